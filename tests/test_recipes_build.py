@@ -16,7 +16,7 @@ from deepwire.recipes.notes import read_note
 from deepwire.recipes.sizes import SizeCheck
 from deepwire.runfile import LoadedRunFile, load_run_file
 
-WITHOUT_SIZE = (1000, 1000)
+WITHOUT_SIZE = 1000
 
 
 @cache
@@ -40,7 +40,9 @@ def test_a_recipe_loads_and_builds(name: str) -> None:
     size = config.recipe.size
     languages = config.data.languages
     count = len(languages.names) if languages else 0
-    found = parameters(config.model, *(size.vocabularies if size else WITHOUT_SIZE), count)
+    found = parameters(
+        config.model, *(size.vocabularies if size else config.vocabulary_sizes(WITHOUT_SIZE)), count
+    )
     if size is None:
         return
     # A reason for a difference must not outlive the difference.

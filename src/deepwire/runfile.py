@@ -25,6 +25,7 @@ from deepwire.model.huggingface_class import huggingface_class
 from deepwire.model.portability import IN_MARIAN, ExportConfig, not_in_ctranslate2, not_in_marian
 from deepwire.recipes.notes import RecipeNote, note_of
 from deepwire.recipes.parameters import expanded, name_suffix
+from deepwire.tasks import TASKS, TaskName, with_presets
 from deepwire.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ class RunFile(Section):
         json_schema_extra=MAY_CHANGE,
         description="run directory; default: runs/<name of the run file>",
     )
+    task: TaskName = Field(
+        default="translation",
+        description="translation, or language_model: text of one side, read by a decoder alone",
+    )
     data: DataConfig = Field(description="text, vocabulary, filters")
     model: ModelConfig = Field(default_factory=ModelConfig, description="architecture")
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="how it is trained")
@@ -54,8 +59,11 @@ class RunFile(Section):
     )
     recipe: RecipeNote | None = Field(default=None, description="what a recipe says about itself")
 
+    _has_the_presets_of_its_task = model_validator(mode="before")(with_presets)
+
     def unused_settings(self) -> UnusedSettings:
         """What one section sets for something that another one leaves out."""
+        yield from TASKS[self.task].unused_settings()
         if self.data.valid is None:
             for name in ("bleu", "metrics", "metric", "bleu_every", "beam", "max_sentences", "max_tokens"):
                 yield f"training.validation.{name}", "there is no validation set; set data.valid"
@@ -66,6 +74,11 @@ class RunFile(Section):
             stack.depth_weights() for stack in self._stacks().values()
         ):
             yield "training.record.depth_weights", "this model learns no weights of layers"
+
+    @model_validator(mode="after")
+    def _fits_its_task(self) -> RunFile:
+        TASKS[self.task].check(self.data, self.model, self.training)
+        return self
 
     @model_validator(mode="after")
     def _says_what_to_translate_into(self) -> RunFile:
@@ -204,6 +217,10 @@ class RunFile(Section):
             except ValueError as error:
                 raise ValueError(f"model.{error}") from None
         return self
+
+    def vocabulary_sizes(self, size: int) -> tuple[int, int]:
+        """Entries of both vocabularies of a model, where each has so many; 0: there is no source."""
+        return (0 if self.data.text is not None else size, size)
 
     def _stacks(self) -> dict[Side, Stack]:
         """The stacks without values, for what only they know about themselves."""

@@ -1,20 +1,27 @@
-"""A trained model from Python: it translates, scores, samples, and can be analysed."""
+"""A trained model from Python: it translates or continues text, scores, samples, and can be analysed."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, cast
 
 from deepwire.analysis import OF_A_MODEL, STANDARD
+from deepwire.checkpoint.store import require_translation
+from deepwire.data.text_config import TextConfig
+from deepwire.data.text_documents import documents_of
+from deepwire.decoding.decoding_config import with_settings
 from deepwire.decoding.model_inputs import Warn
-from deepwire.decoding.model_loading import load as load_translator
-from deepwire.decoding.model_loading import model_names
+from deepwire.decoding.model_loading import load_models, model_names, translator_of
 from deepwire.decoding.shortlist import ShortlistChoice
+from deepwire.decoding.text_generation import GeneratedText, TextGenerator
+from deepwire.decoding.text_scoring import TextScore, TextScorer
+from deepwire.decoding.translation_io import Request, Translation, require_several
+from deepwire.decoding.translation_scoring import PairScore
 from deepwire.decoding.translator import Translator
-from deepwire.errors import UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.model.decoder_state import DecoderState
 
 if TYPE_CHECKING:
@@ -24,18 +31,164 @@ if TYPE_CHECKING:
 class Model(Translator[DecoderState]):
     """A trained model, or several as an ensemble, as `deepwire.load` gives it.
 
+    It translates; or if it is a language model, it continues texts and scores them.
+
     Attributes:
         names: The MODEL names that it was loaded by.
+        text: What the documents of a language model are; None: it translates.
     """
 
     names: tuple[str, ...]
+    text: TextConfig | None
 
     @classmethod
-    def named(cls, translator: Translator[DecoderState], names: Sequence[str]) -> Model:
+    def named(
+        cls, translator: Translator[DecoderState], names: Sequence[str], text: TextConfig | None = None
+    ) -> Model:
         """A translator that knows the names of its models; nothing is copied."""
         model = cls.__new__(cls)
-        vars(model).update(vars(translator), names=tuple(names))
+        vars(model).update(vars(translator), names=tuple(names), text=text)
         return model
+
+    def translations(
+        self,
+        requests: Iterable[str | Request],
+        *,
+        window: int | None = None,
+        first: int = 1,
+        to: str | None = None,
+        from_: str | None = None,
+        documents: bool = True,
+    ) -> Iterator[Translation]:
+        """See `Translator.translations`.
+
+        Raises:
+            ModelError: It is a language model.
+        """
+        self._require_translation()
+        return super().translations(
+            requests, window=window, first=first, to=to, from_=from_, documents=documents
+        )
+
+    def score(
+        self, pairs: Iterable[tuple[str, str]], *, window: int | None = None, to: str | None = None
+    ) -> Iterator[PairScore]:
+        """See `Translator.score`.
+
+        Raises:
+            ModelError: It is a language model.
+        """
+        self._require_translation()
+        return super().score(pairs, window=window, to=to)
+
+    def _require_translation(self) -> None:
+        require_translation(self.names[0], {"text": self.text})
+
+    def _require_text(self) -> TextConfig:
+        if self.text is None:
+            raise ModelError(
+                f"{self.names[0]}: translates, and is no language model",
+                "train one with task: language_model; deepwire score scores translations",
+            )
+        return self.text
+
+    def generate(
+        self,
+        prompts: Iterable[str] = ("",),
+        *,
+        max_length: int | None = None,
+        beam: int | None = None,
+        sampling: Mapping[str, object] | None = None,
+    ) -> list[str]:
+        """Continue each prompt to a text of a language model: the prompt and what follows it.
+
+        Args:
+            prompts: How the texts begin; an empty one lets the model begin.
+            max_length: Most subwords behind a prompt; default: `decoding.max_length_extra`.
+            beam: Hypotheses of beam search; 1 = greedy. Default: greedy.
+            sampling: Draw at random: `temperature`, `top_k`, `top_p` and `seed`; `{}` draws from all.
+                Default: the model's `decoding.sampling`.
+
+        Raises:
+            ModelError: It is no language model.
+            UsageError: A setting is impossible, or a prompt has several lines, and the model knows only one.
+        """
+        require_several(prompts)
+        texts = self.generated(prompts, max_length=max_length, beam=beam, sampling=sampling)
+        return [each.text for each in texts]
+
+    def generated(
+        self,
+        prompts: Iterable[str],
+        *,
+        max_length: int | None = None,
+        beam: int | None = None,
+        sampling: Mapping[str, object] | None = None,
+    ) -> Iterator[GeneratedText]:
+        """`generate` in constant memory, with the probability of each text; errors are the same."""
+        text = self._require_text()
+        if beam is not None and sampling is not None:
+            raise UsageError("a beam is for searching, and sampling draws texts", "leave out one of them")
+        changes = {"beam": beam or 1, "n_best": 1, **({} if beam is None else {"sampling": None})}
+        config = with_settings(
+            self.config, changes if sampling is None else {**changes, "sampling": sampling}
+        )
+        limit = config.max_length_extra if max_length is None else max_length
+        if limit < 1:
+            raise UsageError(f"max_length must be 1 or more, not {limit}")
+        generator = TextGenerator(self.model, self.vocabularies.target, text, config, limit, self.device)
+        return generator.texts(prompts)
+
+    def perplexity(
+        self,
+        lines: Iterable[str],
+        *,
+        context: int | None = None,
+        stride: int | None = None,
+        joined: bool = False,
+    ) -> TextScore:
+        """What a language model thinks of a text: perplexity per token, word and byte.
+
+        Args:
+            lines: The lines of the text; an empty one ends a document of several lines.
+            context: Most tokens that the model reads at once; default: the block that it was trained with.
+            stride: Longer documents are read in windows that advance by so many tokens; default: half of
+                `context`. A smaller one takes longer, and gives each token more to see.
+            joined: Let documents see those before them, as in training; else each is scored on its own.
+
+        Raises:
+            ModelError: It is no language model.
+            UsageError: A setting is impossible.
+        """
+        require_several(lines)
+        scorer = self._text_scorer(context, stride)
+        documents = documents_of(lines, scorer.text.unit)
+        return scorer.joined(documents) if joined else sum(scorer.scores(documents), TextScore())
+
+    def document_scores(
+        self, lines: Iterable[str], *, context: int | None = None, stride: int | None = None
+    ) -> Iterator[TextScore]:
+        """The score of each document, on its own; arguments and errors as in `perplexity`."""
+        scorer = self._text_scorer(context, stride)
+        return scorer.scores(documents_of(lines, scorer.text.unit))
+
+    def _text_scorer(self, context: int | None, stride: int | None) -> TextScorer:
+        text = self._require_text()
+        context = text.block if context is None else context
+        if context < 1:
+            raise UsageError(f"context must be 1 token or more, not {context}")
+        stride = max(1, context // 2) if stride is None else stride
+        if not 1 <= stride <= context:
+            raise UsageError(f"stride must be from 1 to the context of {context} tokens, not {stride}")
+        return TextScorer(
+            self.model,
+            self.vocabularies.target,
+            text,
+            context,
+            stride,
+            self.config.batch_tokens,
+            self.device,
+        )
 
     def __repr__(self) -> str:
         return f"Model({', '.join(map(repr, self.names))}, device={str(self.device)!r})"
@@ -114,14 +267,6 @@ def load(
         DataError: The file of terms cannot be read, or a line of it is no term.
     """
     names = model_names(models)
-    translator = load_translator(
-        names,
-        device,
-        precision,
-        settings=settings,
-        weights=weights,
-        warn=warn,
-        shortlist=shortlist,
-        terms=terms,
-    )
-    return Model.named(translator, names)
+    loaded = load_models(names, device, precision, settings or {})
+    translator = translator_of(loaded, weights=weights, warn=warn, shortlist=shortlist, terms=terms)
+    return Model.named(translator, names, loaded.text)

@@ -98,7 +98,7 @@ def _parameters(config: RunFile) -> int:
 
     size = configured_size(config.data) or _USUAL_VOCABULARY
     languages = 0 if config.data.languages is None else len(config.data.languages.names)
-    model = meta_model(config.model, size, size, languages)
+    model = meta_model(config.model, *config.vocabulary_sizes(size), languages)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -165,6 +165,7 @@ def model_metadata(config: RunFile, prepared: Prepared) -> dict[str, object]:
     pairs = {direction.name: direction.pairs for direction in prepared.mix}
     return {
         **(named if languages is None else languages.to_metadata()),
+        **({} if config.data.text is None else {"text": config.data.text.model_dump(mode="json")}),
         **({"training_pairs": pairs} if languages else {}),
         "source_bos": config.data.source_bos,
         **config.data.context.to_metadata(),

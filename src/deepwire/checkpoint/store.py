@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -229,6 +230,19 @@ def metadata_of(record: dict[str, object]) -> dict[str, object]:
     return metadata if isinstance(metadata, dict) else {}
 
 
+def require_translation(name: str | Path, metadata: Mapping[str, object]) -> None:
+    """See that a model of such metadata translates; `name` is what errors call it.
+
+    Raises:
+        ModelError: It is a language model.
+    """
+    if metadata.get("text") is not None:
+        raise ModelError(
+            f"{name}: is a language model, which has no source to translate",
+            "deepwire generate continues text with it, and deepwire perplexity scores text",
+        )
+
+
 def recorded_languages(record: dict[str, object]) -> int:
     """How many languages the model of a record from `read_config` has; 0 for a model of one language pair."""
     return len(language_names(metadata_of(record)))
@@ -318,8 +332,9 @@ def _fitting_model(
     """The model that ``config.json`` describes, built only after its shapes were found in the file."""
     config = recorded_config(record, folder)
     tags = _tags(folder, record)
-    sizes = (vocabularies.source.size + tags, vocabularies.target.size + tags)
     named = (record.get("source_vocabulary"), record.get("target_vocabulary"))
+    source = 0 if config.alone and named[0] == 0 else vocabularies.source.size + tags  # 0: a language model
+    sizes = (source, vocabularies.target.size + tags)
     if sizes != named:
         raise ModelError(f"{folder}: vocabulary/ and tags make {sizes} entries, but {CONFIG} names {named}")
     languages = recorded_languages(record)

@@ -108,6 +108,14 @@ Seen = Annotated[
         help="Only subwords that text of the target language has: see `deepwire shortlist --seen`.",
     ),
 ]
+TopK = Annotated[int | None, typer.Option(min=1, help="Draw from the k most probable subwords only.")]
+TopP = Annotated[
+    float | None, typer.Option(help="Draw from the fewest subwords that together reach this probability.")
+]
+Temperature = Annotated[float | None, typer.Option(help="Below 1: more careful draws, above 1: more varied.")]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Seed of the draws; the same gives the same text. Default: 1.")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="CPU threads. Default: all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]

@@ -82,11 +82,7 @@ def export(
     kind = _quantization(export_format, quantization, int8)
     if output.exists():
         raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
-    if unchecked == (text is not None) or (reference is not None and text is None):
-        raise UsageError(
-            "no text to compare translations on" if text is None else "--text and --unchecked contradict",
-            "add --text FILE with source text, or --unchecked",
-        )
+    _require_comparison(model, text, reference, unchecked=unchecked)
     sources, references = _read(text, reference, lines)
     loaded = _load(model)
     export_format.require(loaded)
@@ -109,6 +105,24 @@ def export(
     if not quiet:
         _tell(export_format.notes(loaded), parity)
     print(output)
+
+
+def _require_comparison(model: str, text: Path | None, reference: Path | None, *, unchecked: bool) -> None:
+    """See that the model translates, and has a text to compare translations on where that is wanted.
+
+    Raises:
+        ModelError: It is a language model.
+        UsageError: There is none, or one that is not wanted.
+    """
+    from deepwire.checkpoint.model_path import find_model
+    from deepwire.checkpoint.store import read_metadata, require_translation
+
+    require_translation(model, read_metadata(find_model(model)))
+    if unchecked == (text is not None) or (reference is not None and text is None):
+        raise UsageError(
+            "no text to compare translations on" if text is None else "--text and --unchecked contradict",
+            "add --text FILE with source text, or --unchecked",
+        )
 
 
 def _tell(notes: tuple[str, ...], parity: Parity | None) -> None:

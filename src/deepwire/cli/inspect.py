@@ -34,6 +34,7 @@ class Subject:
     kind: str
     model: ModelConfig
     source_vocabulary: int
+    """0: a language model."""
     target_vocabulary: int
     vocabulary_from: str
     languages: int
@@ -85,7 +86,8 @@ def inspect(
         return
     _print(subject_model, total, groups, settings)
     if cost:
-        sys.stdout.write(f"\n{_cost_text(costs['cost'])}\n")
+        has_source = subject_model.source_vocabulary > 0
+        sys.stdout.write(f"\n{_cost_text(costs['cost'], has_source=has_source)}\n")
 
 
 def find_subject(name: str, vocabulary_size: int | None = None) -> Subject:
@@ -117,7 +119,7 @@ def _from_run_file(
     if config.model.languages.used and not number:
         raise UsageError(f"{name}: the number of its target languages is not known", "give it: --languages N")
     if vocabulary_size is not None:
-        both, told = (vocabulary_size, vocabulary_size), "--vocabulary-size"
+        both, told = config.vocabulary_sizes(vocabulary_size), "--vocabulary-size"
         return Subject(name, kind, config.model, *both, told, number, listed)
     size = configured_size(config.data)
     if size is None:
@@ -130,7 +132,7 @@ def _from_run_file(
         size, told = size + listed.tags, f"{told} and {listed.tags} tags"
     if config.data.context.used:
         size, told = size + config.data.context.separators, f"{told} and the separator of data.context"
-    return Subject(name, kind, config.model, size, size, told, number, listed)
+    return Subject(name, kind, config.model, *config.vocabulary_sizes(size), told, number, listed)
 
 
 def _from_model(name: str) -> Subject:
@@ -149,8 +151,8 @@ def _from_model(name: str) -> Subject:
     record = read_config(folder)
     sizes = [record.get("source_vocabulary"), record.get("target_vocabulary")]
     model = recorded_config(record, folder)
-    source, target = (size if isinstance(size, int) and size > 0 else None for size in sizes)
-    if source is None or target is None:
+    source, target = (size if isinstance(size, int) else -1 for size in sizes)
+    if source < (0 if model.alone else 1) or target < 1:
         raise ModelError(f"{folder / CONFIG}: names no vocabulary sizes")
     languages = recorded_languages(record)
     named = Languages.from_metadata(metadata_of(record))
@@ -168,10 +170,11 @@ def _costs(model: TranslationModel) -> dict[str, dict[str, float]]:
     """What a target token of training and a step of decoding one sentence cost, under the key ``cost``."""
     from deepwire.model.cost import encoding_operations, step_cost, training_cost
 
+    source = _LENGTH if model.source_vocabulary else 0
     training = training_cost(
-        model, source_length=_LENGTH, target_length=_LENGTH, sentences=_UPDATE_TOKENS // _LENGTH
+        model, source_length=source, target_length=_LENGTH, sentences=_UPDATE_TOKENS // _LENGTH
     )
-    step = step_cost(model, sentences=1, beam=1, source_length=_LENGTH, position=_LENGTH // 2)
+    step = step_cost(model, sentences=1, beam=1, source_length=source, position=_LENGTH // 2)
     return {
         "cost": {
             "length": _LENGTH,
@@ -179,22 +182,24 @@ def _costs(model: TranslationModel) -> dict[str, dict[str, float]]:
             "output_operations": training.output,
             "training_bytes_kept": training.kept,
             "training_bytes_moved": training.moved,
-            "encoding_operations": encoding_operations(model, _LENGTH),
+            "encoding_operations": encoding_operations(model, source),
             "step_operations": step.operations,
             "step_bytes_read": step.read,
         }
     }
 
 
-def _cost_text(cost: dict[str, float]) -> str:
+def _cost_text(cost: dict[str, float], *, has_source: bool) -> str:
     mega = {name: f"{value / 1e6:,.2f}" for name, value in cost.items()}
+    tokens = f"{_LENGTH} source and {_LENGTH} target tokens a sentence" if has_source else f"{_LENGTH} tokens"
+    encoding = f"{mega['encoding_operations']} MFLOP to encode, then " if has_source else ""
     return "\n".join(
         (
-            f"cost with {_LENGTH} source and {_LENGTH} target tokens a sentence, in float32",
+            f"cost with {tokens}, in float32",
             f"training, a target token: {mega['training_operations']} MFLOP (output projection "
             f"{mega['output_operations']}), {mega['training_bytes_kept']} MB kept for the backward pass, "
             f"{mega['training_bytes_moved']} MB moved",
-            f"decoding, one hypothesis: {mega['encoding_operations']} MFLOP to encode, then "
+            f"decoding, one hypothesis: {encoding}"
             f"{mega['step_operations']} MFLOP and {mega['step_bytes_read']} MB read a token",
         )
     )
@@ -222,6 +227,8 @@ def _record(
 
 def _print(subject: Subject, total: int, groups: dict[str, int], settings: dict[str, PlainValue]) -> None:
     sizes = f"{subject.source_vocabulary:,} source, {subject.target_vocabulary:,} target"
+    if not subject.source_vocabulary:
+        sizes = f"{subject.target_vocabulary:,}, of a language model"
     rows = [("parameters", f"{total:,}", "")]
     rows += [(name, f"{count:,}", f"{count / max(total, 1):6.1%}") for name, count in groups.items()]
     width = max(len(name) for name, _, _ in rows)

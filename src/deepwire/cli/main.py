@@ -63,8 +63,13 @@ COMMANDS = {
         "deepwire.cli.translate_file:translate_file",
         "Translate a document: text, Markdown, HTML, subtitles, .po, XLIFF, .docx, .odt, JSON.",
     ),
+    "generate": Command("deepwire.cli.generate:generate", "Continue prompts with a language model."),
     "serve": Command("deepwire.cli.serve:serve", "Translate for many clients over HTTP; with a web page."),
     "score": Command("deepwire.cli.score:score", "Log-probabilities of given translations."),
+    "perplexity": Command(
+        "deepwire.cli.perplexity:perplexity",
+        "Perplexity of text with a language model: per token, word, byte.",
+    ),
     "evaluate": Command(
         "deepwire.cli.evaluate:evaluate", "BLEU, chrF, TER and significance, of files or of models."
     ),

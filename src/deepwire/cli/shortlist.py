@@ -75,7 +75,7 @@ def shortlist(
     deepwire shortlist runs/six-directions --seen        (then: translate runs/six-directions --to fr --seen)
     """
     from deepwire.checkpoint.model_path import find_model
-    from deepwire.checkpoint.store import VOCABULARY, read_metadata
+    from deepwire.checkpoint.store import VOCABULARY, read_metadata, require_translation
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding import shortlist as store
@@ -88,6 +88,7 @@ def shortlist(
     settings = _settings(best, first, pairs, seen)
     use_threads(threads)
     folder = find_model(model)
+    require_translation(model, read_metadata(folder))
     into = directions_into(Languages.from_metadata(read_metadata(folder)), to)
     vocabularies = Vocabularies.load(folder / VOCABULARY)
     place = output or store.shortlist_path(folder, store.SEEN if seen else store.SHORTLIST)

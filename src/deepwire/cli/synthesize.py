@@ -20,12 +20,16 @@ from deepwire.cli.decoding_options import (
     Models,
     Precision,
     Quiet,
+    Seed,
+    Temperature,
     Threads,
+    TopK,
+    TopP,
     sampling_settings,
     specified,
     use_threads,
 )
-from deepwire.cli.translate import From, Sample, Seed, Temperature, To, TopK, TopP
+from deepwire.cli.translate import From, Sample, To
 from deepwire.config.counts import counted
 
 if TYPE_CHECKING:

@@ -149,7 +149,7 @@ def _summarise(loaded: LoadedRunFile, run: Run, processes: ProcessGroup) -> None
         print(f"newest checkpoint: {best.path} (not validated, so none is called the best)")
     if stop_reason is None or stop_reason.finished:
         directory = shlex.quote(str(loaded.run_directory))
-        print(f"next: deepwire translate {directory} {_first_text(loaded.config.data)}")
+        print(f"next: deepwire {_next_command(directory, loaded.config.data)}")
     else:
         on = again(without=["--fresh"])  # it would begin anew once more
         print(f"stopped by {stop_reason.reason} and saved; go on from here: {on}")
@@ -157,9 +157,11 @@ def _summarise(loaded: LoadedRunFile, run: Run, processes: ProcessGroup) -> None
             print(processes.after_stop)
 
 
-def _first_text(data: DataConfig) -> str:
-    """Options of `translate` that name a text in the source language of the run."""
+def _next_command(directory: str, data: DataConfig) -> str:
+    """What to try with the model: a text in the source language of the run, or a prompt."""
+    if data.text is not None:
+        return f"generate {directory} --sample -i PROMPTS"
     if data.languages is None:
-        return f"-i TEXT.{data.source}"
+        return f"translate {directory} -i TEXT.{data.source}"
     source, target = data.languages.directions[0]
-    return f"--to {target} -i TEXT.{source}"
+    return f"translate {directory} --to {target} -i TEXT.{source}"

@@ -32,10 +32,14 @@ from deepwire.cli.decoding_options import (
     Precision,
     Quiet,
     Rounds,
+    Seed,
     Seen,
     ShortlistFrom,
+    Temperature,
     Terms,
     Threads,
+    TopK,
+    TopP,
     UseShortlist,
     alignment_settings,
     chosen_shortlist,
@@ -267,14 +271,6 @@ NBest = Annotated[
     typer.Option(min=1, help="Write this many candidates a line: `0 ||| text ||| Score= ||| score`."),
 ]
 Sample = Annotated[bool, typer.Option("--sample", help="Draw translations at random instead of searching.")]
-TopK = Annotated[int | None, typer.Option(min=1, help="Draw from the k most probable subwords only.")]
-TopP = Annotated[
-    float | None, typer.Option(help="Draw from the fewest subwords that together reach this probability.")
-]
-Temperature = Annotated[float | None, typer.Option(help="Below 1: more careful draws, above 1: more varied.")]
-Seed = Annotated[
-    int | None, typer.Option(min=0, help="Seed of the draws; the same gives the same text. Default: 1.")
-]
 Prefix = Annotated[
     Path | None, typer.Option(help="Text that each translation must begin with, one line for each line.")
 ]

@@ -8,9 +8,10 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.counts import Count
-from deepwire.config.section import MAY_CHANGE, Section
+from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Direction, Languages, TagPlace, checked_language, expanded
+from deepwire.data.text_config import TextConfig
 from deepwire.data.vocabulary_config import VocabularyConfig
 
 STDIN = Path("-")
@@ -136,6 +137,22 @@ class CorpusConfig(Section):
         if len(columns) == 2 and columns[0] == columns[1]:
             raise ValueError(f"source_column and target_column are both {columns[0]!r}")
 
+    def check_text(self, role: Role, text: TextConfig) -> None:
+        """See that this is text of one side.
+
+        Raises:
+            ValueError: It is not.
+        """
+        if self.prefix is None and self.jsonl is None:
+            raise ValueError(
+                f"{role}: a language model reads files of text, a prefix with a target, or jsonl"
+            )
+        if self.jsonl is not None and text.unit != "lines":
+            raise ValueError(f"{role}: a line of jsonl is a document of its own: set data.text.unit to lines")
+        for name in ("source_column", "more_references", "source", "target", "languages", "directions"):
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{role}: {name} is for pairs of sentences, and this is one text")
+
     @property
     def label(self) -> str:
         """What reports and errors call this corpus: its name, else the name of its file."""
@@ -219,6 +236,11 @@ class DataConfig(Section):
     test: Corpora | None = Field(
         json_schema_extra=MAY_CHANGE, default=None, description="test text, in the same forms"
     )
+    text: TextConfig | None = Field(
+        default=None,
+        description="task: language_model: text of the target side alone; train is PREFIX.<target>, or "
+        "without data.target the file itself",
+    )
     vocabulary: VocabularyConfig = Field(
         default={"type": "bpe"}, validate_default=True, description="how text is cut into subwords"
     )
@@ -239,6 +261,11 @@ class DataConfig(Section):
         default="error",
         description="a line that is not UTF-8: stop, skip the pair, or replace the bytes by U+FFFD",
     )
+
+    @property
+    def names_target(self) -> bool:
+        """Whether `target` says which language the target side is in."""
+        return self.target != str(type(self).model_fields["target"].default)
 
     @property
     def languages(self) -> Languages | None:
@@ -269,11 +296,38 @@ class DataConfig(Section):
                 "placeholders need a vocabulary of type bpe or unigram, which keeps their symbols whole, "
                 f"not {self.vocabulary.type}"
             )
-        if self.languages is None:
+        if self.text is not None:
+            self._check_text(self.text)
+        elif self.languages is None:
             self._check_two_languages()
         else:
             self._check_directions(self.languages)
         return self
+
+    def unused_settings(self) -> UnusedSettings:
+        """What is for pairs, where there is text of one side."""
+        if self.text is not None:
+            for name in ("source", "tag", "sampling_temperature", "source_bos"):
+                yield name, "a language model reads one text, and no pairs"
+            for name in FilterConfig.model_fields:
+                yield f"filters.{name}", "a language model learns from all of its text"
+            yield "vocabulary.joint", "a language model has one text"
+
+    def _check_text(self, text: TextConfig) -> None:
+        """A language model reads one text, and every word of it."""
+        wanted = {
+            "data.directions": self.directions is not None,
+            "data.placeholders": self.placeholders,
+            "data.context": self.context.used,
+            "data.vocabulary.sampling": self.vocabulary.sampling > 0,
+        }
+        if asked := [name for name, is_set in wanted.items() if is_set]:
+            raise ValueError(f"{asked[0]} is for pairs of sentences, and a language model reads one text")
+        for role, corpora in self.corpora().items():
+            if role != "train" and len(corpora) > 1:
+                raise ValueError(f"{role} is one corpus, not {len(corpora)}")
+            for corpus in corpora:
+                corpus.check_text(role, text)
 
     def _check_two_languages(self) -> None:
         every = [corpus for corpora in self.corpora().values() for corpus in corpora]

@@ -110,6 +110,18 @@ class Vocabularies:
         return cls(*learning.finish(), joint=config.joint, type=config.type)
 
     @classmethod
+    def learn_of_targets(cls, config: VocabularyConfig, blocks: Iterable[Sequence[Pair]]) -> Vocabularies:
+        """`learn_from_blocks` for text of one side, the target; the vocabulary stands on both sides.
+
+        Raises:
+            DataError, ModelError: As in `learn`.
+        """
+        if not isinstance(config, ExistingConfig):
+            config = config.model_copy(update={"joint": True})
+        learned = cls.learn_from_blocks(config, blocks)
+        return cls(learned.target, learned.target, joint=True, type=learned.type)
+
+    @classmethod
     def learn_joint(
         cls, config: BpeConfig | UnigramConfig, lines: Iterable[str], symbols: Sequence[str] = ()
     ) -> Vocabularies:

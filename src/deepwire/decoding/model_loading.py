@@ -11,9 +11,10 @@ import torch
 from pydantic import ValidationError
 
 from deepwire.checkpoint.model_path import find_model
-from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.checkpoint.store import LoadedModel, load_model, require_translation
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
+from deepwire.data.text_config import TextConfig
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.model_inputs import Warn
@@ -51,6 +52,16 @@ class LoadedModels:
     """Of models with several directions."""
     context: ContextConfig = NO_CONTEXT
     """What of the document they read in front of a sentence."""
+    text: TextConfig | None = None
+    """What the documents of language models are; None: the models translate."""
+
+    def require_translation(self) -> None:
+        """See that the models translate.
+
+        Raises:
+            ModelError: They are language models.
+        """
+        require_translation(self.models[0].folder, self.models[0].metadata)
 
 
 def load_models(
@@ -86,7 +97,7 @@ def load_models(
     for other in models[1:]:
         _require_compatible(first, other)
     config = with_settings(stored_config(first), settings)
-    told = _source_bos(first), languages_of(first), context_of(first)
+    told = _source_bos(first), languages_of(first), context_of(first), text_of(first)
     return LoadedModels(models, config, chosen_device, precision, *told)
 
 
@@ -158,6 +169,12 @@ def _require_compatible(first: LoadedModel, other: LoadedModel) -> None:
         )
     if _source_bos(first) != _source_bos(other):
         raise ModelError(f"{first.folder} and {other.folder} differ in data.source_bos")
+    texts = [text_of(model) for model in (first, other)]
+    if [text and text.unit for text in texts[:1]] != [text and text.unit for text in texts[1:]]:
+        raise ModelError(
+            f"{first.folder} and {other.folder} differ in task or data.text.unit",
+            "models act together only if they were trained for the same",
+        )
     if context_of(first) != context_of(other):
         raise ModelError(f"{first.folder} and {other.folder} differ in data.context")
     first_languages, other_languages = languages_of(first), languages_of(other)
@@ -180,6 +197,20 @@ def languages_of(model: LoadedModel) -> Languages | None:
         return Languages.from_metadata(model.metadata)
     except ModelError as error:
         raise ModelError(f"{model.folder}: {error.message}", error.hint) from None
+
+
+def text_of(model: LoadedModel) -> TextConfig | None:
+    """What the documents of a stored language model are; None where it translates.
+
+    Raises:
+        ModelError: It does not say it, or says what it cannot be.
+    """
+    if model.model.source_vocabulary:
+        return None
+    try:
+        return TextConfig.model_validate(model.metadata.get("text"))
+    except ValidationError as error:
+        raise ModelError(f"{model.folder}: stored description of its text: {_first_error(error)}") from error
 
 
 def context_of(model: LoadedModel) -> ContextConfig:
@@ -234,11 +265,24 @@ def load(
     """What `deepwire.load` does, without the models' names and analyses; the arguments are the same.
 
     Raises:
-        ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ.
+        ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ, or it is a
+            language model.
         UsageError: A setting is impossible, or there is no shortlist or no such device.
     """
-    names = model_names(models)
-    loaded = load_models(names, device, precision, settings or {})
+    loaded = load_models(model_names(models), device, precision, settings or {})
+    loaded.require_translation()
+    return translator_of(loaded, weights=weights, warn=warn, shortlist=shortlist, terms=terms)
+
+
+def translator_of(
+    loaded: LoadedModels,
+    *,
+    weights: Sequence[float] | None = None,
+    warn: Warn | None = None,
+    shortlist: ShortlistChoice = False,
+    terms: str | PathLike[str] | None = None,
+) -> Translator[DecoderState]:
+    """A translator of loaded models; the other arguments and errors are those of `load`."""
     first = loaded.models[0]
     members: list[EnsembleMember[DecoderState]] = [stored.model for stored in loaded.models]
     if loaded.config.cuda_graphs and loaded.device.type == "cuda":

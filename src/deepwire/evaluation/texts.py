@@ -187,6 +187,10 @@ def test_set(model: str) -> tuple[Text, Text]:
         DataError: The test set is missing or cannot be read.
     """
     data = data_section(model)
+    if data.text is not None:
+        from deepwire.checkpoint.store import require_translation  # torch
+
+        require_translation(model, {"text": data.text})
     if data.test is None:
         raise UsageError(
             f"{_stored(model)}: the run file names no data.test",

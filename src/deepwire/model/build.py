@@ -13,6 +13,7 @@ from deepwire.model.embedding import Embedding, SideEmbedding, TokenEmbedding
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.head import OutputHead
 from deepwire.model.initial_values import initialize
+from deepwire.model.language_model import LanguageModel
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.shared_layers import share_layers
 from deepwire.model.stack import Stack
@@ -35,7 +36,8 @@ def build_model(
 
     Args:
         config: The model section of a run file.
-        source_vocabulary, target_vocabulary: Entries of each side's vocabulary.
+        source_vocabulary, target_vocabulary: Entries of each side's vocabulary; a model without a source
+            vocabulary (0) is a language model, and its architecture is `decoder_only`.
         languages: Number of target languages; those of one language pair need no number.
         pad_id: Id of padding.
 
@@ -50,8 +52,8 @@ def build_model(
             "list them in data.directions, or leave model.languages out",
         )
     targets = languages if config.languages.used else 0
-    tie = config.embeddings.tie
-    if tie in ("all", "inputs") and source_vocabulary != target_vocabulary:
+    tie, has_source = config.embeddings.tie, source_vocabulary > 0
+    if tie in ("all", "inputs") and has_source and source_vocabulary != target_vocabulary:
         raise UsageError(
             f"embeddings.tie: {tie} needs one vocabulary for both sides, not {source_vocabulary} and "
             f"{target_vocabulary} entries",
@@ -64,7 +66,7 @@ def build_model(
         raise UsageError(f"model.{error}") from None
     first, decoder = contexts[config.sides[0]], stacks["decoder"]
     source_table = TokenEmbedding(source_vocabulary, first.dim, pad_id)
-    shared = tie in ("all", "inputs")
+    shared = tie in ("all", "inputs") and has_source
     dim = contexts["decoder"].dim
     target_table = source_table if shared else TokenEmbedding(target_vocabulary, dim, pad_id)
     language = _language_embeddings(config, targets)
@@ -73,7 +75,9 @@ def build_model(
     head = _head(config, target_table, contexts["decoder"], decoder, targets)
     model: TranslationModel
     target.zero_id = BOS_ID if config.embeddings.start == "zero" else None
-    if config.alone:
+    if not has_source:
+        model = LanguageModel(config, target, decoder, head)
+    elif config.alone:
         target.positions = source.positions  # one sequence has one table
         model = DecoderOnly(config, source, target, decoder, head, targets)
     else:

@@ -356,9 +356,10 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
         every = again(processes=idle + processes.local_count)
         way = f"; all of them train with: {every}" if every else ""
         say(f"{counted(idle, 'more GPU stays', 'more GPUs stay')} idle{way}")
+    unit = "blocks" if spec.prepared.train.packed else "pairs"
     say(
-        f"{short(parameters)} parameters, {len(spec.prepared.train)} training pairs, "
-        f"{len(valid) if valid is not None else 'no'} validation pairs"
+        f"{short(parameters)} parameters, {len(spec.prepared.train)} training {unit}, "
+        f"{len(valid) if valid is not None else 'no'} validation {unit}"
     )
     for line in share_lines(spec.prepared.mix, spec.prepared.temperature) if spec.prepared.mix else ():
         say(line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice, zip_longest
 from typing import TypedDict, cast
 
@@ -37,7 +38,8 @@ class Validation:
 
     Attributes:
         scores: ``loss`` (smoothed) and ``nll`` per target token in nats, ``perplexity``; then ``bleu`` and
-            other metrics of translations where they were asked for.
+            other metrics of translations where they were asked for. Of a language model also
+            ``word_perplexity``, ``byte_perplexity`` and ``bits_per_byte``.
         translations: The translated validation set; empty where none of these was scored.
         directions: What was found in each direction, of which ``scores`` are the averages; empty with one.
     """
@@ -151,7 +153,25 @@ class Validator:
         smoothed, nll, tokens, stops = self.processes.all_reduce_numbers([*sums.tolist(), stopped])
         if stops:
             return None
-        return {"loss": smoothed / tokens, "nll": nll / tokens, "perplexity": perplexity(nll / tokens)}
+        scores = {"loss": smoothed / tokens, "nll": nll / tokens, "perplexity": perplexity(nll / tokens)}
+        return scores | self._of_text(nll)
+
+    def _of_text(self, nll: float) -> dict[str, float]:
+        """The perplexities of a text of one side that do not depend on its subwords."""
+        if not self.store.packed:
+            return {}
+        words, size = self._words_and_bytes
+        return {
+            "word_perplexity": perplexity(nll / max(words, 1)),
+            "byte_perplexity": perplexity(nll / max(size, 1)),
+            "bits_per_byte": nll / max(size, 1) / math.log(2),
+        }
+
+    @cached_property
+    def _words_and_bytes(self) -> tuple[int, int]:
+        """Of the lines that end in the blocks that are scored, with their line ends."""
+        texts = [self.store.target_text(line) for line in self.lines.tolist()]
+        return sum(len(text.split()) for text in texts), sum(len(text.encode()) for text in texts)
 
     def _batches(self) -> Iterator[Batch]:
         if self.part is not None:

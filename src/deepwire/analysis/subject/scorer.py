@@ -71,6 +71,7 @@ class Scorer:
     ) -> None:
         self.name, self.pairs, self.to = name, pairs, to
         self.loaded: LoadedModels = load_models([name], search.device, search.precision, search.decoding)
+        self.loaded.require_translation()
         into = LanguageSelector(self.loaded.languages, self.loaded.models[0].vocabularies, warn).select(to)
         self.languages = None if into is None else target_language_ids([into], self.loaded.device)
         self.metric, self._warn = self._bleu(warn) if metric is None else metric, warn

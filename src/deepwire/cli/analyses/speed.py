@@ -169,8 +169,14 @@ def _architecture(name: str, vocabulary_size: int | None) -> tuple[MeasuredArchi
     from deepwire.analysis.speed.speed_sweep import MeasuredArchitecture
     from deepwire.analysis.subject.model_and_text import open_model
     from deepwire.cli.inspect import find_subject
+    from deepwire.errors import UsageError
 
     subject = find_subject(name, vocabulary_size)
     sizes = subject.source_vocabulary, subject.target_vocabulary
+    if not subject.source_vocabulary:
+        raise UsageError(
+            f"{name}: is a language model, and this is the speed of translation",
+            "deepwire train RUN.yaml --dry-run measures its training",
+        )
     made = MeasuredArchitecture(name, subject.model, *sizes, subject.languages)
     return made, open_model(name).source if subject.kind == "model" else None

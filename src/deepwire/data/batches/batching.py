@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deepwire.data.batches.collator import ROWS, Batch, Collator, partition_batches, whole_rows
+from deepwire.data.batches.collator import ROWS, Batch, Collator, collator, partition_batches, whole_rows
 from deepwire.data.batches.context_side import ContextSide
 from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.batches.stored_array import Integers
@@ -169,7 +169,7 @@ class UpdateStream:
         self._window = _window_size(store, settings, self._batch_size)
         self._vocabularies = vocabularies
         self._share = share
-        self._collator = Collator(store, settings.source_bos, settings.languages, settings.context)
+        self._collator = collator(store, settings.source_bos, settings.languages, settings.context)
 
     def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
         """Updates from `start` on, without end, each with the position behind it."""
@@ -216,8 +216,7 @@ class UpdateStream:
         lengths = [sentences.lengths for sentences in drawn] or _lengths(sides, lines)
         # Not numpy's generators: their streams may change from one release to the next.
         ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
-        sources = lengths[0].astype(np.int64) + 1 + self._collator.before_source
-        targets = lengths[1].astype(np.int64) + 1
+        sources, targets = self._collator.lengths(*lengths)
         order, widths = length_order(sources, targets, ties), np.maximum(sources, targets)
         cuts = cut_batches(widths[order], self._batch_size, settings.micro_batch_tokens)
         by_length = np.split(order, cuts[1:-1])
@@ -304,16 +303,15 @@ def validation_batches(
         lines: Which pairs; default: all.
         context: What of the document stands in front of a sentence.
     """
-    collator = Collator(store, source_bos, languages, context)
+    made_by = collator(store, source_bos, languages, context)
     chosen = np.arange(len(store)) if lines is None else lines
-    source, target = collator.sides
-    sources = source.take_lengths(chosen).astype(np.int64) + 1 + collator.before_source
-    targets = target.take_lengths(chosen).astype(np.int64) + 1
+    source, target = made_by.sides
+    sources, targets = made_by.lengths(source.take_lengths(chosen), target.take_lengths(chosen))
     order = length_order(sources, targets, np.arange(len(chosen)))
     cuts = cut_batches(np.maximum(sources, targets)[order], max_tokens)
     for start, end in pairwise(cuts):
         rows = chosen[order[start:end]]
-        yield collator.collate(source.gather(rows), target.gather(rows), rows)
+        yield made_by.collate(source.gather(rows), target.gather(rows), rows)
 
 
 def length_order(sources: Integers, targets: Integers, ties: Integers) -> Indices:

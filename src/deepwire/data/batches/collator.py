@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from deepwire.data.batches.context_side import sides_with_context
 from deepwire.data.batches.epoch_order import Indices
+from deepwire.data.batches.stored_array import Integers
 from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig, separator_of
 from deepwire.data.languages import Languages
@@ -154,6 +155,10 @@ class Collator:
         self.before_source = int(source_bos) + int(languages is not None and languages.tags_source)
         """Symbols in front of a source."""
 
+    def lengths(self, sources: Integers, targets: Integers) -> tuple[Indices, Indices]:
+        """What rows of so many stored tokens read of the source, and predict, `[rows]` each."""
+        return sources.astype(np.int64) + 1 + self.before_source, targets.astype(np.int64) + 1
+
     def collate(
         self,
         source: tuple[NDArray[np.int64], NDArray[np.int64]],
@@ -194,6 +199,42 @@ class Collator:
         if self._pairs is None or self._store.directions is None:
             return None
         return self._pairs[self._store.directions[lines]]
+
+
+class BlockCollator(Collator):
+    """Puts blocks of a store of text of one side into batches, whose sources are empty."""
+
+    def __init__(self, store: TokenStore) -> None:
+        super().__init__(store, source_bos=False, languages=None)
+
+    def lengths(self, sources: Integers, targets: Integers) -> tuple[Indices, Indices]:
+        """See the base class; the first token of a block is read alone."""
+        return np.zeros(len(sources), np.int64), targets.astype(np.int64) - 1
+
+    def collate(
+        self,
+        source: tuple[NDArray[np.int64], NDArray[np.int64]],  # noqa: ARG002 - there is none
+        target: tuple[NDArray[np.int64], NDArray[np.int64]],
+        lines: Indices,
+    ) -> Batch:
+        """See the base class; each token predicts the next one of its block."""
+        rows = padded_rows(*target, before=[], end=False)
+        output = rows[:, 1:]
+        return Batch(
+            source=np.zeros((len(lines), 0), np.int64),
+            target_input=np.where(output == PAD, PAD, rows[:, :-1]),
+            target_output=output,
+            source_tokens=0,
+            target_tokens=len(target[0]) - len(lines),
+            lines=lines,
+        )
+
+
+def collator(
+    store: TokenStore, source_bos: bool, languages: Languages | None, context: ContextConfig = NO_CONTEXT
+) -> Collator:
+    """What puts the rows of a store into batches; arguments and errors as in `Collator`."""
+    return BlockCollator(store) if store.packed else Collator(store, source_bos, languages, context)
 
 
 def hide_context(rows: NDArray[np.int64], separator: int) -> None:

@@ -223,6 +223,8 @@ class StoreHeader(NamedTuple):
     lines: bool
     pairs: int | None = None
     """Of a store of documents: how many of the sentences are pairs; those behind them are context alone."""
+    packed: bool = False
+    """Whether the targets are blocks of a text of one side."""
 
     @classmethod
     def read(cls, path: Path) -> StoreHeader:
@@ -239,7 +241,7 @@ class StoreHeader(NamedTuple):
             sides = {side: _side(header[side]) for side in SIDES}
             pairs = int(header["pairs"]) if "pairs" in header else None
             kept = bool(header["directions"]), bool(header["lines"])
-            return cls(int(header["sentences"]), sides, *kept, pairs)
+            return cls(int(header["sentences"]), sides, *kept, pairs, bool(header.get("packed", False)))
         except FileNotFoundError:
             raise DataError(f"{path}: the file is missing") from None
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -251,6 +253,7 @@ class StoreHeader(NamedTuple):
         header |= {name: {**side._asdict(), "dtype": side.dtype.str} for name, side in self.sides.items()}
         header |= {"directions": self.directions, "lines": self.lines}
         header |= {} if self.pairs is None else {"pairs": self.pairs}
+        header |= {"packed": True} if self.packed else {}
         path.write_text(json.dumps(header, indent=1) + "\n")
 
     def files(self) -> dict[str, tuple[Kind, int]]:

@@ -101,6 +101,7 @@ class StoreWriter:
         directions: Whether each pair comes with the number of its direction.
         lines: Whether each pair comes with the number of its line in its corpus.
         documents: Whether `finish` is told which sentence stands in front of each in its document.
+        packed: Whether targets are blocks of a text of one side (`deepwire.data.prepare.packing`).
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class StoreWriter:
         directions: bool = False,
         lines: bool = False,
         documents: bool = False,
+        packed: bool = False,
     ) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
@@ -119,6 +121,7 @@ class StoreWriter:
         self._sums: list[BlockSums] = []
         self._sides: list[_SideWriter] = []
         self._directions, self._lines, self._previous = None, None, None
+        self._packed = packed
         try:
             for side, size in zip(SIDES, (source_size, target_size), strict=True):
                 files = {name: self._summed(f"{side}.{name}") for name in SIDE_FILES}
@@ -181,6 +184,7 @@ class StoreWriter:
             directions=self._directions is not None,
             lines=self._lines is not None,
             pairs=pairs,
+            packed=self._packed,
         )
         header.write(self._folder / HEADER)
 
@@ -300,6 +304,8 @@ class TokenStore:
         self.previous = self._arrays.get(PREVIOUS)
         """`[sentences]`: the sentence in front of each in its document, or -1; None without documents. Behind
         the pairs there are sentences that are context alone."""
+        self.packed = header.packed
+        """Whether the targets are blocks of a text of one side, each behind the token before it."""
         self.parts = tuple(parts) or (Part(0, self._pairs),)
 
     def _side(self, side: Side, header: SideHeader) -> StoreSide:

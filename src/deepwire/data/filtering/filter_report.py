@@ -116,7 +116,7 @@ class CheckReport:
 
     Args:
         corpora: What to call each corpus, in the order of `Pair.corpus`.
-        labels: The source and the target language.
+        labels: The source and the target language; text of one side has an empty source language.
         samples: How many random kept pairs to show.
         seed: Chooses the samples.
         raw: Whether the text should be raw: the vocabulary does not want it tokenised.
@@ -178,14 +178,32 @@ class CheckReport:
         """A few random kept pairs, the same for the same seed and text."""
         return self._reservoir.shuffled()[: self._samples]
 
+    @property
+    def unit(self) -> str:
+        """What is counted: pairs, or lines where the text has one side."""
+        return "pair" if self.labels[0] else "line"
+
     def warnings(self) -> list[str]:
         """What a person should look at before training, one sentence each."""
         warnings = self._note_warnings()
         share = 1 - self.kept / max(self.pairs, 1)
         if share > _LARGE_DROP:
             reason = max(self.dropped, key=lambda name: self.dropped[name].count)
-            warnings.append(f"{share:.0%} of the pairs are dropped, most for: {REASONS.get(reason, reason)}")
-        sample = self._reservoir.pairs
+            said = f"{share:.0%} of the {self.unit}s are dropped, most for: {REASONS.get(reason, reason)}"
+            warnings.append(said)
+        if self.labels[0]:
+            warnings += self._pair_warnings()
+        if self._raw:
+            for label, lines in zip(self.labels, self._sides(), strict=True):
+                warnings += tokenised_warnings(label, lines)
+        if self.also_in_training:
+            are = "is" if self.also_in_training == 1 else "are"
+            warnings.append(f"{self.also_in_training:,} of these pairs {are} also in the training text")
+        return warnings
+
+    def _pair_warnings(self) -> list[str]:
+        """What is odd about the two sides of the sample beside each other."""
+        warnings, sample = [], self._reservoir.pairs
         same = sum(pair.source == pair.target for pair in sample) / max(len(sample), 1)
         if same > _SAME_SIDES:
             warnings.append(
@@ -193,18 +211,12 @@ class CheckReport:
             )
         sides = self._sides()
         warnings += side_warnings(self.labels, self.scripts()) or language_warnings(self.labels, sides)
-        if self._raw:
-            for label, lines in zip(self.labels, sides, strict=True):
-                warnings += tokenised_warnings(label, lines)
         correlation = _length_correlation(sample)
         if correlation is not None and correlation < _CORRELATION:
             warnings.append(
                 f"the lengths of the two sides hardly go together (correlation {correlation:.2f}): "
                 "the lines may not be translations of each other"
             )
-        if self.also_in_training:
-            are = "is" if self.also_in_training == 1 else "are"
-            warnings.append(f"{self.also_in_training:,} of these pairs {are} also in the training text")
         return warnings
 
     def _note_warnings(self) -> list[str]:
@@ -316,7 +328,9 @@ def report_lines(role: str, report: CheckReport) -> list[TextLine]:
     """The report of `role` (`train`, `valid`, `test`): totals, reasons and lines, warnings, samples."""
     share = report.kept / max(report.pairs, 1)
     lines = [
-        TextLine("title", f"{role}: {report.kept:,} of {counted(report.pairs, 'pair')} kept ({share:.2%})")
+        TextLine(
+            "title", f"{role}: {report.kept:,} of {counted(report.pairs, report.unit)} kept ({share:.2%})"
+        )
     ]
     if len(report.corpora) > 1:
         lines += [
@@ -325,6 +339,8 @@ def report_lines(role: str, report: CheckReport) -> list[TextLine]:
         ]
     lines += _dropped_lines(report)
     for side, label in enumerate(report.labels):
+        if not label:
+            continue  # text of one side
         characters, length = report.length(side)
         shares = ", ".join(f"{script.lower()} {part:.1%}" for script, part in report.scripts()[side].items())
         figures = ", ".join(f"{name} {value:g}" for name, value in length.items())
@@ -335,7 +351,7 @@ def report_lines(role: str, report: CheckReport) -> list[TextLine]:
     lines += [TextLine("warning", f"  warning: {warning}") for warning in report.warnings()]
     for pair in report.samples():
         lines.append(TextLine("quiet", f"  {printable(report.corpora[pair.corpus].name)}:{pair.line}"))
-        lines += [TextLine("plain", f"    {printable(text)}") for text in (pair.source, pair.target)]
+        lines += [TextLine("plain", f"    {printable(text)}") for text in (pair.source, pair.target) if text]
     return lines
 
 

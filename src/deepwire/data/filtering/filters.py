@@ -16,6 +16,7 @@ from deepwire.data.parallel_map import ordered_map
 from deepwire.data.text.files import ReadNotes
 from deepwire.data.text.pairs import Pair, PairBlock, Texts
 from deepwire.data.text.reader import Lines, RawBlock, Reader
+from deepwire.data.text_config import TextConfig
 
 Digests = NDArray[np.uint64]
 
@@ -127,6 +128,7 @@ REASONS = {
     "bad_utf8": "a side is not UTF-8",
     "copy": "both sides are the same",
     "duplicate": "the same pair came before",
+    "empty": "the line is empty or only spaces",
 }
 """Every reason a pair can be dropped for, with what it means."""
 
@@ -189,6 +191,26 @@ class PairFilter:
         return longer > RATIO_FREE_CHARACTERS and longer > shorter * self._ratio
 
 
+class TextFilter:
+    """Decides about each line of a text of one side: what cannot be used at all goes.
+
+    Empty lines stay where they are the bounds of documents.
+    """
+
+    def __init__(self, text: TextConfig) -> None:
+        self._keeps_empty = text.unit == "documents"
+
+    def reasons(self, lines: Lines) -> Reasons:
+        """`[lines]`: why each is dropped, a place in `NAMES`; 0 keeps it."""
+        reasons = np.zeros(len(lines.targets), np.uint8)
+        if not self._keeps_empty:
+            blank = [not line or line.isspace() for line in lines.targets]
+            reasons[blank] = NUMBERS["empty"]
+        for place, fault in lines.faults.items():
+            reasons[place] = NUMBERS[fault]
+        return reasons
+
+
 def _letters(text: str) -> int:
     """Length of `text` in letters of an alphabet: each wide letter counts as three."""
     if text.isascii():
@@ -237,7 +259,7 @@ class FilteredBlock:
 
 def filter_blocks(
     readers: Sequence[Reader],
-    filters: FilterConfig,
+    filters: FilterConfig | TextConfig,
     *,
     digests: bool,
     show_dropped: bool = False,
@@ -249,7 +271,7 @@ def filter_blocks(
 
     Args:
         readers: Of each corpus; their indices are their places in this list.
-        filters: What to drop.
+        filters: What to drop of pairs; or what text of one side they read.
         digests: Whether digests of the pairs are wanted.
         show_dropped: Whether dropped pairs are wanted.
         documents: Whether those of them that are context of others are wanted.
@@ -267,12 +289,15 @@ class _BlockFilter:
     def __init__(
         self,
         readers: Sequence[Reader],
-        filters: FilterConfig,
+        filters: FilterConfig | TextConfig,
         digests: bool,
         show_dropped: bool,
         documents: bool = False,
     ) -> None:
-        self._readers, self._filter = readers, PairFilter(filters)
+        self._readers = readers
+        self._filter: PairFilter | TextFilter = (
+            TextFilter(filters) if isinstance(filters, TextConfig) else PairFilter(filters)
+        )
         self._digests, self._show_dropped, self._documents = digests, show_dropped, documents
 
     def __call__(self, block: RawBlock) -> FilteredBlock:

@@ -19,6 +19,7 @@ from deepwire.data.filtering.filter_report import CheckReport
 from deepwire.data.filtering.filters import NAMES, NUMBERS, REASONS, DigestSet, FilteredBlock, filter_blocks
 from deepwire.data.text.corpus import corpus_files, directed, directions_of, reader
 from deepwire.data.text.pairs import Pair, PairBlock
+from deepwire.data.text_config import TextConfig
 from deepwire.errors import DataError
 from deepwire.io.output import open_output
 
@@ -56,8 +57,11 @@ class Selection:
         places = directions_of(corpora, data)
         self.directions = places if places is not None else [0] * len(corpora)
         groups = sorted(set(self.directions))
-        self._data, self._filters = data, data.filters if role == "train" else LENIENT
-        self._seen = {group: DigestSet() for group in groups if self._filters.drop_duplicates}
+        self._data = data
+        filters = data.filters if role == "train" else LENIENT
+        self._filters: FilterConfig | TextConfig = data.text or filters
+        once = data.text is None and filters.drop_duplicates
+        self._seen = {group: DigestSet() for group in groups if once}
         self._reports: dict[int, CheckReport] = {}
         self._places: list[int] = [0] * len(corpora)
         self.names: dict[int, str] = {}
@@ -67,6 +71,7 @@ class Selection:
                 self._places[number] = place
             first = corpora[members[0]]
             labels = (first.source or data.source, first.target or data.target)
+            labels = labels if data.text is None else ("", data.target)
             self.names[group] = role if data.languages is None else f"{role} {'-'.join(labels)}"
             self._reports[group] = CheckReport(
                 [corpora[number].label for number in members],
@@ -90,7 +95,7 @@ class Selection:
             ResourceError: a helping process died.
         """
         readers = [reader(corpus, self._data, number) for number, corpus in enumerate(self.corpora)]
-        digests = self._data.filters.drop_duplicates
+        digests = self._data.text is None and self._data.filters.drop_duplicates
         read = 0
         for block in filter_blocks(
             readers,
@@ -146,7 +151,7 @@ class Selection:
             if report.kept == 0:
                 names = ", ".join(corpus.name for corpus in report.corpora)
                 raise DataError(
-                    f"{names}: none of {counted(report.pairs, 'pair')} can be used", _main_reason(report)
+                    f"{names}: none of {counted(report.pairs, report.unit)} can be used", _main_reason(report)
                 )
 
     def _of(self, corpus: int) -> CheckReport:

@@ -13,6 +13,7 @@ from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.filters import NUMBERS, FilteredBlock
 from deepwire.data.filtering.selection import Selection
+from deepwire.data.prepare.packing import BlockRows
 from deepwire.data.prepare.segmenting import segment
 from deepwire.data.prepare.symbol_pairs import SymbolPairs, require_symbols, symbol_use, with_symbols
 from deepwire.data.prepare.temporary_pairs import Chunk, DocumentOrder, TemporaryPairs, read_chunk
@@ -115,7 +116,8 @@ class Builder:
         with pairs_file:
             vocabularies = self._learn(pairs_file)
         vocabularies.save(self._folder / VOCABULARY)
-        counts = self._segment(pairs_file, self._training, vocabularies, self._data.filters.max_length)
+        longest = self._data.filters.max_length if self._data.text is None else None
+        counts = self._segment(pairs_file, self._training, vocabularies, longest)
         self._training.require_some()
         reports = [self._training.reports()]
         if self._data.valid is not None:
@@ -141,6 +143,8 @@ class Builder:
 
     def _learn(self, pairs_file: TemporaryPairs) -> Vocabularies:
         config, languages = self._data.vocabulary, self._data.languages
+        if self._data.text is not None:
+            return Vocabularies.learn_of_targets(config, self._training_pairs(pairs_file))
         symbols = SYMBOLS if self._data.placeholders else ()
         if languages is None or not isinstance(config, BpeConfig | UnigramConfig):
             blocks: Iterator[Sequence[Pair]] = self._training_pairs(pairs_file)
@@ -180,29 +184,35 @@ class Builder:
         vocabularies: Vocabularies,
         max_length: int | None,
     ) -> list[int]:
-        """Write a store; returns how many pairs of each corpus are in it."""
+        """Write a store; returns how many pairs or blocks of each corpus are in it."""
         total = sum(chunk.pairs for chunk in pairs_file.chunks)
         counts, done = [0] * len(selection.corpora), 0
         sizes = vocabularies.source.size, vocabularies.target.size
-        many, lines = self._data.languages is not None, selection.role == TRAIN
-        documents = pairs_file.beside is not None
+        many, lines, text = self._data.languages is not None, selection.role == TRAIN, self._data.text
+        kinds = {"documents": pairs_file.beside is not None, "packed": text is not None}
         with StoreWriter(
-            self._folder / selection.role, *sizes, directions=many, lines=lines, documents=documents
+            self._folder / selection.role, *sizes, directions=many, lines=lines, **kinds
         ) as store:
+            blocks = None if text is None else BlockRows(store, text, counts)
             # Training sees symbols; validation text stays as it is, for scores of whole translations.
             symbols = symbol_use(self._data.placeholders, training=selection.role == TRAIN)
             folder = self._folder / VOCABULARY
             order = DocumentOrder()
             for result in segment(pairs_file.path, pairs_file.chunks, folder, max_length, symbols):
                 pairs = result.pairs
-                store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers)
-                order.add(pairs)
+                if blocks is not None:
+                    blocks.add(pairs.corpus, result.target, result.stored.target, pairs.numbers)
+                else:
+                    store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers)
+                    order.add(pairs)
+                    counts[pairs.corpus] += len(pairs)
                 selection.keep(pairs, result.lengths)
                 too_long = np.full(len(result.too_long), NUMBERS["too_long"], np.uint8)
                 selection.drop(pairs.corpus, result.too_long, too_long)
-                counts[pairs.corpus] += len(pairs)
                 done += len(pairs) + len(too_long)
                 self._report_progress("segmenting", done, total)
+            if blocks is not None:
+                blocks.finish()
             if pairs_file.beside is None:
                 store.finish()
             else:

@@ -117,7 +117,12 @@ class Prepared:
 
     @property
     def model_sizes(self) -> tuple[int, int, int]:
-        """Entries of both vocabularies, tags and separator included, and languages (0: one direction)."""
+        """Entries of both vocabularies, tags and separator included, and languages (0: one direction).
+
+        A model of text of one side has no source: 0 entries.
+        """
+        if self.train.packed:
+            return 0, self.vocabularies.target.size, 0
         tags = (0 if self.languages is None else self.languages.tags) + self.context.separators
         languages = 0 if self.languages is None else len(self.languages.names)
         return self.vocabularies.source.size + tags, self.vocabularies.target.size + tags, languages

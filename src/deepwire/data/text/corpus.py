@@ -17,8 +17,10 @@ from deepwire.data.text.pairs import Pair
 from deepwire.data.text.reader import (
     JsonReader,
     Lines,
+    OneFileReader,
     RawBlock,
     Reader,
+    TargetSide,
     TsvReader,
     decoded,
     two_file_blocks,
@@ -42,6 +44,8 @@ def directed(data: DataConfig, role: Role) -> list[CorpusConfig]:
     where it was written the other way round.
     """
     corpora, languages = data.corpora().get(role, []), data.languages
+    if data.text is not None:
+        return corpora
     if languages is None:
         return (
             corpora if role != "test" else [part for corpus in corpora for part in by_reference(corpus, data)]
@@ -194,6 +198,8 @@ def reader(corpus: CorpusConfig, data: DataConfig, index: int) -> Reader:
     Raises:
         DataError: a side of a prefix does not exist.
     """
+    if data.text is not None:
+        return _text_reader(corpus, data, index)
     source, target = corpus.source or data.source, corpus.target or data.target
     if corpus.tsv is not None:
         columns = (corpus.source_column or 1, corpus.target_column or 2)
@@ -205,14 +211,24 @@ def reader(corpus: CorpusConfig, data: DataConfig, index: int) -> Reader:
     return TwoFileReader(paths[0], paths[1], index, data.on_bad_utf8)
 
 
+def _text_reader(corpus: CorpusConfig, data: DataConfig, index: int) -> Reader:
+    """What reads text of one side."""
+    if corpus.jsonl is not None:
+        key = str(corpus.target_column or (data.target if data.names_target else "text"))
+        return TargetSide(JsonReader(corpus.jsonl, (key, key), index, data.on_bad_utf8))
+    return OneFileReader(corpus_files(corpus, data)[0], index, data.on_bad_utf8)
+
+
 def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
-    """The files of a corpus: source and target, or the one TSV or JSONL file.
+    """The files of a corpus: source and target, or the one TSV or JSONL file or text of one side.
 
     Raises:
         DataError: a side of a prefix does not exist.
     """
     if corpus.prefix is None:
         return [path for path in (corpus.source_file, corpus.target_file, corpus.tsv, corpus.jsonl) if path]
+    if data.text is not None:
+        return [find_text(corpus.prefix, data.target) if data.names_target else corpus.prefix]
     if corpus.source is None or corpus.target is None:
         return [find_text(corpus.prefix, data.source), find_text(corpus.prefix, data.target)]
     direction = Direction(corpus.source, corpus.target)

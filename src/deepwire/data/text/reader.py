@@ -1,4 +1,4 @@
-"""Reading a corpus of two files, TSV or JSONL: one process cuts blocks of whole lines, any parses them."""
+"""Reading a corpus of files, TSV or JSONL: one process cuts blocks of whole lines, any parses them."""
 
 from __future__ import annotations
 
@@ -174,6 +174,43 @@ def without_faults(lines: list[Line], faults: dict[int, str]) -> list[str]:
             faults.setdefault(place, line.fault)
             lines[place] = line.text
     return cast("list[str]", lines)
+
+
+class OneFileReader:
+    """A file of text; it is the target side, and all sources are empty."""
+
+    def __init__(self, path: Path, corpus: int, on_bad_utf8: BadUtf8) -> None:
+        self._path, self._corpus, self._on_bad_utf8 = path, corpus, on_bad_utf8
+
+    def blocks(self) -> Iterator[RawBlock]:
+        """See `Reader`."""
+        block = None
+        for block in one_file_blocks(self._path, self._corpus):
+            yield block
+        if block is None:
+            refuse_empty(self._path)
+
+    def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
+        """See `Reader`."""
+        faults = dict[int, str]()
+        lines = decoded(self._path, block.files[0], block.first, self._on_bad_utf8, notes)
+        return Lines(block.first, [""] * len(lines), without_faults(lines, faults), faults)
+
+
+class TargetSide:
+    """The target side alone of what another reader reads; all sources are empty."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def blocks(self) -> Iterator[RawBlock]:
+        """See `Reader`."""
+        return self._reader.blocks()
+
+    def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
+        """See `Reader`."""
+        lines = self._reader.parse(block, notes)
+        return Lines(lines.first, [""] * len(lines.targets), lines.targets, lines.faults)
 
 
 class TsvReader:

@@ -1,0 +1,114 @@
+"""Train a language model with one connection or mixer after the other, and print a table of perplexities.
+
+    python examples/language-models/compare.py FOLDER --folder runs/language-models [--seeds 1 2 3]
+
+FOLDER holds the text as run.yaml names it: deen-tech-full/train.en, deen-tech/valid.en and test.en, plain or
+compressed. The same command goes on after an interruption; what is complete is not trained again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import deepwire
+from deepwire.checkpoint.store import parameter_count
+from deepwire.data.text.files import find_text
+from deepwire.decoding.text_scoring import TextScore
+from deepwire.decoding.translation_io import read_text
+from deepwire.errors import DeepwireError
+
+HERE = Path(__file__).parent
+
+SYSTEMS: Mapping[str, Mapping[str, object]] = {
+    "post-norm": {"connection": "post_norm"},
+    "pre-norm": {},
+    "peri-norm": {"connection": "peri_ln"},
+    "deep-norm": {"connection": "deepnorm"},
+    "residual": {"connection": "resi_dual"},
+    "dlcl": {"aggregation": "dlcl"},
+    "gtrans": {"fusion": {"type": "groups", "size": 3}},
+    "depth-lstm": {"connection": "depth_lstm"},
+    "hyper": {"connection": "hyper"},
+    "mhc-lite": {"connection": "mhc_lite"},
+    "attention-residuals": {"connection": "attn_res"},
+    "dwa": {"aggregation": "dwa"},
+    "gla": {"mixer": "gla"},
+    "mamba2": {"mixer": "mamba2"},
+    "gated-deltanet": {"mixer": "gated_deltanet"},
+    "hybrid": {"mixer": ["gla", "gla", "self_attention"]},
+}
+"""What each has in place of pre-norm residuals and self-attention."""
+
+Scored = Mapping[str, Sequence[tuple[int, TextScore]]]
+"""Parameters and test score of each seed, by system."""
+
+
+def trained(name: str, seed: int, options: argparse.Namespace) -> tuple[int, TextScore]:
+    """Train a system, or go on; its parameters, and the score of the test text."""
+    text = options.text.resolve()
+    data = {"train": str(text / "deen-tech-full/train"), "valid": str(text / "deen-tech/valid"), "test": None}
+    training: dict[str, object] = {}
+    if options.updates is not None:
+        training = {"max_updates": options.updates, "schedule": {"warmup": max(1, options.updates // 10)}}
+    run = deepwire.train(
+        HERE / "run.yaml",
+        run=str(options.folder / f"{name}-{seed}"),
+        seed=seed,
+        data={**data, "prepared": str(options.folder / "prepared")},
+        model={"decoder": SYSTEMS[name]},
+        training=training,
+        handle_signals=True,
+    )
+    if run.stop_reason is not None and not run.stop_reason.finished:
+        raise SystemExit(run.stop_reason.exit_code)
+    assert run.best is not None, "a run that is complete has a checkpoint"
+    lines = read_text(find_text(text / "deen-tech/test", "en"), print)
+    return parameter_count(run.best.path), deepwire.load(run, precision="fp32").perplexity(lines)
+
+
+def table(scored: Scored) -> str:
+    """The systems, the best first."""
+    lines = [
+        "| system | parameters | per token | deviation | per word | bits per byte |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    rows = []
+    for name, seeds in scored.items():
+        tokens = [score.perplexity for _, score in seeds]
+        spread = f"{statistics.stdev(tokens):.2f}" if len(tokens) > 1 else ""
+        words, bits = (
+            statistics.fmean(getattr(score, what) for _, score in seeds)
+            for what in ("word_perplexity", "bits_per_byte")
+        )
+        mean = statistics.fmean(tokens)
+        rows.append(
+            (mean, f"| {name} | {seeds[0][0]:,} | {mean:.2f} | {spread} | {words:.1f} | {bits:.4f} |")
+        )
+    return "\n".join([*lines, *(row for _, row in sorted(rows))])
+
+
+def main() -> None:
+    """Train all systems with all seeds, and print the table after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("text", type=Path, help="folder of the text")
+    parser.add_argument("--folder", type=Path, default=Path("runs/language-models"), help="of the runs")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
+    parser.add_argument("--updates", type=int, help="default: those of run.yaml")
+    options = parser.parse_args()
+    scored: dict[str, list[tuple[int, TextScore]]] = {}
+    for seed in options.seeds:
+        for name in options.only:
+            try:
+                scored.setdefault(name, []).append(trained(name, seed, options))
+            except DeepwireError as error:
+                raise SystemExit(f"{name}: {error}") from None
+            print(f"\n{table(scored)}\n", flush=True)
+            (options.folder / "table.md").write_text(table(scored) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""``deepwire perplexity``: what a language model thinks of text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.cli.decoding_options import (
+    STDIO,
+    BatchTokens,
+    Device,
+    Groups,
+    Json,
+    Models,
+    Output,
+    Precision,
+    Quiet,
+    Threads,
+    specified,
+    use_threads,
+)
+
+if TYPE_CHECKING:
+    from deepwire.decoding.text_scoring import TextScore
+
+Input = Annotated[Path, typer.Option("--input", "-i", help="Text to score; - is stdin; also .gz/.zst/.xz.")]
+Context = Annotated[
+    int | None,
+    typer.Option(min=1, help="Most tokens that the model reads at once. Default: its block in training."),
+]
+Stride = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Longer documents are read in windows that advance by so many tokens. Default: context / 2.",
+    ),
+]
+Joined = Annotated[
+    bool, typer.Option("--joined", help="Documents see those before them, as in training; not each its own.")
+]
+PerDocument = Annotated[
+    bool, typer.Option("--per-document", help="Write the log-probability of each document, one a line.")
+]
+
+
+def perplexity(
+    models: Models,
+    input_: Input = STDIO,
+    output: Output = STDIO,
+    context: Context = None,
+    stride: Stride = None,
+    joined: Joined = False,
+    per_document: PerDocument = False,
+    as_json: Json = False,
+    groups: Groups = None,
+    batch_tokens: BatchTokens = None,
+    precision: Precision = "auto",
+    device: Device = "auto",
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Print the perplexity of a text with a language model: per token, per word and per byte.
+
+    Tokens are subwords, line breaks and ends of documents; bytes are those of the file. Each document is
+    scored on its own.
+
+    deepwire perplexity runs/language-model < test.en
+    """
+    from deepwire.api.model import load
+    from deepwire.cli.line_by_line import CountedLines, warn, write_answers
+    from deepwire.decoding.translation_io import read_text
+    from deepwire.errors import DataError, UsageError
+    from deepwire.io.output import check_output, write_output
+
+    if joined and per_document:
+        raise UsageError(
+            "--joined makes one text of all documents, and --per-document scores each", "leave out one"
+        )
+    check_output(output, (input_,))
+    use_threads(threads)
+    model = load(
+        models, device, precision, settings=specified(groups=groups, batch_tokens=batch_tokens), warn=warn
+    )
+    lines = read_text(input_, warn)
+    if per_document:
+        scores = CountedLines(model.document_scores(lines, context=context, stride=stride))
+        write_answers(
+            scores, scores, _document_json if as_json else _document, output, flush=False, quiet=quiet
+        )
+        return
+    score = model.perplexity(lines, context=context, stride=stride, joined=joined)
+    if score.tokens == 0:
+        raise DataError("the text has no line that is not empty")
+    write_output(output, (json.dumps(score.to_dict()) if as_json else _summary(score)) + "\n")
+
+
+def _document(score: TextScore) -> str:
+    return f"{score.log_probability:.6f}"
+
+
+def _document_json(score: TextScore) -> str:
+    return json.dumps(score.to_dict())
+
+
+def _summary(score: TextScore) -> str:
+    from deepwire.config.counts import counted
+
+    return (
+        f"perplexity {score.perplexity:.2f} per token, {score.word_perplexity:.2f} per word, "
+        f"{score.byte_perplexity:.4f} per byte ({score.bits_per_byte:.4f} bits per byte)\n"
+        f"{counted(score.documents, 'document')}, {counted(score.tokens, 'token')}, "
+        f"{counted(score.words, 'word')}, {counted(score.bytes, 'byte')}"
+    )

@@ -1,0 +1,145 @@
+"""Packing: segmented lines of a text of one side become blocks of tokens that cross the bounds of documents.
+
+The text is one stream: EOS, then each document and its EOS; between the lines of a document stands BOS. A
+block is `block` tokens of the stream to predict, behind the token before them, which is the last one of the
+block before. So every token is predicted once, and the first token of a document is predicted from EOS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepwire.data.batches.stored_array import Integers
+from deepwire.data.batches.token_store import Block, StoreWriter
+from deepwire.data.subwords.base import EOS, Segmentation
+from deepwire.data.text.pairs import Texts
+from deepwire.data.text_config import TextConfig
+from deepwire.data.text_documents import LINE_BREAK
+from deepwire.errors import DataError
+
+
+class Packed(NamedTuple):
+    """Some blocks as the store takes them."""
+
+    blocks: Block
+    """The text of a block are the lines that end in it, each with its line end."""
+    numbers: NDArray[np.int64]
+    """`[blocks]`: the line that each begins in."""
+
+
+class Packing:
+    """Makes the blocks of one corpus, in constant memory.
+
+    Args:
+        text: What ends a document, and how long blocks are.
+    """
+
+    def __init__(self, text: TextConfig) -> None:
+        self._size, self._between = text.block, EOS if text.unit == "lines" else LINE_BREAK
+        self._stream = np.array([EOS], np.int64)
+        self._open = False
+        # Lines that end in the stream and are in no block yet: where their last token stands, number, text.
+        self._ends = np.zeros(0, np.int64)
+        self._numbers = np.zeros(0, np.int64)
+        self._lines: list[bytes] = []
+        self._last = 0
+
+    def add(self, pieces: Segmentation, texts: Texts, numbers: NDArray[np.int64]) -> list[Packed]:
+        """The blocks that are full with some more lines.
+
+        Args:
+            pieces: Of each line.
+            texts: The lines.
+            numbers: Of each line in its file.
+        """
+        lines = texts.lines()
+        blank = np.fromiter((not line.strip() for line in lines), np.bool_, len(lines))
+        full = pieces.take(~blank)
+        # A line behind another one begins with what stands between the two; a blank one ends a document.
+        follows = np.concatenate([[self._open], ~blank[:-1]]) if len(lines) else blank
+        symbols = np.where(blank, EOS, self._between)
+        lengths = np.zeros(len(lines), np.int64)
+        lengths[~blank] = full.lengths
+        sizes = lengths + follows
+        stops = np.cumsum(sizes)
+        tokens = np.empty(int(stops[-1]) if len(lines) else 0, np.int64)
+        starts = (stops - sizes)[follows]
+        of_text = np.ones(len(tokens), np.bool_)
+        of_text[starts] = False
+        tokens[starts], tokens[of_text] = symbols[follows], full.pieces
+        used = follows | ~blank
+        self._ends = np.concatenate([self._ends, (len(self._stream) - 1 + stops)[used]])
+        self._numbers = np.concatenate([self._numbers, numbers[used]])
+        self._lines += [line + b"\n" for line, is_used in zip(lines, used.tolist(), strict=True) if is_used]
+        self._stream = np.concatenate([self._stream, tokens])
+        if len(lines):
+            self._open, self._last = not blank[-1], int(numbers[-1])
+        count = (len(self._stream) - 1) // self._size
+        return [self._take(count)] if count else []
+
+    def finish(self) -> list[Packed]:
+        """End the last document; the blocks that are left, the last of them perhaps a short one."""
+        if self._open:
+            self._stream = np.append(self._stream, EOS)
+        count = (len(self._stream) - 1) // self._size
+        packed = [self._take(count)] if count else []
+        return [*packed, self._take(1)] if len(self._stream) > 1 else packed
+
+    def _take(self, count: int) -> Packed:
+        """The next blocks of the stream."""
+        size = min(self._size, len(self._stream) - 1)
+        places = np.arange(count)[:, None] * size + np.arange(size + 1)
+        tokens = self._stream[places].ravel()
+        taken = count * size
+        done = int(np.searchsorted(self._ends, taken, "right"))
+        block_of = np.minimum(np.maximum(self._ends[:done] - 1, 0) // size, count - 1)
+        bounds = np.searchsorted(block_of, np.arange(count + 1))
+        texts = [b"".join(self._lines[start:stop]) for start, stop in pairwise(bounds.tolist())]
+        first = np.searchsorted(self._ends, np.arange(count) * size + 1)
+        numbers = np.append(self._numbers, self._last)[first]
+        self._stream, self._lines = self._stream[taken:], self._lines[done:]
+        self._ends, self._numbers = self._ends[done:] - taken, self._numbers[done:]
+        lengths: Integers = np.full(count, size + 1, np.int64)
+        sizes = np.fromiter(map(len, texts), np.int64, count)
+        return Packed(Block(tokens, lengths, b"".join(texts), sizes), numbers)
+
+
+class BlockRows:
+    """Writes the blocks of all corpora, one after the other, into a store.
+
+    Args:
+        store: Where to.
+        text: As `Packing` takes it.
+        counts: Of each corpus the blocks so far; is counted up.
+    """
+
+    def __init__(self, store: StoreWriter, text: TextConfig, counts: list[int]) -> None:
+        self._store, self._text, self._counts = store, text, counts
+        self._packing, self._corpus = Packing(text), 0
+
+    def add(self, corpus: int, pieces: Segmentation, texts: Texts, numbers: NDArray[np.int64]) -> None:
+        """Take some more lines of a corpus, whose number is that of the last ones or higher."""
+        if corpus != self._corpus:
+            self._write(self._packing.finish())
+            self._packing, self._corpus = Packing(self._text), corpus
+        self._write(self._packing.add(pieces, texts, numbers))
+
+    def finish(self) -> None:
+        """Write what is left.
+
+        Raises:
+            DataError: there is no text at all.
+        """
+        self._write(self._packing.finish())
+        if not any(self._counts):
+            raise DataError("the text has only empty lines")
+
+    def _write(self, packed: Iterable[Packed]) -> None:
+        for blocks, numbers in packed:
+            self._store.add(Block.of([[]] * len(numbers), [""] * len(numbers)), blocks, 0, numbers)
+            self._counts[self._corpus] += len(numbers)

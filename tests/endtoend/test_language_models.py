@@ -1,0 +1,213 @@
+"""A language model from text to perplexities and texts: trained, interrupted, continued, asked."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deepwire
+from deepwire.api.model import Model
+from deepwire.cli.main import main
+from deepwire.data.text_documents import documents_of
+from deepwire.errors import ModelError, UsageError
+
+RUN_FILE = """
+task: language_model
+data:
+  target: en
+  train: train
+  valid: valid
+  text: {unit: documents, block: 24}
+  vocabulary: {type: words, min_count: 2}
+model:
+  d_model: 32
+  heads: 2
+  feed_forward: 64
+  dropout: 0.1
+  decoder: {layers: 2, connection: pre_norm, mixer: [self_attention, gla]}
+training:
+  max_updates: 60
+  batch_tokens: 600
+  log_every: 20
+  schedule: {peak: 0.01, warmup: 5}
+  validation: {every: 30}
+  checkpoint: {every: 30, keep_last: 3}
+  device: cpu
+  precision: fp32
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, multi30k: Mapping[str, Sequence[str]]) -> Path:
+    """Captions as documents of two lines, and a run on them."""
+    folder = tmp_path_factory.mktemp("language-model")
+    lines = multi30k["en"]
+    for name, start, stop in (("train", 0, 1500), ("valid", 1500, 1600)):
+        documents = (f"{lines[place]}\n{lines[place + 1]}\n" for place in range(start, stop, 2))
+        (folder / f"{name}.en").write_text("\n".join(documents))
+    (folder / "run.yaml").write_text(RUN_FILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", "run.yaml", "-q"]) == 0
+    return folder
+
+
+@pytest.fixture
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return deepwire.load(folder / "runs" / "run", "cpu", "fp32")
+
+
+def test_it_learns_more_than_how_frequent_words_are(in_folder: Path) -> None:
+    run = deepwire.Run("runs/run")
+    assert run.best is not None
+    scores = run.best.scores
+    prepared = deepwire.prepare("run.yaml")
+    assert prepared.valid is not None
+    counts = np.ones(prepared.vocabularies.target.size)
+    for line in range(len(prepared.train)):
+        np.add.at(counts, prepared.train.target(line)[1:], 1)
+    predicted = [prepared.valid.target(line)[1:] for line in range(len(prepared.valid))]
+    tokens = np.concatenate(predicted)
+    unigram = math.exp(-np.log(counts / counts.sum())[tokens].mean())
+    assert scores["perplexity"] < 0.9 * unigram
+    text = Path("valid.en").read_text()
+    # All perplexities are of the same probability.
+    total = len(tokens) * math.log(scores["perplexity"])
+    assert total == pytest.approx(len(text.split()) * math.log(scores["word_perplexity"]))
+    # The last document has no empty line behind it in the file, and one in the blocks of others.
+    assert total == pytest.approx(len(text.encode()) * math.log(scores["byte_perplexity"]), rel=1e-3)
+    assert scores["bits_per_byte"] == pytest.approx(math.log2(scores["byte_perplexity"]))
+
+
+def test_an_interrupted_run_ends_with_the_same_parameters(in_folder: Path) -> None:
+    assert main(["train", "run.yaml", "run=stopped", "-q", "training.max_updates=17"]) == 0
+    assert main(["train", "run.yaml", "run=stopped", "-q"]) == 0
+    weights = "checkpoints/update-000060/model.safetensors"
+    assert (in_folder / "runs/run" / weights).read_bytes() == (in_folder / "stopped" / weights).read_bytes()
+
+
+def test_perplexity_of_a_text(in_folder: Path, model: Model, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Path("valid.en").read_text().splitlines()
+    joined = model.perplexity(lines, joined=True, stride=24)
+    scores = deepwire.Run("runs/run").best.scores  # type: ignore[union-attr]  # it was validated
+    # Windows that do not overlap are the blocks of the validation; only the last one has more to see.
+    assert joined.perplexity == pytest.approx(scores["perplexity"], rel=3e-3)
+    assert model.perplexity(lines, joined=True, stride=4).perplexity < joined.perplexity
+    each = list(model.document_scores(lines))
+    assert len(each) == 50 == len(list(documents_of(lines, "documents")))
+    alone = model.perplexity(lines)
+    assert sum(score.log_probability for score in each) == pytest.approx(alone.log_probability)
+    assert alone.bytes == len(Path("valid.en").read_bytes()) + 1
+
+    assert main(["perplexity", "runs/run", "-i", "valid.en", "--precision", "fp32", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["perplexity"] == pytest.approx(alone.perplexity, rel=1e-5)
+    assert (
+        main(["perplexity", "runs/run", "-i", "valid.en", "--per-document", "--precision", "fp32", "-q"]) == 0
+    )
+    shown = [float(line) for line in capsys.readouterr().out.split()]
+    assert shown == pytest.approx([score.log_probability for score in each], abs=1e-4)
+
+
+def test_a_window_scores_what_a_pass_over_its_tokens_says(model: Model) -> None:
+    lines = ["A man in a blue shirt is standing on a ladder .", "A dog runs ."] * 4
+    (whole,) = model.document_scores(lines, context=1000)
+    for stride in (5, 24):
+        (score,) = model.document_scores(lines, context=24, stride=stride)
+        assert score.tokens == whole.tokens
+        assert score.log_probability != whole.log_probability
+    (one_by_one,) = model.document_scores(lines, context=whole.tokens, stride=1)
+    assert one_by_one.log_probability == pytest.approx(whole.log_probability)
+
+
+def test_texts_begin_with_their_prompts(model: Model) -> None:
+    prompts = ["A man", "", "Two dogs are playing\nA"]
+    texts = model.generate(prompts, max_length=12)
+    assert [text.startswith(prompt) for text, prompt in zip(texts, prompts, strict=True)] == [True] * 3
+    assert texts == [model.generate([prompt], max_length=12)[0] for prompt in prompts]
+    best = model.generate(prompts, max_length=12, beam=3)
+    drawn = model.generate(prompts, sampling={"seed": 3, "top_k": 20})
+    assert drawn == model.generate(prompts, sampling={"seed": 3, "top_k": 20})
+    assert drawn != model.generate(prompts, sampling={"seed": 4, "top_k": 20})
+    assert all(text.startswith(prompt) for text, prompt in zip([*best, *drawn], prompts * 2, strict=True))
+    # Documents of two lines were learned, so a text has a line break, which is no subword of the text.
+    assert any("\n" in text for text in drawn)
+    for found in model.generated(["A man"], max_length=30):
+        (score,) = model.document_scores(found.text.split("\n"), context=1000)
+        expected = score.log_probability if found.ended else pytest.approx(found.log_probability)
+        assert found.log_probability == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["translate", "runs/run"], "is a language model"),
+        (["score", "runs/run", "-s", "valid.en", "-t", "valid.en"], "is a language model"),
+        (
+            ["evaluate", "--model", "runs/run", "--source", "valid.en", "--reference", "valid.en"],
+            "is a language model",
+        ),
+        (["generate", "runs/run", "--max-length", "0"], "--max-length"),
+        (["perplexity", "runs/run", "-i", "valid.en", "--stride", "25"], "from 1 to the context of 24"),
+        (["perplexity", "runs/run", "-i", "valid.en", "--joined", "--per-document"], "--per-document"),
+        (["perplexity", "runs/run", "-i", "empty.en"], "no line that is not empty"),
+    ],
+)
+def test_what_it_cannot_do(
+    in_folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    (in_folder / "empty.en").write_text("\n\n")
+    assert main(arguments) != 0
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "Traceback" not in shown
+
+
+def test_wrong_calls_from_python(model: Model) -> None:
+    with pytest.raises(ModelError, match="is a language model"):
+        model.translate(["A man"])
+    with pytest.raises(ModelError, match="is a language model"):
+        model.sample(["A man"])
+    with pytest.raises(UsageError, match="a beam"):
+        model.generate(["A man"], beam=2, sampling={})
+    with pytest.raises(UsageError, match="not texts but str"):
+        model.perplexity("A man")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("task=translation", "data.text is text of one side"),
+        ("model.architecture=encoder_decoder", "set model.architecture to decoder_only"),
+        ("training.validation.bleu=true", "a language model has none"),
+        ("model.positions=learned;model.max_length=16", "model.max_length has 16 positions"),
+        ("data.directions=[en-de]", "data.directions is for pairs"),
+        ("data.train={source_file: a, target_file: b}", "a language model reads files of text"),
+        ("data.train={jsonl: a.jsonl}", "data.text.unit"),
+        ("data.source=de", "has no effect"),
+        ("data.filters.max_ratio=2", "has no effect"),
+        ("decoding.max_length_ratio=3", "has no effect"),
+        ("model.source_loss=true", "has no effect"),
+        ("export.must_be=[onnx]", "onnx"),
+        ("model.decoder.connection=rnmt", "reads an encoder"),
+        ("data.train=nothing", "nothing.en: no such file"),
+    ],
+)
+def test_settings_that_do_not_go_with_it(
+    in_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    setting: str,
+    said: str,
+) -> None:
+    assert main(["data", "check", "run.yaml", *setting.split(";")]) != 0
+    assert said in capsys.readouterr().err
