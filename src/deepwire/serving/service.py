@@ -15,10 +15,12 @@ from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serving.batcher import Batcher
+from deepwire.serving.language_detection import Detection, SourceDetector
 from deepwire.serving.model_pool import Leg, ModelPool, Route
 from deepwire.serving.prometheus_metrics import Metrics
 from deepwire.serving.queue import Job, TextFailedError
-from deepwire.serving.request import Limits, RequestBody, RequestError, TextLines, has_words
+from deepwire.serving.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines, has_words
+from deepwire.serving.sentence_answers import SplitTexts, candidates
 from deepwire.serving.served_model import Search
 
 Gone = Callable[[], Awaitable[None]]
@@ -63,6 +65,7 @@ class Service:
 
     def __init__(self, models: ModelPool, limits: Limits, metrics: Metrics) -> None:
         self.models, self.limits, self.metrics = models, limits, metrics
+        self.sources = SourceDetector(models.routes)
         self.work = Work()
         self.batcher = Batcher(
             models.translate, models.budget, limits, metrics, tidy=Surplus().check, rest=give_memory_back
@@ -87,6 +90,7 @@ class Service:
             "version": deepwire.__version__,
             "languages": self.models.languages(),
             "beam": search.beam,
+            "detects": bool(self.models.routes),
             "limits": {
                 "texts": limits.texts,
                 "characters": limits.characters,
@@ -135,6 +139,23 @@ class Service:
         """The result of work on texts that is done beside the model, and does not stop other requests."""
         return await asyncio.get_running_loop().run_in_executor(self._segmenting, work)
 
+    async def way(
+        self, texts: Sequence[str], source: str | None, target: str | None
+    ) -> tuple[Detection | None, Route | None]:
+        """In which language texts are, if that is to be found out, and how to translate them.
+
+        There is no route for texts without a letter, nor for those that are in the target language already.
+
+        Raises:
+            RequestError: The languages are not known, or one is needed that was not given.
+        """
+        if source != AUTO:
+            return None, self.models.route(target, source)
+        found = await self.aside(partial(self.sources.language_of, texts, target))
+        if found is None or self.sources.is_target(found.language, target):
+            return found, None
+        return found, self.models.route(target, found.language)
+
     def splitter(self, route: Route) -> SentenceSplitter:
         """Cuts texts into what the first model of a route reads."""
         leg = route[0]
@@ -143,8 +164,24 @@ class Service:
             language, lambda texts: self.models.lengths(leg, texts), self._most_subwords(leg)
         )
 
+    async def detect(self, body: TextBody) -> dict[str, object]:
+        """The likely languages of each text.
+
+        Raises:
+            RequestError: As `SourceDetector.detect`.
+        """
+        find = partial(self.sources.detect, body.all, body.target)
+        found = await self.aside(find)
+        return {"detections": [[one._asdict() for one in likely] for likely in found]}
+
     async def translate_sentences(
-        self, sentences: Sequence[str], route: Route, n_best: int, client: str, gone: Gone
+        self,
+        sentences: Sequence[str],
+        route: Route,
+        n_best: int,
+        client: str,
+        gone: Gone,
+        beam: int | None = None,
     ) -> list[Translation]:
         """Translations of sentences that are not too long, however many there are: a part after the other.
 
@@ -153,11 +190,12 @@ class Service:
             route: How.
             n_best: How many translations of each.
             client, gone: As in `translate`.
+            beam: Hypotheses kept; None = as the server does, or more if so many translations are wanted.
 
         Raises:
             RequestError, GoneError, TextFailedError: As in `translate`.
         """
-        search = Search(max(n_best, self.models.search.beam), n_best)
+        search = Search(beam or max(n_best, self.models.search.beam), n_best)
         found: list[Translation] = []
         for first in range(0, len(sentences), _PART):
             part = sentences[first : first + _PART]
@@ -200,7 +238,33 @@ class Service:
 
     async def _translate(self, body: RequestBody, client: str, gone: Gone) -> dict[str, object]:
         search = self._search(body)
-        route = self.models.route(body.target, body.source)
+        detected, route = await self.way(body.all, body.source, body.target)
+        if route is None:
+            answer: dict[str, object] = {"translations": [_as_it_is(text, body) for text in body.all]}
+        elif body.sentences:
+            answer = await self._by_sentences(body, route, search, client, gone)
+        else:
+            answer = await self._by_lines(body, route, search, client, gone)
+        if body.source == AUTO:
+            answer["detected"] = None if detected is None else detected._asdict()
+        return answer
+
+    async def _by_sentences(
+        self, body: RequestBody, route: Route, search: Search, client: str, gone: Gone
+    ) -> dict[str, object]:
+        split = await self.aside(partial(SplitTexts.of, body.all, self.splitter(route)))
+        try:
+            translations = await self.translate_sentences(
+                split.sentences, route, search.n_best, client, gone, search.beam
+            )
+        except TextFailedError as error:
+            raise TextFailedError(split.owners[error.index]) from error.__cause__
+        language = body.target or target_of(route)
+        return {"translations": split.answers(translations, language, scores=body.n_best is not None)}
+
+    async def _by_lines(
+        self, body: RequestBody, route: Route, search: Search, client: str, gone: Gone
+    ) -> dict[str, object]:
         texts = [TextLines.of(text) for text in body.all]
         translated: dict[_LinePosition, Translation] = {}
         places = [place for place in _places(texts) if has_words(_line(texts, place))]
@@ -267,6 +331,12 @@ class Service:
                 self.batcher.drop(job)
 
 
+def target_of(route: Route) -> str:
+    """The language that comes out; empty = not known."""
+    direction = route[-1].direction
+    return "" if direction is None else direction.target
+
+
 def _places(texts: Sequence[TextLines]) -> Iterator[_LinePosition]:
     for index, text in enumerate(texts):
         for number in range(len(text.lines)):
@@ -300,10 +370,14 @@ def _line_record(translation: Translation | None, scores: bool) -> dict[str, obj
     if translation is None:
         empty: dict[str, object] = {"text": "", "score": 0.0, "log_probability": 0.0}
         return {"text": "", "candidates": [empty]} if scores else {"text": ""}
-    if not scores:
-        return {"text": translation.text}
-    candidates = [
-        {"text": candidate.text, "score": candidate.score, "log_probability": candidate.log_probability}
-        for candidate in translation.candidates
-    ]
-    return {"text": translation.text, "candidates": candidates}
+    record: dict[str, object] = {"text": translation.text}
+    return record | ({"candidates": candidates(translation)} if scores else {})
+
+
+def _as_it_is(text: str, body: RequestBody) -> dict[str, object]:
+    """The answer to a text that is in the target language already, or in none."""
+    record: dict[str, object] = {"text": text}
+    if body.sentences:
+        return record | {"sentences": [], "gaps": [text]}
+    only: dict[str, object] = {"text": text, "score": 0.0, "log_probability": 0.0}
+    return record | ({"candidates": [only]} if body.n_best is not None else {})
