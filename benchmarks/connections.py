@@ -47,10 +47,13 @@ SYSTEMS: Mapping[str, tuple[str, ...]] = {
     BASE: both("connection=post_norm"),
     "pre-norm": both("connection=pre_norm"),
     "DeepNorm": both("connection=deepnorm"),
+    "Admin": both("connection=admin"),
     "B2T": both("connection=b2t"),
+    "BranchNorm": both("connection=branch_norm"),
     "ResiDual": both("connection=resi_dual"),
     "Keel": both("connection=keel"),
     "Peri-LN": both("connection=peri_ln"),
+    "LayerNorm scaling": both("connection=layer_norm_scaling"),
     "LayerScale": both("connection=layer_scale"),
     "Sub-LN": (*both("connection=pre_norm"), "model.inner_norm=true"),
     "LAuReL, rank 16": both("connection={type: laurel, rank: 16}"),
@@ -59,6 +62,7 @@ SYSTEMS: Mapping[str, tuple[str, ...]] = {
     "attention residuals, full": both("connection={type: attn_res, block: full}"),
     "hyper, n 2, static": both("connection={type: hyper, lanes: 2, dynamic: false}"),
     "hyper, n 2, dynamic": both("connection={type: hyper, lanes: 2}"),
+    "fractional hyper, n 2": both("connection=frac"),
     "mHC-lite, n 2": both("connection={type: mhc_lite, lanes: 2}"),
     "mHC-lite, n 4": both("connection={type: mhc_lite, lanes: 4}"),
     "mHC, n 4": both("connection={type: mhc, lanes: 4}"),
@@ -187,7 +191,8 @@ def as_table(
     lines = [
         f"# Connections beside post-norm, CPU {machine.kind(figures)}, {figures['date']}",
         "",
-        f"6+6 layers of d 512, {options.vocabulary_size} words, one thread; training in "
+        f"{' '.join(['6+6 layers of d 512', *options.setting])}, {options.vocabulary_size} words, one thread; "
+        "training in "
         f"{str(number_format()).removeprefix('torch.')} with {options.rows} sentences of {options.length} "
         f"subwords, decoding in float32 with {options.rows // 2} sentences, beam {BEAM}, {options.steps} "
         "steps. "

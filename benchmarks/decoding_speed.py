@@ -345,7 +345,8 @@ def translate(
         sentences = pad_batch([source[row] for row in rows], torch.device("cpu"))
         tokens = shortlist(sentences)
         few = model if tokens is None else model.select(tokens)
-        limits, free = [longest] * len(rows), [[]] * len(rows)
+        limits = [longest] * len(rows)
+        free: list[list[int]] = [[]] * len(rows)
         answers = generate(few, sentences, limits, config, rows, free, shortlist=tokens)
         return [list(hypotheses[0].ids) for hypotheses in answers]
 

@@ -1,11 +1,12 @@
-"""Do deep stacks train? Very deep models of the papers beside plain post-norm of the same depth.
+"""Do deep stacks train? Very deep models beside plain post-norm of the same depth.
 
-    python benchmarks/depth.py [--updates 200] [--only dlcl-30-6 ...] [--json FILE]
+    python benchmarks/depth.py [--updates 200] [--only dlcl-30-6 "24-24 DeepNorm" ...] [--json FILE]
 
 Trains each model for a few hundred updates on Multi30k (examples/multi30k, German to English, BPE 4,000);
 prints the training loss on the way and the gradient norm of the lowest, a middle and the topmost layer of
 each stack. The papers say that DLCL, depth-wise LSTM and GTrans train at these depths, where the post-norm
 Transformer does not (Wang et al. 2019, Table 1; Xu et al. 2024, Table 6; Yang et al. 2022, Fig. 11).
+The systems called 24-24 are all connections and aggregations of connections.py with 24+24 layers.
 """
 
 from __future__ import annotations
@@ -14,32 +15,38 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import machine
 import torch
+from connections import SYSTEMS as CONNECTIONS
+from connections import both
 
-from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
-from deepwire.data.prepare.prepared import Prepared, prepare
-from deepwire.model.build import build_model
+import deepwire
+from deepwire.data.subwords.base import PAD
 from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import load_run_file
-from deepwire.training.optimizer import Optimizer
-from deepwire.training.schedule import build_schedule
 
+GROUPS = ("model.encoder.fusion={type: groups, size: 3}", "model.decoder.fusion={type: groups, size: 2}")
+PUBLISHED = "connection={type: depth_lstm, final_norm: decoder, forget_bias: 0}"
+OPEN = "connection={type: depth_lstm, forget_bias: 2}"
 # Encoder layers, decoder layers, and what both stacks are made of.
 SYSTEMS: Mapping[str, tuple[int, int, tuple[str, ...]]] = {
-    "post-norm-30-6": (30, 6, ("connection=post_norm",)),
-    "dlcl-30-6": (30, 6, ("connection=pre_norm", "aggregation=dlcl")),
-    "dlcl-post-norm-30-6": (30, 6, ("connection=post_norm", "aggregation=dlcl")),
-    "post-norm-24-24": (24, 24, ("connection=post_norm",)),
-    "depth-lstm-24-24": (24, 24, ("connection=depth_lstm",)),
-    "depth-lstm-24-24-open": (24, 24, ("connection={type: depth_lstm, forget_bias: 2}",)),
-    "post-norm-60-12": (60, 12, ("connection=post_norm",)),
-    "gtrans-60-12": (60, 12, ("connection=post_norm", "fusion={type: groups, size: SIZE}")),
+    "post-norm-30-6": (30, 6, both("connection=post_norm")),
+    "dlcl-30-6": (30, 6, both("connection=pre_norm", "aggregation=dlcl")),
+    "dlcl-post-norm-30-6": (30, 6, both("connection=post_norm", "aggregation=dlcl")),
+    "post-norm-24-24": (24, 24, both("connection=post_norm")),
+    "depth-lstm-24-24": (24, 24, both(PUBLISHED)),
+    "depth-lstm-24-24-open": (24, 24, both(OPEN)),
+    "post-norm-60-12": (60, 12, both("connection=post_norm")),
+    "gtrans-60-12": (60, 12, (*both("connection=post_norm"), *GROUPS)),
+    "24-24 GTrans": (24, 24, (*both("connection=post_norm"), *GROUPS)),
+    # Not the row whose sizes are those of a wide model.
+    **{f"24-24 {name}": (24, 24, parts) for name, parts in CONNECTIONS.items() if name != "today's parts"},
 }
-GROUP_SIZE = {"encoder": 3, "decoder": 2}
 
 
 def main() -> None:
@@ -49,13 +56,14 @@ def main() -> None:
     for name in options.only or SYSTEMS:
         results.append(train(name, options))
         print(as_text(results[-1]), flush=True)
-    if options.json is not None:
-        record = {
-            "machine": machine.description(),
-            "options": vars(options) | {"json": None},
-            "results": results,
-        }
-        options.json.write_text(json.dumps(record, indent=1, default=str) + "\n")
+        if options.json is not None:  # also of a measurement that is interrupted
+            record = {
+                "machine": machine.description(),
+                "options": vars(options) | {"json": None},
+                "results": results,
+            }
+            options.json.write_text(json.dumps(record, indent=1, default=str) + "\n")
+    print(table(results))
 
 
 def arguments() -> argparse.Namespace:
@@ -74,80 +82,56 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def train(name: str, options: argparse.Namespace) -> dict[str, object]:
+def train(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Losses and gradient norms of one model."""
-    run = load_run_file("demo", overrides(name, options)).config
-    prepared = prepare(run.data, seed=options.seed)
-    size = prepared.vocabularies.target.size
-    torch.manual_seed(options.seed)
-    model = build_model(run.model, size, size).train()
-    optimizer = Optimizer(model.named_parameters(), run.training.optimizer, None)
-    schedule = build_schedule(run.training.schedule, d_model=options.width, max_updates=options.updates)
+    encoder, decoder, sockets = SYSTEMS[name]
+    settings = [
+        *sockets,
+        f"model.encoder.layers={encoder}",
+        f"model.decoder.layers={decoder}",
+        f"model.d_model={options.width}",
+        f"model.feed_forward={2 * options.width}",
+        "model.dropout=0",
+        f"training.batch_tokens={options.batch_tokens}",
+        f"training.max_updates={options.updates}",
+        f"training.schedule={{type: inverse_sqrt, peak: {options.rate}, warmup: {options.warmup}}}",
+        f"seed={options.seed}",
+    ]
+    parts = deepwire.training_parts(load_run_file("demo", settings))
     losses: list[float] = []
     gradients: dict[int, dict[str, float]] = {}
+    counts = torch.zeros(parts.prepared.vocabularies.target.size)
     begun = time.perf_counter()
-    for number, batches, tokens in updates(prepared, options):
-        optimizer.zero_grad()
-        total = torch.zeros(())
-        for batch in batches:
-            loss = model.loss(*batch, run.training.label_smoothing).smoothed / tokens
-            loss.backward()
-            total += loss.detach()
+    for number, batch in enumerate(islice(parts.batches(), options.updates), 1):
+        parts.model.begin_update(number)
+        parts.optimizer.zero_grad()
+        loss = parts.loss(batch)
+        loss.backward()
         if number in (1, options.updates // 2, options.updates):
-            gradients[number] = layer_norms(model)
-        optimizer.step(schedule(number), total)
-        losses.append(total.item())
+            gradients[number] = layer_norms(parts.model)
+        parts.optimizer.step(parts.schedule(number), loss.detach())
+        counts += torch.bincount(batch.target_output[batch.target_output != PAD], minlength=len(counts))
+        losses.append(loss.item())
     return {
         "name": name,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": sum(parameter.numel() for parameter in parts.model.parameters()),
+        "unigram": unigram_loss(counts, parts.settings.training.label_smoothing),
         "losses": losses,
         "gradients": gradients,
         "seconds": time.perf_counter() - begun,
     }
 
 
-def overrides(name: str, options: argparse.Namespace) -> list[str]:
-    encoder, decoder, parts = SYSTEMS[name]
-    settings = [
-        f"model.d_model={options.width}",
-        f"model.feed_forward={2 * options.width}",
-        "model.dropout=0",
-        f"training.max_updates={options.updates}",
-        f"training.schedule={{type: inverse_sqrt, peak: {options.rate}, warmup: {options.warmup}}}",
-    ]
-    for side, layers in (("encoder", encoder), ("decoder", decoder)):
-        settings.append(f"model.{side}.layers={layers}")
-        settings += [f"model.{side}.{part}".replace("SIZE", str(GROUP_SIZE[side])) for part in parts]
-    return settings
-
-
-def updates(
-    prepared: Prepared, options: argparse.Namespace
-) -> Iterator[tuple[int, list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]], int]]:
-    """Number, batches and target tokens of each update."""
-    settings = BatchSettings(batch_tokens=options.batch_tokens, micro_batch_tokens=options.batch_tokens)
-    stream = UpdateStream(prepared.train, settings, seed=options.seed)
-    for update, _ in stream.updates(StreamPosition()):
-        yield (
-            update.number,
-            [
-                (
-                    torch.from_numpy(batch.source),
-                    torch.from_numpy(batch.target_input),
-                    torch.from_numpy(batch.target_output),
-                )
-                for batch in update.batches
-            ],
-            update.target_tokens,
-        )
-        if update.number == options.updates:
-            return
+def unigram_loss(counts: torch.Tensor, smoothing: float) -> float:
+    """The least label-smoothed loss of a model that knows nothing but how often each subword occurs."""
+    frequencies = counts / counts.sum() * (1 - smoothing) + smoothing / len(counts)
+    return -(frequencies * frequencies.log()).sum().item()
 
 
 def layer_norms(model: TranslationModel) -> dict[str, float]:
     """Gradient norm of each layer's sub-layers: ``encoder 1``, ..."""
     found = {}
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+    for side, stack in model.stacks().items():
         for layer in range(len(stack.mixers)):
             parts = [part[layer] for part in (stack.mixers, stack.crosses, stack.feed_forwards) if len(part)]
             squares = [
@@ -160,16 +144,42 @@ def layer_norms(model: TranslationModel) -> dict[str, float]:
     return found
 
 
-def as_text(result: Mapping[str, object]) -> str:
+def smooth(losses: list[float], updates: int) -> float:
+    """The mean of ten updates up to this one."""
+    return statistics.fmean(losses[max(0, updates - 10) : updates])
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """Losses at each quarter, beside the gradients that reach the ends of both stacks in the last update."""
+    count = len(results[0]["losses"])
+    marks = [count * quarter // 4 for quarter in (1, 2, 3, 4)]
+    heads = ["system", "parameters", *(f"update {mark}" for mark in marks), "below unigrams"]
+    heads += [f"{end} {side}" for side in ("encoder", "decoder") for end in ("lowest", "top")]
+    rows = [heads, ["---"] * len(heads)]
+    for result in results:
+        losses, gradients = result["losses"], result["gradients"][count]
+        values = [smooth(losses, mark) for mark in marks]
+        ends = [
+            f"{norms[end]:.0e}"
+            for side in ("encoder", "decoder")
+            for norms in [[norm for name, norm in gradients.items() if name.startswith(side)]]
+            for end in (0, -1)
+        ]
+        below = f"{result['unigram'] - values[-1]:.2f}"
+        rows.append(
+            [result["name"], f"{result['parameters']:,}", *(f"{v:.2f}" for v in values), below, *ends]
+        )
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def as_text(result: Mapping[str, Any]) -> str:
     losses, gradients = result["losses"], result["gradients"]
-    assert isinstance(losses, list)
-    assert isinstance(gradients, dict)
     marks = [1, *(len(losses) * quarter // 4 for quarter in (1, 2, 3, 4))]
-    smooth = [statistics.fmean(losses[max(0, mark - 10) : mark]) for mark in marks]
     lines = [
         f"\n{result['name']}: {result['parameters']:,} parameters, {result['seconds']:.0f} s",
         "  loss (mean of the last 10)  "
-        + "  ".join(f"u{mark} {loss:.2f}" for mark, loss in zip(marks, smooth, strict=True)),
+        + "  ".join(f"u{mark} {smooth(losses, mark):.2f}" for mark in marks)
+        + f"  unigrams {result['unigram']:.2f}",
     ]
     for number, norms in gradients.items():
         lines.append(f"  gradient norms at update {number}: " + chosen(norms))

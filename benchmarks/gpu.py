@@ -347,9 +347,8 @@ def recurrence(positions: int, width: int, device: torch.device, copied: float) 
         form(keep, update, initial).backward(upstream)
 
     alone = timed(forward, device)
-    together, looped = (
-        timed(lambda form=form: both(form), device) for form in (linear_recurrence, position_by_position)
-    )
+    together = timed(lambda: both(linear_recurrence), device)
+    looped = timed(lambda: both(position_by_position), device)
     # Gates and updates read, cells written; then gradient, gates and cells read, two gradients written.
     numbers = 4 * positions * width
     rates = {"forward": 3 * numbers / alone, "both": 8 * numbers / together}

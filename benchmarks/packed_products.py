@@ -56,7 +56,9 @@ def main() -> None:
             made = {name: (format_(weight.to(kind), None), kind) for name, (format_, kind) in formats.items()}
             for rows in ROWS:
                 x = torch.randn(rows, inputs)
-                calls = {name: partial(linear, x.to(kind)) for name, (linear, kind) in made.items()}
+                calls: dict[str, Callable[[], torch.Tensor]] = {
+                    name: partial(linear, x.to(kind)) for name, (linear, kind) in made.items()
+                }
                 calls["oneDNN int8"] = with_onednn(weight, x)
                 rates = [2e-9 * rows * inputs * outputs / best(call) for call in calls.values()]
                 print(

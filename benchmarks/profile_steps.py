@@ -124,7 +124,11 @@ def batch(model: TranslationModel, options: argparse.Namespace) -> Callable[[], 
     """The translation of a batch."""
     source = words(options.batch, options.length, options.vocabulary_size).tolist()
     setting = {"beam": options.beam, "batch": options.batch}
-    return lambda: translate(model, source, setting, options.length) and None
+
+    def once() -> None:
+        translate(model, source, setting, options.length)
+
+    return once
 
 
 def shares(call: Callable[[], None], times: int) -> Counter[str]:

@@ -15,7 +15,6 @@ import argparse
 import json
 import math
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -280,7 +279,7 @@ def plan(
 ) -> Plan | None:
     """Time and memory of an update; None if it does not fit."""
     sharded = sharding == "full"
-    static = one.parameters * STATE
+    static: float = one.parameters * STATE
     if sharded:
         static = static / gpus + 2 * BYTES * one.largest_block
     token = BFLOAT16_SHARE * (one.entering + one.largest if checkpointing else one.kept)
@@ -368,4 +367,4 @@ def table_of_runs(rows: Mapping[str, Sequence[Plan]], options: argparse.Namespac
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -46,7 +46,8 @@ def _list() -> str:
 
 
 def _page(name: str) -> str:
-    command = typer.main.get_command(build_app(name)).commands[name]
+    group: Any = typer.main.get_command(build_app(name))
+    command = group.commands[name]
     return f"# `deepwire {name}`\n\n" + "\n".join(_describe(f"deepwire {name}", command, 2)) + "\n"
 
 

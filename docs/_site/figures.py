@@ -125,7 +125,7 @@ def data_way() -> str:
     """From text to translations: files, commands, folders."""
     drawing = Drawing(900, 190, "From text to a translation")
     steps = [
-        ("text\n2 files\none sentence a line", PALE),
+        ("text\ntwo files,\nline by line", PALE),
         ("prepare\nfilter, cut into\nsubwords, number", BLUE),
         ("prepared/\nnumbers on disk\nwith checksums", PALE),
         ("train\nbatches of\nsimilar length", BLUE),

@@ -93,6 +93,10 @@ class RunFile(Section):
             raise ValueError(
                 f"export.must_be: {self.export.must_be[0]} does not compute model.architecture=decoder_only"
             )
+        if self.export.must_be and self.data.context.used:
+            raise ValueError(
+                f"export.must_be: {self.export.must_be[0]} translates line by line, without data.context"
+            )
         if "huggingface" in self.export.must_be:
             refused = self._not_in_transformers()
             if refused is not None:
@@ -101,7 +105,7 @@ class RunFile(Section):
                 )
         if not {"ctranslate2", "argos"}.isdisjoint(self.export.must_be):
             several = self.data.languages is not None
-            setting = not_in_ctranslate2(self.model, several=self.model.languages.used)
+            setting = not_in_ctranslate2(self.model)
             if setting is not None or several:
                 refused = "data.directions" if setting is None else f"model.{setting}"
                 raise ValueError(
@@ -116,7 +120,7 @@ class RunFile(Section):
     def _not_in_transformers(self) -> str | None:
         """The setting that `deepwire export --format huggingface` would refuse."""
         try:
-            huggingface_class(self.model, several=self.model.languages.used)
+            huggingface_class(self.model)
         except ValueError as setting:
             return f"model.{setting}"
         if self.data.source_bos:

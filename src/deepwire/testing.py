@@ -216,6 +216,7 @@ def check_parts(model: TranslationModel) -> None:
         check_padding(model)
         check_causality(model)
         check_steps(model)
+        check_prompts(model)
         check_selection(model)
         if model.languages:
             check_languages(model)
@@ -316,6 +317,21 @@ def check_steps(model: TranslationModel) -> None:
         log_probs, state = model.step(target_input[:, position], state)
         difference = (log_probs - whole[:, position]).abs().max().item()
         assert difference < TOLERANCE, f"step {position} deviates by {difference:.1e}"
+
+
+def check_prompts(model: TranslationModel) -> None:
+    """Reading prompts of different lengths, one of them empty, in one pass gives what steps give."""
+    source, target_input, _ = batch()
+    lengths, languages = torch.tensor([3, 1, 0]), targets(model)
+    whole = model.log_probs(source, target_input, languages=languages)
+    prompt = target_input[:, :3].masked_fill(torch.arange(3) >= lengths.unsqueeze(1), 0)
+    state = model.start(source, 3, languages=languages, prompt=prompt)
+    for step in range(2):
+        places = lengths + step
+        log_probs, state = model.step(target_input[range(3), places], state)
+        real = target_input[range(3), places] != 0
+        difference = (log_probs - whole[range(3), places])[real].abs().max().item()
+        assert difference < TOLERANCE, f"step {step} after prompts deviates by {difference:.1e}"
 
 
 def check_selection(model: TranslationModel) -> None:

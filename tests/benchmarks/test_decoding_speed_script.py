@@ -66,7 +66,7 @@ def test_every_format_that_pays_here_is_measured(capsys: pytest.CaptureFixture[s
     first, *others = decoding_speed.formats()
     assert first == "fp32"
     small = ("d_model=16", "heads=2", "feed_forward=16", "encoder.layers=1", "decoder.layers=1")
-    origin = {
+    origin: dict[str, str | int | list[str]] = {
         "recipe": "papers/neutron-base",
         "set": [f"model.{each}" for each in small],
         "vocabulary": 40,

@@ -49,7 +49,14 @@ class FakeModel:
         self.recurrent, self.output = weights(width, width), weights(width, size) * sharpness
         self.rows_seen: list[int] = []
 
-    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> FakeState:
+    def start(
+        self,
+        source: Tensor,
+        max_length: int,
+        *,
+        languages: Tensor | None = None,
+        prompt: Tensor | None = None,
+    ) -> FakeState:
         positions = torch.arange(1, source.size(1) + 1, dtype=torch.float64).view(1, -1, 1)
         memory = (self.sources[source] * positions.cos()).sum(1)
         return FakeState(memory, memory.tanh())

@@ -45,7 +45,7 @@ def multilingual(toys):
             self.first: list[object] = []
             self.favoured = favoured
 
-        def start(self, source, max_length, *, languages=None):
+        def start(self, source, max_length, *, languages=None, prompt=None):
             assert languages.shape == source.shape[:1]
             self.encoded += [[int(one) for one in row if one != PAD] for row in source]
             self.first.append(None)

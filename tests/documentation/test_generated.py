@@ -26,6 +26,13 @@ def test_figures_are_what_the_script_draws(name: str) -> None:
     assert (ROOT / "docs" / "assets" / f"{name}.svg").read_text(encoding="utf-8") == figures.FIGURES[name]()
 
 
+def test_every_figure_stands_on_a_page() -> None:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    shown = "\n".join(page.read_text(encoding="utf-8") for page in pages)
+    assets = (ROOT / "docs" / "assets").glob("*.svg")
+    assert [path.name for path in assets if f"assets/{path.name})" not in shown] == []
+
+
 def test_the_reference_has_every_command_and_option() -> None:
     pages = command_reference.pages()
     assert set(pages) == {f"reference/commands/{name}.md" for name in (*COMMANDS, "index")}

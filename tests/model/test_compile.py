@@ -28,12 +28,16 @@ SYSTEMS: Mapping[str, Stacks] = {
 # A second layer runs the code of the first and no other.
 ALIKE_IN_EVERY_LAYER = ("post_norm", "mhplstm", "average_attention")
 LANGUAGES = {"norm": True, "transform": "released", "embedding": "both", "output_bias": True}
-WITH_LANGUAGES = ("post_norm", "depth_lstm", "gtrans", "mhplstm")
 
 
 @pytest.mark.parametrize(
     ("system", "languages"),
-    [(system, None) for system in SYSTEMS] + [(system, LANGUAGES) for system in WITH_LANGUAGES],
+    [
+        *((system, None) for system in SYSTEMS),
+        ("depth_lstm", LANGUAGES),
+        *(pytest.param(system, LANGUAGES, marks=pytest.mark.slow) for system in ("post_norm", "mhplstm")),
+        ("gtrans", LANGUAGES),
+    ],
 )
 def test_the_training_step_compiles_without_a_graph_break(
     system: str, languages: Mapping[str, object] | None

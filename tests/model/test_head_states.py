@@ -111,7 +111,7 @@ def test_half_precision(name: str, whole_model: bool) -> None:
     assert all(parameter.grad.isfinite().all() for parameter in built.parameters())
 
 
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("side", [pytest.param("encoder", marks=pytest.mark.slow), "decoder"])
 @pytest.mark.parametrize("name", KINDS)
 def test_compiled_without_a_break(name: str, side: str) -> None:
     """One graph forward and one backward, in both directions too."""

@@ -51,6 +51,21 @@ def test_in_models(mixers: list[object]) -> None:
     )
 
 
+@pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
+def test_rotary_positions_are_those_of_attention_and_the_others_have_none(architecture: str) -> None:
+    """As in hybrids of the field; a stack in which nothing would be turned is refused."""
+    settings = {"architecture": architecture, "positions": "rotary", "decoder": {"mixer": HYBRID}}
+    if architecture == "encoder_decoder":
+        settings["encoder"] = {"mixer": ["mamba2", "self_attention"]}
+    check_model(settings)
+    turned = [getattr(mixer, "rotary", None) is not None for mixer in small_model(settings).decoder.mixers]
+    assert turned == [True, False, True]
+    with pytest.raises(
+        UsageError, match=r"decoder\.positions: rotary positions turn .* decoder\.mixer is gla"
+    ):
+        small_model({**settings, "decoder": {"mixer": ["gla", "ssru"]}})
+
+
 def test_a_record_says_the_list() -> None:
     """And the list in a run file is the record."""
     one = ModelConfig.model_validate({"decoder": {"mixer": HYBRID}})

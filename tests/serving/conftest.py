@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from deepwire.checkpoint.store import save_model
+from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
@@ -45,19 +46,19 @@ def texts(count: int, start: int = 0) -> list[str]:
     return [" ".join(words[(n * 7 + n // 20 * k + k * 3) % 20] for k in range(1 + n % 5)) for n in numbers]
 
 
-def save(folder: Path, languages: Languages | None = None) -> Path:
+def save(
+    folder: Path,
+    languages: Languages | None = None,
+    context: ContextConfig = NO_CONTEXT,
+    **architecture: object,
+) -> Path:
     """Store a model with random weights; with the languages, or from `de` to `en`."""
     torch.manual_seed(3)
     pairs = [Pair(line, text, text.upper(), 0) for line, text in enumerate(texts(60))]
     vocabularies = Vocabularies.learn(BpeConfig(size=80, byte_fallback=False), pairs)
-    sizes = {
-        "d_model": 16,
-        "heads": 2,
-        "feed_forward": 32,
-        "encoder": {"layers": 1},
-        "decoder": {"layers": 1},
-    }
-    more = 0 if languages is None else languages.tags
+    sizes = {"d_model": 16, "heads": 2, "feed_forward": 32, "decoder": {"layers": 1}}
+    sizes |= architecture or {"encoder": {"layers": 1}}
+    more = context.separators + (0 if languages is None else languages.tags)
     model = build_model(
         ModelConfig.model_validate(sizes), vocabularies.source.size + more, vocabularies.target.size + more
     )
@@ -66,6 +67,7 @@ def save(folder: Path, languages: Languages | None = None) -> Path:
             parameter.mul_(2)
     about = {"source": "de", "target": "en"} if languages is None else languages.to_metadata()
     limits = {"max_length_ratio": 1, "max_length_extra": 3, "beam": 2}
+    about = {**about, **context.to_metadata()}
     save_model(folder, model, vocabularies, {**about, "decoding": limits})
     return folder
 

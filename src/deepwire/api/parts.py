@@ -111,6 +111,7 @@ class TrainingParts:
             source_bos=self.settings.data.source_bos,
             sampling=self.settings.data.vocabulary.sampling,
             languages=self.prepared.languages,
+            context=self.prepared.context,
         )
         stream = UpdateStream(
             self.prepared.train,
@@ -137,6 +138,7 @@ class TrainingParts:
             batch_tokens or self.settings.training.validation.max_tokens,
             source_bos=self.settings.data.source_bos,
             languages=self.prepared.languages,
+            context=self.prepared.context,
         )
         for batch in batches:
             yield to_device(batch, self.device)

@@ -167,6 +167,7 @@ def model_metadata(config: RunFile, prepared: Prepared) -> dict[str, object]:
         **(named if languages is None else languages.to_metadata()),
         **({"training_pairs": pairs} if languages else {}),
         "source_bos": config.data.source_bos,
+        **config.data.context.to_metadata(),
         "decoding": config.decoding.model_dump(mode="json"),
     }
 
@@ -186,6 +187,7 @@ def _translation(loaded: LoadedRunFile) -> TranslateTexts:
             device=next(model.parameters()).device,
             source_bos=loaded.config.data.source_bos,
             languages=loaded.config.data.languages,
+            context=loaded.config.data.context,
         )
         return translator.translate(texts, to=to)
 

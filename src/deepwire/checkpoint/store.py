@@ -28,6 +28,7 @@ from deepwire.checkpoint.model_files import (
     write_tensors,
 )
 from deepwire.config.choice import plugins_of
+from deepwire.data.context import ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DeepwireError, ModelError
@@ -302,12 +303,13 @@ def _read_vocabularies(folder: Path) -> Vocabularies:
 
 
 def _tags(folder: Path, record: dict[str, object]) -> int:
-    """How many tags of languages the model knows besides the pieces of its vocabulary."""
+    """How many tags of languages and separators of sentences the model knows besides its vocabulary."""
     try:
-        languages = Languages.from_metadata(metadata_of(record))
+        metadata = metadata_of(record)
+        languages, context = Languages.from_metadata(metadata), ContextConfig.from_metadata(metadata)
     except ModelError as error:
         raise ModelError(f"{folder / CONFIG}: {error.message}") from None
-    return 0 if languages is None else languages.tags
+    return context.separators + (0 if languages is None else languages.tags)
 
 
 def _fitting_model(

@@ -121,12 +121,18 @@ def _load(name: str) -> LoadedModel:
     """The model.
 
     Raises:
-        ModelError: It reads symbols for placeholders, which nothing would put back there.
+        ModelError: It reads documents, or symbols for placeholders, which nothing would put back there.
     """
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import load_model
+    from deepwire.decoding.model_loading import context_of
 
     loaded = load_model(find_model(name))
+    if context_of(loaded).used:
+        raise ModelError(
+            f"{name}: was trained with data.context, and an exported model translates line by line",
+            "export a model that was trained without",
+        )
     if loaded.vocabularies.has_symbols:
         raise ModelError(
             f"{name}: was trained with data.placeholders, and an exported model cannot put them back",

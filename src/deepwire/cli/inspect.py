@@ -128,6 +128,8 @@ def _from_run_file(
     told = "data.vocabulary.size"
     if listed is not None and listed.tags:
         size, told = size + listed.tags, f"{told} and {listed.tags} tags"
+    if config.data.context.used:
+        size, told = size + config.data.context.separators, f"{told} and the separator of data.context"
     return Subject(name, kind, config.model, size, size, told, number, listed)
 
 

@@ -77,8 +77,8 @@ def _record(prepared: Prepared, seconds: float) -> dict[str, object]:
         },
         "train": {
             "pairs": len(prepared.train),
-            "source_tokens": len(prepared.train.source_side.tokens),
-            "target_tokens": len(prepared.train.target_side.tokens),
+            "source_tokens": prepared.train.tokens[0],
+            "target_tokens": prepared.train.tokens[1],
             "corpora": [
                 {"pairs": part.stop - part.start, "weight": part.weight} for part in prepared.train.parts
             ],
@@ -98,7 +98,7 @@ def _lines(prepared: Prepared, seconds: float) -> list[str]:
     words, train = prepared.vocabularies, prepared.train
     sizes = f"{words.source.size:,} source, {words.target.size:,} target"
     lines.append(f"vocabulary: {words.type}, {f'{words.source.size:,} joint' if words.joint else sizes}")
-    tokens = len(train.source_side.tokens), len(train.target_side.tokens)
+    tokens = train.tokens
     per_line = " and ".join(f"{count / len(train):.1f}" for count in tokens)
     lines.append(f"subwords: {tokens[0]:,} source, {tokens[1]:,} target ({per_line} a line)")
     read = _pairs_read(prepared)

@@ -198,6 +198,7 @@ def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, qui
     """Translate in parts that several processes share; each of them calls this."""
     from deepwire.cli.line_by_line import warn
     from deepwire.cli.loading_in_processes import load_in_processes
+    from deepwire.decoding.document_context import require_no_context
     from deepwire.decoding.resumable_parts import PartsFolder, translate_parts
     from deepwire.decoding.translation_io import FORMATS
 
@@ -206,6 +207,7 @@ def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, qui
     translator, precision = load_in_processes(
         job.models, job.settings, job.device, job.precision, processes, job.shortlist, job.terms
     )
+    require_no_context(translator.context, "but several processes translate parts of a text")
     config = translator.config
     folder = PartsFolder.of(job.output)
     description = job.describe(config.model_dump(mode="json"), precision) if processes.main else {}

@@ -157,9 +157,11 @@ def _translated(
     plan = TranslationPlan(document.units, splitter, languages.target)
     for beginning in plan.untranslated:
         warn(f"{path}: stays as it is, too long for the model and without a place for a cut: {beginning}")
+    if model.context.used:
+        warn(f"{path}: each sentence is translated without those in front of it (data.context of the model)")
     translations = []
     with ProgressLine(live=False if quiet else None) as progress:
-        for translation in model.translations(plan.texts, window=_WINDOW, to=to):
+        for translation in model.translations(plan.texts, window=_WINDOW, to=to, documents=False):
             translations.append(translation.text)
             progress.count("translating", len(translations), len(plan.texts), "sentences")
     return document.written(plan.finished(translations))

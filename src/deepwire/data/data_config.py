@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.counts import Count
 from deepwire.config.section import MAY_CHANGE, Section
+from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Direction, Languages, TagPlace, checked_language, expanded
 from deepwire.data.vocabulary_config import VocabularyConfig
 
@@ -225,6 +226,9 @@ class DataConfig(Section):
         default=False,
         description="learn with symbols for numbers, addresses, %s, {name} and tags that both sides have; "
         "decoding puts back what they stand for",
+    )
+    context: ContextConfig = Field(
+        NO_CONTEXT, description="previous sentences of the document in front of each sentence"
     )
     filters: FilterConfig = Field(default_factory=FilterConfig, description="which training pairs to drop")
     prepared: Path = Field(

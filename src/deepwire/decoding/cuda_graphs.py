@@ -103,14 +103,23 @@ class CudaGraphModel:
         self._captured: OrderedDict[Hashable, _CapturedStep | None] = OrderedDict()
 
     @torch.inference_mode()
-    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> CudaGraphState:
-        """Encode `source` `[N, S]`; `languages` `[N]` are the target languages, in a model of several."""
+    def start(
+        self,
+        source: Tensor,
+        max_length: int,
+        *,
+        languages: Tensor | None = None,
+        prompt: Tensor | None = None,
+    ) -> CudaGraphState:
+        """Encode `source` `[N, S]`, and read prompts `[N, P]`; arguments as in `TranslationModel.start`."""
         count, length = source.shape
         padded_length = -(-length // _LENGTH_STEP) * _LENGTH_STEP
         source = torch.nn.functional.pad(source, (0, padded_length - length), value=self._model.pad_id)
         if languages is not None and languages.numel() == count:
             languages = _pad_to_power_of_two(languages)
-        state = self._model.start(_pad_to_power_of_two(source), max_length, languages=languages)
+        prompt = None if prompt is None else _pad_to_power_of_two(prompt)
+        source = _pad_to_power_of_two(source)
+        state = self._model.start(source, max_length, languages=languages, prompt=prompt)
         return CudaGraphState(**vars(state), count=count)
 
     @torch.inference_mode()

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
@@ -48,6 +49,8 @@ class LoadedModels:
     source_bos: bool
     languages: Languages | None
     """Of models with several directions."""
+    context: ContextConfig = NO_CONTEXT
+    """What of the document they read in front of a sentence."""
 
 
 def load_models(
@@ -83,7 +86,8 @@ def load_models(
     for other in models[1:]:
         _require_compatible(first, other)
     config = with_settings(stored_config(first), settings)
-    return LoadedModels(models, config, chosen_device, precision, _source_bos(first), languages_of(first))
+    told = _source_bos(first), languages_of(first), context_of(first)
+    return LoadedModels(models, config, chosen_device, precision, *told)
 
 
 def pick_device(name: str | None) -> torch.device:
@@ -154,6 +158,8 @@ def _require_compatible(first: LoadedModel, other: LoadedModel) -> None:
         )
     if _source_bos(first) != _source_bos(other):
         raise ModelError(f"{first.folder} and {other.folder} differ in data.source_bos")
+    if context_of(first) != context_of(other):
+        raise ModelError(f"{first.folder} and {other.folder} differ in data.context")
     first_languages, other_languages = languages_of(first), languages_of(other)
     if first_languages != other_languages and (
         first_languages is None or other_languages is None or not first_languages.equals(other_languages)
@@ -172,6 +178,18 @@ def languages_of(model: LoadedModel) -> Languages | None:
     """
     try:
         return Languages.from_metadata(model.metadata)
+    except ModelError as error:
+        raise ModelError(f"{model.folder}: {error.message}", error.hint) from None
+
+
+def context_of(model: LoadedModel) -> ContextConfig:
+    """What of the document a stored model says it reads in front of a sentence.
+
+    Raises:
+        ModelError: It is damaged.
+    """
+    try:
+        return ContextConfig.from_metadata(model.metadata)
     except ModelError as error:
         raise ModelError(f"{model.folder}: {error.message}", error.hint) from None
 
@@ -234,6 +252,7 @@ def load(
         weights=weights,
         warn=warn,
         languages=loaded.languages,
+        context=loaded.context,
         shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
         terms=None if terms is None else Terminology.read(Path(terms)),
         direction=None if loaded.languages is not None else _direction(first.metadata),

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from deepwire.data.languages import Languages
-from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary import BOS, Vocabularies
 from deepwire.decoding.constrained_search import beam_for, constrained_search
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
@@ -22,7 +22,7 @@ from deepwire.decoding.shortlist import BatchShortlist, LanguageRows, Shortlist,
 from deepwire.decoding.step_models import (
     CancellableModel,
     Ensemble,
-    LanguageTagModel,
+    PromptedModel,
     StateT,
 )
 
@@ -38,12 +38,20 @@ class Sentences:
         sources: Subwords, as the model reads them; empty = nothing to translate.
         prefixes: Subwords that each translation begins with.
         languages: The target languages; None with one direction.
+        fronts: Subwords of each source that are context, behind its begin symbol and tag; None: none are.
+        prompts: Likewise, what stands in front of each translation.
     """
 
     lines: Sequence[int]
     sources: Sequence[Sequence[int]]
     prefixes: Sequence[Sequence[int]]
     languages: Sequence[TargetLanguage | None]
+    fronts: Sequence[int] | None = None
+    prompts: Sequence[Sequence[int]] | None = None
+
+    def length(self, row: int) -> int:
+        """Subwords of a source without context and end symbol."""
+        return len(self.sources[row]) - 1 - (0 if self.fronts is None else self.fronts[row])
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class SentenceSearch(Generic[StateT]):
 
             tokens = None if shortlist is None else shortlist.tokens
             chosen = self.model if shortlist is None else self.model.select(*shortlist)
-            model = self._into(chosen, languages, stop)
+            model = self._into(chosen, sentences, rows, stop)
             return generate(model, source, limits, config, lines, prefixes, shortlist=tokens)
 
         tokens = max(1, config.batch_tokens // config.width)
@@ -104,7 +112,7 @@ class SentenceSearch(Generic[StateT]):
         def translate(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
             source, prefixes = self._inputs(sentences, rows)
             limits, own = self._limits(sentences, rows, config), [of_row[row] for row in rows]
-            model = self._into(self.model, [sentences.languages[row] for row in rows], stop)
+            model = self._into(self.model, sentences, rows, stop)
             return constrained_search(model, source, limits, config, own, bounds, prefixes)
 
         found: dict[int, list[Hypothesis]] = {}
@@ -117,13 +125,18 @@ class SentenceSearch(Generic[StateT]):
         return [found[row] for row in rows]
 
     def _into(
-        self, model: Ensemble[StateT], languages: Sequence[TargetLanguage | None], stop: Event
+        self, model: Ensemble[StateT], sentences: Sentences, rows: Sequence[int], stop: Event
     ) -> CancellableModel[Any]:
-        """A model that translates each row into its language, until it is told to stop."""
+        """A model that translates each row into its language and behind its prompt, until told to stop."""
+        languages = [sentences.languages[row] for row in rows]
         targets = [language for language in languages if language is not None]
-        if not targets:
+        if not targets and sentences.prompts is None:
             return CancellableModel(model, stop)
-        return CancellableModel(LanguageTagModel(model, targets, self.vocabularies.target.size), stop)
+        begins = [[BOS if language is None else language.first_token] for language in languages]
+        if sentences.prompts is not None:
+            begins = [[*begin, *sentences.prompts[row]] for begin, row in zip(begins, rows, strict=True)]
+        pieces = self.vocabularies.target.size
+        return CancellableModel(PromptedModel(model, begins, pieces, targets or None), stop)
 
     def _in_batches(
         self,
@@ -149,7 +162,7 @@ class SentenceSearch(Generic[StateT]):
 
     @staticmethod
     def _limits(sentences: Sentences, rows: Sequence[int], config: DecodingConfig) -> list[int]:
-        return [config.output_limit(len(sentences.sources[row]) - 1) for row in rows]
+        return [config.output_limit(sentences.length(row)) for row in rows]
 
     def _batch_shortlist(
         self,

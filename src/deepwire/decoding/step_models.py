@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from deepwire.data.vocabulary import PAD
-from deepwire.decoding.model_inputs import Cancelled, TargetLanguage, target_language_ids
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.model_inputs import Cancelled, TargetLanguage, pad_batch, target_language_ids
 from deepwire.errors import UsageError
 
 
@@ -69,8 +70,19 @@ class ScoringModel(Protocol):
 class EnsembleMember(StepModel[StateT], ScoringModel, Protocol[StateT]):
     """A model that can search and score, and predict with some of its groups where it has any."""
 
-    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> StateT:
-        """Encode `source` `[N, S]`; `languages` `[N]` are the target languages, in a model of several."""
+    def start(
+        self,
+        source: Tensor,
+        max_length: int,
+        *,
+        languages: Tensor | None = None,
+        prompt: Tensor | None = None,
+    ) -> StateT:
+        """Encode `source` `[N, S]`.
+
+        `languages` `[N]` are the target languages, in a model of several, and `prompt` `[N, P]` target tokens
+        that are read first, padded on the right with PAD, perhaps none in some rows.
+        """
         ...
 
     def restrict(self, first: int, last: int) -> Self:
@@ -139,11 +151,18 @@ class Ensemble(Generic[StateT]):
         return ensemble
 
     def start(
-        self, source: Tensor, max_length: int, *, languages: Tensor | None = None
+        self,
+        source: Tensor,
+        max_length: int,
+        *,
+        languages: Tensor | None = None,
+        prompt: Tensor | None = None,
     ) -> EnsembleState[StateT]:
-        """Encode `source` `[N, S]` with every model; `languages` `[N]` as in `EnsembleMember`."""
+        """Encode `source` `[N, S]` with every model; arguments as in `EnsembleMember`."""
         return EnsembleState(
-            tuple(model.start(source, max_length, languages=languages) for model in self.models)
+            tuple(
+                model.start(source, max_length, languages=languages, prompt=prompt) for model in self.models
+            )
         )
 
     def step(self, tokens: Tensor, state: EnsembleState[StateT]) -> tuple[Tensor, EnsembleState[StateT]]:
@@ -170,56 +189,68 @@ class Ensemble(Generic[StateT]):
 
 
 @dataclass
-class LanguageTagState(Generic[StateT]):
+class PromptedState(Generic[StateT]):
     """The state of a model, and the tokens that its rows read in the first step."""
 
     state: StateT
     first_tokens: Tensor | None
     """`[rows]`; None after the first step."""
 
-    def expand(self, width: int) -> LanguageTagState[StateT]:
+    def expand(self, width: int) -> PromptedState[StateT]:
         """Each row repeated `width` times."""
         first = None if self.first_tokens is None else self.first_tokens.repeat_interleave(width)
-        return LanguageTagState(self.state.expand(width), first)
+        return PromptedState(self.state.expand(width), first)
 
-    def reorder(self, rows: Tensor) -> LanguageTagState[StateT]:
+    def reorder(self, rows: Tensor) -> PromptedState[StateT]:
         """New row i continues old row `rows[i]`."""
         first = None if self.first_tokens is None else self.first_tokens.index_select(0, rows)
-        return LanguageTagState(self.state.reorder(rows), first)
+        return PromptedState(self.state.reorder(rows), first)
 
-    def keep(self, sentences: Tensor) -> LanguageTagState[StateT]:
+    def keep(self, sentences: Tensor) -> PromptedState[StateT]:
         """Only these sentences; after the first step."""
-        return LanguageTagState(self.state.keep(sentences), self.first_tokens)
+        return PromptedState(self.state.keep(sentences), self.first_tokens)
 
 
-class LanguageTagModel(Generic[StateT]):
-    """A model that translates each sentence of one batch into its own language.
+class PromptedModel(Generic[StateT]):
+    """A model that begins the translation of each sentence of one batch in a way of its own.
 
-    The decoder begins with the tag of the language where the model was trained so; tags are never predicted.
+    The decoder reads a prompt: BOS or the tag of the target language, and perhaps previous sentences with
+    separators. Tags and separators are never predicted.
 
     Args:
         model: The models.
-        targets: The target language of each sentence.
-        pieces: Entries of the target vocabulary; what comes after them are tags.
+        prompts: What the decoder reads first, for each sentence; the search takes its last token for BOS.
+        pieces: Entries of the target vocabulary; what comes after them are tags and a separator.
+        targets: The target language of each sentence; None with one direction.
     """
 
-    def __init__(self, model: Ensemble[StateT], targets: Sequence[TargetLanguage], pieces: int) -> None:
-        self._model, self._targets, self._pieces = model, targets, pieces
+    def __init__(
+        self,
+        model: Ensemble[StateT],
+        prompts: Sequence[Sequence[int]],
+        pieces: int,
+        targets: Sequence[TargetLanguage] | None = None,
+    ) -> None:
+        self._model, self._prompts, self._pieces, self._targets = model, prompts, pieces, targets
 
-    def start(self, source: Tensor, max_length: int) -> LanguageTagState[EnsembleState[StateT]]:
-        """Encode `source` `[N, S]`, whose sentences are those of `targets`."""
-        languages = target_language_ids(self._targets, source.device)
-        first = torch.tensor([target.first_token for target in self._targets], device=source.device)
-        return LanguageTagState(self._model.start(source, max_length, languages=languages), first)
+    def start(self, source: Tensor, max_length: int) -> PromptedState[EnsembleState[StateT]]:
+        """Encode `source` `[N, S]`, whose sentences are those of `prompts`."""
+        device = source.device
+        languages = None if self._targets is None else target_language_ids(self._targets, device)
+        prompt = None
+        if any(len(tokens) > 1 for tokens in self._prompts):
+            prompt = pad_batch([tokens[:-1] for tokens in self._prompts], device)
+        state = self._model.start(source, max_length, languages=languages, prompt=prompt)
+        return PromptedState(state, torch.tensor([tokens[-1] for tokens in self._prompts], device=device))
 
     def step(
-        self, tokens: Tensor, state: LanguageTagState[EnsembleState[StateT]]
-    ) -> tuple[Tensor, LanguageTagState[EnsembleState[StateT]]]:
+        self, tokens: Tensor, state: PromptedState[EnsembleState[StateT]]
+    ) -> tuple[Tensor, PromptedState[EnsembleState[StateT]]]:
         """Log-probabilities `[rows, V]` of what follows `tokens` `[rows]`."""
         read = tokens if state.first_tokens is None else state.first_tokens
         log_probs, following = self._model.step(read, state.state)
         log_probs[:, self._pieces :] = -torch.inf
-        return log_probs, LanguageTagState(following, None)
+        return log_probs, PromptedState(following, None)
 
 
 class ShortlistModel(Generic[StateT]):
@@ -260,3 +291,24 @@ class CancellableModel(Generic[StateT]):
         if self._stop.is_set():
             raise Cancelled
         return self._model.step(tokens, state)
+
+
+def as_configured(
+    models: Sequence[EnsembleMember[StateT]], config: DecodingConfig
+) -> Sequence[EnsembleMember[StateT]]:
+    """The models with the groups and rounds that the configuration chooses."""
+    changed = []
+    for number, member in enumerate(models, 1):
+        which, model = f", model {number}" if len(models) > 1 else "", member
+        setting = ""
+        try:
+            if config.group_range is not None:
+                setting = f"groups {config.groups}"
+                model = model.restrict(*config.group_range)
+            if config.rounds is not None:
+                setting = f"rounds {config.rounds}"
+                model = model.with_rounds(config.rounds)
+        except ValueError as error:
+            raise UsageError(f"{setting}{which}: {error}") from None
+        changed.append(model)
+    return changed

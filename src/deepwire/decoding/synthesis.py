@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from deepwire.decoding.document_context import require_no_context
 from deepwire.decoding.resumable_parts import JOB, PartsFolder, translate_parts
 from deepwire.decoding.step_models import StateT
 from deepwire.decoding.translator import Translator
@@ -168,6 +169,7 @@ def synthesize(
         DataError: If the text changes meanwhile.
         ResourceError: If the disk is full.
     """
+    require_no_context(translator.context, "but synthetic text is made line by line")
     folder, tag = PartsFolder.of(corpus.made), check_tag(tag)
 
     def translate(first: int, lines: list[str]) -> Iterator[str]:

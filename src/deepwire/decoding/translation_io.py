@@ -27,6 +27,10 @@ _REPAIRED = {
 }
 
 
+ContextLine = tuple[str, str]
+"""A previous line of a document, and its translation; empty where that does not matter."""
+
+
 @dataclass(frozen=True)
 class Request:
     """A line to translate."""
@@ -40,6 +44,8 @@ class Request:
     """The language to translate into; empty: the one that is chosen for all lines."""
     from_: str = ""
     """The language of the text, where it is known: for a note where the model was not trained so."""
+    context: tuple[ContextLine, ...] = ()
+    """Previous lines of its document, the earliest first, for models that were trained with context."""
 
 
 @dataclass(frozen=True)

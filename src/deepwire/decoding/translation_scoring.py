@@ -10,8 +10,9 @@ from typing import Literal
 
 import torch
 
-from deepwire.data.vocabulary import BOS, EOS, Vocabulary
+from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.document_context import ContextEncoder, contexts_of
 from deepwire.decoding.model_inputs import (
     CHARACTERS_PER_SUBWORD,
     SourceTokenizer,
@@ -21,6 +22,7 @@ from deepwire.decoding.model_inputs import (
     target_language_ids,
 )
 from deepwire.decoding.step_models import ScoringModel
+from deepwire.decoding.translation_io import ContextLine
 
 Flag = Literal["empty_source", "empty_target", "long_target"]
 
@@ -52,7 +54,8 @@ class TranslationScorer:
     """Scores pairs of lines in batches, in their order, none left out."""
 
     model: ScoringModel
-    target: Vocabulary
+    context: ContextEncoder
+    """Has the target vocabulary, and encodes what stands in front of lines."""
     source: SourceTokenizer
     config: DecodingConfig
     device: torch.device
@@ -66,12 +69,21 @@ class TranslationScorer:
         `max_source_length` is cut as in translation. A target is never cut: one of more than four times
         that many subwords gets 0 and a flag, too, as memory grows with the square of its length.
         """
-        numbered = enumerate(pairs, 1)
+        numbered, before = enumerate(pairs, 1), list[ContextLine]()
         while read := list(islice(numbered, window)):
-            yield from self._score_window(read)
+            most = self.context.context.most
+            contexts = list(contexts_of((pair for _, pair in read), before, most))
+            yield from self._score_window(read, contexts)
+
+    @property
+    def target(self) -> Vocabulary:
+        """The target vocabulary."""
+        return self.context.vocabularies.target
 
     @torch.inference_mode()
-    def _score_window(self, read: Sequence[tuple[int, tuple[str, str]]]) -> list[PairScore]:
+    def _score_window(
+        self, read: Sequence[tuple[int, tuple[str, str]]], contexts: Sequence[Sequence[ContextLine]]
+    ) -> list[PairScore]:
         lines = [line for line, _ in read]
         first, tags = BOS, [None if self.into is None else self.into.source_tag] * len(read)
         if self.into is not None:
@@ -85,19 +97,24 @@ class TranslationScorer:
             for (line, _), source, target in zip(read, sources, targets, strict=True)
         ]
         full = [row for row, result in enumerate(results) if result is None]
-        lengths = [max(len(sources[row]), len(targets[row]) + 1) for row in full]
+        head = int(self.source.bos) + (tags[0] is not None if tags else 0)
+        fronts = self.context.sources(contexts, [len(ids) - head - 1 for ids in sources])
+        sources = [[*ids[:head], *front, *ids[head:]] for ids, front in zip(sources, fronts, strict=True)]
+        prompts = self.context.targets(contexts, [*map(len, targets)])
+        lengths = [max(len(sources[row]), len(prompts[row]) + len(targets[row]) + 1) for row in full]
         for batch in batches_by_length(lengths, self.config.batch_tokens):
             rows = [full[index] for index in batch]
             values = self.model.score(
                 pad_batch([sources[row] for row in rows], self.device),
-                pad_batch([[first, *targets[row]] for row in rows], self.device),
-                pad_batch([[*targets[row], EOS] for row in rows], self.device),
+                pad_batch([[first, *prompts[row], *targets[row]] for row in rows], self.device),
+                pad_batch([[*[PAD] * len(prompts[row]), *targets[row], EOS] for row in rows], self.device),
                 languages=None
                 if self.into is None
                 else target_language_ids([self.into] * len(rows), self.device),
             ).tolist()
             for row, tokens in zip(rows, values, strict=True):
-                of_row = tuple(tokens[: len(targets[row]) + 1])
+                begin = len(prompts[row])
+                of_row = tuple(tokens[begin : begin + len(targets[row]) + 1])
                 pieces = tuple(self.target.pieces(targets[row]))
                 results[row] = PairScore(read[row][0], sum(of_row), pieces, of_row)
         return [result for result in results if result is not None]
@@ -111,7 +128,9 @@ class TranslationScorer:
         if source and target and len(target) <= self._longest:
             return None
         side: Flag = "long_target" if source and target else "empty_target" if source else "empty_source"
-        self.source.warn(f"line {line}: {side.replace('_', ' ')}, the score is 0")
+        ends_document = self.context.context.used and not source and not target
+        if not ends_document:
+            self.source.warn(f"line {line}: {side.replace('_', ' ')}, the score is 0")
         return PairScore(line, 0.0, (), (), side)
 
 

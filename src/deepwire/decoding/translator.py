@@ -11,12 +11,14 @@ from typing import Generic
 
 import torch
 
+from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import plain
 from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.demands import DemandFinder, LineDemands, with_symbols
+from deepwire.decoding.document_context import ContextEncoder, Documents
 from deepwire.decoding.guards import NO_REPEAT, nothing_to_translate, suspicious
 from deepwire.decoding.hypotheses import Hypothesis
 from deepwire.decoding.long_lines import LongLines
@@ -29,7 +31,7 @@ from deepwire.decoding.model_inputs import (
 )
 from deepwire.decoding.sentence_search import Sentences, SentenceSearch
 from deepwire.decoding.shortlist import Shortlist
-from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT
+from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_configured
 from deepwire.decoding.terminology import Terminology
 from deepwire.decoding.translation_io import (
     Candidate,
@@ -67,6 +69,7 @@ class Translator(Generic[StateT]):
         direction: Source and target language of models with one direction, where they are known; text that is
             clearly in another language than the source is warned about.
         terms: Translations that terms of the source must have.
+        context: What of the document the models read in front of a sentence.
 
     Raises:
         UsageError: The weights do not fit the models, the models do not have the groups to predict with or no
@@ -87,9 +90,11 @@ class Translator(Generic[StateT]):
         shortlist: Shortlist | None = None,
         direction: tuple[str, str] | None = None,
         terms: Terminology | None = None,
+        context: ContextConfig = NO_CONTEXT,
     ) -> None:
-        self.model = Ensemble(_as_configured(models, config), weights)
+        self.model = Ensemble(as_configured(models, config), weights)
         self.vocabularies, self.config, self._shortlist = vocabularies, config, shortlist
+        self.context, self._before = context, ContextEncoder(vocabularies, languages, context)
         self.device = torch.device(device)
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
         self._source_tokenizer = SourceTokenizer(
@@ -134,7 +139,8 @@ class Translator(Generic[StateT]):
         """The best translation of each text; as many as there are texts, in their order.
 
         Each line of a text of several lines is translated on its own, and the line breaks between them (LF or
-        CR LF) are kept. A line break at the end, as lines of a file have it, is not.
+        CR LF) are kept. A line break at the end, as lines of a file have it, is not. A model that was trained
+        with document context reads the lines in front of each, back to an empty line.
 
         Args:
             lines: Raw text.
@@ -172,6 +178,7 @@ class Translator(Generic[StateT]):
         first: int = 1,
         to: str | None = None,
         from_: str | None = None,
+        documents: bool = True,
     ) -> Iterator[Translation]:
         """Translate line by line in constant memory: results come window by window, in order.
 
@@ -181,6 +188,8 @@ class Translator(Generic[StateT]):
             first: The number of the first line in its text; it seeds random draws.
             to: The language to translate into; for models of several directions.
             from_: The language of the lines, where it is known.
+            documents: For models with document context: whether the lines in front of a line, back to an
+                empty one, are its context. Otherwise each brings its own (`Request.context`).
 
         Raises:
             UsageError: The model does not know a language, or needs one, or has only one direction.
@@ -188,7 +197,8 @@ class Translator(Generic[StateT]):
         require_several(requests)
         self._language_selector.check(to or "", from_ or "")
         size = self.config.window if window is None else window
-        return self._windows(enumerate(requests, first), size, to or "", from_ or "")
+        read = Documents(self.context) if documents and self.context.used else None
+        return self._windows(enumerate(requests, first), size, to or "", from_ or "", read)
 
     def sample(
         self,
@@ -230,22 +240,27 @@ class Translator(Generic[StateT]):
     ) -> Iterator[PairScore]:
         """The log-probability of each given translation, in order; see `TranslationScorer`.
 
-        `to` is the language of the translations, for models of several directions.
+        `to` is the language of the translations, for models of several directions. With document context a
+        pair that is empty on both sides ends a document.
 
         Raises:
             UsageError: The model does not know the language, or needs one, or has only one direction.
         """
         into = self._language_selector.select(to or "")
-        scorer = TranslationScorer(
-            self.model, self.vocabularies.target, self._source_tokenizer, self.config, self.device, into
-        )
+        settings = self.config, self.device, into
+        scorer = TranslationScorer(self.model, self._before, self._source_tokenizer, *settings)
         checked = pairs_of(pairs)
         if self.vocabularies.has_symbols:
             checked = (protect_pair(*pair) for pair in checked)
         return scorer.score(checked, self.config.window if window is None else window)
 
     def _windows(
-        self, numbered: Iterator[tuple[int, str | Request]], window: int, to: str, from_: str
+        self,
+        numbered: Iterator[tuple[int, str | Request]],
+        window: int,
+        to: str,
+        from_: str,
+        documents: Documents | None,
     ) -> Iterator[Translation]:
         while read := list(islice(numbered, window)):
             requests = [request_of(line, text) for line, text in read]
@@ -259,7 +274,11 @@ class Translator(Generic[StateT]):
                     replace(request, to=request.to or to, from_=request.from_ or from_)
                     for request in requests
                 ]
-            yield from self._translate_window([line for line, _ in read], requests)
+            lines = [line for line, _ in read]
+            if documents is None:
+                yield from self._translate_window(lines, requests)
+            else:
+                yield from documents.translated(lines, requests, self._translate_window)
 
     def _target_language(self, line: int, request: Request) -> TargetLanguage | None:
         if not request.to and (not request.text or request.text.isspace()):
@@ -272,12 +291,8 @@ class Translator(Generic[StateT]):
             raise UsageError(f"line {line}: {error.message}", error.hint) from None
 
     def _translate_window(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
-        long = LongLines(
-            self.vocabularies.source,
-            self.config.max_source_length,
-            self.direction or ("", ""),
-            self._warn,
-        )
+        most, languages = self.config.max_source_length, self.direction or ("", "")
+        long = LongLines(self.vocabularies.source, most, languages, self._warn)
         numbers, pieces, cuts = long.expanded(lines, requests)
         translations = self._translate_pieces(numbers, pieces)
         return [
@@ -300,6 +315,9 @@ class Translator(Generic[StateT]):
             [self._prefix_ids(request, demands, row) for row, request in enumerate(requests)],
             languages,
         )
+        if self.context.used:
+            contexts = [request.context for request in requests]
+            sentences = self._before.added(sentences, contexts, bos=self._source_tokenizer.bos)
         full = [row for row, ids in enumerate(sentences.sources) if ids]
         search = SentenceSearch(self.model, self.vocabularies, self.device, self.languages, self._shortlist)
         found = dict(zip(full, search.search(sentences, full, self.config), strict=True))
@@ -330,9 +348,9 @@ class Translator(Generic[StateT]):
         """Search again, without repeated n-grams, where the best translation is clearly wrong."""
 
         def is_wrong(row: int, hypotheses: Sequence[Hypothesis]) -> bool:
-            source = sentences.sources[row]
-            limit = self.config.output_limit(len(source) - 1)
-            return suspicious(source, hypotheses[0].ids, limit)
+            length = sentences.length(row)
+            source = sentences.sources[row][-length - 1 :]
+            return suspicious(source, hypotheses[0].ids, self.config.output_limit(length))
 
         again = [row for row, hypotheses in found.items() if is_wrong(row, hypotheses)]
         if again:
@@ -376,24 +394,3 @@ class Translator(Generic[StateT]):
         text = text if demands is None else demands.finished(text)
         tokens = tuple(target.pieces(hypothesis.ids))
         return Candidate(text, tokens, hypothesis.log_probability, hypothesis.score)
-
-
-def _as_configured(
-    models: Sequence[EnsembleMember[StateT]], config: DecodingConfig
-) -> Sequence[EnsembleMember[StateT]]:
-    """The models with the groups and rounds that the configuration chooses."""
-    changed = []
-    for number, member in enumerate(models, 1):
-        which, model = f", model {number}" if len(models) > 1 else "", member
-        setting = ""
-        try:
-            if config.group_range is not None:
-                setting = f"groups {config.groups}"
-                model = model.restrict(*config.group_range)
-            if config.rounds is not None:
-                setting = f"rounds {config.rounds}"
-                model = model.with_rounds(config.rounds)
-        except ValueError as error:
-            raise UsageError(f"{setting}{which}: {error}") from None
-        changed.append(model)
-    return changed

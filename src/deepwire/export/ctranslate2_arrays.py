@@ -101,7 +101,7 @@ def require_plain(model: TranslationModel) -> None:
     Raises:
         ModelError: It is not; names the setting.
     """
-    setting = not_in_ctranslate2(model.config, several=bool(model.languages))
+    setting = not_in_ctranslate2(model.config)
     if setting is not None:
         raise ModelError(
             f"CTranslate2 does not compute model.{setting}",

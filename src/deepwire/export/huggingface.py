@@ -115,7 +115,7 @@ def class_of(model: TranslationModel) -> HuggingFaceClass:
         ModelError: There is none; names the setting.
     """
     try:
-        return huggingface_class(model.config, several=bool(model.languages))
+        return huggingface_class(model.config)
     except ValueError as setting:
         raise ModelError(
             f"no class of transformers computes model.{setting}",

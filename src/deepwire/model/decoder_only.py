@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Self
 
 import torch
@@ -14,9 +13,8 @@ from deepwire.model.context import Side
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import OutputHead
-from deepwire.model.kv_cache import CacheIndex, KeyValueCache
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import one_if_equal
-from deepwire.model.mixers.mixer import State
 from deepwire.model.perturbation import Input
 from deepwire.model.stack import Stack
 from deepwire.model.translation_model import TranslationModel
@@ -84,6 +82,15 @@ class DecoderOnly(TranslationModel):
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Results `[B, S + T, d]` of source and target joined, and where the T of the target are in it."""
+        x, targets = self._embedded(source, languages, read, target)
+        results: tuple[Tensor, ...]
+        results, _, _ = self.decoder(x, languages=languages)
+        return results, targets
+
+    def _embedded(
+        self, source: Tensor, languages: Tensor | None, read: Input, target: Input
+    ) -> tuple[Tensor, Tensor]:
+        """The embedding `[B, S + T, d]` of both joined, and where the T of the target are in it."""
         size = source.size(1), target.tokens.size(1)
         joined, targets = _places(self._lengths(source), *size)
         vectors = self.target_embedding.vectors(0, sum(size))
@@ -98,58 +105,30 @@ class DecoderOnly(TranslationModel):
             ),
             1,
         )
-        results: tuple[Tensor, ...]
-        results, _, _ = self.decoder(_gathered(x, joined), languages=languages)
-        return results, targets
+        return _gathered(x, joined), targets
 
     def _lengths(self, source: Tensor) -> Tensor:
-        """Tokens of each source, `[B]`."""
+        """Tokens of each row, `[B]`."""
         return (source != self.pad_id).sum(1)
 
-    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> DecoderState:
-        """Read sources `[N, S]`, so that all end at the same position; see the base class.
-
-        A row passes by the positions before its source begins: its states stay as they were, and the slots of
-        the key/value cache are never seen.
-        """
+    def start(
+        self,
+        source: Tensor,
+        max_length: int,
+        *,
+        languages: Tensor | None = None,
+        prompt: Tensor | None = None,
+    ) -> DecoderState:
+        """Read sources `[N, S]`, and prompts, in one pass; see the base class."""
         languages = self._checked(languages, source)
         if languages is not None:
             languages = one_if_equal(languages)
-        sentences, lengths = source.size(0), self._lengths(source)
-        # Where there are no values (`deepwire.model.cost`) all sources are equally long.
-        each = [source.size(1)] * sentences if source.is_meta else lengths.tolist()
-        longest, passing = max(each, default=0), max(each, default=0) - min(each, default=0)
-        skipped = longest - lengths
-        positions = torch.arange(longest, device=source.device) - skipped.unsqueeze(1)
-        # A position before the first one takes a token from the end of the row, where the padding is.
-        aligned = source.gather(1, positions % max(source.size(1), 1))
-        like = self.target_embedding.table.weight.new_empty(sentences, 1, self.config.size("decoder")[0])
-        begin = self.decoder.init_states(sentences, like)
-        index = CacheIndex(sentences, skipped=skipped if passing else None)
-        state = DecoderState((), self.decoder.init_states(sentences, like), index, sentences, languages)
-        state = state.with_room(longest + 1)
-        for position in range(longest):
-            vectors = self.vectors_of(state)
-            _, state = self._advance(self.source_embedding, vectors, aligned[:, position], state)
-            if position < passing:
-                begun = positions[:, position] >= 0
-                state = replace(
-                    state,
-                    states=tuple(_chosen(begun, *pair) for pair in zip(state.states, begin, strict=True)),
-                    cache_index=state.cache_index.hidden(~begun),
-                )
-        return state
-
-    def vectors_of(self, state: DecoderState) -> Tensor | None:
-        """See the base class; each row has a position of its own."""
-        index = state.cache_index
-        if index.skipped is None:
-            return super().vectors_of(state)
-        positions = (state.position - index.skipped).clamp(min=0)
-        vectors = self.target_embedding.vectors(0, state.position + 1)
-        if vectors is None:
-            return None
-        return vectors[positions.repeat_interleave(index.width)].unsqueeze(1)
+        sentences = source.size(0)
+        prompt = source[:, :0] if prompt is None else prompt
+        x, _ = self._embedded(source, languages, Input(source), Input(prompt))
+        states = self.decoder.init_states(sentences, x[:, :1])
+        state = DecoderState((), states, CacheIndex(sentences), sentences, languages)
+        return self._prefilled(x, self._lengths(source) + self._lengths(prompt), state)
 
     def _with(self, stacks: Mapping[Side, Stack], head: OutputHead) -> Self:
         model = type(self)(
@@ -183,18 +162,3 @@ def _places(lengths: Tensor, source: int, target: int) -> tuple[Tensor, Tensor]:
 def _gathered(x: Tensor, places: Tensor) -> Tensor:
     """`[B, n, d]` at places `[B, m]`."""
     return x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.size(-1)))
-
-
-def _chosen(begun: Tensor, new: State, begin: State) -> State:
-    """The new state of rows that have begun, `[rows]` bool, else that in which they begin.
-
-    In a cache the slots of rows that have not begun are hidden instead.
-    """
-    if isinstance(new, KeyValueCache):
-        return new
-
-    def choose(after: Tensor, before: Tensor) -> Tensor:
-        rows = begun.view(-1, *(1,) * (after.dim() - 1))
-        return torch.where(rows, after, before.to(after.dtype))
-
-    return tuple(map(choose, new, begin))

@@ -87,12 +87,24 @@ class EncoderDecoder(TranslationModel):
         results, _, _ = self.decoder(embedded, memory=memory, languages=languages)
         return results
 
-    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> DecoderState:
-        """Encode `[N, S]` once; see the base class."""
+    def start(
+        self,
+        source: Tensor,
+        max_length: int,
+        *,
+        languages: Tensor | None = None,
+        prompt: Tensor | None = None,
+    ) -> DecoderState:
+        """Encode `[N, S]` once, and read the prompts in one pass; see the base class."""
         languages = self._checked(languages, source)
         if languages is not None:
             languages = one_if_equal(languages)
-        return self.start_from(*self._encode(source, languages), languages)
+        state = self.start_from(*self._encode(source, languages), languages)
+        if prompt is None:
+            return state
+        return self._prefilled(
+            self.target_embedding(prompt, languages), (prompt != self.pad_id).sum(1), state
+        )
 
     def start_from(
         self, results: tuple[Tensor, ...], bias: Tensor, carried: Carried, languages: Tensor | None

@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from deepwire.config.section import Section
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 from deepwire.model.embedding import PositionsConfig, SinusoidalConfig
-from deepwire.model.stack_config import StackConfig
+from deepwire.model.plain_settings import Allowed, beyond_plain
 
 ModelType = Literal["marian", "pegasus", "bart", "mbart", "m2m_100"]
 NORM_EPS = 1e-5
 """Epsilon of every layer norm of these classes."""
-_ACTIVATIONS = ("relu", "gelu", "silu")
+_IN_TRANSFORMERS: Allowed = {
+    "activation": ("relu", "gelu", "silu"),
+    "stack.connection": ("pre_norm", "post_norm"),
+    **dict.fromkeys(("stack.connection.residual", "stack.connection.embedding_norm")),
+    **dict.fromkeys(("embeddings.norm", "embeddings.start")),
+}
 
 
 @dataclass(frozen=True)
@@ -48,21 +52,18 @@ _CLASSES = {
 }
 
 
-def huggingface_class(config: ModelConfig, *, several: bool) -> HuggingFaceClass:
+def huggingface_class(config: ModelConfig) -> HuggingFaceClass:
     """The class that computes what a model with these settings computes.
-
-    Args:
-        config: Of the model.
-        several: Whether it has parameters of each of several target languages.
 
     Raises:
         ValueError: There is none; the text is the setting that none of them has.
     """
-    if config.alone:
-        raise ValueError(f"architecture={config.architecture}")
-    for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-        _require_plain_stack(name, stack, config)
-    _require_plain_model(config, several=several)
+    if (setting := beyond_plain(config, _IN_TRANSFORMERS)) is not None:
+        raise ValueError(setting)
+    if config.encoder.connection != config.decoder.connection:
+        raise ValueError("different connections of encoder and decoder")
+    if config.size("encoder")[0] != config.size("decoder")[0]:
+        raise ValueError("different d_model of encoder and decoder")
     connection = config.encoder.connection
     inner = isinstance(connection, PreNormConfig) and connection.residual == "normalised"
     inner |= isinstance(connection, PostNormConfig) and connection.embedding_norm
@@ -87,49 +88,3 @@ def _layout(positions: PositionsConfig) -> str:
         return positions.type
     begins = {"interleaved": 0, "halves": 2}[positions.layout]
     return positions.layout if positions.first == begins else f"{positions.layout} from {positions.first}"
-
-
-def _require_plain_stack(name: str, stack: StackConfig, config: ModelConfig) -> None:
-    sockets: dict[str, tuple[Section, tuple[str, ...]]] = {
-        "mixer": (stack.mixer, ("self_attention",)),
-        "aggregation": (stack.aggregation, ("last",)),
-        "fusion": (stack.fusion, ("top",)),
-        "connection": (stack.connection, ("pre_norm", "post_norm")),
-    }
-    for socket, (section, plain) in sockets.items():
-        if (kind := getattr(section, "type", None)) not in plain:
-            raise ValueError(f"{name}.{socket}={kind}")
-    others = {
-        "mixer.relative": getattr(stack.mixer, "relative", None) is not None,
-        "positions=none": (stack.positions or config.positions).type == "none",
-        "connection.mixer_norm=false": not getattr(stack.connection, "mixer_norm", True),
-        "connection.final_norm=false": not getattr(stack.connection, "final_norm", True),
-        "recurrence": stack.recurrence is not None,
-        "feed_forward=false": not stack.feed_forward,
-        "inner_feed_forward=true": stack.inner_feed_forward,
-    }
-    for setting, refused in others.items():
-        if refused:
-            raise ValueError(f"{name}.{setting}")
-
-
-def _require_plain_model(config: ModelConfig, *, several: bool) -> None:
-    others = {
-        "different connections of encoder and decoder": config.encoder.connection
-        != config.decoder.connection,
-        "different d_model of encoder and decoder": config.size("encoder")[0] != config.size("decoder")[0],
-        f"activation={config.activation}": config.activation not in _ACTIVATIONS,
-        f"parametrization={getattr(config.parametrization, 'type', None)}": config.parametrization
-        is not None,
-        "embeddings.side=true": config.embeddings.side,
-        "inner_norm=true": config.inner_norm,
-        f"norm={config.norm}": config.norm != "layer",
-        "qk_norm=true": config.qk_norm,
-        "key_value_heads": any(
-            config.key_value_heads_of(stack.size) is not None for stack in (config.encoder, config.decoder)
-        ),
-        "languages, parameters of each language": several,
-    }
-    for setting, refused in others.items():
-        if refused:
-            raise ValueError(setting)

@@ -90,7 +90,10 @@ class CacheIndex:
         capacity: Slots that there is room for.
         ancestry: None before the first position, and in decoders without a key/value cache.
         skipped: `[groups]` int64, positions from the first on that the rows of a group passed by without
-            reading, so that sources of different lengths end together; None: they read all.
+            reading, so that prompts of different lengths end together; None: they read all.
+        length: In the pass over prompts (prefill), how many positions from the first on are read at once; 0
+            in a step.
+        passing: In that pass, the positions that some rows pass by.
         graph_step: In a step that is captured as a CUDA graph, its position and slots at each replay.
     """
 
@@ -101,6 +104,8 @@ class CacheIndex:
     capacity: int = 0
     ancestry: BeamAncestry | None = None
     skipped: Tensor | None = None
+    length: int = 0
+    passing: int = 0
     graph_step: GraphStep | None = None
 
     @property
@@ -125,7 +130,7 @@ class CacheIndex:
     def own_slots(self) -> slice | Tensor:
         """The slots of the rows at this position, once it has been `begun`."""
         if self.graph_step is None:
-            return slice(self.used - self.width, self.used)
+            return slice(self.used - self.width * max(self.length, 1), self.used)
         return self.graph_step.slots
 
     def require_ancestry(self) -> BeamAncestry:
@@ -158,23 +163,38 @@ class CacheIndex:
 
     def begun(self) -> CacheIndex:
         """With a slot for each row at this position; there must be room for them."""
-        begun = replace(self, used=self.used + self.width)
+        begun = replace(self, used=self.used + self.width * max(self.length, 1))
         if begun.ancestry is not None:
             mask, positions, own_mask = begun.ancestry
-            mask[..., begun.own_slots] = own_mask
-            positions[:, begun.own_slots] = begun.current_position
+            if not self.length:
+                mask[..., begun.own_slots] = own_mask
+                positions[:, begun.own_slots] = begun.current_position
+                return begun
+            read = torch.arange(self.length, device=positions.device)
+            positions[:, begun.own_slots] = read
+            mask[..., begun.own_slots] = 0.0
+            if self.skipped is not None:
+                hidden = (read < self.skipped.unsqueeze(1))[:, None, None]
+                mask[..., begun.own_slots].masked_fill_(hidden, lowest(mask.dtype))
         return begun
 
-    def hidden(self, groups: Tensor) -> CacheIndex:
-        """With the last slot of these groups, `[groups]` bool of one row each, never to be seen again."""
-        if self.ancestry is not None:
-            mask = self.ancestry.mask
-            mask[..., self.used - 1].masked_fill_(groups[:, None, None], lowest(mask.dtype))
-        return self
+    def reading(self, lengths: Tensor, shortest: int, longest: int) -> CacheIndex:
+        """For a pass over prompts of so many tokens, `[groups]`, before anything else; all end together."""
+        skipped = longest - lengths if shortest < longest else None
+        return replace(self, skipped=skipped, length=longest, passing=longest - shortest)
+
+    def at(self, position: int) -> CacheIndex:
+        """In a pass over prompts, for the step of a mixer that has no key/value cache."""
+        return replace(self, position=position, length=0)
+
+    @property
+    def prompt_bias(self) -> Tensor | None:
+        """What attention adds to the scores of the positions of a pass over prompts, `[groups, 1, 1, T]`."""
+        return None if self.skipped is None else self.bias[..., self.own_slots]
 
     def advanced(self) -> CacheIndex:
         """Before the next position."""
-        return replace(self, position=self.position + 1)
+        return replace(self, position=self.position + max(self.length, 1), length=0, passing=0)
 
     def expand(self, width: int) -> CacheIndex:
         """Each row becomes `width` rows of its group, which share its slots."""

@@ -164,6 +164,8 @@ class Stack(nn.Module):
     ) -> tuple[tuple[Tensor, ...], tuple[State, ...], Carried]:
         """Run the layers over whole sequences `[B, T, d]`, or with `cache_index` one position `[rows, 1, d]`.
 
+        With a `cache_index` that is `reading` prompts, these are `[rows, T, d]`.
+
         Args:
             x: The embedding.
             padding: See `TokenMixer.parallel`.
@@ -282,12 +284,13 @@ class Stack(nn.Module):
         memory: Sequence[Memory],
         languages: Tensor | None,
     ) -> tuple[Tensor, State, Below]:
-        """Likewise of one position."""
+        """Likewise of one position, or of prompts."""
         mixer, memory_of = self._mixer(layer), self._memory_of(layer, memory)
         if self._reads_below or ways is not None:
-            of_keys = ways and ways[1:]
-            return mixer.step_above(x, state, cache_index, below, memory_of, languages, of_keys)
-        return (*mixer.step(x, state, cache_index, memory_of, languages), below)
+            step_above = mixer.prefill_above if cache_index.length else mixer.step_above
+            return step_above(x, state, cache_index, below, memory_of, languages, ways and ways[1:])
+        step = mixer.prefill if cache_index.length else mixer.step
+        return (*step(x, state, cache_index, memory_of, languages), below)
 
     @property
     def layer_count(self) -> int:

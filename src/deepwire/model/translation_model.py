@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -58,10 +59,21 @@ class TranslationModel(nn.Module, ABC):
         """The stacks by their side, in order; every model has a decoder."""
 
     @abstractmethod
-    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> DecoderState:
+    def start(
+        self,
+        source: Tensor,
+        max_length: int,
+        *,
+        languages: Tensor | None = None,
+        prompt: Tensor | None = None,
+    ) -> DecoderState:
         """Read sources `[N, S]` once; the state has one row for each sentence.
 
-        `max_length` is the number of steps that may follow; states grow as needed, so it is only a promise.
+        Args:
+            source: The sentences.
+            max_length: How many steps may follow; states grow as needed, so it is only a promise.
+            languages: See the class.
+            prompt: Target tokens `[N, P]` that are read too, perhaps none in some rows.
         """
 
     @abstractmethod
@@ -258,8 +270,17 @@ class TranslationModel(nn.Module, ABC):
         return self.step_at(self.vectors_of(state), tokens, state.with_room())
 
     def vectors_of(self, state: DecoderState) -> Tensor | None:
-        """What the embedding adds at the position of a state, `[1, d]` or `[rows, 1, d]`; None: nothing."""
-        return self.target_embedding.vectors(state.position, 1)
+        """What the embedding adds at the position of a state, `[1, d]` or `[rows, 1, d]`; None: nothing.
+
+        After prompts of different lengths each row has a position of its own.
+        """
+        index = state.cache_index
+        if index.skipped is None:
+            return self.target_embedding.vectors(state.position, 1)
+        vectors = self.target_embedding.vectors(0, state.position + 1)
+        if vectors is None:
+            return None
+        return vectors[(state.position - index.skipped).repeat_interleave(index.width)].unsqueeze(1)
 
     def step_at(
         self, vectors: Tensor | None, tokens: Tensor, state: DecoderState
@@ -271,23 +292,45 @@ class TranslationModel(nn.Module, ABC):
             tokens: `[rows]`.
             state: With room for another step.
         """
-        results, state = self._advance(self.target_embedding, vectors, tokens, state)
-        log_probs = self.head.log_probs([result[:, 0] for result in results], state.languages)
-        return log_probs, state
-
-    def _advance(
-        self, embedding: Embedding, vectors: Tensor | None, tokens: Tensor, state: DecoderState
-    ) -> tuple[tuple[Tensor, ...], DecoderState]:
-        """Read one token per row with an embedding: the results of the decoder, and the next state."""
         state = state.begun()
         results, states, _ = self.decoder(
-            embedding.placed(tokens.unsqueeze(1), vectors, state.languages),
+            self.target_embedding.placed(tokens.unsqueeze(1), vectors, state.languages),
             memory=state.memory,
             states=state.states,
             cache_index=state.cache_index,
             languages=state.languages,
         )
-        return results, state.advanced(states)
+        state = state.advanced(states)
+        log_probs = self.head.log_probs([result[:, 0] for result in results], state.languages)
+        return log_probs, state
+
+    def _prefilled(self, x: Tensor, lengths: Tensor, state: DecoderState) -> DecoderState:
+        """Read prompts into a state that has read nothing: all of their positions at once.
+
+        Args:
+            x: Embedded, `[N, T, d]`, and padded on the right.
+            lengths: Tokens of each, `[N]`.
+            state: Of one row for each.
+        """
+        # Where there are no values (`deepwire.model.cost`) all prompts are equally long.
+        each = [x.size(1)] if x.is_meta else lengths.tolist()
+        shortest, longest = min(each, default=0), max(each, default=0)
+        if longest == 0:
+            return state
+        if shortest < x.size(1):
+            # All end together: in front of a row comes something of its end, which nobody sees.
+            places = (torch.arange(longest, device=x.device) - (longest - lengths).unsqueeze(1)) % x.size(1)
+            x = x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.size(-1)))
+        state = state.with_room(longest + 1)
+        state = replace(state, cache_index=state.cache_index.reading(lengths, shortest, longest)).begun()
+        _, states, _ = self.decoder(
+            x,
+            memory=state.memory,
+            states=state.states,
+            cache_index=state.cache_index,
+            languages=state.languages,
+        )
+        return state.advanced(states)
 
     def restrict(self, first: int, last: int) -> Self:
         """The model that predicts with groups `first` to `last` of its decoder alone, counted from 1.

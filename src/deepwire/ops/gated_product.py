@@ -47,6 +47,16 @@ def gated_product(
         return _chunked_product(query, key, value, decay, initial)
 
 
+def gated_state(key: Tensor, value: Tensor, decay: Tensor, initial: Tensor) -> Tensor:
+    """S behind the last position of `gated_product`, `[B, ..., m, n]`; arguments as there."""
+    key, value, decay = _widened(key, value, decay)
+    with full_precision(key.device.type):
+        since = decay.cumsum(-2)
+        end = since[..., -1:, :]
+        left = (key * (end - since).exp()).transpose(-2, -1) @ value
+        return torch.addcmul(left, end.exp().transpose(-2, -1), initial.to(left.dtype))
+
+
 def gated_step(
     state: Tensor, query: Tensor, key: Tensor, value: Tensor, decay: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -85,7 +95,20 @@ def gated_delta_product(
     with full_precision(query.device.type):
         if torch.compiler.is_exporting():
             return _scanned(gated_delta_step, (query, key, value, beta, decay), initial)
-        return _chunked_delta(_DeltaChunks.of(query, key, value, beta, decay), initial, query.size(-2))
+        return _chunked_delta(_DeltaChunks.of(query, key, value, beta, decay), initial, query.size(-2))[0]
+
+
+def gated_delta_continued(
+    query: Tensor, key: Tensor, value: Tensor, beta: Tensor, decay: Tensor, initial: Tensor
+) -> tuple[Tensor, Tensor]:
+    """`gated_delta_product`, and S behind the last position, `[B, ..., m, n]`."""
+    query, key, value, beta, decay = _widened(query, key, value, beta, decay)
+    with full_precision(query.device.type):
+        chunks = _DeltaChunks.of(query, key, value, beta, decay)
+        # Zeros that fill the last chunk write nothing and forget nothing.
+        seen, state = _chunked_delta(chunks, initial, query.size(-2), to_the_end=True)
+    assert state is not None
+    return seen, state
 
 
 def gated_delta_step(
@@ -246,7 +269,10 @@ class _DeltaChunks(NamedTuple):
         )
 
 
-def _chunked_delta(chunks: _DeltaChunks, initial: Tensor | None, length: int) -> Tensor:
+def _chunked_delta(
+    chunks: _DeltaChunks, initial: Tensor | None, length: int, *, to_the_end: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """What positions see, and the state in front of the last chunk, or behind it."""
     state = None if initial is None else initial.to(chunks.written.dtype)
     results = []
     for weights, queries, keys, written, erasing, keep in zip(
@@ -256,7 +282,7 @@ def _chunked_delta(chunks: _DeltaChunks, initial: Tensor | None, length: int) ->
             written = written - erasing @ state
         seen = weights @ written
         results.append(seen if state is None else seen + queries @ state)
-        if len(results) * weights.size(-1) < length:
+        if to_the_end or len(results) * weights.size(-1) < length:
             left = keys.transpose(-2, -1) @ written
             state = left if state is None else keep * state + left
-    return torch.cat(results, -2)[..., :length, :]
+    return torch.cat(results, -2)[..., :length, :], state

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import metadata_of, read_config, require_model
+from deepwire.data.context import ContextConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.translation_io import Request, Translation
@@ -143,6 +144,10 @@ class ModelPool:
     def lengths(self, leg: Leg, texts: Sequence[str]) -> list[int]:
         """How many subwords each text has for the model of a leg."""
         return self._models[leg.model].lengths(texts)
+
+    def context(self, leg: Leg) -> ContextConfig:
+        """What of a document the model of a leg reads in front of a line."""
+        return self._models[leg.model].context
 
     def most_subwords(self, leg: Leg) -> int:
         """Longer texts would be cut."""

@@ -56,6 +56,7 @@ class ServedModel:
         self._direction, self._reload = direction, reload
         # What is known of a model while its weights are not there.
         self._config, self._languages = translator.config, translator.languages
+        self.context = translator.context
         self._vocabularies, self._device = translator.vocabularies, translator.device
 
     @property
@@ -147,7 +148,8 @@ class ServedModel:
         """Translations in order; on a CPU a batch of texts for each core."""
         tokens = self._batch_tokens(lengths, search.beam)
         translator = self.load().with_search(beam=search.beam, n_best=search.n_best, batch_tokens=tokens)
-        return list(translator.translations(requests, window=len(requests)))
+        # Texts of many clients are no document: each brings its context.
+        return list(translator.translations(requests, window=len(requests), documents=False))
 
     def _batch_tokens(self, lengths: Sequence[int], beam: int) -> int:
         """The smallest size of a batch with which there are no more batches than cores."""

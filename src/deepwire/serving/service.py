@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import deepwire
+from deepwire.data.context import NO_CONTEXT
 from deepwire.data.text.sentences import SentenceSplitter
+from deepwire.decoding.document_context import Documents, Wave
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serving.batcher import Batcher
 from deepwire.serving.language_detection import Detection, SourceDetector
+from deepwire.serving.line_answers import LinePosition, as_it_is, line_at, places_of, text_record
 from deepwire.serving.model_pool import Leg, ModelPool, Route
 from deepwire.serving.prometheus_metrics import Metrics
 from deepwire.serving.queue import Job, TextFailedError
 from deepwire.serving.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines, has_words
-from deepwire.serving.sentence_answers import SplitTexts, candidates
+from deepwire.serving.sentence_answers import SplitTexts
 from deepwire.serving.served_model import Search
 
 Gone = Callable[[], Awaitable[None]]
@@ -28,13 +38,6 @@ Gone = Callable[[], Awaitable[None]]
 
 _Result = TypeVar("_Result")
 _PART = 256  # sentences of a long text that wait at a time
-
-
-class _LinePosition(NamedTuple):
-    """A line of a request: which text, and which line of it, both counted from 0."""
-
-    text: int
-    line: int
 
 
 class GoneError(Exception):
@@ -215,8 +218,12 @@ class Service:
         search: Search,
         client: str,
         gone: Gone,
+        starts: Collection[int] | None = None,
     ) -> list[Translation]:
-        """Leg after leg; only the last one has several candidates."""
+        """Leg after leg; only the last one has several candidates.
+
+        `starts` are the places of the texts that begin a document; None: each is one.
+        """
         translations: list[Translation] = []
         for number, leg in enumerate(route):
             if number:
@@ -226,8 +233,36 @@ class Service:
             last = number == len(route) - 1
             own = search._replace(model=leg.model, n_best=search.n_best if last else 1)
             requests = [Request(text, to=leg.to, from_=leg.from_) for text in texts]
-            translations = await self._answer(Job(requests, lengths, own, client), gone)
+            context = NO_CONTEXT if starts is None else self.models.context(leg)
+            if not context.used:
+                translations = await self._answer(Job(requests, lengths, own, client), gone)
+                continue
+            costs = [min(length * (context.source + 1), context.max_length) for length in lengths]
+            waves = Documents(context).waves(requests, starts or ())
+            translations = await self._in_waves(waves, costs, own, client, gone)
         return translations
+
+    async def _in_waves(
+        self,
+        waves: Generator[Wave, Sequence[Translation], list[Translation]],
+        lengths: Sequence[int],
+        search: Search,
+        client: str,
+        gone: Gone,
+    ) -> list[Translation]:
+        """Lines of documents, of which some wait for the translations of others."""
+        wave = next(waves)
+        while True:
+            job = Job(wave.requests, [lengths[place] for place in wave.places], search, client)
+            try:
+                answers = await self._answer(job, gone)
+            except TextFailedError as error:
+                raise TextFailedError(wave.places[error.index]) from error.__cause__
+            try:
+                wave = waves.send(answers)
+            except StopIteration as end:
+                translations: list[Translation] = end.value
+                return translations
 
     def _require_short(self, leg: Leg, lengths: Sequence[int]) -> None:
         """See that translations into a common language are not too long for the model that goes on."""
@@ -240,7 +275,7 @@ class Service:
         search = self._search(body)
         detected, route = await self.way(body.all, body.source, body.target)
         if route is None:
-            answer: dict[str, object] = {"translations": [_as_it_is(text, body) for text in body.all]}
+            answer: dict[str, object] = {"translations": [as_it_is(text, body) for text in body.all]}
         elif body.sentences:
             answer = await self._by_sentences(body, route, search, client, gone)
         else:
@@ -266,20 +301,25 @@ class Service:
         self, body: RequestBody, route: Route, search: Search, client: str, gone: Gone
     ) -> dict[str, object]:
         texts = [TextLines.of(text) for text in body.all]
-        translated: dict[_LinePosition, Translation] = {}
-        places = [place for place in _places(texts) if has_words(_line(texts, place))]
+        translated: dict[LinePosition, Translation] = {}
+        places, starts = list[LinePosition](), set[int]()
+        for place in places_of(texts):
+            if has_words(line_at(texts, place)):
+                places.append(place)
+            else:
+                starts.add(len(places))  # an empty line ends a document
         if places:
             self.batcher.require_room(len(places), client)
-            lines = [_line(texts, place) for place in places]
+            lines = [line_at(texts, place) for place in places]
             lengths = await self._fitting_lengths(route[0], lines, places, texts)
             try:
-                translations = await self._along(lines, lengths, route, search, client, gone)
+                translations = await self._along(lines, lengths, route, search, client, gone, starts)
             except TextFailedError as error:
                 raise TextFailedError(places[error.index].text) from error.__cause__
             translated = dict(zip(places, translations, strict=True))
         scores = body.n_best is not None
         return {
-            "translations": [_record(text, index, translated, scores) for index, text in enumerate(texts)]
+            "translations": [text_record(text, index, translated, scores) for index, text in enumerate(texts)]
         }
 
     def _most_subwords(self, leg: Leg) -> int:
@@ -300,7 +340,7 @@ class Service:
         return Search(beam, n_best)
 
     async def _fitting_lengths(
-        self, leg: Leg, lines: Sequence[str], places: Sequence[_LinePosition], texts: Sequence[TextLines]
+        self, leg: Leg, lines: Sequence[str], places: Sequence[LinePosition], texts: Sequence[TextLines]
     ) -> list[int]:
         """Subwords of each line; `places` and `texts` are where it stands in the request."""
         most = self._most_subwords(leg)
@@ -335,49 +375,3 @@ def target_of(route: Route) -> str:
     """The language that comes out; empty = not known."""
     direction = route[-1].direction
     return "" if direction is None else direction.target
-
-
-def _places(texts: Sequence[TextLines]) -> Iterator[_LinePosition]:
-    for index, text in enumerate(texts):
-        for number in range(len(text.lines)):
-            yield _LinePosition(index, number)
-
-
-def _line(texts: Sequence[TextLines], place: _LinePosition) -> str:
-    return texts[place.text].lines[place.line]
-
-
-def _record(
-    text: TextLines, index: int, translated: Mapping[_LinePosition, Translation], scores: bool
-) -> dict[str, object]:
-    """A translation as JSON, of a text of several lines with the line breaks of the text.
-
-    With scores, one line has its candidates, and several have a record each under `lines`: the translation of
-    a line does not depend on the others.
-    """
-    lines = [
-        _line_record(translated.get(_LinePosition(index, number)), scores)
-        for number in range(len(text.lines))
-    ]
-    if len(lines) == 1:
-        return lines[0]
-    whole: dict[str, object] = {"text": text.joined([str(line["text"]) for line in lines])}
-    return {**whole, "lines": lines} if scores else whole
-
-
-def _line_record(translation: Translation | None, scores: bool) -> dict[str, object]:
-    """The translation of a line; of an empty one there is none."""
-    if translation is None:
-        empty: dict[str, object] = {"text": "", "score": 0.0, "log_probability": 0.0}
-        return {"text": "", "candidates": [empty]} if scores else {"text": ""}
-    record: dict[str, object] = {"text": translation.text}
-    return record | ({"candidates": candidates(translation)} if scores else {})
-
-
-def _as_it_is(text: str, body: RequestBody) -> dict[str, object]:
-    """The answer to a text that is in the target language already, or in none."""
-    record: dict[str, object] = {"text": text}
-    if body.sentences:
-        return record | {"sentences": [], "gaps": [text]}
-    only: dict[str, object] = {"text": text, "score": 0.0, "log_probability": 0.0}
-    return record | ({"candidates": [only]} if body.n_best is not None else {})

@@ -243,7 +243,7 @@ def _tell_what_to_know(spec: TrainingSpec, frozen: Mapping[str, int], recorder: 
     for pattern, size in frozen.items():
         recorder.say(f"frozen by {pattern}: {short(size)} parameters")
     config, text = spec.config, spec.prepared.train
-    for warning in (cut_short(config), tiny_batches(config, len(text), len(text.target_side.tokens))):
+    for warning in (cut_short(config), tiny_batches(config, len(text), text.tokens[1])):
         if warning is not None:
             recorder.say(f"warning: {warning}")
 
@@ -271,6 +271,7 @@ def _stream(spec: TrainingSpec, micro_batch_tokens: int, share: tuple[int, int])
         source_bos=spec.source_bos,
         sampling=spec.sampling,
         languages=prepared.languages,
+        context=prepared.context,
     )
     return UpdateStream(
         prepared.train, settings, seed=spec.seed, vocabularies=prepared.vocabularies, share=share
@@ -279,9 +280,12 @@ def _stream(spec: TrainingSpec, micro_batch_tokens: int, share: tuple[int, int])
 
 def _begin_with_another(spec: TrainingSpec, model: TranslationModel, recorder: Recorder) -> None:
     """Fill the model from the one that the run is to begin with, if any."""
-    config, words, languages = spec.config, spec.prepared.vocabularies, spec.prepared.languages
+    config, words = spec.config, spec.prepared.vocabularies
+    bos, languages, context = spec.source_bos, spec.prepared.languages, spec.prepared.context
     if config.start_from is not None:
-        report = start_from(config.start_from, model, words, source_bos=spec.source_bos, languages=languages)
+        report = start_from(
+            config.start_from, model, words, source_bos=bos, languages=languages, context=context
+        )
         recorder.started_from(report)
     elif config.pretrained is not None:
         recorder.started_from(start_pretrained(config.pretrained, model, words))
@@ -323,6 +327,7 @@ def _validator(spec: TrainingSpec, processes: ProcessGroup) -> Validator | Direc
         config.validation,
         smoothing=(config.label_smoothing, config.label_smoothing_form),
         source_bos=spec.source_bos,
+        context=spec.prepared.context,
         vocabularies=spec.prepared.vocabularies,
         translate=spec.translate,
         score=spec.score,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from deepwire.data.batches.batching import validation_batches
 from deepwire.data.batches.collator import Batch
 from deepwire.data.batches.token_store import TokenStore
+from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.distributed.process_group import ProcessGroup
@@ -81,6 +82,7 @@ class Validator:
         vocabularies: Handed to ``translate``.
         processes: Those that share the work; all get the same scores.
         part: The direction to score, of a set with several; default: the whole set.
+        context: What of the document stands in front of a sentence.
     """
 
     def __init__(
@@ -95,9 +97,10 @@ class Validator:
         score: ScoreTexts | None,
         processes: ProcessGroup,
         part: OneDirection | None = None,
+        context: ContextConfig = NO_CONTEXT,
     ) -> None:
         self.store, self.config, self.part = store, config, part
-        self.smoothing, self.source_bos = smoothing, source_bos
+        self.smoothing, self.source_bos, self.context = smoothing, source_bos, context
         self.vocabularies, self.translate, self.score = vocabularies, translate, score
         self.processes = processes
         lines = np.arange(len(store)) if part is None else part.lines
@@ -158,9 +161,12 @@ class Validator:
                 source_bos=self.source_bos,
                 languages=self.part.languages,
                 lines=self.lines,
+                context=self.context,
             )
             return
-        for batch in validation_batches(self.store, self.config.max_tokens, source_bos=self.source_bos):
+        for batch in validation_batches(
+            self.store, self.config.max_tokens, source_bos=self.source_bos, context=self.context
+        ):
             rows = batch.lines < self.size
             if rows.all():
                 yield batch
@@ -201,20 +207,55 @@ class Validator:
     ) -> list[str] | None:
         """The translated validation set: chunks of it go to the processes in turn."""
         rank, count = self.processes.rank, self.processes.count
-        size = min(_CHUNK, math.ceil(self.size / count))
         own: _Share = {"chunks": [], "interrupted": False}
-        for start in range(rank * size, self.size, count * size):
+        for lines in self._chunks()[rank::count]:
             own["interrupted"] = interrupted()
             if own["interrupted"]:
                 break
-            sources = [self.store.source_text(line) for line in self.lines[start : start + size].tolist()]
+            places, sources = self._with_documents(lines)
             into = {} if self.part is None else {"to": self.part.direction.target}
-            own["chunks"].append(translate(model, self.vocabularies, sources, **into))
+            translations = translate(model, self.vocabularies, sources, **into)
+            own["chunks"].append([translations[place] for place in places])
         shares = cast("list[_Share]", self.processes.gather(own))
         if any(share["interrupted"] for share in shares):
             return None
         turns = zip_longest(*(share["chunks"] for share in shares), fillvalue=[])
         return [text for turn in turns for chunk in turn for text in chunk]
+
+    def _chunks(self) -> list[list[int]]:
+        """The lines in chunks that are translated one after the other; no document is in two of them."""
+        size, lines = max(1, min(_CHUNK, math.ceil(self.size / self.processes.count))), self.lines.tolist()
+        if not self.context.used:
+            return [lines[start : start + size] for start in range(0, self.size, size)]
+        chunks: list[list[int]] = [[]]
+        for line in lines:
+            if len(chunks[-1]) >= size and self._previous(line) < 0:
+                chunks.append([])
+            chunks[-1].append(line)
+        return chunks
+
+    def _with_documents(self, lines: list[int]) -> tuple[list[int], list[str]]:
+        """Where each of the lines is in a text, and the text: with an empty line between two documents.
+
+        What is context alone is in it too.
+        """
+        if not self.context.used:
+            return list(range(len(lines))), [self.store.source_text(line) for line in lines]
+        places, text = list[int](), list[str]()
+        last = -1
+        for line in lines:
+            between, before = list[str](), self._previous(line)
+            while before not in (-1, last):
+                between.append(self.store.source_text(before))
+                before = self._previous(before)
+            text += [""] if before == -1 else []
+            text += [*reversed(between), self.store.source_text(line)]
+            places.append(len(text) - 1)
+            last = line
+        return places, text
+
+    def _previous(self, line: int) -> int:
+        return -1 if self.store.previous is None else int(self.store.previous[line])
 
 
 MOST_SHOWN = 26

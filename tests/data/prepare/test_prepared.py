@@ -21,7 +21,7 @@ import zstandard
 from deepwire.data import parallel_map
 from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
-from deepwire.data.prepare import build, fingerprint
+from deepwire.data.prepare import fingerprint, segmenting
 from deepwire.data.prepare import prepared as prepared_module
 from deepwire.data.prepare.fingerprint import with_checksum
 from deepwire.data.prepare.prepared import Prepared, prepare
@@ -258,13 +258,13 @@ def write_in_every_form(folder: Path) -> list[dict[str, object]]:
 
 
 def test_one_process_and_several_make_the_same_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepwire.data.prepare.build.CHUNK_PAIRS", 64)
+    monkeypatch.setattr("deepwire.data.prepare.temporary_pairs.CHUNK_PAIRS", 64)
     monkeypatch.setattr("deepwire.data.text.files.CHUNK", 4000)
     monkeypatch.setattr("deepwire.data.text.reader.CHUNK", 4000)
     train, filters = write_in_every_form(folder), {"max_length": 50, "drop_copies": True}
     settings = {"train": train, "filters": filters, "vocabulary": {"size": 500}, "on_bad_utf8": "skip"}
     alone = files_of(prepare_now(folder, **settings))
-    monkeypatch.setattr(build, "PAIRS_FOR_PROCESSES", 1)
+    monkeypatch.setattr(segmenting, "PAIRS_FOR_PROCESSES", 1)
     monkeypatch.setattr("deepwire.data.filtering.filters.BLOCKS_ALONE", 1)
     monkeypatch.setattr(parallel_map, "processes", lambda: 2)
     together = prepare_now(folder, **settings, prepared=str(folder / "elsewhere"))

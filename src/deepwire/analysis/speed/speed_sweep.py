@@ -24,7 +24,7 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
 from deepwire.decoding.model_inputs import TargetLanguage
 from deepwire.decoding.model_loading import number_formats, pack_weights
-from deepwire.decoding.step_models import Ensemble, LanguageTagModel
+from deepwire.decoding.step_models import Ensemble, PromptedModel
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
@@ -301,8 +301,9 @@ def _decoding(
     limits, numbers = [length] * workload.batch, range(1, workload.batch + 1)
     if not model.languages:
         return lambda: generate(model, batch.source, limits, config, numbers)
-    into = LanguageTagModel(
-        Ensemble([model]), [TargetLanguage(0, None, BOS)] * workload.batch, model.target_vocabulary
+    count = workload.batch
+    into = PromptedModel(
+        Ensemble([model]), [[BOS]] * count, model.target_vocabulary, [TargetLanguage(0, None, BOS)] * count
     )
     return lambda: generate(into, batch.source, limits, config, numbers)
 

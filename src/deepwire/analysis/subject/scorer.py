@@ -136,6 +136,7 @@ class Scorer:
             source_bos=self.loaded.source_bos,
             warn=self._warn,
             languages=self.loaded.languages,
+            context=self.loaded.context,
         )
         begun = time.perf_counter()
         translation = translator.translate(

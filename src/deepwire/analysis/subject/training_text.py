@@ -43,6 +43,7 @@ class TrainingText:
             micro_batch_tokens=self.config.training.micro_batch_tokens or batch_tokens,
             source_bos=self.config.data.source_bos,
             languages=self.prepared.languages,
+            context=self.prepared.context,
         )
         return feed(UpdateStream(self.prepared.train, settings, seed=seed), StreamPosition(), device)
 

@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deepwire.data.batches.collator import ROWS, Batch, Collator, partition_batches, whole_rows
+from deepwire.data.batches.context_side import ContextSide
 from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.batches.stored_array import Integers
 from deepwire.data.batches.token_store import Sentences, StoreSide, TokenStore
+from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.errors import DataError, ModelError
 
@@ -54,6 +56,8 @@ class BatchSettings:
     """Strength of random segmentation: `data.vocabulary.sampling`."""
     languages: Languages | None = None
     """Of a store with several directions."""
+    context: ContextConfig = NO_CONTEXT
+    """What of the document stands in front of a sentence."""
 
     def __post_init__(self) -> None:
         if self.batch_tokens < 1 or self.micro_batch_tokens < 1 or self.sampling < 0:
@@ -115,7 +119,7 @@ class _Window:
     lines: Indices
     """Of each row the pair in the store."""
     target_tokens: Indices
-    """Of each row the target tokens, end symbol included."""
+    """Of each row the target tokens that are learned, end symbol included."""
     source: Sentences
     """What this process needs of the sources, at least."""
     target: Sentences
@@ -165,7 +169,7 @@ class UpdateStream:
         self._window = _window_size(store, settings, self._batch_size)
         self._vocabularies = vocabularies
         self._share = share
-        self._collator = Collator(store, settings.source_bos, settings.languages)
+        self._collator = Collator(store, settings.source_bos, settings.languages, settings.context)
 
     def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
         """Updates from `start` on, without end, each with the position behind it."""
@@ -200,7 +204,7 @@ class UpdateStream:
         size, windows = self._order.size(epoch), self.windows(epoch)
         first, stop = window * size // windows, (window + 1) * size // windows
         lines = self._order.sentences(epoch, first, stop)
-        sides, settings = (self._store.source_side, self._store.target_side), self._settings
+        sides, settings = self._collator.sides, self._settings
         drawn: list[Sentences] = []
         if self._vocabularies is not None and settings.sampling > 0:
             # Batches follow the lengths as drawn: made of stored lengths, a third of them would be padding.
@@ -219,7 +223,8 @@ class UpdateStream:
         by_length = np.split(order, cuts[1:-1])
         shuffled = Permutation(len(by_length), mix(self._seed, epoch, window, 1)).all()
         batches = [by_length[number] for number in shuffled.tolist()]
-        tokens = [int(targets[rows].sum()) for rows in batches]
+        learned = targets - self._not_learned(lines)
+        tokens = [int(learned[rows].sum()) for rows in batches]
         bounds = cut_updates(tokens, settings.batch_tokens)
         updates = [batches[start:end] for start, end in pairwise(bounds)]
         shares = [self._own(update, widths) for update in updates]
@@ -230,7 +235,14 @@ class UpdateStream:
             places[rows] = np.arange(len(rows))
             drawn = [side.take(lines[rows]) for side in sides]
         source, target = drawn
-        return _Window(updates, shares, lines, targets, source, target, places)
+        return _Window(updates, shares, lines, learned, source, target, places)
+
+    def _not_learned(self, lines: Indices) -> Integers | int:
+        """Tokens of the targets' contexts, where these are not learned."""
+        if self._collator.separator is None:
+            return 0
+        whole, own = _lengths((self._collator.sides[1], self._store.target_side), lines)
+        return whole.astype(np.int64) - own
 
     def _own(self, batches: Sequence[Indices], widths: Indices) -> list[Indices]:
         """The rows of the batches of an update that this process computes."""
@@ -240,24 +252,33 @@ class UpdateStream:
         return [batches[piece.batch][piece.start : piece.stop] for piece in pieces]
 
     def _drawn(
-        self, side: StoreSide, vocabulary: Vocabulary, lines: Indices, where: tuple[int, int, int]
+        self,
+        sentences: StoreSide | ContextSide,
+        vocabulary: Vocabulary,
+        lines: Indices,
+        where: tuple[int, int, int],
     ) -> Sentences:
-        """Random segmentations of some lines. A line that comes twice in an epoch gets two."""
+        """Random segmentations of some lines. A line that comes twice in an epoch gets two.
+
+        Contexts stay as they are stored.
+        """
         epoch, number, first = where
+        side = sentences.side if isinstance(sentences, ContextSide) else sentences
         rows: list[Sequence[int]] = [()] * len(lines)
         for done, place in enumerate(np.argsort(lines).tolist(), 1):
             line = int(lines[place])
             seed = mix(self._seed, epoch, number, first + place)
             tokens = vocabulary.sample(side.text(line), seed, self._settings.sampling)
             # A model may have positions for the longest stored sentence and no more.
-            rows[place] = tokens if len(tokens) <= side.longest else side.sentence(line).tolist()
+            own = tokens if len(tokens) <= side.longest else side.sentence(line).tolist()
+            rows[place] = [*sentences.in_front(line), *own] if isinstance(sentences, ContextSide) else own
             if done % _LINES_AT_ONCE == 0:
                 side.release()
         side.release()
         return Sentences.of(rows)
 
 
-def _lengths(sides: Sequence[StoreSide], lines: Indices) -> list[Integers]:
+def _lengths(sides: Sequence[StoreSide | ContextSide], lines: Indices) -> list[Integers]:
     """Of each side the lengths of some lines, read in the order of the store."""
     order, back = np.argsort(lines), np.empty(len(lines), np.int64)
     back[order] = np.arange(len(lines))
@@ -271,6 +292,7 @@ def validation_batches(
     source_bos: bool = False,
     languages: Languages | None = None,
     lines: Indices | None = None,
+    context: ContextConfig = NO_CONTEXT,
 ) -> Iterator[Batch]:
     """Pairs of a store once, sorted by length, in batches of at most `max_tokens` padded tokens.
 
@@ -280,16 +302,18 @@ def validation_batches(
         source_bos: Whether a source begins with BOS.
         languages: Of a store with several directions.
         lines: Which pairs; default: all.
+        context: What of the document stands in front of a sentence.
     """
-    collator = Collator(store, source_bos, languages)
+    collator = Collator(store, source_bos, languages, context)
     chosen = np.arange(len(store)) if lines is None else lines
-    sources = store.source_lengths[chosen].astype(np.int64) + 1 + collator.before_source
-    targets = store.target_lengths[chosen].astype(np.int64) + 1
+    source, target = collator.sides
+    sources = source.take_lengths(chosen).astype(np.int64) + 1 + collator.before_source
+    targets = target.take_lengths(chosen).astype(np.int64) + 1
     order = length_order(sources, targets, np.arange(len(chosen)))
     cuts = cut_batches(np.maximum(sources, targets)[order], max_tokens)
     for start, end in pairwise(cuts):
         rows = chosen[order[start:end]]
-        yield collator.collate(store.source_side.gather(rows), store.target_side.gather(rows), rows)
+        yield collator.collate(source.gather(rows), target.gather(rows), rows)
 
 
 def length_order(sources: Integers, targets: Integers, ties: Integers) -> Indices:
@@ -359,7 +383,9 @@ def _window_size(store: TokenStore, settings: BatchSettings, batch_size: int) ->
 
     With random segmentation windows are small, because a window is segmented before its first batch is there.
     """
-    line = max(len(store.target_side.tokens), len(store.source_side.tokens)) / len(store) + 1
+    source, target = settings.context.source + 1, settings.context.target + 1
+    tokens = max(target * store.tokens[1], source * store.tokens[0])
+    line = tokens / len(store) + 1
     few = settings.sampling > 0
     batches = min(_BATCHES_IN_WINDOW[few] * batch_size / line, _LARGEST_WINDOW)
     updates = _UPDATES_IN_WINDOW * settings.batch_tokens / line

@@ -10,8 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from deepwire.data.batches.context_side import sides_with_context
 from deepwire.data.batches.epoch_order import Indices
 from deepwire.data.batches.token_store import TokenStore
+from deepwire.data.context import NO_CONTEXT, ContextConfig, separator_of
 from deepwire.data.languages import Languages
 from deepwire.data.subwords.base import BOS, EOS, PAD
 from deepwire.errors import DataError
@@ -124,15 +126,30 @@ class Collator:
         store: The pairs.
         source_bos: Whether a source begins with BOS.
         languages: Of a store with several directions.
+        context: What of the document stands in front of a sentence.
+
+    Attributes:
+        sides: Source and target side of the store, with context.
 
     Raises:
-        DataError: the store has no directions, but languages were given.
+        DataError: the store has no directions, but languages were given, or no documents for context.
     """
 
-    def __init__(self, store: TokenStore, source_bos: bool, languages: Languages | None) -> None:
+    def __init__(
+        self,
+        store: TokenStore,
+        source_bos: bool,
+        languages: Languages | None,
+        context: ContextConfig = NO_CONTEXT,
+    ) -> None:
         if languages is not None and store.directions is None:
             raise DataError(f"{store.folder}: its pairs have no directions", "delete it, and prepare again")
         self._store, self._source_bos, self._languages = store, source_bos, languages
+        self.sides = sides_with_context(store, context, languages)
+        self.separator: int | None = None
+        """Behind the context of a target, which is not learned; None: all of a target is."""
+        if context.target and context.loss == "current":
+            self.separator = separator_of(store.target_side.vocabulary, languages)
         self._pairs = None if languages is None else np.array(languages.indices, dtype=np.int64)
         self.before_source = int(source_bos) + int(languages is not None and languages.tags_source)
         """Symbols in front of a source."""
@@ -150,6 +167,9 @@ class Collator:
             target: The same.
             lines: `[B]`: the pairs in the store.
         """
+        output = padded_rows(*target, before=[], end=True)
+        if self.separator is not None:
+            hide_context(output, self.separator)
         languages = self._languages_of(lines)
         before: list[Column] = [BOS] if self._source_bos else []
         start: Column = BOS
@@ -161,9 +181,9 @@ class Collator:
         return Batch(
             source=padded_rows(*source, before=before, end=True),
             target_input=padded_rows(*target, before=[start], end=False),
-            target_output=padded_rows(*target, before=[], end=True),
+            target_output=output,
             source_tokens=len(source[0]) + len(lines) * (1 + len(before)),
-            target_tokens=len(target[0]) + len(lines),
+            target_tokens=int((output != PAD).sum()),
             lines=lines,
             source_languages=None if languages is None else languages[:, 0],
             target_languages=None if languages is None else languages[:, 1],
@@ -174,6 +194,12 @@ class Collator:
         if self._pairs is None or self._store.directions is None:
             return None
         return self._pairs[self._store.directions[lines]]
+
+
+def hide_context(rows: NDArray[np.int64], separator: int) -> None:
+    """Put PAD in the place of all tokens of `[rows, longest]` up to the last separator of each."""
+    later = (rows == separator)[:, ::-1].cumsum(1)[:, ::-1]
+    rows[later > 0] = PAD
 
 
 def padded_rows(

@@ -187,11 +187,13 @@ Kind = np.dtype[np.integer]
 HEADER, SUMS = "store.json", "store.crc32"
 SIDES: tuple[Side, Side] = ("source", "target")
 SIDE_FILES = ("tokens", "lengths", "offsets", "text", "text_offsets")
-DIRECTIONS, LINES = "pair.directions", "pair.lines"
+DIRECTIONS, LINES, PREVIOUS = "pair.directions", "pair.lines", "pair.previous"
 _FORMAT = 2
 """2: with checksums of blocks, and the line of each pair."""
 _KINDS: dict[str, Kind] = {"<u2": np.dtype("<u2"), "<u4": np.dtype("<u4")}
-_SUMMED = frozenset((*(f"{side}.{name}" for side in SIDES for name in SIDE_FILES), DIRECTIONS, LINES))
+_SUMMED = frozenset(
+    (*(f"{side}.{name}" for side in SIDES for name in SIDE_FILES), DIRECTIONS, LINES, PREVIOUS)
+)
 
 
 def has_sums(name: str) -> bool:
@@ -219,6 +221,8 @@ class StoreHeader(NamedTuple):
     sides: dict[Side, SideHeader]
     directions: bool
     lines: bool
+    pairs: int | None = None
+    """Of a store of documents: how many of the sentences are pairs; those behind them are context alone."""
 
     @classmethod
     def read(cls, path: Path) -> StoreHeader:
@@ -233,7 +237,9 @@ class StoreHeader(NamedTuple):
             if header["format"] != _FORMAT:
                 raise DataError(f"{path}: written by another version of deepwire")
             sides = {side: _side(header[side]) for side in SIDES}
-            return cls(int(header["sentences"]), sides, bool(header["directions"]), bool(header["lines"]))
+            pairs = int(header["pairs"]) if "pairs" in header else None
+            kept = bool(header["directions"]), bool(header["lines"])
+            return cls(int(header["sentences"]), sides, *kept, pairs)
         except FileNotFoundError:
             raise DataError(f"{path}: the file is missing") from None
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -244,6 +250,7 @@ class StoreHeader(NamedTuple):
         header: dict[str, object] = {"format": _FORMAT, "sentences": self.sentences}
         header |= {name: {**side._asdict(), "dtype": side.dtype.str} for name, side in self.sides.items()}
         header |= {"directions": self.directions, "lines": self.lines}
+        header |= {} if self.pairs is None else {"pairs": self.pairs}
         path.write_text(json.dumps(header, indent=1) + "\n")
 
     def files(self) -> dict[str, tuple[Kind, int]]:
@@ -263,6 +270,8 @@ class StoreHeader(NamedTuple):
             files[DIRECTIONS] = (np.dtype("<u2"), self.sentences)
         if self.lines:
             files[LINES] = (places, self.sentences)
+        if self.pairs is not None:
+            files[PREVIOUS] = (places, self.sentences)
         return files
 
 

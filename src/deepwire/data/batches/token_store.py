@@ -19,6 +19,7 @@ from deepwire.data.batches.stored_array import (
     DIRECTIONS,
     HEADER,
     LINES,
+    PREVIOUS,
     SIDE_FILES,
     SIDES,
     SUMS,
@@ -99,6 +100,7 @@ class StoreWriter:
         target_size: Entries of the target vocabulary.
         directions: Whether each pair comes with the number of its direction.
         lines: Whether each pair comes with the number of its line in its corpus.
+        documents: Whether `finish` is told which sentence stands in front of each in its document.
     """
 
     def __init__(
@@ -109,19 +111,21 @@ class StoreWriter:
         *,
         directions: bool = False,
         lines: bool = False,
+        documents: bool = False,
     ) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
         self._files: list[BinaryIO] = []
         self._sums: list[BlockSums] = []
         self._sides: list[_SideWriter] = []
-        self._directions, self._lines = None, None
+        self._directions, self._lines, self._previous = None, None, None
         try:
             for side, size in zip(SIDES, (source_size, target_size), strict=True):
                 files = {name: self._summed(f"{side}.{name}") for name in SIDE_FILES}
                 self._sides.append(_SideWriter(files, size))
             self._directions = self._summed(DIRECTIONS) if directions else None
             self._lines = self._summed(LINES) if lines else None
+            self._previous = self._summed(PREVIOUS) if documents else None
         except OSError:
             self.__exit__(None, None, None)
             raise
@@ -157,8 +161,15 @@ class StoreWriter:
         if self._lines is not None and lines is not None:
             self._lines.write(lines.astype("<i8", copy=False).tobytes())
 
-    def finish(self) -> None:
-        """Bring everything to the disk; the header comes last."""
+    def finish(self, pairs: int | None = None, previous: Integers | None = None) -> None:
+        """Bring everything to the disk; the header comes last.
+
+        Args:
+            pairs: In a store of documents, how many of the sentences, the first, are pairs of their own.
+            previous: Likewise `[sentences]`, the sentence in front of each in its document; -1: none.
+        """
+        if self._previous is not None and previous is not None:
+            self._previous.write(previous.astype("<i8", copy=False).tobytes())
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())
@@ -169,6 +180,7 @@ class StoreWriter:
             {side: writer.header() for side, writer in zip(SIDES, self._sides, strict=True)},
             directions=self._directions is not None,
             lines=self._lines is not None,
+            pairs=pairs,
         )
         header.write(self._folder / HEADER)
 
@@ -273,7 +285,7 @@ class TokenStore:
     def __init__(self, folder: Path, parts: Sequence[Part] = ()) -> None:
         self.folder = folder
         header = StoreHeader.read(folder / HEADER)
-        self._sentences = header.sentences
+        self._pairs = header.sentences if header.pairs is None else header.pairs
         described = header.files()
         sums = read_sums(folder / SUMS, [count * dtype.itemsize for dtype, count in described.values()])
         self._arrays = {
@@ -285,7 +297,10 @@ class TokenStore:
         """`[sentences]`: the direction of each, a place in `Languages.directions`; None with one."""
         self.lines = self._arrays.get(LINES)
         """`[sentences]`: the line of each in its corpus, from 1; None where it was not kept."""
-        self.parts = tuple(parts) or (Part(0, self._sentences),)
+        self.previous = self._arrays.get(PREVIOUS)
+        """`[sentences]`: the sentence in front of each in its document, or -1; None without documents. Behind
+        the pairs there are sentences that are context alone."""
+        self.parts = tuple(parts) or (Part(0, self._pairs),)
 
     def _side(self, side: Side, header: SideHeader) -> StoreSide:
         tokens, lengths, offsets, text, text_offsets = (self._arrays[f"{side}.{name}"] for name in SIDE_FILES)
@@ -314,7 +329,13 @@ class TokenStore:
         return "run the same command again: it prepares the text again"
 
     def __len__(self) -> int:
-        return self._sentences
+        return self._pairs
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Tokens of the sources and of the targets of all pairs, special ones not counted."""
+        source, target = (int(side.offsets[self._pairs]) for side in (self.source_side, self.target_side))
+        return source, target
 
     def source(self, line: int) -> NDArray[np.int64]:
         """Source tokens of a pair, no special ones."""

@@ -137,9 +137,13 @@ _WIDE_LETTERS = 3
 _WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]")
 """Ideographs, kana, hangul: letters that stand for about three of an alphabet."""
 
+ENDING_DOCUMENTS = frozenset({"both_empty", "too_long", "nul", "bad_utf8"})
+"""What is dropped for another reason is still context of the lines behind it; this is context of none."""
+
 NAMES = ("", *REASONS)
 """The reasons by their numbers; 0 keeps a pair."""
 NUMBERS = {name: number for number, name in enumerate(NAMES)}
+_ENDING = [NUMBERS[name] for name in sorted(ENDING_DOCUMENTS)]
 
 Reasons = NDArray[np.uint8]
 
@@ -209,6 +213,8 @@ class FilteredBlock:
     notes: ReadNotes
     dropped: list[Pair]
     """The others, where they are wanted."""
+    beside: PairBlock | None = None
+    """Those of the others that are context of the lines behind them; None where nobody wants them."""
 
     def without(self, chosen: NDArray[np.bool_], reason: int, *, show: bool) -> FilteredBlock:
         """Drop chosen ones of the pairs that were kept so far."""
@@ -217,6 +223,7 @@ class FilteredBlock:
         reasons, kept = self.reasons.copy(), ~chosen
         reasons[np.flatnonzero(reasons == 0)[chosen]] = reason
         newly_dropped = [self.pairs[place] for place in np.flatnonzero(chosen).tolist()] if show else []
+        beside = None if self.beside is None else self.beside.merged(self.pairs.take(chosen))
         return replace(
             self,
             reasons=reasons,
@@ -224,11 +231,17 @@ class FilteredBlock:
             lengths=self.lengths[:, kept],
             digests=self.digests[kept] if len(self.digests) else self.digests,
             dropped=sorted([*self.dropped, *newly_dropped]),
+            beside=beside,
         )
 
 
 def filter_blocks(
-    readers: Sequence[Reader], filters: FilterConfig, *, digests: bool, show_dropped: bool = False
+    readers: Sequence[Reader],
+    filters: FilterConfig,
+    *,
+    digests: bool,
+    show_dropped: bool = False,
+    documents: bool = False,
 ) -> Iterator[FilteredBlock]:
     """Read corpora, and decide about each pair all that can be decided without the others.
 
@@ -239,21 +252,28 @@ def filter_blocks(
         filters: What to drop.
         digests: Whether digests of the pairs are wanted.
         show_dropped: Whether dropped pairs are wanted.
+        documents: Whether those of them that are context of others are wanted.
 
     Raises:
         DataError: a text cannot be read.
         ResourceError: a helping process died.
     """
     blocks = chain.from_iterable(reader.blocks() for reader in readers)
-    return ordered_map(_BlockFilter, (readers, filters, digests, show_dropped), blocks, alone=BLOCKS_ALONE)
+    wanted = (readers, filters, digests, show_dropped, documents)
+    return ordered_map(_BlockFilter, wanted, blocks, alone=BLOCKS_ALONE)
 
 
 class _BlockFilter:
     def __init__(
-        self, readers: Sequence[Reader], filters: FilterConfig, digests: bool, show_dropped: bool
+        self,
+        readers: Sequence[Reader],
+        filters: FilterConfig,
+        digests: bool,
+        show_dropped: bool,
+        documents: bool = False,
     ) -> None:
         self._readers, self._filter = readers, PairFilter(filters)
-        self._digests, self._show_dropped = digests, show_dropped
+        self._digests, self._show_dropped, self._documents = digests, show_dropped, documents
 
     def __call__(self, block: RawBlock) -> FilteredBlock:
         notes = ReadNotes()
@@ -261,25 +281,40 @@ class _BlockFilter:
         reasons = self._filter.reasons(lines)
         numbers = np.arange(lines.first, lines.first + len(reasons))
         kept = reasons == 0
-        sources, targets = (
-            [text.encode() for text in compress(side, kept.tolist())]
-            for side in (lines.sources, lines.targets)
-        )
-        pairs = PairBlock(block.corpus, numbers[kept], Texts.of(sources), Texts.of(targets))
+        pairs = _block_of(lines, kept, block.corpus)
+        beside = ~kept & ~np.isin(reasons, _ENDING)
         return FilteredBlock(
             numbers,
             reasons,
             pairs,
             lines.lengths[:, kept],
-            self._digests_of(sources, targets),
+            self._digests_of(lines, pairs, kept),
             notes,
             _chosen(lines, ~kept, block.corpus) if self._show_dropped else [],
+            _block_of(lines, beside, block.corpus) if self._documents else None,
         )
 
-    def _digests_of(self, sources: list[bytes], targets: list[bytes]) -> Digests:
+    def _digests_of(self, lines: Lines, pairs: PairBlock, kept: NDArray[np.bool_]) -> Digests:
+        """Of documents a pair is the same as another one only behind the same pair."""
         if not self._digests:
             return digests_of([])
+        sources, targets = pairs.source.lines(), pairs.target.lines()
+        if self._documents:
+            before = [
+                (lines.sources[place - 1].strip(), lines.targets[place - 1].strip()) if place else ("", "")
+                for place in np.flatnonzero(kept).tolist()
+            ]
+            in_front = ["\n".join((*pair, "")).encode() if any(pair) else b"" for pair in before]
+            sources = [front + source for front, source in zip(in_front, sources, strict=True)]
         return digests_of([source + b"\n" + target for source, target in zip(sources, targets, strict=True)])
+
+
+def _block_of(lines: Lines, chosen: NDArray[np.bool_], corpus: int) -> PairBlock:
+    sources, targets = (
+        Texts.of([text.encode() for text in compress(side, chosen.tolist())])
+        for side in (lines.sources, lines.targets)
+    )
+    return PairBlock(corpus, lines.first + np.flatnonzero(chosen), sources, targets)
 
 
 def _chosen(lines: Lines, chosen: NDArray[np.bool_], corpus: int) -> list[Pair]:

@@ -92,7 +92,13 @@ class Selection:
         readers = [reader(corpus, self._data, number) for number, corpus in enumerate(self.corpora)]
         digests = self._data.filters.drop_duplicates
         read = 0
-        for block in filter_blocks(readers, self._filters, digests=digests, show_dropped=show_dropped):
+        for block in filter_blocks(
+            readers,
+            self._filters,
+            digests=digests,
+            show_dropped=show_dropped,
+            documents=self._data.context.used,
+        ):
             corpus = block.pairs.corpus
             seen = self._seen.get(self.directions[corpus])
             if seen is not None:

@@ -4,119 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
 from deepwire.data.batches.epoch_order import Permutation, mix, tempered
-from deepwire.data.batches.token_store import Block, StoreWriter
+from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.filters import NUMBERS, FilteredBlock
 from deepwire.data.filtering.selection import Selection
-from deepwire.data.parallel_map import ordered_map
-from deepwire.data.prepare.symbol_pairs import (
-    SymbolPairs,
-    SymbolUse,
-    require_symbols,
-    symbol_use,
-    with_symbols,
-)
-from deepwire.data.subwords.base import Segmentation
+from deepwire.data.prepare.segmenting import segment
+from deepwire.data.prepare.symbol_pairs import SymbolPairs, require_symbols, symbol_use, with_symbols
+from deepwire.data.prepare.temporary_pairs import Chunk, DocumentOrder, TemporaryPairs, read_chunk
 from deepwire.data.text.corpus import directed
-from deepwire.data.text.pairs import Pair, PairBlock, Texts
+from deepwire.data.text.pairs import Pair, PairBlock
 from deepwire.data.text.placeholders import SYMBOLS
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
-
-CHUNK_PAIRS = 4096
-"""A chunk ends with the block in which it gets as many."""
-
-
-class Chunk(NamedTuple):
-    """Some neighbouring pairs of one corpus in the file of temporary pairs."""
-
-    corpus: int
-    start: int
-    """First byte."""
-    stop: int
-    pairs: int
-
-
-class TemporaryPairs:
-    """A file of pairs in chunks: line numbers, sizes of source and target lines, source and target lines."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.chunks: list[Chunk] = []
-        self._file = path.open("wb", 1 << 20)
-        self._waiting: list[PairBlock] = []
-        self._pairs, self._end = 0, 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self._end_chunk()
-        self._file.close()
-
-    def add(self, pairs: PairBlock) -> None:
-        """Append pairs."""
-        if self._waiting and self._waiting[0].corpus != pairs.corpus:
-            self._end_chunk()
-        self._waiting.append(pairs)
-        self._pairs += len(pairs)
-        if self._pairs >= CHUNK_PAIRS:
-            self._end_chunk()
-
-    def flush(self) -> None:
-        """Bring what was added to the file, so that all of it can be read."""
-        self._end_chunk()
-        self._file.flush()
-
-    def _end_chunk(self) -> None:
-        if self._pairs:
-            start, waiting = self._end, self._waiting
-            for pairs in waiting:
-                self._write(pairs.numbers.astype("<i8", copy=False).tobytes())
-            for side in ([pairs.source for pairs in waiting], [pairs.target for pairs in waiting]):
-                for texts in side:
-                    self._write(texts.sizes.astype("<i4", copy=False).tobytes())
-            for side in ([pairs.source for pairs in waiting], [pairs.target for pairs in waiting]):
-                for texts in side:
-                    self._write(texts.data)
-            self.chunks.append(Chunk(waiting[0].corpus, start, self._end, self._pairs))
-        self._waiting, self._pairs = [], 0
-
-    def _write(self, data: bytes) -> None:
-        self._file.write(data)
-        self._end += len(data)
-
-
-def read_chunk(path: Path, chunk: Chunk) -> PairBlock:
-    """The pairs of a chunk."""
-    with path.open("rb") as file:
-        file.seek(chunk.start)
-        data = file.read(chunk.stop - chunk.start)
-    count = chunk.pairs
-    sizes = np.frombuffer(data, "<i4", 2 * count, 8 * count).reshape(2, count)
-    texts = 16 * count
-    middle = texts + int(sizes[0].sum(dtype=np.int64))
-    return PairBlock(
-        chunk.corpus,
-        np.frombuffer(data, "<i8", count),
-        Texts(data[texts:middle], sizes[0]),
-        Texts(data[middle:], sizes[1]),
-    )
-
 
 _SEED = 20_190
 
@@ -176,8 +80,6 @@ Progress = Callable[[str, int, int | None], None]
 """Called with what is being done, how many pairs are done, and of how many, where that is known."""
 
 VOCABULARY, TRAIN, VALID = "vocabulary", "train", "valid"
-PAIRS_FOR_PROCESSES = 200_000
-"""With fewer pairs, starting processes costs more than they save."""
 
 
 class CorpusPlace(TypedDict):
@@ -209,7 +111,7 @@ class Builder:
         Raises:
             DataError: the text cannot be read or used, or does not support the vocabulary.
         """
-        pairs_file = TemporaryPairs(self._folder / "train.staged")
+        pairs_file = TemporaryPairs(self._folder / "train.staged", documents=self._data.context.used)
         with pairs_file:
             vocabularies = self._learn(pairs_file)
         vocabularies.save(self._folder / VOCABULARY)
@@ -217,7 +119,7 @@ class Builder:
         self._training.require_some()
         reports = [self._training.reports()]
         if self._data.valid is not None:
-            pairs_file = TemporaryPairs(self._folder / "valid.staged")
+            pairs_file = TemporaryPairs(self._folder / "valid.staged", documents=self._data.context.used)
             with pairs_file:
                 for block in self._filter(self._valid, pairs_file):
                     self._valid.count_seen(block, self._training)
@@ -234,7 +136,7 @@ class Builder:
     def _filter(self, selection: Selection, pairs_file: TemporaryPairs) -> Iterator[FilteredBlock]:
         """Read and filter; pass on what is kept, and write it to the file."""
         for block in selection.read(progress=lambda read: self._report_progress("reading pairs", read, None)):
-            pairs_file.add(block.pairs)
+            pairs_file.add(block.pairs, block.beside)
             yield block
 
     def _learn(self, pairs_file: TemporaryPairs) -> Vocabularies:
@@ -283,97 +185,35 @@ class Builder:
         counts, done = [0] * len(selection.corpora), 0
         sizes = vocabularies.source.size, vocabularies.target.size
         many, lines = self._data.languages is not None, selection.role == TRAIN
-        with StoreWriter(self._folder / selection.role, *sizes, directions=many, lines=lines) as store:
+        documents = pairs_file.beside is not None
+        with StoreWriter(
+            self._folder / selection.role, *sizes, directions=many, lines=lines, documents=documents
+        ) as store:
             # Training sees symbols; validation text stays as it is, for scores of whole translations.
             symbols = symbol_use(self._data.placeholders, training=selection.role == TRAIN)
             folder = self._folder / VOCABULARY
+            order = DocumentOrder()
             for result in segment(pairs_file.path, pairs_file.chunks, folder, max_length, symbols):
                 pairs = result.pairs
                 store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers)
+                order.add(pairs)
                 selection.keep(pairs, result.lengths)
                 too_long = np.full(len(result.too_long), NUMBERS["too_long"], np.uint8)
                 selection.drop(pairs.corpus, result.too_long, too_long)
                 counts[pairs.corpus] += len(pairs)
                 done += len(pairs) + len(too_long)
                 self._report_progress("segmenting", done, total)
-            store.finish()
+            if pairs_file.beside is None:
+                store.finish()
+            else:
+                beside = segment(
+                    pairs_file.beside.path, pairs_file.beside.chunks, folder, max_length, symbols
+                )
+                for result in beside:
+                    pairs = result.pairs
+                    store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers)
+                    order.add(pairs)
+                store.finish(sum(counts), order.previous())
+                pairs_file.beside.path.unlink()
         pairs_file.path.unlink()
         return counts
-
-
-class Segmented(NamedTuple):
-    """A chunk, segmented."""
-
-    pairs: PairBlock
-    """The kept pairs."""
-    lengths: NDArray[np.int32]
-    """`[2, kept pairs]`: characters of the sides."""
-    source: Segmentation
-    """Of the kept pairs."""
-    target: Segmentation
-    too_long: NDArray[np.int64]
-    """Line numbers of the others, a side of which has too many pieces."""
-    stored: PairBlock
-    """The kept pairs as the store has their text."""
-
-    def blocks(self) -> tuple[Block, Block]:
-        """The kept pairs as the store takes them."""
-        source, target = (
-            Block(*pieces, *texts)
-            for pieces, texts in ((self.source, self.stored.source), (self.target, self.stored.target))
-        )
-        return source, target
-
-
-def segment(
-    path: Path,
-    chunks: Sequence[Chunk],
-    vocabularies: Path,
-    max_length: int | None,
-    symbols: SymbolUse = "none",
-) -> Iterator[Segmented]:
-    """Segment chunks of a file of temporary pairs, in their order.
-
-    Args:
-        path: The file of temporary pairs.
-        chunks: What to read of it.
-        vocabularies: Folder of the vocabularies.
-        max_length: Pairs with more pieces than this on a side are left out; None keeps all.
-        symbols: Whether placeholders are segmented as symbols, and whether the store's text has them too.
-
-    Raises:
-        ResourceError: a helping process died.
-    """
-    few = sum(chunk.pairs for chunk in chunks) < PAIRS_FOR_PROCESSES
-    return ordered_map(
-        _Segmenter, (path, vocabularies, max_length, symbols), chunks, alone=len(chunks) if few else 0
-    )
-
-
-class _Segmenter:
-    def __init__(
-        self, path: Path, vocabularies: Path, max_length: int | None, symbols: SymbolUse = "none"
-    ) -> None:
-        self._path, self._most, self._symbols = path, max_length, symbols
-        self._vocabularies = Vocabularies.load(vocabularies)
-
-    def __call__(self, chunk: Chunk) -> Segmented:
-        pairs = read_chunk(self._path, chunk)
-        sources, targets = pairs.source.strings(), pairs.target.strings()
-        lengths = np.array([list(map(len, side)) for side in (sources, targets)], np.int32)
-        read = pairs if self._symbols == "none" else with_symbols(pairs)
-        source = self._vocabularies.source.segment(read.source.strings())
-        target = self._vocabularies.target.segment(read.target.strings())
-        too_long = np.zeros(len(pairs), np.bool_)
-        if self._most is not None:
-            too_long = np.maximum(source.lengths, target.lengths) > self._most
-        kept = ~too_long
-        stored = read if self._symbols == "stored" else pairs
-        return Segmented(
-            pairs.take(kept),
-            lengths[:, kept],
-            source.take(kept),
-            target.take(kept),
-            pairs.numbers[too_long],
-            stored.take(kept),
-        )

@@ -163,6 +163,7 @@ def describe(data: DataConfig, digests: FileDigests) -> dict[str, object]:
         "filters": data.filters.model_dump(mode="json"),
         "on_bad_utf8": data.on_bad_utf8,
         **({"placeholders": True} if data.placeholders else {}),
+        **({"documents": True} if data.context.used else {}),
     }
 
 

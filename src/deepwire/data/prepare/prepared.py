@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 from deepwire.data.batches.epoch_order import DirectionShare, Part, epoch_weights, shares
 from deepwire.data.batches.stored_array import has_sums
 from deepwire.data.batches.token_store import TokenStore
+from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.languages import Languages
 from deepwire.data.prepare.build import TRAIN, VALID, VOCABULARY, Builder, CorpusPlace, Progress
@@ -109,13 +110,15 @@ class Prepared:
     """Of the sampling of directions."""
     corpora: tuple[str, ...] = ()
     """Names of the training corpora, in the order of `train.parts`."""
+    context: ContextConfig = NO_CONTEXT
+    """What of the document stands in front of a sentence."""
     replaced: str = ""
     """What was wrong with an earlier folder of the same text, in whose place this one was made."""
 
     @property
     def model_sizes(self) -> tuple[int, int, int]:
-        """Entries of source and target vocabulary, tags included, and languages (0: one direction)."""
-        tags = 0 if self.languages is None else self.languages.tags
+        """Entries of both vocabularies, tags and separator included, and languages (0: one direction)."""
+        tags = (0 if self.languages is None else self.languages.tags) + self.context.separators
         languages = 0 if self.languages is None else len(self.languages.names)
         return self.vocabularies.source.size + tags, self.vocabularies.target.size + tags, languages
 
@@ -253,6 +256,7 @@ def _open(folder: Path, data: DataConfig, digest: str) -> Prepared:
         mix=mix,
         temperature=data.sampling_temperature,
         corpora=tuple(part["name"] for part in header["corpora"]),
+        context=data.context,
     )
 
 

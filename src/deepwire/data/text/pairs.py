@@ -89,6 +89,19 @@ class PairBlock(Sequence[Pair]):
             self.corpus, self.numbers[chosen], self.source.take(chosen), self.target.take(chosen)
         )
 
+    def merged(self, other: PairBlock) -> PairBlock:
+        """These and other pairs of the corpus, by their lines."""
+        numbers = np.concatenate([self.numbers, other.numbers])
+        order = np.argsort(numbers)
+        sources, targets = (
+            [lines[place] for place in order.tolist()]
+            for lines in (
+                [*self.source.lines(), *other.source.lines()],
+                [*self.target.lines(), *other.target.lines()],
+            )
+        )
+        return PairBlock(self.corpus, numbers[order], Texts.of(sources), Texts.of(targets))
+
     @cached_property
     def _ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         return np.cumsum(self.source.sizes, dtype=np.int64), np.cumsum(self.target.sizes, dtype=np.int64)

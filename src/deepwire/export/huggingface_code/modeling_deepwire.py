@@ -15,7 +15,7 @@ from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.generate import generate
 from deepwire.decoding.model_inputs import TargetLanguage
-from deepwire.decoding.step_models import Ensemble, LanguageTagModel
+from deepwire.decoding.step_models import Ensemble, PromptedModel
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
@@ -153,7 +153,8 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
                 at = int(self.config.source_bos)
                 tags = source.new_full((count, 1), target.source_tag)
                 source = torch.cat((source[:, :at], tags, source[:, at:]), 1)
-            model = LanguageTagModel(model, [target] * count, self.config.target_size - self._tags)
+            pieces, begin = self.config.target_size - self._tags, [[target.first_token]] * count
+            model = PromptedModel(model, begin, pieces, [target] * count)
         limits = [config.output_limit(length - 1) for length in (source != PAD).sum(1).tolist()]
         found = generate(model, source, limits, config, list(range(count)))
         rows = [torch.tensor([BOS, *each.ids, EOS]) for sentence in found for each in sentence]

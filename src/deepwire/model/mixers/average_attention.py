@@ -117,6 +117,19 @@ class AverageAttention(TokenMixer):
         average = (total / cache_index.count).to(x.dtype)
         return self.combine(x, average, languages), (total,)
 
+    def continued(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Several steps on `[rows, T, d]`: the sums of all at once."""
+        totals, count = state[0] + x.cumsum(1, dtype=state[0].dtype), cache_index.count
+        counts = count + torch.arange(x.size(1), device=x.device).unsqueeze(-1)
+        return self.combine(x, (totals / counts).to(x.dtype), languages), (totals[:, -1:],)
+
     def combine(self, x: Tensor, average: Tensor, languages: Tensor | None = None) -> Tensor:
         """Gate the input and its averages, both `[B, T, d]`; the averages pass the network first."""
         seen = average if self.feed_forward is None else self.feed_forward(average, languages)

@@ -23,7 +23,7 @@ from deepwire.model.mixers.head_states import (
     unit_length,
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
-from deepwire.ops.gated_product import gated_delta_product, gated_delta_step
+from deepwire.ops.gated_product import gated_delta_continued, gated_delta_product, gated_delta_step
 
 
 class GatedDeltaNetConfig(HeadStateSection):
@@ -112,6 +112,22 @@ class GatedDeltaNet(TokenMixer):
         parts = (part.squeeze(2) for part in self._parts(projected, x))
         seen, stored = gated_delta_step(state[0], *parts)
         return self.output(seen.unsqueeze(2), x), (stored, *tails)
+
+    def continued(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Several steps on `[rows, T, d_in]`, in chunks."""
+        projected, tails = self._projected(x), state[1:]
+        if self.convolution is not None:
+            projected, tail = self.convolution.continued(projected, state[1])
+            tails = (tail,)
+        seen, stored = gated_delta_continued(*self._parts(projected, x), state[0])
+        return self.output(seen, x), (stored, *tails)
 
     def _projected(self, x: Tensor) -> Tensor:
         """Queries, keys and values side by side, before convolutions."""

@@ -16,7 +16,7 @@ from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import Linear, RMSNorm
 from deepwire.model.mixers.head_states import HEAD_EPS, GatedOutput, HeadStateSection, by_head
 from deepwire.model.mixers.mixer import State, TokenMixer
-from deepwire.ops.gated_product import gated_product, gated_step
+from deepwire.ops.gated_product import gated_product, gated_state, gated_step
 
 
 class GLAConfig(HeadStateSection):
@@ -88,6 +88,19 @@ class GLA(TokenMixer):
         """One step on `[rows, 1, d_in]`."""
         seen, following = gated_step(state[0], *(part.squeeze(2) for part in self._parts(x)))
         return self.output(seen.unsqueeze(2), x), (following,)
+
+    def continued(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Several steps on `[rows, T, d_in]`, in chunks."""
+        query, key, value, decay = self._parts(x)
+        seen = gated_product(query, key, value, decay, state[0])
+        return self.output(seen, x), (gated_state(key, value, decay, state[0]),)
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Scaled queries, keys, values and log decays, `[B, H, T, m or n]`."""

@@ -135,6 +135,10 @@ class ShortConvolution(nn.Module):
         """Of one position `[rows, 1, channels]`, and the next tail."""
         return self(x, tail), torch.cat((tail[:, 1:], x.to(tail.dtype)), 1)
 
+    def continued(self, x: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
+        """Of several positions `[rows, T, channels]`, and the next tail."""
+        return self(x, tail), torch.cat((tail, x.to(tail.dtype)), 1)[:, x.size(1) :]
+
 
 class DecayRate(nn.Module):
     """Log decays g = -exp(A) dt and steps dt = softplus(a + b) of heads, for numbers a made of the input.

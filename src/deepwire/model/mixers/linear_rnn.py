@@ -161,6 +161,18 @@ class LinearRNN(TokenMixer, ABC):
         cell = torch.addcmul(update, forget, state[0])
         return self._out(cell.unsqueeze(1), x), (cell,)
 
+    def continued(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Several steps on `[rows, T, d_in]`, their gates made by one product."""
+        cells = self.cells(x, state[0])
+        return self._out(cells.transpose(0, 1), x), (cells[-1],)
+
     def _gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
         mapped = self.maps(x)
         # What a cell keeps is multiplied over many positions, and bfloat16 has no number between 0.996 and 1.

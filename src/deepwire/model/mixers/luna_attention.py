@@ -177,7 +177,9 @@ class LunaCausalAttention(TokenMixer):
         shares, query, key, value, bias = self._project(x, memory)
         key_sum = state[0] + key.transpose(-2, -1) * shares
         value_sum = state[1] + shares.transpose(-2, -1) * value
-        count = cache_index.current_position + 1
+        count = cache_index.count
+        if isinstance(count, Tensor) and count.dim():
+            count = count.unsqueeze(-1)  # for heads
         weights = self._weights((query.to(key_sum.dtype) @ key_sum / count).to(x.dtype), bias)
         mixed = weights.to(value_sum.dtype) @ value_sum / count
         return self._join(mixed.to(x.dtype)), (key_sum, value_sum)

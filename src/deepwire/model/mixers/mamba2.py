@@ -22,7 +22,7 @@ from deepwire.model.mixers.head_states import (
     by_head,
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
-from deepwire.ops.gated_product import gated_product, gated_step
+from deepwire.ops.gated_product import gated_product, gated_state, gated_step
 
 
 class Mamba2Config(HeadStateSection):
@@ -66,6 +66,16 @@ class StateSpace(nn.Module):
         heads = (*x.shape[:-1], b.size(-1))
         seen = gated_product(c.expand(heads), b.expand(heads), size * x, decay)
         return seen + self.skip.to(seen.dtype).view(-1, 1, 1) * x
+
+    def continued(
+        self, state: Tensor, x: Tensor, b: Tensor, c: Tensor, step: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """`forward` from a state S `[B, H, n, h]` on, and the state behind it."""
+        size, decay = (each.transpose(1, 2).unsqueeze(-1) for each in self.rate(step))
+        heads = (*x.shape[:-1], b.size(-1))
+        b, value = b.expand(heads), size * x
+        seen = gated_product(c.expand(heads), b, value, decay, state)
+        return seen + self.skip.to(seen.dtype).view(-1, 1, 1) * x, gated_state(b, value, decay, state)
 
     def step(self, state: Tensor, x: Tensor, b: Tensor, c: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
         """The same of one position: `[B, H, h]`, `[B, 1 or H, n]` and `[B, H]`, with S `[B, H, n, h]`."""
@@ -129,6 +139,19 @@ class Mamba2(TokenMixer):
         inner, b, c = (part.squeeze(2) for part in self._parts(convolved))
         seen, stored = self.state_space.step(state[0], inner, b, c, self.step_size(x).squeeze(1))
         return self._out(seen.unsqueeze(2), x), (stored, tail)
+
+    def continued(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Several steps on `[rows, T, d_in]`, in chunks."""
+        convolved, tail = self.convolution.continued(self.input(x), state[1])
+        seen, stored = self.state_space.continued(state[0], *self._parts(convolved), self.step_size(x))
+        return self._out(seen, x), (stored, tail)
 
     def _parts(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x' `[B, H, T, h]`, B and C `[B, 1, T, n]`."""

@@ -181,6 +181,26 @@ class MHPLSTM(TokenMixer):
         following = tuple(each.squeeze(1).transpose(0, 1) for each in (sums + by_head, cell))
         return self.output(mixed), following
 
+    def continued(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Several steps on `[rows, T, d]`: as `parallel`, from other sums and another cell on."""
+        by_head = (
+            self.input(x).view(*x.shape[:2], self.heads, self.input_dim).permute(2, 1, 0, 3).contiguous()
+        )
+        sums, cell = (kept.transpose(0, 1) for kept in state)
+        past = sum_of_past(by_head.transpose(0, 1)).transpose(0, 1) + sums.unsqueeze(1)
+        forget_gate, update = self.cells.gates(by_head, past, languages)
+        cells = linear_recurrence(forget_gate.transpose(0, 1), update.transpose(0, 1), cell).transpose(0, 1)
+        mixed = self.cells.gated_output(by_head, cells, languages).permute(2, 1, 0, 3).flatten(2)
+        following = past[:, -1] + by_head[:, -1], cells[:, -1]
+        return self.output(mixed), tuple(each.transpose(0, 1) for each in following)
+
 
 class HeadCells(nn.Module):
     """What happens inside the heads, for all of them at once (Eq. 9 to 18); vectors are `[H, T, B, width]`.

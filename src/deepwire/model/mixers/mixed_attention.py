@@ -64,13 +64,7 @@ class MixedAttention(SelfAttention):
     ) -> Tensor:
         """Mix `[N * W, T, d]` with the memory of N sentences; W rows of one follow each other."""
         query, key, value = self._project(x)
-        memory = _repeated(_required(memory), x.size(0))
-        # The encoder's words come first: with more keys than queries each query sees all that come before.
-        keys, values = torch.cat((memory.key, key), 2), torch.cat((memory.value, value), 2)
-        bias = torch.cat((memory.bias, memory.bias.new_zeros(x.size(0), 1, 1, x.size(1))), -1)
-        drop = self.dropout if self.training else 0.0
-        mixed = attention(query, keys, values, bias=bias, causal=True, dropout=drop, finite=True)
-        return self._join(mixed.transpose(1, 2).flatten(2), languages)
+        return self._with_memory(query, key, value, _required(memory), None, languages)
 
     def step(
         self,
@@ -96,6 +90,39 @@ class MixedAttention(SelfAttention):
         mixed = _by_row(head_product(_grouped(weights[..., :words], beam), memory.value))
         mixed = mixed + _by_row(head_product(_grouped(weights[..., words:], width), values))
         return self._join(mixed.transpose(1, 2).flatten(2), languages), cache
+
+    def prefill(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Mix `[rows, T, d]` with the memory and themselves, and fill the cache."""
+        query, key, value = self._project(x)
+        state = cache_index.store(KeyValueCache(*state), key, value)
+        return self._with_memory(
+            query, key, value, _required(memory), cache_index.prompt_bias, languages
+        ), state
+
+    def _with_memory(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        memory: Memory,
+        padding: Tensor | None,
+        languages: Tensor | None,
+    ) -> Tensor:
+        # The encoder's words come first: with more keys than queries each query sees all that come before.
+        memory = _repeated(memory, query.size(0))
+        keys, values = torch.cat((memory.key, key), 2), torch.cat((memory.value, value), 2)
+        own = memory.bias.new_zeros(key.size(0), 1, 1, key.size(2)) if padding is None else padding
+        bias = torch.cat((memory.bias, own), -1)
+        drop = self.dropout if self.training else 0.0
+        mixed = attention(query, keys, values, bias=bias, causal=True, dropout=drop, finite=True)
+        return self._join(mixed.transpose(1, 2).flatten(2), languages)
 
 
 def _required(memory: Memory | None) -> Memory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 from deepwire.model.context import SocketSection, StackContext, Sublayer
@@ -65,6 +66,53 @@ class TokenMixer(nn.Module, ABC):
     ) -> tuple[Tensor, State]:
         """Mix position `cache_index.position`, `[rows, 1, d]`; consumes the state, returns the next."""
 
+    def prefill(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Mix the first T positions at once, `[rows, T, d]`: as T steps would, and the state behind them.
+
+        A row passes by the positions before its own first one (`CacheIndex.skipped`), and its state stays as
+        it was; what is given there does not matter. Mixers without a key/value cache need not override it.
+        """
+        passing, skipped = cache_index.passing, cache_index.skipped
+        outputs, begin = list[Tensor](), self.init_state(x.size(0), x) if passing else ()
+        for position in range(passing):
+            index = cache_index.at(position)
+            output, new = self.step(x[:, position : position + 1], state, index, memory, languages)
+            outputs.append(output)
+            if skipped is not None:
+                begun = position >= skipped
+                state = tuple(_of_rows(begun, *pair) for pair in zip(new, begin, strict=True))
+        if passing < x.size(1):
+            index = cache_index.at(passing)
+            rest, state = self.continued(x[:, passing:], state, index, memory, languages)
+            outputs.append(rest)
+        return torch.cat(outputs, 1), state
+
+    def continued(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Several steps from a state on, `[rows, T, d]`: one after the other, unless there is a faster form.
+
+        `cache_index` is that of the first of them.
+        """
+        outputs = []
+        for place in range(x.size(1)):
+            index = cache_index.at(cache_index.position + place)
+            output, state = self.step(x[:, place : place + 1], state, index, memory, languages)
+            outputs.append(output)
+        return torch.cat(outputs, 1), state
+
     def parallel_above(
         self,
         x: Tensor,
@@ -94,6 +142,19 @@ class TokenMixer(nn.Module, ABC):
         """`step` likewise."""
         raise NotImplementedError(f"{type(self).__name__} reads nothing of the layers below")
 
+    def prefill_above(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        below: Below,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+        of_keys: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, State, Below]:
+        """`prefill` likewise."""
+        raise NotImplementedError(f"{type(self).__name__} reads nothing of the layers below")
+
     def depth_weights(self) -> Tensor | None:
         """The weights `[l]` of layers 1 to its own in what it reads, for analyses; None as a rule."""
         return None
@@ -120,6 +181,11 @@ class TokenMixer(nn.Module, ABC):
         Only mixers whose section has a `companion` have it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no companion")
+
+
+def _of_rows(begun: Tensor, new: Tensor, begin: Tensor) -> Tensor:
+    """Those of `new` for rows that have begun, `[rows]` bool, else those of `begin`."""
+    return torch.where(begun.view(-1, *(1,) * (new.dim() - 1)), new, begin.to(new.dtype))
 
 
 class MixerSection(SocketSection):

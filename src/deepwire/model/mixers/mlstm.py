@@ -20,7 +20,7 @@ from deepwire.model.mixers.head_states import (
     by_head,
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
-from deepwire.ops.gated_product import gated_product, gated_step
+from deepwire.ops.gated_product import gated_product, gated_state, gated_step
 from deepwire.ops.over_positions import over_positions
 
 _EPS = 1e-6
@@ -92,6 +92,18 @@ class MLSTM(TokenMixer):
         seen, following = matrix_lstm_step(state, query, key, value, input_gate, forget_gate)
         return self.output(seen.unsqueeze(2), x), following
 
+    def continued(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Several steps on `[rows, T, d_in]`, in chunks."""
+        seen, following = matrix_lstm_continued(state, *self._parts(x))
+        return self.output(seen, x), following
+
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Queries, keys and values `[B, H, T, h]`, and both gates before their functions `[B, H, T]`."""
         query, key, value = (by_head(each(x), self.heads) for each in (self.query, self.key, self.value))
@@ -116,15 +128,34 @@ def matrix_lstm(query: Tensor, key: Tensor, value: Tensor, input_gate: Tensor, f
     Returns:
         o, `[B, H, T, n]`, in float32 at least.
     """
-    wide = torch.promote_types(query.dtype, torch.float32)
+    stored, counted, decay, level = _cell_inputs(key, value, input_gate, forget_gate)
+    return _normalised(gated_product(query, stored, counted, decay), level)
+
+
+def matrix_lstm_continued(
+    state: State, query: Tensor, key: Tensor, value: Tensor, input_gate: Tensor, forget_gate: Tensor
+) -> tuple[Tensor, State]:
+    """`matrix_lstm` from a state on, and the next state ([C | n], m)."""
+    cell, before = state
+    stored, counted, decay, level = _cell_inputs(key, value, input_gate, forget_gate, before)
+    mixed = gated_product(query, stored, counted, decay, cell)
+    return _normalised(mixed, level), (gated_state(stored, counted, decay, cell), level[..., -1])
+
+
+def _cell_inputs(
+    key: Tensor, value: Tensor, input_gate: Tensor, forget_gate: Tensor, first: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Keys, values and log decays of the cell as a decaying state, and m, from `first` `[B, H]` or 0 on."""
+    wide = torch.promote_types(key.dtype, torch.float32)
     log_input, log_forget = input_gate.to(wide), logsigmoid(forget_gate.to(wide))
     with torch.no_grad():  # the result does not depend on it
-        level = _levels(log_input, log_forget)
+        level = _levels(log_input, log_forget, first)
         before = pad(level, (1, 0))[..., :-1]
+        if first is not None:
+            before = torch.cat((first.unsqueeze(-1), level[..., :-1]), -1)
     decay, strength = log_forget + before - level, (log_input - level).exp()
     stored = key.to(wide) * (strength * key.size(-1) ** -0.5).unsqueeze(-1)
-    mixed = gated_product(query, stored, pad(value.to(wide), (0, 1), value=1.0), decay.unsqueeze(-1))
-    return _normalised(mixed, level)
+    return stored, pad(value.to(wide), (0, 1), value=1.0), decay.unsqueeze(-1), level
 
 
 def matrix_lstm_step(
@@ -141,15 +172,16 @@ def matrix_lstm_step(
     return _normalised(mixed, level), (cell, level)
 
 
-def _levels(log_input: Tensor, log_forget: Tensor) -> Tensor:
-    """m_t = max(log f_t + m_{t-1}, log i_t) from m_0 = 0, `[B, H, T]`."""
+def _levels(log_input: Tensor, log_forget: Tensor, first: Tensor | None = None) -> Tensor:
+    """m_t = max(log f_t + m_{t-1}, log i_t) from m_0 = `first` or 0, `[B, H, T]`."""
     if torch.compiler.is_exporting():
         first = torch.zeros_like(log_input[..., 0])
         inputs = (log_forget.movedim(-1, 0), log_input.movedim(-1, 0))
         levels = over_positions(lambda m, now: (torch.maximum(now[0] + m[0], now[1]),), (first,), inputs)
         return levels.movedim(1, -1)
     kept = log_forget.cumsum(-1)
-    return kept + (log_input - kept).clamp(min=0).cummax(-1).values
+    own = (log_input - kept).cummax(-1).values
+    return kept + (own.clamp(min=0) if first is None else torch.maximum(own, first.unsqueeze(-1)))
 
 
 def _normalised(mixed: Tensor, level: Tensor) -> Tensor:

@@ -56,12 +56,12 @@ class PerLayerConfig(MixerSection):
         for layer, mixer in enumerate(self.mixers):
             if context.side not in mixer.sides:
                 raise ValueError(f"{context.side}.mixer: {mixer.type} does not work in the {context.side}")
-            mixer.check(replace(context, layer=layer))
+            mixer.check(self._told(mixer, replace(context, layer=layer)))
 
     def check_sublayer(self, context: StackContext) -> None:
         """What any of them has no place for."""
         for mixer in self.mixers:
-            mixer.check_sublayer(context)
+            mixer.check_sublayer(self._told(mixer, context))
 
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
         """What changes nothing in any of them."""
@@ -71,7 +71,13 @@ class PerLayerConfig(MixerSection):
 
     def build(self, context: StackContext) -> TokenMixer:
         """The mixer of the layer."""
-        return self.mixers[context.layer % len(self.mixers)].build(context)
+        mixer = self.mixers[context.layer % len(self.mixers)]
+        return mixer.build(self._told(mixer, context))
+
+    def _told(self, mixer: MixerSection, context: StackContext) -> StackContext:
+        """What a mixer is told: beside attention with rotary positions the others have no positions."""
+        beside = not mixer.has_rotary and any(other.has_rotary for other in self.mixers)
+        return replace(context, rotary=None) if beside else context
 
 
 _MIXERS = TypeAdapter(tuple[MixerSection, ...])

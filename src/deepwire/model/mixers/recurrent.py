@@ -199,6 +199,22 @@ class RecurrentMixer(TokenMixer):
         following = self.cell(input_map.apply(x[:, 0]), state, recurrent, mask, languages)
         return following[0].unsqueeze(1).to(x.dtype), following
 
+    def continued(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Several steps of the cell on `[rows, T, d_in]`; the map of the input is one product."""
+        input_map, recurrent = self.packed or self.cell.linear_maps()
+        outputs = []
+        for projected in input_map.apply(x.transpose(0, 1).contiguous()).unbind():
+            state = self.cell(projected, state, recurrent, self._dropout_mask(x.size(0)), languages)
+            outputs.append(state[0])
+        return torch.stack(outputs, 1).to(x.dtype), state
+
     def _dropout_mask(self, *sizes: int) -> Tensor | None:
         if not self.training or self.cell.dropout == 0:
             return None

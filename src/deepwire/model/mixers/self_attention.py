@@ -227,20 +227,24 @@ class SelfAttention(TokenMixer):
     ) -> tuple[Tensor, Below]:
         """Attend within `[B, T, d]`; see the base class."""
         query, key, value, below = self._project_above(x, below, of_keys)
+        mixed = self._within(query, key, value, padding)
+        return self._join(mixed.transpose(1, 2).flatten(2), languages), below
+
+    def _within(self, query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None) -> Tensor:
+        """Attend within whole sequences, `[B, H, T, h]`."""
         bias, distance = padding, None
         if self.relative is not None:
-            positions = torch.arange(x.size(1), device=x.device)
+            positions = torch.arange(query.size(2), device=query.device)
             distance = positions - positions.unsqueeze(1)
             bias = self.relative(query, distance)
             bias = bias if padding is None else bias + padding
         drop = self.dropout if self.training else 0.0
         if self.relative_values is None or distance is None:
-            mixed = attention(query, key, value, bias=bias, causal=self.causal, dropout=drop)
-        else:
-            weights = attention_weights(query, key, bias=bias, causal=self.causal, dropout=drop)
-            seen = head_product(weights.to(value.dtype), value)
-            mixed = seen + self.relative_values(weights, distance)
-        return self._join(mixed.transpose(1, 2).flatten(2), languages), below
+            return attention(query, key, value, bias=bias, causal=self.causal, dropout=drop)
+        weights = attention_weights(query, key, bias=bias, causal=self.causal, dropout=drop)
+        seen = head_product(weights.to(value.dtype), value)
+        mixed: Tensor = seen + self.relative_values(weights, distance)
+        return mixed
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """No positions yet."""
@@ -286,6 +290,34 @@ class SelfAttention(TokenMixer):
             weights = attention_weights(query, keys, bias=bias, causal=False, finite=True)
             mixed = head_product(weights, values) + self.relative_values(weights, cache_index.distance)
         return self._join(mixed.transpose(1, 2).reshape(x.shape), languages), state, below
+
+    def prefill(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Attend within `[rows, T, d]`, and fill the cache."""
+        mixed, state, _ = self.prefill_above(x, state, cache_index, (), memory, languages)
+        return mixed, state
+
+    def prefill_above(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        below: Below,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+        of_keys: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, State, Below]:
+        """Attend within `[rows, T, d]`, and fill the cache."""
+        query, key, value, below = self._project_above(x, below, of_keys)
+        state = cache_index.store(KeyValueCache(*state), key, value)
+        mixed = self._within(query, key, value, cache_index.prompt_bias)
+        return self._join(mixed.transpose(1, 2).flatten(2), languages), state, below
 
     def depth_weights(self) -> Tensor | None:
         """How keys and values are mixed."""

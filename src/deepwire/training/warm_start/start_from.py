@@ -12,13 +12,20 @@ from deepwire.checkpoint.model_files import fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model, saved_buffers
 from deepwire.config.section import flatten
+from deepwire.data.context import NO_CONTEXT, ContextConfig, separator_of
 from deepwire.data.languages import Languages
-from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.context import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.freezing import matches
-from deepwire.training.warm_start.transfer import RowMap, by_language, map_rows, with_tags
+from deepwire.training.warm_start.transfer import (
+    RowMap,
+    by_language,
+    map_rows,
+    with_separator,
+    with_tags,
+)
 from deepwire.training.warm_start.warm_start_config import StartFromSection
 
 # What may differ freely: it changes no function, or shows in the names and shapes of parameters.
@@ -92,6 +99,7 @@ def start_from(
     *,
     source_bos: bool,
     languages: Languages | None = None,
+    context: ContextConfig = NO_CONTEXT,
 ) -> StartReport:
     """Fill an untrained model from a trained one.
 
@@ -101,6 +109,8 @@ def start_from(
         vocabularies: Those of the new run.
         source_bos: Whether sources of the new run begin with BOS.
         languages: Those of the new run; None with one direction.
+        context: What of the document the new run reads. It may differ: a separator that is new begins as the
+            end symbol.
 
     Raises:
         ModelError: There is no such model, it is damaged, or it differs in what is not allowed to.
@@ -109,7 +119,8 @@ def start_from(
     loaded = load_model(folder)
     before = Languages.from_metadata(loaded.metadata)
     changed = _changes(loaded, model, source_bos) | _changes_of_languages(before, languages)
-    values, maps = _values(loaded, vocabularies, before, languages)
+    contexts = ContextConfig.from_metadata(loaded.metadata), context
+    values, maps = _values(loaded, vocabularies, before, languages, contexts)
     values = by_language(values, loaded.model, model, before, languages)
     parameters = dict(model.named_parameters())
     there = {name: values[name] for name in parameters if name in values}
@@ -139,17 +150,29 @@ def start_from(
 
 
 def _values(
-    loaded: LoadedModel, new: Vocabularies, before: Languages | None, languages: Languages | None
+    loaded: LoadedModel,
+    new: Vocabularies,
+    before: Languages | None,
+    languages: Languages | None,
+    contexts: tuple[ContextConfig, ContextConfig],
 ) -> tuple[dict[str, Tensor], dict[str, RowMap]]:
-    """The parameters of a model under all their names, with the rows of another vocabulary or other tags."""
+    """The parameters of a model under all their names, with the rows of another vocabulary or other tags.
+
+    `contexts` are those of the model and of the new run.
+    """
     values = {
         name: parameter.detach() for name, parameter in loaded.model.named_parameters(remove_duplicate=False)
     }
     old = loaded.vocabularies
-    if old.digest == new.digest and before == languages:
+    had, wanted = contexts[0].used, contexts[1].used
+    if old.digest == new.digest and before == languages and had == wanted:
         return values, {}
     source, target = (
-        with_tags(map_rows(vocabulary, new_vocabulary), vocabulary.size, before, languages)
+        with_separator(
+            with_tags(map_rows(vocabulary, new_vocabulary), vocabulary.size, before, languages),
+            separator_of(vocabulary.size, before) if had else EOS,
+            wanted=wanted,
+        )
         for vocabulary, new_vocabulary in ((old.source, new.source), (old.target, new.target))
     )
     tables = {"source_embedding.table.": source, "target_embedding.table.": target, "head.": target}

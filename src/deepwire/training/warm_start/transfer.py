@@ -90,6 +90,11 @@ def with_tags(rows: RowMap, pieces: int, old: Languages | None, new: Languages |
     return replace(rows, origins=[*rows.origins, *tags])
 
 
+def with_separator(rows: RowMap, origin: int, *, wanted: bool) -> RowMap:
+    """The rows of pieces and tags, then, where it is wanted, that of the separator, made of row `origin`."""
+    return replace(rows, origins=[*rows.origins, [origin]]) if wanted else rows
+
+
 def _pieces(vocabulary: Vocabulary) -> list[str]:
     """The ordinary pieces, which are numbered from 4."""
     return vocabulary.pieces(range(_SPECIAL, vocabulary.size))

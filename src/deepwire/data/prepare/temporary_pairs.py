@@ -1,0 +1,130 @@
+"""Filtered pairs in a file, until they are segmented; and which sentence stands in front of which."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepwire.data.text.pairs import PairBlock, Texts
+
+CHUNK_PAIRS = 4096
+"""A chunk ends with the block in which it gets as many."""
+
+
+class Chunk(NamedTuple):
+    """Some neighbouring pairs of one corpus in the file of temporary pairs."""
+
+    corpus: int
+    start: int
+    """First byte."""
+    stop: int
+    pairs: int
+
+
+class TemporaryPairs:
+    """A file of pairs in chunks: line numbers, sizes of source and target lines, source and target lines.
+
+    Attributes:
+        beside: With `documents`, another one for what is context alone.
+    """
+
+    def __init__(self, path: Path, *, documents: bool = False) -> None:
+        self.path = path
+        self.beside = TemporaryPairs(path.with_suffix(".beside")) if documents else None
+        self.chunks: list[Chunk] = []
+        self._file = path.open("wb", 1 << 20)
+        self._waiting: list[PairBlock] = []
+        self._pairs, self._end = 0, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.beside is not None:
+            self.beside.__exit__(kind, fault, trace)
+        if kind is None:
+            self._end_chunk()
+        self._file.close()
+
+    def add(self, pairs: PairBlock, beside: PairBlock | None = None) -> None:
+        """Append pairs, and what is context alone."""
+        if self.beside is not None and beside is not None:
+            self.beside.add(beside)
+        if self._waiting and self._waiting[0].corpus != pairs.corpus:
+            self._end_chunk()
+        self._waiting.append(pairs)
+        self._pairs += len(pairs)
+        if self._pairs >= CHUNK_PAIRS:
+            self._end_chunk()
+
+    def flush(self) -> None:
+        """Bring what was added to the file, so that all of it can be read."""
+        self._end_chunk()
+        self._file.flush()
+
+    def _end_chunk(self) -> None:
+        if self._pairs:
+            start, waiting = self._end, self._waiting
+            for pairs in waiting:
+                self._write(pairs.numbers.astype("<i8", copy=False).tobytes())
+            for side in ([pairs.source for pairs in waiting], [pairs.target for pairs in waiting]):
+                for texts in side:
+                    self._write(texts.sizes.astype("<i4", copy=False).tobytes())
+            for side in ([pairs.source for pairs in waiting], [pairs.target for pairs in waiting]):
+                for texts in side:
+                    self._write(texts.data)
+            self.chunks.append(Chunk(waiting[0].corpus, start, self._end, self._pairs))
+        self._waiting, self._pairs = [], 0
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._end += len(data)
+
+
+def read_chunk(path: Path, chunk: Chunk) -> PairBlock:
+    """The pairs of a chunk."""
+    with path.open("rb") as file:
+        file.seek(chunk.start)
+        data = file.read(chunk.stop - chunk.start)
+    count = chunk.pairs
+    sizes = np.frombuffer(data, "<i4", 2 * count, 8 * count).reshape(2, count)
+    texts = 16 * count
+    middle = texts + int(sizes[0].sum(dtype=np.int64))
+    return PairBlock(
+        chunk.corpus,
+        np.frombuffer(data, "<i8", count),
+        Texts(data[texts:middle], sizes[0]),
+        Texts(data[middle:], sizes[1]),
+    )
+
+
+class DocumentOrder:
+    """Which sentence stands in front of each of a store; takes 16 bytes for each."""
+
+    def __init__(self) -> None:
+        self._numbers: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+        self._corpora: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+
+    def add(self, pairs: PairBlock) -> None:
+        """The next sentences of the store."""
+        self._numbers.append(pairs.numbers)
+        self._corpora.append(np.full(len(pairs), pairs.corpus))
+
+    def previous(self) -> NDArray[np.int64]:
+        """Of each sentence the place of the one on the line in front of it, in its corpus; -1: none."""
+        numbers, corpora = np.concatenate(self._numbers), np.concatenate(self._corpora)
+        order = np.lexsort((numbers, corpora))
+        before, here = order[:-1], order[1:]
+        follows = (corpora[before] == corpora[here]) & (numbers[before] + 1 == numbers[here])
+        previous = np.full(len(numbers), -1, np.int64)
+        previous[here[follows]] = before[follows]
+        return previous

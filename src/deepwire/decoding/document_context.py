@@ -1,0 +1,209 @@
+"""Document context in decoding: which lines stand in front of which, and the subwords that a model reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from deepwire.data.context import NO_CONTEXT, ContextConfig, in_front, separator_of
+from deepwire.data.languages import Languages
+from deepwire.data.text.placeholders import protect, protect_pair
+from deepwire.data.vocabulary import Vocabularies, Vocabulary
+from deepwire.decoding.sentence_search import Sentences
+from deepwire.decoding.translation_io import ContextLine, Request, Translation
+from deepwire.errors import UsageError
+
+TranslateSome = Callable[[Sequence[int], Sequence[Request]], Sequence[Translation]]
+"""Translates some lines of a window: their numbers, and the lines with what stands in front of them."""
+
+
+class Wave(NamedTuple):
+    """Lines that are translated together."""
+
+    places: Sequence[int]
+    requests: Sequence[Request]
+    """With what stands in front of them."""
+
+
+class Documents:
+    """Lines one after the other; an empty one ends a document.
+
+    Where targets have context, a line waits for the translation of the line in front of it: first lines of
+    documents are translated together, then second ones, and so on. Otherwise all are translated together.
+
+    Args:
+        context: How many lines stand in front of one.
+    """
+
+    def __init__(self, context: ContextConfig) -> None:
+        self._context = context
+        self._open: list[ContextLine] = []
+        """The latest lines of the document that goes on."""
+
+    def translated(
+        self, lines: Sequence[int], requests: Sequence[Request], translate: TranslateSome
+    ) -> list[Translation]:
+        """Translations of the next lines, in order; those of a document may come in several calls.
+
+        `lines` are their numbers.
+        """
+        full = [place for place, request in enumerate(requests) if not is_empty(request.text)]
+        empty = sorted(set(range(len(requests))) - set(full))
+        found = dict(
+            zip(empty, _some(translate, lines, empty, [requests[place] for place in empty]), strict=True)
+        )
+        starts = [index for index, place in enumerate(full) if place - 1 in found]
+        waves = self.waves([requests[place] for place in full], starts)
+        try:
+            wave = next(waves)
+            while True:
+                places = [full[index] for index in wave.places]
+                wave = waves.send(_some(translate, lines, places, wave.requests))
+        except StopIteration as end:
+            found |= zip(full, end.value, strict=True)
+        if len(requests) - 1 in empty:
+            self._open = []
+        return [found[place] for place in range(len(requests))]
+
+    def waves(
+        self, requests: Sequence[Request], starts: Collection[int]
+    ) -> Generator[Wave, Sequence[Translation], list[Translation]]:
+        """What is translated together, one after the other; receives the translations, and returns all.
+
+        Args:
+            requests: The next lines, none of them empty.
+            starts: The places of those that begin a document.
+        """
+        known: list[list[ContextLine]] = [self._open]
+        documents: list[list[int]] = [[]]
+        for place in range(len(requests)):
+            if place in starts:
+                documents.append([])
+                known.append([])
+            documents[-1].append(place)
+        found = dict[int, Translation]()
+        for group in self._together(documents):
+            asked = []
+            for number, place in group:
+                before = tuple(known[number][-self._context.most :])
+                asked.append(replace(requests[place], context=before))
+                known[number].append((requests[place].text, ""))
+            answers = yield Wave([place for _, place in group], asked)
+            for (number, place), answer in zip(group, answers, strict=True):
+                found[place] = answer
+                if self._context.target:
+                    known[number][-1] = (requests[place].text, answer.text)
+        self._open = known[-1][-self._context.most :]
+        return [found[place] for place in range(len(requests))]
+
+    def _together(self, documents: Sequence[Sequence[int]]) -> Iterator[list[tuple[int, int]]]:
+        """Lines that need no translation of each other: number of the document and place."""
+        every = [(number, place) for number, places in enumerate(documents) for place in places]
+        if not self._context.target:
+            yield from [every] if every else []
+            return
+        for index in range(max(map(len, documents))):
+            yield [(number, places[index]) for number, places in enumerate(documents) if index < len(places)]
+
+
+def _some(
+    translate: TranslateSome, lines: Sequence[int], places: Sequence[int], requests: Sequence[Request]
+) -> Sequence[Translation]:
+    return translate([lines[place] for place in places], requests) if places else []
+
+
+def contexts_of(
+    pairs: Iterable[tuple[str, str]], before: list[ContextLine], most: int
+) -> Iterator[list[ContextLine]]:
+    """What stands in front of each of some lines with their translations, the earliest first.
+
+    `before` is what stands in front of the first; afterwards, of what comes next. A line that is empty on
+    both sides ends a document.
+    """
+    for pair in pairs:
+        yield before[-most:] if most else []
+        if all(map(is_empty, pair)):
+            before.clear()
+        else:
+            before.append(pair)
+            del before[: -most or None]
+
+
+def is_empty(text: str) -> bool:
+    """Whether a line has nothing to translate."""
+    return not text or text.isspace()
+
+
+@dataclass(frozen=True)
+class ContextEncoder:
+    """What a model reads in front of lines.
+
+    Args:
+        vocabularies: Of the model.
+        languages: Its languages, if it has several directions.
+        context: How many lines stand in front of one.
+    """
+
+    vocabularies: Vocabularies
+    languages: Languages | None = None
+    context: ContextConfig = NO_CONTEXT
+
+    def sources(self, contexts: Sequence[Sequence[ContextLine]], own: Sequence[int]) -> list[list[int]]:
+        """Subwords in front of each source; `own` are the subwords of each line itself."""
+        symbols, count = self.vocabularies.has_symbols, self.context.source
+        texts = [
+            [protect(line).text if symbols else line for line, _ in lines[-count:]] if count else []
+            for lines in contexts
+        ]
+        return self._encoded(self.vocabularies.source, texts, own)
+
+    def targets(self, contexts: Sequence[Sequence[ContextLine]], own: Sequence[int]) -> list[list[int]]:
+        """Likewise in front of each target; `own` of one that is not there yet is that of its source."""
+        symbols, count = self.vocabularies.has_symbols, self.context.target
+        texts = [
+            [(protect_pair(*line) if symbols else line)[1] for line in lines[-count:]] if count else []
+            for lines in contexts
+        ]
+        return self._encoded(self.vocabularies.target, texts, own)
+
+    def added(
+        self, sentences: Sentences, contexts: Sequence[Sequence[ContextLine]], *, bos: bool
+    ) -> Sentences:
+        """Sentences with their contexts; `bos` says whether a begin symbol stands in front of a source."""
+        heads = [
+            int(bos) + (language is not None and language.source_tag is not None)
+            for language in sentences.languages
+        ]
+        own = [len(ids) - head - 1 for ids, head in zip(sentences.sources, heads, strict=True)]
+        fronts = self.sources(contexts, own)
+        sources = [
+            [*ids[:head], *front, *ids[head:]] if ids else []
+            for ids, head, front in zip(sentences.sources, heads, fronts, strict=True)
+        ]
+        prompts = self.targets(contexts, own)
+        return replace(sentences, sources=sources, fronts=[*map(len, fronts)], prompts=prompts)
+
+    def _encoded(
+        self, vocabulary: Vocabulary, texts: Sequence[Sequence[str]], own: Sequence[int]
+    ) -> list[list[int]]:
+        different = list(dict.fromkeys(text for lines in texts for text in lines))
+        ids = dict(zip(different, vocabulary.encode_lines(different), strict=True))
+        separator = separator_of(vocabulary.size, self.languages)
+        return [
+            in_front([ids[text] for text in lines], length, self.context.max_length, separator)
+            for lines, length in zip(texts, own, strict=True)
+        ]
+
+
+def require_no_context(context: ContextConfig, what: str) -> None:
+    """Refuse work that takes lines one by one, or in parts, of a model that reads documents.
+
+    Raises:
+        UsageError: It does.
+    """
+    if context.used:
+        raise UsageError(
+            f"the model was trained with data.context and reads documents in their order, {what}",
+            "use one process of deepwire translate",
+        )

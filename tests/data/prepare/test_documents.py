@@ -1,0 +1,176 @@
+"""Documents from text to batches: context is that of the corpus as written, and never of another document."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
+from deepwire.data.batches.collator import Batch
+from deepwire.data.batches.context_side import ContextSide, sides_with_context
+from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+from deepwire.data.context import ContextConfig, in_front
+from deepwire.data.data_config import DataConfig
+from deepwire.data.prepare.prepared import Prepared, prepare
+from deepwire.errors import DataError
+
+TEXT = """\
+aa|AA
+bb|BB
+aa|AA
+bb|BB
+cc|CC
+
+aa|AA
+|AA
+ee|EE
+aa|BB BB BB BB BB BB BB BB BB BB BB BB BB BB BB BB BB BB BB BB BB BB
+bb|BB
+|
+bb|BB
+"""
+
+
+def prepared(folder: Path, context: object, **more: object) -> Prepared:
+    for name in ("train", "valid"):
+        text = [line.split("|") if "|" in line else ["", ""] for line in TEXT.splitlines()]
+        (folder / f"{name}.de").write_text("".join(f"{source}\n" for source, _ in text))
+        (folder / f"{name}.en").write_text("".join(f"{target}\n" for _, target in text))
+    values = {
+        "source": "de",
+        "target": "en",
+        "train": str(folder / "train"),
+        "valid": str(folder / "valid"),
+        "vocabulary": {"type": "words"},
+        "prepared": str(folder / "prepared"),
+        "context": context,
+        **more,
+    }
+    return prepare(DataConfig.model_validate(values), seed=1)
+
+
+def read(made: Prepared, batch: Batch, row: int) -> tuple[str, str, str]:
+    """Source, target that is read, and what of it is learned, as people read them; | separates."""
+    words = made.vocabularies
+
+    def shown(ids: np.ndarray) -> str:
+        pieces = ["|" if number == words.target.size else words.target.pieces([number])[0] for number in ids]
+        return " ".join(piece for piece in pieces if piece != "<pad>")
+
+    return shown(batch.source[row]), shown(batch.target_input[row]), shown(batch.target_output[row])
+
+
+def test_what_filters_drop_is_context_and_empty_lines_and_corpora_end_documents(tmp_path: Path) -> None:
+    made = prepared(tmp_path, {"source": 2, "target": 1})
+    assert made.valid is not None
+    lines = made.train.lines
+    assert lines is not None
+    # Lines 4 and 7 are as 2 and 1 with what is in front of them, 3 and 13 are not; 10 has an absurd ratio.
+    assert lines[: len(made.train)].tolist() == [1, 2, 3, 5, 9, 11, 13]
+    stream = UpdateStream(made.train, BatchSettings(1000, 1000, context=made.context), seed=1)
+    update, _ = next(stream.updates(StreamPosition()))
+    found = {}
+    for batch in update.batches:
+        for row, pair in enumerate(batch.lines.tolist()):
+            found[int(lines[pair])] = read(made, batch, row)
+    assert found == {
+        1: ("aa </s>", "<s> AA", "AA </s>"),
+        2: ("aa | bb </s>", "<s> AA | BB", "BB </s>"),
+        3: ("aa | bb | aa </s>", "<s> BB | AA", "AA </s>"),
+        5: ("aa | bb | cc </s>", "<s> BB | CC", "CC </s>"),
+        9: ("aa | | ee </s>", "<s> AA | EE", "EE </s>"),
+        11: ("ee | aa | bb </s>", f"<s>{22 * ' BB'} | BB", "BB </s>"),
+        13: ("bb </s>", "<s> BB", "BB </s>"),
+    }
+    assert sum(batch.target_tokens for batch in update.batches) == update.target_tokens == 14
+    batches = list(validation_batches(made.valid, 100, context=made.context))
+    assert sum(len(batch.lines) for batch in batches) == len(made.valid) == 10
+
+
+def test_all_of_a_target_is_learned_where_it_is_asked_for(tmp_path: Path) -> None:
+    made = prepared(tmp_path, {"target": 1, "loss": "all"})
+    stream = UpdateStream(made.train, BatchSettings(1000, 1000, context=made.context), seed=1)
+    update, _ = next(stream.updates(StreamPosition()))
+    rows = [read(made, batch, row) for batch in update.batches for row in range(len(batch.lines))]
+    assert ("bb </s>", "<s> AA | BB", "AA | BB </s>") in rows
+    assert sum(batch.target_tokens for batch in update.batches) == update.target_tokens
+    assert update.target_tokens == sum(len(row[2].split()) for row in rows)
+
+
+def test_without_context_nothing_changes_bit_for_bit(tmp_path: Path) -> None:
+    """Neither in the files, nor in batches; and a store without documents is not used with context."""
+    none = prepared(tmp_path, {})
+    assert not list(none.folder.rglob("pair.previous"))
+    documents = prepared(tmp_path, {"source": 1})
+    assert documents.folder != none.folder
+    assert documents.model_sizes[0] == none.model_sizes[0] + 1
+    plain = BatchSettings(20, 20)
+    zero = BatchSettings(20, 20, context=ContextConfig(source=0, target=0))
+    for first, second in zip(
+        *(
+            islice(UpdateStream(none.train, each, seed=3).updates(StreamPosition()), 20)
+            for each in (plain, zero)
+        ),
+        strict=True,
+    ):
+        assert first[1] == second[1]
+        for one, other in zip(first[0].batches, second[0].batches, strict=True):
+            assert np.array_equal(one.source, other.source)
+            assert np.array_equal(one.target_output, other.target_output)
+    with pytest.raises(DataError, match="its pairs have no documents"):
+        UpdateStream(none.train, BatchSettings(20, 20, context=documents.context), seed=1)
+
+
+def test_the_stream_continues_where_it_was(tmp_path: Path) -> None:
+    made = prepared(tmp_path, {"source": 2, "target": 2})
+    one = UpdateStream(made.train, BatchSettings(6, 12, context=made.context), seed=5)
+    updates = list(islice(one.updates(StreamPosition()), 12))
+    again = UpdateStream(made.train, BatchSettings(6, 12, context=made.context), seed=5)
+    for (update, _), (other, _) in zip(updates[7:], again.updates(updates[6][1]), strict=False):
+        for first, second in zip(update.batches, other.batches, strict=True):
+            assert np.array_equal(first.source, second.source)
+            assert np.array_equal(first.target_output, second.target_output)
+
+
+documents = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=6), min_size=1, max_size=5)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(documents, st.integers(1, 4), st.integers(1, 20), st.randoms(use_true_random=False))
+def test_context_is_the_latest_that_fits_and_of_the_same_document(lengths, count, most, random) -> None:
+    """Every document has words of its own, and its sentences lie anywhere in the store."""
+    rows, chains = [], []
+    for number, document in enumerate(lengths):
+        for place, length in enumerate(document):
+            rows.append([10 * number + 4 + place] * length)
+            chains.append(rows[-1 - place :])
+    order = list(range(len(rows)))
+    random.shuffle(order)
+    where = {row: place for place, row in enumerate(order)}
+    first = {sum(map(len, lengths[:number])) for number in range(len(lengths))}
+    previous = np.array([-1 if row in first else where[row - 1] for row in order])
+    side = side_of([rows[row] for row in order], previous, count, most)
+    found, sizes = side.gather(np.arange(len(rows)))
+    assert side.take_lengths(np.arange(len(rows))).tolist() == sizes.tolist()
+    for row, tokens in zip(order, np.split(found, np.cumsum(sizes)[:-1]), strict=True):
+        *before, own = chains[row]
+        assert tokens.tolist() == [*in_front(before[-count:], len(own), most, 99), *own]
+        assert len(tokens) <= max(most, len(own))
+
+
+def side_of(rows: list[list[int]], previous: np.ndarray, count: int, most: int) -> ContextSide:
+    with TemporaryDirectory() as folder:
+        with StoreWriter(Path(folder) / "s", 99, 99, documents=True) as writer:
+            block = Block.of(rows, ["x"] * len(rows))
+            writer.add(block, block)
+            writer.finish(len(rows), previous)
+        store = TokenStore(Path(folder) / "s")
+        side, _ = sides_with_context(store, ContextConfig(source=count, max_length=most), None)
+    assert isinstance(side, ContextSide)
+    return side

@@ -1,0 +1,78 @@
+"""What a model has beyond a plain Transformer, as formats of other programs see it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from deepwire.model.config import ModelConfig
+from deepwire.model.connections.residual import PreNormConfig
+from deepwire.model.huggingface_class import huggingface_class
+from deepwire.model.mixers.self_attention import SelfAttentionConfig
+from deepwire.model.plain_settings import beyond_plain
+from deepwire.model.portability import not_in_ctranslate2
+from deepwire.model.stack_config import StackConfig
+
+
+class LaterMixer(SelfAttentionConfig):
+    sharpness: float = 1.0
+
+
+class LaterConnection(PreNormConfig):
+    type: Literal["pre_norm_again"] = "pre_norm_again"  # type: ignore[assignment]
+
+
+class LaterStack(StackConfig):
+    fold: bool = False
+
+
+class LaterModel(ModelConfig):
+    blur: int | None = None
+    encoder: StackConfig = LaterStack()
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (LaterModel(blur=2), "blur=2"),
+        (LaterModel(encoder=LaterStack(fold=True)), "encoder.fold=true"),
+        (ModelConfig(decoder=StackConfig(mixer=LaterMixer(sharpness=2.0))), "decoder.mixer.sharpness=2.0"),
+        (ModelConfig(encoder=StackConfig(connection=LaterConnection())), "encoder.connection=pre_norm_again"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_no_format_knows_is_refused_by_all(config: ModelConfig, said: str) -> None:
+    assert beyond_plain(config, {}) == said
+    assert not_in_ctranslate2(config) == said
+    with pytest.raises(ValueError, match=said):
+        huggingface_class(config)
+
+
+def test_a_plain_model_is_plain_with_settings_that_nobody_knows_yet() -> None:
+    assert beyond_plain(LaterModel(), {}) is None
+    assert not_in_ctranslate2(LaterModel()) is None
+    assert huggingface_class(LaterModel()).model_type == "pegasus"
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"architecture": "decoder_only"}, "architecture=decoder_only"),
+        ({"encoder": {"recurrence": {"prelude": 1, "coda": 1}, "layers": 4}}, "encoder.recurrence"),
+        ({"decoder": {"connection": {"type": "pre_norm", "final_norm": False}}}, "final_norm=false"),
+        ({"languages": {"norm": True}}, "languages.norm=true"),
+        ({"positions": "rotary", "embeddings": {"norm": True}}, "encoder.positions=rotary"),
+        ({"decoder": {"size": {"key_value_heads": 2}}}, "decoder.size.key_value_heads=2"),
+        ({"norm": "rms"}, "norm=rms"),
+        (
+            {"parametrization": {"type": "complete_p", "base": {"d_model": 64, "heads": 8}}},
+            "parametrization=complete_p",
+        ),
+    ],
+    ids=str,
+)
+def test_transformers_refuses_by_name(settings: dict[str, object], said: str) -> None:
+    config = ModelConfig.model_validate(settings)
+    with pytest.raises(ValueError, match=said):
+        huggingface_class(config)
