@@ -15,6 +15,7 @@ import typer
 from deepwire.cli.decoding_options import (
     BatchTokens,
     Beam,
+    Casing,
     Device,
     Groups,
     Guards,
@@ -138,6 +139,7 @@ def serve(
     terms: Terms = None,
     placeholders: Placeholders = False,
     guards: Guards = False,
+    casing: Casing = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -156,7 +158,7 @@ def serve(
     _require_packages(_NEEDED)
     limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
     settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds)
-    settings |= specified(batch_tokens=batch_tokens, placeholders=placeholders, guards=guards)
+    settings |= specified(batch_tokens=batch_tokens, placeholders=placeholders, guards=guards, casing=casing)
 
     from deepwire.cli.line_by_line import warn
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe

@@ -16,6 +16,7 @@ from deepwire.cli.decoding_options import (
     STDIO,
     BatchTokens,
     Beam,
+    Casing,
     Device,
     Groups,
     Guards,
@@ -319,6 +320,7 @@ def translate(
     terms: Terms = None,
     placeholders: Placeholders = False,
     guards: Guards = False,
+    casing: Casing = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -333,7 +335,7 @@ def translate(
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
     changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, n_best=n_best)
-    changes |= specified(placeholders=placeholders, guards=guards, batch_tokens=batch_tokens)
+    changes |= specified(placeholders=placeholders, guards=guards, casing=casing, batch_tokens=batch_tokens)
     sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
     job = TranslationJob(
         models=models,

@@ -111,6 +111,11 @@ class DecodingConfig(Section):
         description="lines without words are copied; a translation that repeats itself or does not end is "
         "searched again without repeated n-grams",
     )
+    casing: bool = Field(
+        False,
+        description="lines in capitals or title case are translated as ordinary sentences, and the "
+        "translations written alike",
+    )
     sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
     batch_tokens: Count = Field(
         8192,
