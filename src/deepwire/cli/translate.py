@@ -43,7 +43,7 @@ from deepwire.errors import UsageError
 if TYPE_CHECKING:
     from deepwire.decoding.model_inputs import Warn
     from deepwire.decoding.shortlist import ShortlistChoice
-    from deepwire.decoding.translation_io import Request
+    from deepwire.decoding.translation_io import Request, Translation
     from deepwire.distributed.process_group import ProcessGroup
 
 
@@ -178,6 +178,7 @@ def run_translation(job: TranslationJob, *, threads: int | None, quiet: bool) ->
 def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     from deepwire.api.model import load
     from deepwire.cli.line_by_line import CountedLines, warn, write_answers
+    from deepwire.decoding.guards import EmptyTranslations
     from deepwire.decoding.translation_io import FORMATS
 
     translator = load(
@@ -192,7 +193,14 @@ def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     requests = CountedLines(job.text.requests(warn))
     to, from_ = job.languages
     translations = translator.translations(requests, window=1 if job.stream else None, to=to, from_=from_)
-    write_answers(requests, translations, FORMATS[job.format], job.output, flush=job.stream, quiet=quiet)
+    empty, form = EmptyTranslations(warn), FORMATS[job.format]
+
+    def written(translation: Translation) -> str:
+        empty.see(translation.request.text, translation.text)
+        return form(translation)
+
+    write_answers(requests, translations, written, job.output, flush=job.stream, quiet=quiet)
+    empty.end()
 
 
 def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, quiet: bool) -> None:
