@@ -53,11 +53,8 @@ def check(
 
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
-    from deepwire.cli.line_by_line import ProgressLine
     from deepwire.data.batches.epoch_order import share_lines
-    from deepwire.data.filtering.selection import RejectFile, check_corpora, checked_files
     from deepwire.data.text.missing_texts import naming_texts
-    from deepwire.io.output import check_output
     from deepwire.runfile import load_run_file
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
@@ -71,14 +68,7 @@ def check(
         loaded = load_run_file(run_file, overrides or [])
         data, naming = loaded.config.data, naming_texts(loaded.config, loaded.origins)
     with naming:
-        if rejects is not None:
-            check_output(rejects, checked_files(data))
-        with (
-            ProgressLine(transient=False) as line,
-            RejectFile.at(rejects) if rejects else nullcontext() as file,
-        ):
-            add, show = file.add if file else None, partial(line.count, unit="pairs")
-            checked = check_corpora(data, seed=seed, samples=samples, on_reject=add, on_progress=show)
+        checked = _checked(data, seed, samples, rejects)
     if as_json:
         _print_json(checked)
         return
@@ -119,6 +109,22 @@ def download(
         if not file.fetched:
             print(f"{file.path} is here already", file=sys.stderr)
         print(f"{file.sha256}  {file.path}")
+
+
+def _checked(data: DataConfig, seed: int, samples: int, rejects: Path | None) -> Checked:
+    """What the text holds; dropped pairs are written to `rejects`."""
+    from deepwire.cli.line_by_line import ProgressLine
+    from deepwire.data.filtering.selection import RejectFile, check_corpora, checked_files
+    from deepwire.io.output import check_output
+
+    if rejects is not None:
+        check_output(rejects, checked_files(data))
+    with (
+        ProgressLine(transient=False) as line,
+        RejectFile.at(rejects) if rejects else nullcontext() as file,
+    ):
+        add, show = file.add if file else None, partial(line.count, unit="pairs")
+        return check_corpora(data, seed=seed, samples=samples, on_reject=add, on_progress=show)
 
 
 def _data_of_files(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
 import typer
 
@@ -26,6 +26,7 @@ from deepwire.cli.decoding_options import (
     Rounds,
     Terms,
     Threads,
+    search_settings,
     specified,
 )
 
@@ -153,12 +154,11 @@ def serve(
 
     deepwire serve runs/demo --host 0.0.0.0 --token-file token --precision int8
     """
-    libretranslate = _Libretranslate(api_keys, api_key_url, no_cosmetics)
-    libretranslate.check(api)
+    libretranslate = _Libretranslate(api_keys, api_key_url, no_cosmetics).checked(api)
     _require_packages(_NEEDED)
     limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
-    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds)
-    settings |= specified(batch_tokens=batch_tokens, placeholders=placeholders, guards=guards, casing=casing)
+    settings = search_settings(beam, length_penalty, groups, rounds, batch_tokens)
+    settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
 
     from deepwire.cli.line_by_line import warn
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe
@@ -221,8 +221,8 @@ class _Libretranslate(NamedTuple):
     api_key_url: str | None
     no_cosmetics: bool
 
-    def check(self, api: str) -> None:
-        """See that they have an effect.
+    def checked(self, api: str) -> Self:
+        """These options, if they have an effect.
 
         Raises:
             UsageError: They have not.
@@ -233,6 +233,7 @@ class _Libretranslate(NamedTuple):
         given = [name for name, value in zip(names, self, strict=True) if value]
         if given and api != "libretranslate":
             raise UsageError(f"{given[0]} has an effect only with --api libretranslate")
+        return self
 
     def keys(self) -> list[str]:
         """The keys of clients."""
