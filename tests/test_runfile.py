@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,8 @@ import yaml
 import deepwire
 from deepwire.config.other_toolkits import BY_NAME
 from deepwire.config.section import described_keys
+from deepwire.data.text.files import MissingTextError, read_lines
+from deepwire.data.text.missing_texts import naming_texts
 from deepwire.errors import UsageError
 from deepwire.runfile import CHANGEABLE, RunFile, completed, load_run_file
 
@@ -488,3 +490,17 @@ def test_a_default_that_depends_on_what_is_wrong_is_no_second_mistake() -> None:
     assert refused.value.message == (
         "command line: model.encoder.connection.hidden: must be one_layer, glu or gelu, not 'foo'"
     )
+
+
+def test_a_missing_text_is_named_with_the_line_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(
+        "data:\n  source: de\n  target: en\n  train:\n  - prefix: none/train\n  valid: none/valid.one\n"
+    )
+    loaded = load_run_file(tmp_path / "run.yaml")
+    naming = partial(naming_texts, loaded.config, loaded.origins)
+    for name, line in (("train.de", "4|5"), ("valid.one.en", "6")):
+        path = tmp_path / "none" / name
+        with pytest.raises(MissingTextError, match=rf"run\.yaml:({line}): {path}: no such file"), naming():
+            list(read_lines(path))
+    with pytest.raises(MissingTextError, match=rf"^{tmp_path}/other: no such file"), naming():
+        list(read_lines(tmp_path / "other"))

@@ -96,6 +96,7 @@ def test_rejects_are_written_whole_and_escaped(corpus: Path) -> None:
         ([], 2, "nothing to check"),
         (["run.yaml", "--tsv", "a"], 2, "a run file says itself where its text is"),
         (["run.yaml", "data.train=none/train"], 3, "no such file (also tried .gz, .zst, .xz)"),
+        (["run.yaml", "data.train=none/train"], 3, "command line: "),
         (["missing.yaml"], 2, "missing.yaml: no such file"),
     ],
 )

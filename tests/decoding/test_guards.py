@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.guards import loops, nothing_to_translate, suspicious
+from deepwire.decoding.guards import EmptyTranslations, loops, nothing_to_translate, suspicious
 from deepwire.decoding.translator import Translator
 
 
@@ -33,6 +33,22 @@ def test_lines_without_words():
     assert nothing_to_translate("12:30 – 13:45 (%s) https://a.de")
     assert not nothing_to_translate("12 Hunde")
     assert not nothing_to_translate("  ")
+
+
+def test_nearly_only_empty_translations_are_warned_about():
+    def said(pairs):
+        warnings: list[str] = []
+        noted = EmptyTranslations(warnings.append)
+        for source, translation in pairs:
+            noted.see(source, translation)
+        noted.end()
+        return warnings
+
+    (warning,) = said([("a b", "")] * 9 + [("a", "b"), ("", ""), (" ", "")])
+    assert warning.startswith("9 of 10 translations are empty: ")
+    assert said([("a", "")] * 8 + [("a", "b")] * 2) == []
+    assert said([("", "")] * 20) == []
+    assert said([("a", "")] * 4) == []
 
 
 def test_a_translation_that_repeats_itself_gets_a_second_try(toys):

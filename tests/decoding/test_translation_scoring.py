@@ -73,6 +73,18 @@ def test_a_target_beyond_all_limits_is_flagged(toys):
     assert warnings == [f"line {line}: long target, the score is 0" for line in (2, 3)]
 
 
+def test_a_source_that_is_cut_says_so(toys):
+    warnings: list[str] = []
+    tool = translator(toys, warnings, max_source_length=5)
+    whole, cut, same = tool.score([("abcde", "abc"), ("abcdef", "abc"), ("abcde", "abc")])
+    assert (whole.flag, cut.flag, same.flag) == (None, "long_source", None)
+    assert cut.log_probability == whole.log_probability != 0, "that of the beginning"
+    assert warnings == ["line 2: longer than 5 subwords, the rest is left out"]
+    record = json.loads(format_pair_score_json(cut, normalize=False, per_token=True))
+    assert record["flag"] == "long_source"
+    assert len(record["subwords"]) == len(record["log_probabilities"]) == 4
+
+
 @pytest.mark.parametrize(
     ("pairs", "message"),
     [

@@ -100,7 +100,7 @@ def test_an_interrupted_run_ends_with_the_same_parameters(in_folder: Path) -> No
 def test_perplexity_of_a_text(in_folder: Path, model: Model, capsys: pytest.CaptureFixture[str]) -> None:
     lines = Path("valid.en").read_text().splitlines()
     joined = model.perplexity(lines, joined=True, stride=24)
-    scores = deepwire.Run("runs/run").best.scores  # type: ignore[union-attr]  # it was validated
+    scores = deepwire.Run("runs/run").best.scores
     # Windows that do not overlap are the blocks of the validation; only the last one has more to see.
     assert joined.perplexity == pytest.approx(scores["perplexity"], rel=3e-3)
     assert model.perplexity(lines, joined=True, stride=4).perplexity < joined.perplexity

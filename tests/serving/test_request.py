@@ -70,7 +70,7 @@ def test_lines_are_limited_as_texts_are() -> None:
         (b'{"Text": "a"}', "Text: unknown key (did you mean text?)"),
         (
             b'{"text": "a", "model": "b"}',
-            "model: unknown key; known are text, texts, target, source, beam, n_best, alignment",
+            "model: unknown key; known are text, texts, target, source, sentences, beam, n_best, alignment",
         ),
         (b"[]", 'the body must be a JSON object such as {"text": "Ein Hund."}, not a list'),
         (b"null", 'the body must be a JSON object such as {"text": "Ein Hund."}, not null'),

@@ -105,7 +105,7 @@ def test_who_is_told_that_it_serves_may_end_it_at_once(
         (["--memory", "much"], 2, "--memory much: must be a size such as 500M or 4G"),
         (["--url-prefix", "a?b"], 2, "--url-prefix a?b: must be a path such as /mt"),
         (["--api", "google"], 2, "--api"),
-        (["--no-files"], 2, "--no-files has an effect only with --api libretranslate"),
+        (["--no-cosmetics"], 2, "--no-cosmetics has an effect only with --api libretranslate"),
         (["--api", "libretranslate", "--api-keys", "short"], 2, "short:1: a key has 16 or more"),
         (["--api", "libretranslate", "--api-keys", "none"], 2, "none: No such file"),
         (["--api", "libretranslate", "--host", "0.0.0.0"], 2, "and there is no token"),

@@ -62,6 +62,8 @@ def test_where_the_languages_are_not_known_none_can_be_named(served_model):
         "sources": [],
         "targets": [],
         "directions": [],
+        "through": [],
+        "others": True,
     }
     with pytest.raises(RequestError, match="one direction only"):
         unknown.into("en", None)

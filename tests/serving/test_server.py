@@ -146,6 +146,8 @@ def test_languages_are_chosen_for_each_request(polyglot, serving):
             "sources": ["de", "en", "fr"],
             "targets": ["de", "en", "fr"],
             "directions": [["en", "de"], ["en", "fr"], ["de", "en"], ["fr", "en"]],
+            "through": [],
+            "others": True,
         }
         for to in ("de", "fr"):
             expected = polyglot._translator.translate([text], to=to)

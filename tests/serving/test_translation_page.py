@@ -148,3 +148,52 @@ def test_the_page_beside_the_interface_of_libretranslate(browser, polyglot, serv
         browser.key("Enter", 13, CONTROL)
         browser.wait("document.getElementById('result').textContent")
         assert [shown(browser)] == polyglot._translator.translate(["zwei hund"], to="fr")
+
+
+def test_sentences_alternatives_and_documents_by_keyboard(browser, polyglot, serving):
+    german = "Der Hund schläft auf dem Ball. Die Katze und die Frau!"
+    browser.said.clear()
+    with serving.running(polyglot) as server:
+        browser.look(dark=True, width=360, height=800)
+        browser.open("about:blank")
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.wait("!document.getElementById('target').hidden")
+        source = "document.getElementById('source')"
+        browser.value(f"{source}.value = 'auto'; {source}.dispatchEvent(new Event('change'))")
+        choice = "document.getElementById('alternatives')"
+        browser.value(f"{choice}.value = 2; {choice}.dispatchEvent(new Event('change'))")
+        # Into German there is no way from German: another language is proposed.
+        browser.value("document.getElementById('target').value = 'en'")
+        browser.value("document.getElementById('text').focus()")
+        browser.type(f"{german}\n\n{german}")
+        browser.wait("document.querySelectorAll('#lines button').length === 8")
+        assert browser.value("document.getElementById('detected').textContent") == "German"
+        assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+        browser.value("document.getElementById('result').focus()")
+        for _ in range(4):
+            browser.key("ArrowRight", 39)
+        assert browser.value("document.querySelector('#marks mark').textContent") == "Die Katze und die Frau!"
+        assert str(browser.value("document.getElementById('spoken').textContent")).startswith(
+            "Sentence 4 of 4:"
+        )
+        browser.key("Enter", 13)
+        item = "document.activeElement.closest('[data-line]')"
+        assert browser.value(f"[{item}.dataset.line, {item}.dataset.place]") == ["2", "1"]
+        # What is dropped is translated, and can be saved under the name that the server gives it.
+        browser.value("""
+            const make = URL.createObjectURL;
+            URL.createObjectURL = (blob) => {
+              blob.text().then((text) => (window.saved = text));
+              return make(blob);
+            };
+            const dropped = new DataTransfer();
+            dropped.items.add(new File(["Die Katze."], "ä b.txt"));
+            dropped.items.add(new File(["x"], "b.xyz"));
+            dispatchEvent(new DragEvent("drop", { dataTransfer: dropped, cancelable: true }));
+        """)
+        browser.wait("window.saved && document.getElementById('problem').textContent")
+        assert browser.value("window.saved") == polyglot.load().translate(["Die Katze."], to="en")[0]
+        assert browser.value("document.querySelector('#file-list a').download") == "ä b_en.txt"
+        problem = str(browser.value("document.getElementById('problem').textContent"))
+        assert problem.startswith("b.xyz: documents end in .txt")
+        assert browser.said == []

@@ -10,6 +10,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare import prepared as preparation
 from deepwire.data.prepare.build import Progress
 from deepwire.data.prepare.prepared import Prepared
+from deepwire.data.text.missing_texts import naming_texts
 from deepwire.errors import UsageError
 from deepwire.runfile import LoadedRunFile, load_run_file
 
@@ -57,5 +58,7 @@ def prepare(run: RunSettings, /, *, progress: Progress | None = None, **settings
         DataError: The text cannot be read or used.
         ResourceError: There is no room, or the folder cannot be written.
     """
-    config = load_settings(run, settings).config
-    return preparation.prepare(config.data, seed=config.seed, progress=progress)
+    loaded = load_settings(run, settings)
+    config = loaded.config
+    with naming_texts(loaded.config, loaded.origins):
+        return preparation.prepare(config.data, seed=config.seed, progress=progress)

@@ -14,6 +14,7 @@ from deepwire.api.prepare import RunSettings, load_settings
 from deepwire.api.specification import require_startable, training_spec
 from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
 from deepwire.data.prepare import prepared as preparation
+from deepwire.data.text.missing_texts import naming_texts
 from deepwire.distributed.launch import join_process_group
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
@@ -255,9 +256,14 @@ def _session(
 def _specification(loaded: LoadedRunFile, processes: ProcessGroup, *, quiet: bool) -> TrainingSpec:
     config = loaded.config
     progress = None if quiet else _each_step_once()
-    return processes.run_on_main_first(
-        lambda: training_spec(loaded, preparation.prepare(config.data, seed=config.seed, progress=progress))
-    )
+
+    def specified() -> TrainingSpec:
+        with naming_texts(loaded.config, loaded.origins):
+            return training_spec(
+                loaded, preparation.prepare(config.data, seed=config.seed, progress=progress)
+            )
+
+    return processes.run_on_main_first(specified)
 
 
 def _each_step_once() -> Callable[[str, int, int | None], None]:

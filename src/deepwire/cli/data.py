@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -53,27 +53,22 @@ def check(
 
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
-    from deepwire.cli.line_by_line import ProgressLine
     from deepwire.data.batches.epoch_order import share_lines
-    from deepwire.data.filtering.selection import RejectFile, check_corpora, checked_files
-    from deepwire.io.output import check_output
+    from deepwire.data.text.missing_texts import naming_texts
+    from deepwire.runfile import load_run_file
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
     files = {name: path for name, path in forms.items() if path is not None}
+    naming: AbstractContextManager[None] = nullcontext()
     if run_file is None:
         data = _data_of_files(files, columns, languages, on_bad_utf8)
     elif files or columns or languages or on_bad_utf8:
         raise UsageError("a run file says itself where its text is", "change it with data.KEY=VALUE")
     else:
-        data = _data_of_run(run_file, overrides or [])
-    if rejects is not None:
-        check_output(rejects, checked_files(data))
-    with (
-        ProgressLine(transient=False) as line,
-        RejectFile.at(rejects) if rejects else nullcontext() as file,
-    ):
-        add, show = file.add if file else None, partial(line.count, unit="pairs")
-        checked = check_corpora(data, seed=seed, samples=samples, on_reject=add, on_progress=show)
+        loaded = load_run_file(run_file, overrides or [])
+        data, naming = loaded.config.data, naming_texts(loaded.config, loaded.origins)
+    with naming:
+        checked = _checked(data, seed, samples, rejects)
     if as_json:
         _print_json(checked)
         return
@@ -116,10 +111,20 @@ def download(
         print(f"{file.sha256}  {file.path}")
 
 
-def _data_of_run(run_file: str, overrides: list[str]) -> DataConfig:
-    from deepwire.runfile import load_run_file
+def _checked(data: DataConfig, seed: int, samples: int, rejects: Path | None) -> Checked:
+    """What the text holds; dropped pairs are written to `rejects`."""
+    from deepwire.cli.line_by_line import ProgressLine
+    from deepwire.data.filtering.selection import RejectFile, check_corpora, checked_files
+    from deepwire.io.output import check_output
 
-    return load_run_file(run_file, overrides).config.data
+    if rejects is not None:
+        check_output(rejects, checked_files(data))
+    with (
+        ProgressLine(transient=False) as line,
+        RejectFile.at(rejects) if rejects else nullcontext() as file,
+    ):
+        add, show = file.add if file else None, partial(line.count, unit="pairs")
+        return check_corpora(data, seed=seed, samples=samples, on_reject=add, on_progress=show)
 
 
 def _data_of_files(

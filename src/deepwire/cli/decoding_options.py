@@ -33,6 +33,13 @@ Guards = Annotated[
         help="Copy lines without words; search again where a translation repeats itself or does not end.",
     ),
 ]
+Casing = Annotated[
+    bool,
+    typer.Option(
+        "--casing",
+        help="Translate lines in capitals or title case as ordinary sentences, and write them alike.",
+    ),
+]
 Placeholders = Annotated[
     bool,
     typer.Option(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import sys
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, Self
 
 import typer
 
 from deepwire.cli.decoding_options import (
     BatchTokens,
     Beam,
+    Casing,
     Device,
     Groups,
     Guards,
@@ -24,12 +26,13 @@ from deepwire.cli.decoding_options import (
     Rounds,
     Terms,
     Threads,
+    search_settings,
     specified,
 )
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from deepwire.serving.access import Hosts, Token
     from deepwire.serving.model_pool import ModelPool
@@ -76,7 +79,7 @@ ApiKeysFile = Annotated[
 ApiKeyUrl = Annotated[
     str | None, typer.Option(metavar="URL", help="LibreTranslate: where clients are told to get a key.")
 ]
-NoFiles = Annotated[bool, typer.Option("--no-files", help="LibreTranslate: translate no documents.")]
+NoFiles = Annotated[bool, typer.Option("--no-files", help="Translate no documents.")]
 NoCosmetics = Annotated[
     bool,
     typer.Option(
@@ -109,8 +112,7 @@ Pivot = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line for each request on stderr.")]
 
-_NEEDED = ("starlette", "uvicorn", "prometheus_client")
-_NEEDED_BY_LIBRETRANSLATE = ("python_multipart", "py3langid", "sentencex")
+_NEEDED = ("starlette", "uvicorn", "prometheus_client", "python_multipart", "py3langid", "sentencex")
 
 
 def serve(
@@ -138,6 +140,7 @@ def serve(
     terms: Terms = None,
     placeholders: Placeholders = False,
     guards: Guards = False,
+    casing: Casing = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -151,12 +154,11 @@ def serve(
 
     deepwire serve runs/demo --host 0.0.0.0 --token-file token --precision int8
     """
-    libretranslate = _Libretranslate(api_keys, api_key_url, no_files, no_cosmetics)
-    libretranslate.check(api)
-    _require_packages(_NEEDED + (_NEEDED_BY_LIBRETRANSLATE if api == "libretranslate" else ()))
+    libretranslate = _Libretranslate(api_keys, api_key_url, no_cosmetics).checked(api)
+    _require_packages(_NEEDED)
     limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
-    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds)
-    settings |= specified(batch_tokens=batch_tokens, placeholders=placeholders, guards=guards)
+    settings = search_settings(beam, length_penalty, groups, rounds, batch_tokens)
+    settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
 
     from deepwire.cli.line_by_line import warn
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe
@@ -171,7 +173,8 @@ def serve(
         pool = load_pool(
             models, device, precision, settings=settings, warn=warn, memory=room, pivot=pivot, terms=terms
         )
-        _serve(pool, limits, libretranslate if api == "libretranslate" else None, doors, bound)
+        site = libretranslate.site if api == "libretranslate" else _own_site
+        _serve(pool, limits, partial(site, doors=doors, files=not no_files), doors, bound)
 
 
 def _prepare_process(threads: int | None) -> None:
@@ -186,7 +189,7 @@ def _prepare_process(threads: int | None) -> None:
 def _serve(
     pool: ModelPool,
     limits: Limits,
-    libretranslate: _Libretranslate | None,
+    site: Callable[[Service], Site],
     doors: _Doors,
     bound: socket.socket,
 ) -> None:
@@ -200,8 +203,7 @@ def _serve(
     from deepwire.serving.service import Service
 
     service = Service(pool, limits, Metrics())
-    site = None if libretranslate is None else libretranslate.site(service, doors.prefix, doors.keys)
-    server = _server(service, site, doors, bound)
+    server = _server(service, site(service), doors, bound)
     line = f"serving {pool.name} at {url(bound)}{doors.prefix}"
     server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
     interrupted = server.stopped_by is signal.SIGINT
@@ -217,21 +219,21 @@ class _Libretranslate(NamedTuple):
 
     api_keys: Path | None
     api_key_url: str | None
-    no_files: bool
     no_cosmetics: bool
 
-    def check(self, api: str) -> None:
-        """See that they have an effect.
+    def checked(self, api: str) -> Self:
+        """These options, if they have an effect.
 
         Raises:
             UsageError: They have not.
         """
         from deepwire.errors import UsageError
 
-        names = ("--api-keys", "--api-key-url", "--no-files", "--no-cosmetics")
+        names = ("--api-keys", "--api-key-url", "--no-cosmetics")
         given = [name for name, value in zip(names, self, strict=True) if value]
         if given and api != "libretranslate":
             raise UsageError(f"{given[0]} has an effect only with --api libretranslate")
+        return self
 
     def keys(self) -> list[str]:
         """The keys of clients."""
@@ -239,13 +241,13 @@ class _Libretranslate(NamedTuple):
 
         return [] if self.api_keys is None else read_keys(self.api_keys)
 
-    def site(self, service: Service, prefix: str, keys: Sequence[str]) -> Site:
+    def site(self, service: Service, doors: _Doors, *, files: bool) -> Site:
         """The addresses."""
         from deepwire.serving.libretranslate.fields import ApiKeys
         from deepwire.serving.libretranslate.interface import Choices, libretranslate_site
 
-        needed = ApiKeys(keys, self.api_key_url or "")
-        choices = Choices(needed, not self.no_cosmetics, not self.no_files, prefix)
+        needed = ApiKeys(doors.keys, self.api_key_url or "")
+        choices = Choices(needed, not self.no_cosmetics, files, doors.prefix)
         return libretranslate_site(service, choices)
 
 
@@ -269,14 +271,19 @@ class _Doors(NamedTuple):
     prefix: str
 
 
-def _server(service: Service, site: Site | None, doors: _Doors, bound: socket.socket) -> Server:
+def _own_site(service: Service, doors: _Doors, *, files: bool) -> Site:  # noqa: ARG001 - as of LibreTranslate
+    """The addresses of deepwire's own interface."""
+    from deepwire.serving.routes import own_site
+
+    return own_site(service, files=files)
+
+
+def _server(service: Service, site: Site, doors: _Doors, bound: socket.socket) -> Server:
     """The server; it looks at the name that a request is sent to where names were given, or where nothing but
     the address keeps strangers out: a page of theirs may have a name that leads here."""
     from deepwire.serving.access import is_loopback
-    from deepwire.serving.routes import own_site
     from deepwire.serving.server import RequestMiddleware, Server
 
-    site = own_site(service) if site is None else site
     site = site.for_pages_of(doors.origins) if doors.origins else site
     token = doors.token
     if doors.keys:

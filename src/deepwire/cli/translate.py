@@ -21,6 +21,7 @@ from deepwire.cli.decoding_options import (
     AlignmentUnits,
     BatchTokens,
     Beam,
+    Casing,
     Device,
     Groups,
     Guards,
@@ -52,7 +53,7 @@ from deepwire.errors import UsageError
 if TYPE_CHECKING:
     from deepwire.decoding.model_inputs import Warn
     from deepwire.decoding.shortlist import ShortlistChoice
-    from deepwire.decoding.translation_io import Request
+    from deepwire.decoding.translation_io import Request, Translation
     from deepwire.distributed.process_group import ProcessGroup
 
 
@@ -190,6 +191,7 @@ def run_translation(job: TranslationJob, *, threads: int | None, quiet: bool) ->
 def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     from deepwire.api.model import load
     from deepwire.cli.line_by_line import CountedLines, warn, write_answers
+    from deepwire.decoding.guards import EmptyTranslations
     from deepwire.decoding.translation_io import FORMATS
 
     model = load(
@@ -205,7 +207,14 @@ def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     requests = CountedLines(job.text.requests(warn))
     to, from_ = job.languages
     translations = translator.translations(requests, window=1 if job.stream else None, to=to, from_=from_)
-    write_answers(requests, translations, FORMATS[job.format], job.output, flush=job.stream, quiet=quiet)
+    empty, form = EmptyTranslations(warn), FORMATS[job.format]
+
+    def written(translation: Translation) -> str:
+        empty.see(translation.request.text, translation.text)
+        return form(translation)
+
+    write_answers(requests, translations, written, job.output, flush=job.stream, quiet=quiet)
+    empty.end()
 
 
 def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, quiet: bool) -> None:
@@ -331,6 +340,7 @@ def translate(
     alignment_head: AlignmentHead = None,
     alignment_step: AlignmentStep = None,
     alignment_units: AlignmentUnits = None,
+    casing: Casing = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -345,7 +355,8 @@ def translate(
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
     changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, n_best=n_best)
-    changes |= specified(placeholders=placeholders, guards=guards, batch_tokens=batch_tokens)
+    changes |= specified(placeholders=placeholders, guards=guards, casing=casing)
+    changes |= specified(batch_tokens=batch_tokens)
     changes |= alignment_settings(alignment, alignment_layer, alignment_head, alignment_step, alignment_units)
     changes |= specified(sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam))
     text = InputText(input_, prefix, json_input, language_column)

@@ -11,6 +11,7 @@ import typer
 from deepwire.cli.decoding_options import (
     BatchTokens,
     Beam,
+    Casing,
     Device,
     Groups,
     Guards,
@@ -64,6 +65,7 @@ def translate_file(
     terms: Terms = None,
     placeholders: Placeholders = False,
     guards: Guards = False,
+    casing: Casing = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -91,7 +93,7 @@ def translate_file(
         check_output(output, [input_])
     configure_process(threads=threads, flush_denormals=False)
     settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
-    settings |= specified(placeholders=placeholders, guards=guards)
+    settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
     model = load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
     if output is None:

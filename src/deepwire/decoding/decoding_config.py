@@ -132,6 +132,11 @@ class DecodingConfig(Section):
     alignment: AlignmentConfig = Field(
         default_factory=AlignmentConfig, description="how translations are aligned, where that is asked for"
     )
+    casing: bool = Field(
+        False,
+        description="lines in capitals or title case are translated as ordinary sentences, and the "
+        "translations written alike",
+    )
     sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
     batch_tokens: Count = Field(
         8192,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from deepwire.data.text.placeholders import has_letters
 
@@ -11,6 +11,8 @@ _TIMES = 4
 """So many times in a row, something was not meant."""
 NO_REPEAT = 3
 """The second try has no n-gram of this size twice."""
+_ENOUGH_LINES = 5
+_NEARLY_ALL = 0.9
 
 
 def loops(ids: Sequence[int]) -> bool:
@@ -38,3 +40,28 @@ def suspicious(source: Sequence[int], translation: Sequence[int], limit: int) ->
 def nothing_to_translate(text: str) -> bool:
     """Whether a line has no letters but those of placeholders: it is its own translation."""
     return bool(text.strip()) and not has_letters(text)
+
+
+class EmptyTranslations:
+    """Counts empty translations of lines that are not empty, and warns where nearly all are.
+
+    Args:
+        warn: Receives the warning.
+    """
+
+    def __init__(self, warn: Callable[[str], None]) -> None:
+        self._warn, self._lines, self._empty = warn, 0, 0
+
+    def see(self, source: str, translation: str) -> None:
+        """Count a line."""
+        if source.strip():
+            self._lines += 1
+            self._empty += not translation.strip()
+
+    def end(self) -> None:
+        """Warn, if it must be, after all lines."""
+        if self._lines >= _ENOUGH_LINES and self._empty >= _NEARLY_ALL * self._lines:
+            self._warn(
+                f"{self._empty} of {self._lines} translations are empty: the model was perhaps trained too "
+                "little, or is asked for a language that it does not know"
+            )

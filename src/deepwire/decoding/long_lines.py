@@ -12,7 +12,7 @@ from deepwire.data.text.sentences import SentenceSplitter, TextSegments, has_sen
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.text_alignment import TextAlignment, joined
-from deepwire.decoding.translation_io import Candidate, Request, Translation
+from deepwire.decoding.translation_io import Candidate, Request, Translate, Translation
 
 _MOST_PER_CHARACTER = 4
 """Subwords: as many as a character has bytes, and one for the space in front."""
@@ -49,6 +49,17 @@ class LongLines:
     longest: int
     languages: tuple[str, str]
     warn: Warn
+
+    def translated(
+        self, lines: Sequence[int], requests: Sequence[Request], translate: Translate
+    ) -> list[Translation]:
+        """Translations of requests; `translate` gives those of pieces that are not too long."""
+        numbers, pieces, cuts = self.expanded(lines, requests)
+        translations = translate(numbers, pieces)
+        return [
+            translations[cut] if isinstance(cut, int) else self.joined(line, request, cut, translations)
+            for line, request, cut in zip(lines, requests, cuts, strict=True)
+        ]
 
     def expanded(
         self, lines: Sequence[int], requests: Sequence[Request]

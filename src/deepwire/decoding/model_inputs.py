@@ -39,7 +39,11 @@ class SourceTokenizer:
     warn: Warn
 
     def encode_lines(
-        self, texts: Sequence[str], lines: Sequence[int], tags: Sequence[int | None] | None = None
+        self,
+        texts: Sequence[str],
+        lines: Sequence[int],
+        tags: Sequence[int | None] | None = None,
+        cut: set[int] | None = None,
     ) -> list[list[int]]:
         """The ids of each text; empty where there is nothing to translate.
 
@@ -47,6 +51,7 @@ class SourceTokenizer:
             texts: Raw text.
             lines: Their numbers.
             tags: What stands in front of each, if anything.
+            cut: Takes the places of those that are cut off.
         """
         # A line of a million characters must not cost its full length.
         enough = [text[: self.longest * CHARACTERS_PER_SUBWORD] for text in texts]
@@ -55,6 +60,8 @@ class SourceTokenizer:
         for row, ids in zip(full, self.vocabulary.encode_lines([enough[row] for row in full]), strict=True):
             if len(ids) > self.longest or len(enough[row]) < len(texts[row]):
                 self.warn(f"line {lines[row]}: longer than {self.longest} subwords, the rest is left out")
+                if cut is not None:
+                    cut.add(row)
             if ids:
                 head = [BOS] if self.bos else []
                 tag = None if tags is None else tags[row]

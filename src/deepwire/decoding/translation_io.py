@@ -85,6 +85,10 @@ class Translation:
         return self.candidates[0].score
 
 
+Translate = Callable[[Sequence[int], Sequence[Request]], list[Translation]]
+"""Translates requests; first their line numbers."""
+
+
 def read_text(path: Path, warn: Warn) -> Iterator[str]:
     """The lines of a file (`-` = stdin) as text, one for each line whatever it holds.
 

@@ -24,7 +24,7 @@ from deepwire.decoding.model_inputs import (
 from deepwire.decoding.step_models import ScoringModel
 from deepwire.decoding.translation_io import ContextLine
 
-Flag = Literal["empty_source", "empty_target", "long_target"]
+Flag = Literal["empty_source", "empty_target", "long_target", "long_source"]
 
 _TARGET_PER_SOURCE = 4
 
@@ -36,12 +36,12 @@ class PairScore:
     line: int
     """Counted from 1."""
     log_probability: float
-    """Natural logarithm, summed over the subwords and EOS; 0 with a flag."""
+    """Natural logarithm, summed over the subwords and EOS; 0 with a flag but for `long_source`."""
     tokens: tuple[str, ...]
     """The subwords of the target; the last value of `token_log_probabilities` is that of EOS."""
     token_log_probabilities: tuple[float, ...]
     flag: Flag | None = None
-    """Why the pair has no probability."""
+    """Why the pair has no probability; with `long_source` it has that of the beginning of its source."""
 
     @property
     def mean(self) -> float:
@@ -65,9 +65,10 @@ class TranslationScorer:
     def score(self, pairs: Iterable[tuple[str, str]], window: int) -> Iterator[PairScore]:
         """Score (source, target) lines; `window` of them are read ahead and sorted by length.
 
-        A pair with an empty side gets log-probability 0 and a flag. A source longer than
-        `max_source_length` is cut as in translation. A target is never cut: one of more than four times
-        that many subwords gets 0 and a flag, too, as memory grows with the square of its length.
+        A pair with an empty side gets log-probability 0 and a flag. Of a source longer than
+        `max_source_length` the beginning is read, and the pair gets a flag, too. A target is never cut: one
+        of more than four times that many subwords gets 0 and a flag, as memory grows with the square of its
+        length.
         """
         numbered, before = enumerate(pairs, 1), list[ContextLine]()
         while read := list(islice(numbered, window)):
@@ -88,7 +89,8 @@ class TranslationScorer:
         first, tags = BOS, [None if self.into is None else self.into.source_tag] * len(read)
         if self.into is not None:
             first = self.into.first_token
-        sources = self.source.encode_lines([source for _, (source, _) in read], lines, tags)
+        cut = set[int]()
+        sources = self.source.encode_lines([source for _, (source, _) in read], lines, tags, cut)
         targets = self.target.encode_lines(
             [target[: self._longest * CHARACTERS_PER_SUBWORD] for _, (_, target) in read]
         )
@@ -116,7 +118,8 @@ class TranslationScorer:
                 begin = len(prompts[row])
                 of_row = tuple(tokens[begin : begin + len(targets[row]) + 1])
                 pieces = tuple(self.target.pieces(targets[row]))
-                results[row] = PairScore(read[row][0], sum(of_row), pieces, of_row)
+                flag: Flag | None = "long_source" if row in cut else None
+                results[row] = PairScore(read[row][0], sum(of_row), pieces, of_row, flag)
         return [result for result in results if result is not None]
 
     @property
@@ -143,7 +146,7 @@ def format_pair_score(score: PairScore, *, normalize: bool, per_token: bool) -> 
 
 
 def format_pair_score_json(score: PairScore, *, normalize: bool, per_token: bool) -> str:
-    """The same as a JSON object; `flag` says why a pair has no probability."""
+    """The same as a JSON object; `flag` says why a pair has none, or one of a cut source."""
     record: dict[str, object] = {
         "line": score.line,
         "score": score.mean if normalize else score.log_probability,
@@ -151,6 +154,6 @@ def format_pair_score_json(score: PairScore, *, normalize: bool, per_token: bool
         "flag": score.flag,
     }
     if per_token:
-        record["subwords"] = [*score.tokens, "</s>"] if score.flag is None else []
+        record["subwords"] = [*score.tokens, "</s>"] if score.tokens else []
         record["log_probabilities"] = score.token_log_probabilities
     return json.dumps(record, ensure_ascii=False)

@@ -21,6 +21,7 @@ from deepwire.decoding.demands import DemandFinder, LineDemands, with_symbols
 from deepwire.decoding.document_context import ContextEncoder, Documents
 from deepwire.decoding.finished_translations import Finishing
 from deepwire.decoding.guards import nothing_to_translate
+from deepwire.decoding.line_casing import LineCasing
 from deepwire.decoding.long_lines import LongLines
 from deepwire.decoding.model_inputs import (
     LanguageSelector,
@@ -108,6 +109,7 @@ class Translator(Generic[StateT]):
             )
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn)
         self.direction = direction
+        self._casing = LineCasing(vocabularies.source, terms, "" if direction is None else direction[1])
         self._from = None if direction is None else SourceLanguage(direction[0], direction[1:], self._warn)
 
     @property
@@ -331,14 +333,14 @@ class Translator(Generic[StateT]):
             raise UsageError(f"line {line}: {error.message}", error.hint) from None
 
     def _translate_window(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
+        if self.config.casing:
+            return self._casing.translated(lines, requests, self._translate_lines)
+        return self._translate_lines(lines, requests)
+
+    def _translate_lines(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
         most, languages = self.config.max_source_length, self.direction or ("", "")
         long = LongLines(self.vocabularies.source, most, languages, self._warn)
-        numbers, pieces, cuts = long.expanded(lines, requests)
-        translations = self._translate_pieces(numbers, pieces)
-        return [
-            translations[cut] if isinstance(cut, int) else long.joined(line, request, cut, translations)
-            for line, request, cut in zip(lines, requests, cuts, strict=True)
-        ]
+        return long.translated(lines, requests, self._translate_pieces)
 
     def _translate_pieces(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
         languages = [

@@ -105,6 +105,7 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Callable
         UsageError: A setting is impossible, the device is not there, or the model has several directions and
             was not told which.
     """
+    from deepwire.decoding.guards import EmptyTranslations
     from deepwire.decoding.model_loading import load  # torch; late, so that wrong files are found before
 
     translator = load(
@@ -119,7 +120,12 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Callable
     if direction is not None or translator.languages is not None:
         to = selected_target(model, direction)
     from_ = direction.source if to and direction is not None else None
-    return Text(model, translator.translate(source.lines, to=to or None, from_=from_))
+    translations = translator.translate(source.lines, to=to or None, from_=from_)
+    empty = EmptyTranslations(warn)
+    for line, translation in zip(source.lines, translations, strict=True):
+        empty.see(line, translation)
+    empty.end()
+    return Text(model, translations)
 
 
 def selected_target(model: str, direction: Direction | None) -> str:

@@ -99,14 +99,21 @@ class ModelPool:
         return self._routes
 
     def languages(self) -> dict[str, object]:
-        """What clients can choose; of one model the directions that it was trained in."""
+        """What clients can choose; of one model the directions that it was trained in.
+
+        `through` has source, target and the common language between them; `others` says whether other
+        directions can be tried.
+        """
         one = len(self._models) == 1
         directions = self._models[0].directions() if one else tuple(self._routes)
+        through = [[*way, _middle(route)] for way, route in self._routes.items() if len(route) > 1]
         return {
             "several": not one or self._models[0].several,
             "sources": sorted({way.source for way in directions}),
             "targets": sorted({way.target for way in directions}),
             "directions": [[way.source, way.target] for way in directions],
+            "through": [] if one else through,
+            "others": one,
         }
 
     def route(self, target: str | None, source: str | None) -> Route:
@@ -188,6 +195,11 @@ class ModelPool:
             self._models[place].unload()
             gc.collect()
             give_memory_back()
+
+
+def _middle(route: Route) -> str:
+    """The common language of a route."""
+    return "" if route[0].direction is None else route[0].direction.target
 
 
 def _routes(direct: Mapping[Direction, Leg], pivot: str | None) -> Iterable[tuple[Direction, Route]]:

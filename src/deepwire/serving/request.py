@@ -7,7 +7,7 @@ import json
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
@@ -159,25 +159,21 @@ _MUST_BE: Mapping[str, str] = {
 Language = Annotated[str, Field(max_length=40)]
 
 
-class RequestBody(BaseModel):
-    """What a client asks for."""
+AUTO = "auto"
+"""The source where the server is to find out in which language the texts are."""
+
+
+class TextBody(BaseModel):
+    """Texts that a client sends."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     text: str | None = None
     """One text; either this or `texts`."""
     texts: list[str] | None = Field(None, fail_fast=True)
-    """Texts; each is translated on its own."""
+    """Texts; each is looked at on its own."""
     target: Language | None = None
     """The language to translate into."""
-    source: Language | None = None
-    """The language of the texts."""
-    beam: int | None = Field(None, ge=1)
-    """Hypotheses kept per sentence; default: that of the server."""
-    n_best: int | None = Field(None, ge=1)
-    """Asks for the best so many translations of each text, with scores."""
-    alignment: bool = False
-    """Asks which words of each text and of its translation belong together."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -191,16 +187,47 @@ class RequestBody(BaseModel):
         return [self.text] if self.text is not None else self.texts or []
 
 
+class RequestBody(TextBody):
+    """What a client asks for."""
+
+    source: Language | None = None
+    """The language of the texts; `auto` = to be found out."""
+    sentences: bool = False
+    """Whether lines are split into sentences, which are translated and answered one by one."""
+    beam: int | None = Field(None, ge=1)
+    """Hypotheses kept per sentence; default: that of the server."""
+    n_best: int | None = Field(None, ge=1)
+    """Asks for the best so many translations of each text, with scores."""
+    alignment: bool = False
+    """Asks which words of each text and of its translation belong together."""
+
+
+Body = TypeVar("Body", bound=TextBody)
+
+
 def read_request_body(body: bytes, limits: Limits) -> RequestBody:
-    """Read and check what a client has sent.
+    """Read and check texts to translate.
 
     Raises:
         RequestError: It is no JSON, has other keys or types, or more than the limits allow.
     """
+    return _read(body, limits, RequestBody)
+
+
+def read_texts(body: bytes, limits: Limits) -> TextBody:
+    """Read and check texts whose language is asked for.
+
+    Raises:
+        RequestError: As `read_request_body`.
+    """
+    return _read(body, limits, TextBody)
+
+
+def _read(body: bytes, limits: Limits, kind: type[Body]) -> Body:
     try:
-        request = RequestBody.model_validate(_parsed(body))
+        request = kind.model_validate(_parsed(body))
     except ValidationError as error:
-        raise _request_error(error) from None
+        raise _request_error(error, list(kind.model_fields)) from None
     _check_texts(request, limits)
     return request
 
@@ -229,7 +256,7 @@ def _no_number(constant: str) -> object:
     raise ValueError(f"{constant} is no JSON number")
 
 
-def _check_texts(body: RequestBody, limits: Limits) -> None:
+def _check_texts(body: TextBody, limits: Limits) -> None:
     texts = body.all
     if len(texts) > limits.texts:
         raise RequestError("invalid", f"texts: {len(texts)} texts, but at most {limits.texts} at a time")
@@ -245,12 +272,12 @@ def _check_texts(body: RequestBody, limits: Limits) -> None:
         raise RequestError("invalid", f"{lines} lines of text, but at most {limits.texts} at a time")
 
 
-def _request_error(error: ValidationError) -> RequestError:
+def _request_error(error: ValidationError, keys: list[str]) -> RequestError:
     """The first fault, in the words of JSON; of what the client has sent only the names of keys."""
     fault = error.errors(include_url=False)[0]
     index = next((part for part in fault["loc"] if isinstance(part, int)), None)
     where = f"text {index}" if index is not None else ".".join(map(_key, fault["loc"]))
-    text = _text(fault)
+    text = _text(fault, keys)
     return RequestError("invalid", f"{where}: {text}" if where else text, index=index)
 
 
@@ -263,10 +290,10 @@ def _key(part: str | int) -> str:
     return printable(str(part))[:_SHOWN] or '""'
 
 
-def _text(fault: ErrorDetails) -> str:
+def _text(fault: ErrorDetails, keys: list[str]) -> str:
     kind, context = fault["type"], fault.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"unknown key{_other_key(str(fault['loc'][-1]), list(RequestBody.model_fields))}"
+        return f"unknown key{_other_key(str(fault['loc'][-1]), keys)}"
     if kind == "value_error":
         return str(context["error"])
     if kind == "string_unicode":
@@ -304,6 +331,7 @@ def _other_form(fault: ErrorDetails) -> str:
 
 
 def _other_key(word: str, keys: list[str]) -> str:
-    close = [_ELSEWHERE[word.lower()]] if word.lower() in _ELSEWHERE else []
+    elsewhere = _ELSEWHERE.get(word.lower())
+    close = [elsewhere] if elsewhere in keys else []
     close += difflib.get_close_matches(word[:_SHOWN].lower(), keys, n=1)
     return f" (did you mean {close[0]}?)" if close else f"; known are {', '.join(keys)}"

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from importlib.resources import files
 from typing import NamedTuple
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,11 +18,23 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from deepwire.documents.document import Options
+from deepwire.documents.registry import ENDINGS
+from deepwire.errors import DeepwireError
 from deepwire.serving.connections import client_of
+from deepwire.serving.document_translation import DocumentTranslator, Upload, Way
 from deepwire.serving.prometheus_metrics import CONTENT_TYPE
 from deepwire.serving.queue import TextFailedError
-from deepwire.serving.request import Limits, RequestError, place_of, read_request_body
-from deepwire.serving.service import GoneError, Service
+from deepwire.serving.request import (
+    AUTO,
+    Limits,
+    RequestError,
+    place_of,
+    printable,
+    read_request_body,
+    read_texts,
+)
+from deepwire.serving.service import GoneError, Service, target_of
 
 
 class PageFile(NamedTuple):
@@ -34,7 +47,10 @@ class PageFile(NamedTuple):
 _PAGE_FILES = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    **{
+        f"/{name}.js": (f"{name}.js", "text/javascript; charset=utf-8")
+        for name in ("page", "server", "translation", "documents")
+    },
 }
 
 
@@ -49,11 +65,15 @@ OPEN = frozenset({*PAGE, "/healthz", "/readyz"})
 """What can be had without a token: it says nothing of the model."""
 WATCHED = frozenset({"/healthz", "/readyz", "/metrics"})
 """What is answered to the end, also while the server stops."""
-PATHS = frozenset({*OPEN, *WATCHED, "/languages", "/translate"})
+OWN_PATHS = frozenset({"/languages", "/translate", "/detect", "/translate_file"})
+"""deepwire's own interface, which may be under a folder."""
+PATHS = frozenset({*OPEN, *WATCHED, *OWN_PATHS})
 ErrorAnswer = Callable[["RequestError", str, str], Response]
 """The answer to a request that is refused, with its path and its id."""
 
 _CORS_SECONDS = 1_728_000  # twenty days
+_FILE_KEYS = ("name", "source", "target")
+_SHOWN = 40
 _CLIENT_GONE = 499  # no standard status: nobody reads it but the metrics
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -101,16 +121,24 @@ class Site(NamedTuple):
         return path in self.open or path.startswith(self.open_folders)
 
 
-def own_site(service: Service) -> Site:
-    """The addresses of deepwire's own interface."""
-    return Site(application([*own_routes(service), *page_routes()], error_response))
+def own_site(service: Service, *, files: bool = True) -> Site:
+    """The addresses of deepwire's own interface; with `files` documents are translated."""
+    documents = DocumentTranslator(service) if files else None
+    return Site(application([*own_routes(service, documents), *page_routes()], error_response))
 
 
-def own_routes(service: Service, folder: str = "") -> list[Route]:
-    """The interface of deepwire, `/translate` and `/languages` under a folder."""
+def own_routes(service: Service, documents: DocumentTranslator | None, folder: str = "") -> list[Route]:
+    """The interface of deepwire: `/translate`, `/languages` and so on under a folder."""
+    file = (
+        []
+        if documents is None
+        else [Route(f"{folder}/translate_file", _translate_file(service, documents), methods=["POST"])]
+    )
     return [
+        *file,
         Route(f"{folder}/translate", _translate(service), methods=["POST"]),
-        Route(f"{folder}/languages", _languages(service), methods=["GET"]),
+        Route(f"{folder}/detect", _detect(service), methods=["POST"]),
+        Route(f"{folder}/languages", _languages(service, files=documents is not None), methods=["GET"]),
         Route("/healthz", _healthz(service), methods=["GET"]),
         Route("/readyz", _readyz(service), methods=["GET"]),
         Route("/metrics", _metrics(service), methods=["GET"]),
@@ -163,6 +191,47 @@ def _translate(service: Service) -> Endpoint:
         return JSONResponse(await service.translate(body, sender(request), lambda: gone(request)))
 
     return translate
+
+
+def _detect(service: Service) -> Endpoint:
+    async def detect(request: Request) -> Response:
+        body = read_texts(await _read(request, service.limits), service.limits)
+        return JSONResponse(await service.detect(body))
+
+    return detect
+
+
+def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint:
+    @translating
+    async def translate_file(request: Request) -> Response:
+        asked, limits = request.query_params, service.limits
+        for name in asked:
+            if name not in _FILE_KEYS:
+                known = ", ".join(_FILE_KEYS)
+                raise RequestError("invalid", f"{printable(name)[:_SHOWN]}: unknown; known are {known}")
+        name, source, target = asked.get("name", ""), asked.get("source"), asked.get("target")
+        if not name:
+            raise RequestError("invalid", "name: is needed, for the ending of it: ?name=report.docx")
+        file = Upload(name, await read_body(request, limits.file_bytes, limits.body_seconds))
+
+        async def way(beginning: str) -> Way:
+            _, route = await service.way([beginning], source, target)
+            into = target or ("" if route is None else target_of(route))
+            return Way(route, into, into or "translated")
+
+        async with service.in_time(limits.file_seconds):
+            options = Options("" if source in (None, AUTO) else source, target or "")
+            try:
+                translated = await documents.translate(
+                    file, options, way, sender(request), lambda: gone(request)
+                )
+            except DeepwireError as error:
+                raise RequestError("invalid", error.message) from None
+        attachment = f"attachment; filename*=utf-8''{quote(printable(translated.name))}"
+        headers = {"Content-Disposition": attachment}
+        return Response(translated.content, media_type="application/octet-stream", headers=headers)
+
+    return translate_file
 
 
 def translating(endpoint: Endpoint) -> Endpoint:
@@ -234,9 +303,11 @@ async def gone(request: Request) -> None:
         pass
 
 
-def _languages(service: Service) -> Endpoint:
+def _languages(service: Service, *, files: bool) -> Endpoint:
+    endings = list(ENDINGS) if files else []
+
     async def languages(_request: Request) -> Response:
-        return JSONResponse(service.facts())
+        return JSONResponse({**service.facts(), "files": endings})
 
     return languages
 

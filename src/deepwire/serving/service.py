@@ -9,43 +9,42 @@ from collections.abc import (
     Callable,
     Collection,
     Generator,
-    Iterator,
-    Mapping,
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import deepwire
 from deepwire.data.context import NO_CONTEXT
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.decoding.document_context import Documents, Wave
-from deepwire.decoding.text_alignment import composed
-from deepwire.decoding.translation_io import Candidate, Request, Translation
+from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serving.batcher import Batcher
+from deepwire.serving.language_detection import Detection, SourceDetector
+from deepwire.serving.line_answers import (
+    LinePosition,
+    as_it_is,
+    by_way_of,
+    line_at,
+    places_of,
+    text_record,
+)
 from deepwire.serving.model_pool import Leg, ModelPool, Route
 from deepwire.serving.prometheus_metrics import Metrics
 from deepwire.serving.queue import Job, TextFailedError
-from deepwire.serving.request import Limits, RequestBody, RequestError, TextLines, has_words
+from deepwire.serving.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines, has_words
+from deepwire.serving.sentence_answers import SplitTexts
 from deepwire.serving.served_model import Search
 
 Gone = Callable[[], Awaitable[None]]
 """Returns when the client has gone away."""
 
 _Result = TypeVar("_Result")
-_EMPTY = (Candidate("", (), 0.0, 0.0),)
 _PART = 256  # sentences of a long text that wait at a time
-
-
-class _LinePosition(NamedTuple):
-    """A line of a request: which text, and which line of it, both counted from 0."""
-
-    text: int
-    line: int
 
 
 class GoneError(Exception):
@@ -76,6 +75,7 @@ class Service:
 
     def __init__(self, models: ModelPool, limits: Limits, metrics: Metrics) -> None:
         self.models, self.limits, self.metrics = models, limits, metrics
+        self.sources = SourceDetector(models.routes)
         self.work = Work()
         self.batcher = Batcher(
             models.translate, models.budget, limits, metrics, tidy=Surplus().check, rest=give_memory_back
@@ -101,6 +101,7 @@ class Service:
             "languages": self.models.languages(),
             "beam": search.beam,
             "alignment": self.models.aligns,
+            "detects": bool(self.models.routes),
             "limits": {
                 "texts": limits.texts,
                 "characters": limits.characters,
@@ -149,6 +150,23 @@ class Service:
         """The result of work on texts that is done beside the model, and does not stop other requests."""
         return await asyncio.get_running_loop().run_in_executor(self._segmenting, work)
 
+    async def way(
+        self, texts: Sequence[str], source: str | None, target: str | None
+    ) -> tuple[Detection | None, Route | None]:
+        """In which language texts are, if that is to be found out, and how to translate them.
+
+        There is no route for texts without a letter, nor for those that are in the target language already.
+
+        Raises:
+            RequestError: The languages are not known, or one is needed that was not given.
+        """
+        if source != AUTO:
+            return None, self.models.route(target, source)
+        found = await self.aside(partial(self.sources.language_of, texts, target))
+        if found is None or self.sources.is_target(found.language, target):
+            return found, None
+        return found, self.models.route(target, found.language)
+
     def splitter(self, route: Route) -> SentenceSplitter:
         """Cuts texts into what the first model of a route reads."""
         leg = route[0]
@@ -157,8 +175,24 @@ class Service:
             language, lambda texts: self.models.lengths(leg, texts), self._most_subwords(leg)
         )
 
+    async def detect(self, body: TextBody) -> dict[str, object]:
+        """The likely languages of each text.
+
+        Raises:
+            RequestError: As `SourceDetector.detect`.
+        """
+        find = partial(self.sources.detect, body.all, body.target)
+        found = await self.aside(find)
+        return {"detections": [[one._asdict() for one in likely] for likely in found]}
+
     async def translate_sentences(
-        self, sentences: Sequence[str], route: Route, n_best: int, client: str, gone: Gone
+        self,
+        sentences: Sequence[str],
+        route: Route,
+        n_best: int,
+        client: str,
+        gone: Gone,
+        beam: int | None = None,
     ) -> list[Translation]:
         """Translations of sentences that are not too long, however many there are: a part after the other.
 
@@ -167,11 +201,12 @@ class Service:
             route: How.
             n_best: How many translations of each.
             client, gone: As in `translate`.
+            beam: Hypotheses kept; None = as the server does, or more if so many translations are wanted.
 
         Raises:
             RequestError, GoneError, TextFailedError: As in `translate`.
         """
-        search = Search(max(n_best, self.models.search.beam), n_best)
+        search = Search(beam or max(n_best, self.models.search.beam), n_best)
         found: list[Translation] = []
         for first in range(0, len(sentences), _PART):
             part = sentences[first : first + _PART]
@@ -215,7 +250,7 @@ class Service:
             else:
                 translations = await self._answer(Job(requests, lengths, own, client), gone)
             if number and search.alignment:
-                translations = [_by_way_of(*pair) for pair in zip(before, translations, strict=True)]
+                translations = [by_way_of(*pair) for pair in zip(before, translations, strict=True)]
         return translations
 
     async def _in_waves(
@@ -249,20 +284,48 @@ class Service:
 
     async def _translate(self, body: RequestBody, client: str, gone: Gone) -> dict[str, object]:
         search = self._search(body)
-        route = self.models.route(body.target, body.source)
-        if search.alignment and (why := self.models.why_not_aligned(route)):
+        detected, route = await self.way(body.all, body.source, body.target)
+        if route is None:
+            answer: dict[str, object] = {"translations": [as_it_is(text, body) for text in body.all]}
+        elif search.alignment and body.sentences:
+            raise RequestError("invalid", "alignment: goes with lines, not with sentences")
+        elif search.alignment and (why := self.models.why_not_aligned(route)):
             raise RequestError("invalid", f"alignment: {why}")
+        elif body.sentences:
+            answer = await self._by_sentences(body, route, search, client, gone)
+        else:
+            answer = await self._by_lines(body, route, search, client, gone)
+        if body.source == AUTO:
+            answer["detected"] = None if detected is None else detected._asdict()
+        return answer
+
+    async def _by_sentences(
+        self, body: RequestBody, route: Route, search: Search, client: str, gone: Gone
+    ) -> dict[str, object]:
+        split = await self.aside(partial(SplitTexts.of, body.all, self.splitter(route)))
+        try:
+            translations = await self.translate_sentences(
+                split.sentences, route, search.n_best, client, gone, search.beam
+            )
+        except TextFailedError as error:
+            raise TextFailedError(split.owners[error.index]) from error.__cause__
+        language = body.target or target_of(route)
+        return {"translations": split.answers(translations, language, scores=body.n_best is not None)}
+
+    async def _by_lines(
+        self, body: RequestBody, route: Route, search: Search, client: str, gone: Gone
+    ) -> dict[str, object]:
         texts = [TextLines.of(text) for text in body.all]
-        translated: dict[_LinePosition, Translation] = {}
-        places, starts = list[_LinePosition](), set[int]()
-        for place in _places(texts):
-            if has_words(_line(texts, place)):
+        translated: dict[LinePosition, Translation] = {}
+        places, starts = list[LinePosition](), set[int]()
+        for place in places_of(texts):
+            if has_words(line_at(texts, place)):
                 places.append(place)
             else:
                 starts.add(len(places))  # an empty line ends a document
         if places:
             self.batcher.require_room(len(places), client)
-            lines = [_line(texts, place) for place in places]
+            lines = [line_at(texts, place) for place in places]
             lengths = await self._fitting_lengths(route[0], lines, places, texts)
             try:
                 translations = await self._along(lines, lengths, route, search, client, gone, starts)
@@ -272,7 +335,8 @@ class Service:
         scores = body.n_best is not None
         return {
             "translations": [
-                _record(text, index, translated, scores, search.alignment) for index, text in enumerate(texts)
+                text_record(text, index, translated, scores, search.alignment)
+                for index, text in enumerate(texts)
             ]
         }
 
@@ -294,7 +358,7 @@ class Service:
         return Search(beam, n_best, alignment=body.alignment)
 
     async def _fitting_lengths(
-        self, leg: Leg, lines: Sequence[str], places: Sequence[_LinePosition], texts: Sequence[TextLines]
+        self, leg: Leg, lines: Sequence[str], places: Sequence[LinePosition], texts: Sequence[TextLines]
     ) -> list[int]:
         """Subwords of each line; `places` and `texts` are where it stands in the request."""
         most = self._most_subwords(leg)
@@ -325,73 +389,7 @@ class Service:
                 self.batcher.drop(job)
 
 
-def _places(texts: Sequence[TextLines]) -> Iterator[_LinePosition]:
-    for index, text in enumerate(texts):
-        for number in range(len(text.lines)):
-            yield _LinePosition(index, number)
-
-
-def _line(texts: Sequence[TextLines], place: _LinePosition) -> str:
-    return texts[place.text].lines[place.line]
-
-
-def _by_way_of(first: Translation, second: Translation) -> Translation:
-    """A translation of the best translation of a text, aligned with the text itself."""
-    before = first.candidates[0].alignment
-    candidates = tuple(
-        replace(one, alignment=composed(before, one.alignment)) if before and one.alignment else one
-        for one in second.candidates
-    )
-    return replace(second, candidates=candidates)
-
-
-def _record(
-    text: TextLines,
-    index: int,
-    translated: Mapping[_LinePosition, Translation],
-    scores: bool,
-    alignment: bool,
-) -> dict[str, object]:
-    """A translation as JSON, of a text of several lines with the line breaks of the text.
-
-    With scores, one line has its candidates, and several have a record each under `lines`: the translation of
-    a line does not depend on the others. An alignment counts the words of the whole text.
-    """
-    own = [translated.get(_LinePosition(index, number)) for number in range(len(text.lines))]
-    lines = [_line_record(translation, scores, alignment) for translation in own]
-    if len(lines) == 1:
-        return lines[0]
-    best = ["" if translation is None else translation.text for translation in own]
-    whole: dict[str, object] = {"text": text.joined(best)}
-    if alignment:
-        whole["alignment"] = _whole_alignment(text.lines, best, own)
-    return {**whole, "lines": lines} if scores else whole
-
-
-def _whole_alignment(
-    lines: Sequence[str], best: Sequence[str], translations: Sequence[Translation | None]
-) -> list[list[int]]:
-    """Links between the words of all lines."""
-    links, counts = [], [0, 0]
-    for line, text, translation in zip(lines, best, translations, strict=True):
-        aligned = None if translation is None else translation.candidates[0].alignment
-        for source, target in () if aligned is None else aligned.word_links:
-            links.append([source + counts[0], target + counts[1]])
-        counts = [counts[0] + len(line.split()), counts[1] + len(text.split())]
-    return links
-
-
-def _line_record(translation: Translation | None, scores: bool, alignment: bool) -> dict[str, object]:
-    """The translation of a line; of an empty one there is none."""
-    candidates = _EMPTY if translation is None else translation.candidates
-    records: list[dict[str, object]] = []
-    for candidate in candidates:
-        record: dict[str, object] = {"text": candidate.text}
-        if scores:
-            record |= {"score": candidate.score, "log_probability": candidate.log_probability}
-        if alignment:
-            links = () if candidate.alignment is None else candidate.alignment.word_links
-            record["alignment"] = [list(link) for link in links]
-        records.append(record)
-    best = {name: value for name, value in records[0].items() if name in ("text", "alignment")}
-    return {**best, "candidates": records} if scores else best
+def target_of(route: Route) -> str:
+    """The language that comes out; empty = not known."""
+    direction = route[-1].direction
+    return "" if direction is None else direction.target

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deepwire.data.data_config import STDIN, BadUtf8, CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
-from deepwire.data.text.files import ReadNotes, display, find_text, text_exists
+from deepwire.data.text.files import MissingTextError, ReadNotes, display, find_text, text_exists
 from deepwire.data.text.pairs import Pair
 from deepwire.data.text.reader import (
     JsonReader,
@@ -235,11 +235,10 @@ def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
     prefix = prefix_of(corpus.prefix, direction)
     try:
         return [find_text(prefix, language) for language in direction]
-    except DataError as fault:
+    except MissingTextError as fault:
         hint = "a corpus that is not for all directions names its own: directions: [...]"
-        raise DataError(
-            f"{fault.message}, needed for {direction}", f"{fault.hint}; {hint}" if fault.hint else hint
-        ) from None
+        hint = f"{fault.hint}; {hint}" if fault.hint else hint
+        raise MissingTextError(f"{fault.message}, needed for {direction}", hint, fault.path) from None
 
 
 class TwoFileReader:

@@ -113,6 +113,19 @@ def read_raw(path: Path) -> Iterator[Raw]:
         yield from _line_blocks(_chunks(stream, path))
 
 
+class MissingTextError(DataError):
+    """A text is not there.
+
+    Args:
+        message, hint: As of all errors.
+        path: The text, where it is known.
+    """
+
+    def __init__(self, message: str, hint: str = "", path: Path | None = None) -> None:
+        super().__init__(message, hint)
+        self.path = path
+
+
 def find_text(prefix: Path, ending: str) -> Path:
     """The file `PREFIX.ending`, or the same with `.gz`, `.zst` or `.xz`.
 
@@ -123,7 +136,7 @@ def find_text(prefix: Path, ending: str) -> Path:
     if path is not None:
         return path
     missing, suffixes = prefix.with_name(f"{prefix.name}.{ending}"), ", ".join(COMPRESSED_SUFFIXES)
-    raise DataError(f"{missing}: no such file (also tried {suffixes})", _near_names(missing))
+    raise MissingTextError(f"{missing}: no such file (also tried {suffixes})", _near_names(missing), missing)
 
 
 def text_exists(prefix: Path, ending: str) -> bool:
@@ -266,7 +279,7 @@ def _open_raw(path: Path) -> Iterator[io.BufferedIOBase]:
             raise DataError(f"{path}: is a directory, not a text file")
         raw = path.open("rb", buffering=0)
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file", _near_names(path)) from None
+        raise MissingTextError(f"{path}: no such file", _near_names(path), path) from None
     except (OSError, ValueError) as fault:
         reason = fault.strerror if isinstance(fault, OSError) else str(fault)
         raise DataError(f"{path}: cannot open: {reason}") from None

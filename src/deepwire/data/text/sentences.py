@@ -61,12 +61,14 @@ class TextSegments(NamedTuple):
 
     def parts(self, translations: Sequence[str], language: str = "") -> list[str]:
         """What `joined` puts together: a gap, a translation, a gap, ..., a gap."""
-        spaced = is_spaced(language)
-        parts = [self.gaps[0]]
-        for place, translation in enumerate(translations, 1):
-            last = place == len(translations)
-            parts += [translation, self.gaps[place] if last else fitting_gap(self.gaps[place], spaced)]
-        return parts
+        gaps = self.gaps_for(language)
+        pairs = zip(translations, gaps[1:], strict=True)
+        return [gaps[0], *(part for pair in pairs for part in pair)]
+
+    def gaps_for(self, language: str = "") -> list[str]:
+        """What stands before, between and behind the translations into a language."""
+        spaced, last = is_spaced(language), len(self.gaps) - 1
+        return [fitting_gap(gap, spaced) if 0 < place < last else gap for place, gap in enumerate(self.gaps)]
 
 
 def is_spaced(language: str) -> bool:

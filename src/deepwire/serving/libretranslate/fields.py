@@ -6,7 +6,6 @@ import json
 from collections.abc import AsyncGenerator, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
@@ -15,11 +14,11 @@ from starlette.requests import Request
 
 from deepwire.errors import UsageError
 from deepwire.serving.access import Token
+from deepwire.serving.document_translation import Upload
 from deepwire.serving.libretranslate.language_codes import LanguageCodes
-from deepwire.serving.request import Limits, printable
+from deepwire.serving.request import AUTO, Limits, printable
 from deepwire.serving.routes import read_body
 
-AUTO = "auto"
 _FORMATS = ("text", "html")
 _MOST_FIELDS = 100
 _SHOWN = 40
@@ -36,13 +35,6 @@ class RefusedError(Exception):
     def __init__(self, text: str, status: int = 400) -> None:
         super().__init__(text)
         self.text, self.status = text, status
-
-
-class Upload(NamedTuple):
-    """A file that was sent."""
-
-    name: str
-    content: bytes
 
 
 @dataclass

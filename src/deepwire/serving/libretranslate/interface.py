@@ -11,6 +11,7 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Respon
 from starlette.routing import Route
 
 from deepwire.documents.registry import ENDINGS
+from deepwire.serving.document_translation import DocumentTranslator
 from deepwire.serving.libretranslate.fields import (
     ApiKeys,
     Fields,
@@ -25,6 +26,7 @@ from deepwire.serving.libretranslate.translating import LibreTranslator
 from deepwire.serving.request import RequestError
 from deepwire.serving.routes import (
     OPEN,
+    OWN_PATHS,
     PATHS,
     WATCHED,
     Endpoint,
@@ -67,7 +69,8 @@ class Choices(NamedTuple):
 
 def libretranslate_site(service: Service, choices: Choices) -> Site:
     """The interface of LibreTranslate; that of deepwire is under `/deepwire`, and the page at `/`."""
-    interface = _Interface(service, choices)
+    documents = DocumentTranslator(service)
+    interface = _Interface(service, documents, choices)
     routes = [
         Route("/translate", interface.asked(interface.translate), methods=["POST"]),
         Route("/detect", interface.asked(interface.detect), methods=["POST"]),
@@ -79,10 +82,10 @@ def libretranslate_site(service: Service, choices: Choices) -> Site:
         Route("/spec", interface.spec, methods=["GET"]),
         Route("/docs", interface.docs, methods=["GET"]),
         Route(_DOWNLOADS + "/{name}", interface.download, methods=["GET"]),
-        *own_routes(service, OWN_FOLDER),
+        *own_routes(service, documents if choices.files else None, OWN_FOLDER),
         *page_routes(OWN_FOLDER),
     ]
-    own = {f"{OWN_FOLDER}/translate", f"{OWN_FOLDER}/languages"}
+    own = {f"{OWN_FOLDER}{path}" for path in OWN_PATHS}
     return Site(
         application(routes, _refuse),
         OPEN | _PATHS,
@@ -108,13 +111,14 @@ class _Interface:
     """The endpoints.
 
     Args:
-        service: Translates.
+        service: Translates texts.
+        documents: Translates documents.
         choices: Of the operator.
     """
 
-    def __init__(self, service: Service, choices: Choices) -> None:
+    def __init__(self, service: Service, documents: DocumentTranslator, choices: Choices) -> None:
         self._service, self._choices = service, choices
-        self._translator = LibreTranslator(service, cosmetics=choices.cosmetics)
+        self._translator = LibreTranslator(service, documents, cosmetics=choices.cosmetics)
         limits = service.limits
         self._kept = KeptFiles(limits.file_keep_seconds, limits.files)
 

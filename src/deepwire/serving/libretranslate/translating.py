@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from functools import partial
-from pathlib import PurePath
-from typing import TypeVar
 
 from deepwire.data.languages import Direction
 from deepwire.decoding.translation_io import Translation
-from deepwire.documents.document import Document, Options, Run, Unit
+from deepwire.documents.document import Options, Run, Unit
 from deepwire.documents.formats.hypertext import HtmlDocument
-from deepwire.documents.registry import read_document, require_reader
+from deepwire.documents.registry import require_reader
 from deepwire.documents.translation_plan import TranslationPlan
 from deepwire.errors import DeepwireError, UsageError
+from deepwire.serving.document_translation import DocumentTranslator, Upload, Way
+from deepwire.serving.language_detection import Detection, LanguageDetector
 from deepwire.serving.libretranslate.cosmetics import corrected
 from deepwire.serving.libretranslate.fields import (
-    AUTO,
     AskedTranslation,
     RefusedError,
-    Upload,
     known_language,
 )
 from deepwire.serving.libretranslate.language_codes import LanguageCodes, language_name, written_code
-from deepwire.serving.libretranslate.language_detection import Detection, LanguageDetector
 from deepwire.serving.model_pool import Route
+from deepwire.serving.request import AUTO
 from deepwire.serving.service import Gone, Service
 
 _NOTHING = Detection("en", 0.0)
-_Result = TypeVar("_Result")
 
 
 class LibreTranslator:
@@ -38,13 +33,14 @@ class LibreTranslator:
 
     Args:
         service: Translates sentences.
+        documents: Translates documents.
         cosmetics: Whether texts are corrected afterwards.
 
     Raises:
         UsageError: It is not known which languages the models translate.
     """
 
-    def __init__(self, service: Service, *, cosmetics: bool) -> None:
+    def __init__(self, service: Service, documents: DocumentTranslator, *, cosmetics: bool) -> None:
         self._service, self._cosmetics = service, cosmetics
         self._routes = service.models.routes
         if not self._routes:
@@ -56,8 +52,7 @@ class LibreTranslator:
         self.codes = LanguageCodes(labels)
         self._labels = sorted({self.codes.label(label) or label for label in labels}, key=language_name)
         self._detector = LanguageDetector(self._labels)
-        # Reading a large document must not keep the texts of others from being split.
-        self._reading = ThreadPoolExecutor(1, "reading")
+        self._documents = documents
 
     @property
     def first_target(self) -> str:
@@ -139,44 +134,30 @@ class LibreTranslator:
             RefusedError: It cannot be read, or there is no such direction.
             RequestError, GoneError, TextFailedError: As `Service.translate_sentences`.
         """
+        auto = source_code.lower() == AUTO
+        known = "" if auto else known_language(source_code, self.codes)
+        target = known_language(target_code, self.codes)
+
+        async def way(beginning: str) -> Way:
+            source = known
+            if auto:
+                found = await self._service.aside(partial(self._detector.detect, beginning))
+                source = found[0].language if found else target
+            return Way(self._route(source, target), target, written_code(target))
+
         try:
             require_reader(file.name)
         except UsageError as error:
             raise RefusedError(f"Invalid request: file format not supported ({error.message})") from None
-        auto = source_code.lower() == AUTO
-        source = "" if auto else known_language(source_code, self.codes)
-        target = known_language(target_code, self.codes)
-        document = await self._read(file, Options(source, target))
-        if auto:
-            sample = " ".join(run.text for unit in document.units[:500] for run in unit)
-            found = await self._service.aside(partial(self._detector.detect, sample))
-            source = found[0].language if found else target
-        stem, ending = PurePath(file.name).stem, PurePath(file.name).suffix
-        name = f"{stem}_{written_code(target)}{ending}"
-        route = self._route(source, target)
-        if route is None:
-            return Upload(name, file.content)
-        splitter = self._service.splitter(route)
-        plan = await self._beside(partial(TranslationPlan, document.units, splitter, target))
-        translations = await self._service.translate_sentences(plan.texts, route, 1, client, gone)
-        return Upload(name, await self._written(document, plan, [one.text for one in translations]))
-
-    async def _read(self, file: Upload, options: Options) -> Document:
         try:
-            return await self._beside(partial(read_document, file.name, file.content, options))
+            return await self._documents.translate(file, Options(known, target), way, client, gone)
         except DeepwireError as error:
             raise RefusedError(f"Invalid request: {error.message}") from None
-
-    async def _written(self, document: Document, plan: TranslationPlan, translations: Sequence[str]) -> bytes:
-        return await self._beside(lambda: document.written(plan.finished(translations)))
 
     async def _plan(self, units: Sequence[Unit], route: Route, target: str) -> TranslationPlan:
         return await self._service.aside(
             partial(TranslationPlan, units, self._service.splitter(route), target)
         )
-
-    async def _beside(self, work: Callable[[], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._reading, work)
 
     def _route(self, source: str, target: str) -> Route | None:
         """How to translate; None from a language into itself.

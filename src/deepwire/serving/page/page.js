@@ -1,84 +1,51 @@
-"use strict";
+// The page: languages, text, and when it is translated.
 
-// Everything that comes from the server or the user is put into the page as text, never as HTML.
+import * as documents from "./documents.js";
+import { ask, element, find, languageName, say } from "./server.js";
+import * as translation from "./translation.js";
 
-const find = (id) => document.getElementById(id);
 const PAUSE = 500; // milliseconds without a key after which the text is translated
-const TRIES = 4;
 const KEPT = 2000; // lines whose translations are remembered
-
-const api = document.documentElement.dataset.api ?? ""; // where the interface of deepwire is
+const AUTO = "auto";
 
 let facts = null;
-let answers = []; // of each line: the candidates, best first
-let chosen = []; // of each line: which of them is shown
 let known = { settings: "", found: new Map() }; // what the server has said to each line, with the same settings
+let detected = null; // the language that the text was found to be in
 let running = null;
 let timer = 0;
 
-const sleep = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 const lines = () => find("text").value.split("\n");
+const shown = () => find("result").textContent;
 
-function say(status, problem = "") {
-  find("status").textContent = status;
-  find("problem").textContent = problem;
+/** Whether there is a way from one language to another; a model of many is tried in all directions. */
+function isPossible(source, target) {
+  const { others, directions } = facts.languages;
+  if (source === AUTO) return directions.some(([, to]) => to === target);
+  return source !== target && (others || directions.some(([from, to]) => from === source && to === target));
 }
 
-function languageName(code) {
-  try {
-    return new Intl.DisplayNames(["en"], { type: "language" }).of(code.replaceAll("_", "-"));
-  } catch {
-    return code;
-  }
-}
-
-function element(tag, text, attributes = {}) {
-  const made = document.createElement(tag);
-  made.textContent = text;
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  return made;
-}
-
-function headers() {
-  const token = sessionStorage.getItem("token");
-  return token ? { Authorization: `Bearer ${token}` } : {};
-}
-
-/** The JSON of an answer; waits and asks again where the server says so. */
-async function ask(path, options = {}, tries = TRIES) {
-  const answer = await fetch(api + path, { ...options, headers: { ...headers(), ...options.headers } });
-  if (answer.status === 401) {
-    const wrong = sessionStorage.getItem("token") !== null;
-    sessionStorage.removeItem("token");
-    find("access").hidden = false;
-    find("token").focus();
-    throw new Error(wrong ? "That is not the token of this server." : "");
-  }
-  const wait = Number(answer.headers.get("Retry-After"));
-  if ((answer.status === 429 || answer.status === 503) && wait && tries > 1) {
-    say(`The server is busy; asking again in ${wait} s …`);
-    await sleep(wait * 1000);
-    options.signal?.throwIfAborted();
-    return ask(path, options, tries - 1);
-  }
-  const body = await answer.json().catch(() => null);
-  if (answer.ok && body) return body;
-  const error = new Error(body?.error?.message ?? `the server answers with status ${answer.status}`);
-  error.index = body?.error?.index;
-  throw error;
-}
-
-/** Offer the languages that go with the other side; a model of one direction offers none. */
+/** Offer languages; a model of one direction offers none. */
 function offerLanguages() {
   const { several, sources, targets, directions } = facts.languages;
+  const option = (code) => element("option", languageName(code), { value: code });
+  find("source").replaceChildren(...sources.map(option));
+  find("target").replaceChildren(...targets.map(option));
   for (const [id, names] of [["source", sources], ["target", targets]]) {
-    const options = names.map((code) => element("option", languageName(code), { value: code }));
-    find(id).replaceChildren(...options);
     find(id).hidden = !several;
     find(`${id}-name`).textContent = several ? "" : names.map(languageName).join(", ");
   }
   find("swap").hidden = !several;
   if (directions.length) [find("source").value, find("target").value] = directions[0];
+  if (several && facts.detects) find("source").prepend(element("option", "Detect language", { value: AUTO }));
+  offerTargets();
+}
+
+/** Let only targets be chosen that go with the source. */
+function offerTargets() {
+  const options = [...find("target").options];
+  for (const option of options) option.disabled = !isPossible(find("source").value, option.value);
+  if (find("target").selectedOptions[0]?.disabled)
+    find("target").value = options.find((option) => !option.disabled)?.value;
 }
 
 function offerAlternatives() {
@@ -97,6 +64,8 @@ async function open() {
   }
   find("access").hidden = true;
   find("model").textContent = `with ${facts.model}`;
+  find("documents").hidden = !facts.files.length;
+  find("file").accept = facts.files.join(",");
   offerLanguages();
   offerAlternatives();
   say("");
@@ -109,13 +78,22 @@ function count() {
   find("count").textContent = longest > most ? `a line has ${longest} characters, at most ${most}` : "";
 }
 
-/** What is asked for besides the texts. */
-function settings() {
-  const body = {};
-  if (facts.languages.several) {
-    body.target = find("target").value;
-    body.source = find("source").value;
+/** The chosen languages, as the server wants them. */
+function languages() {
+  return facts.languages.several ? { source: find("source").value, target: find("target").value } : {};
+}
+
+/** What is asked for besides the texts; finds out the language first, of all lines together. */
+async function settings(texts, signal) {
+  const body = { ...languages(), sentences: true };
+  detected = null;
+  if (body.source === AUTO) {
+    const text = texts.filter((line) => line.trim()).join(" ").slice(0, facts.limits.characters);
+    const answer = await ask("detect", { text: text, target: body.target }, signal);
+    detected = answer.detections[0][0]?.language ?? body.target; // without letters there is nothing to translate
+    body.source = detected;
   }
+  find("detected").textContent = detected === null ? "" : languageName(detected);
   const alternatives = Number(find("alternatives").value);
   if (alternatives > 1) {
     body.n_best = alternatives;
@@ -125,25 +103,37 @@ function settings() {
 }
 
 /** The translations of lines; only what is not known yet is asked for. */
-async function answersTo(texts, signal) {
-  const asked = settings();
+async function answersTo(texts, asked, signal) {
   const name = JSON.stringify(asked);
   if (known.settings !== name || known.found.size > KEPT) known = { settings: name, found: new Map() };
   const found = known.found;
   const missing = [...new Set(texts)].filter((text) => text.trim() && !found.has(text));
   for (let first = 0; first < missing.length; first += facts.limits.texts) {
     const some = missing.slice(first, first + facts.limits.texts);
-    const body = JSON.stringify({ ...asked, texts: some });
-    const headers = { "Content-Type": "application/json" };
     try {
-      const answer = await ask("translate", { method: "POST", body, headers, signal });
+      const answer = await ask("translate", { ...asked, texts: some }, signal);
       some.forEach((text, place) => found.set(text, answer.translations[place]));
     } catch (error) {
       if (error.index !== undefined) error.line = texts.indexOf(some[error.index]) + 1;
       throw error;
     }
   }
-  return texts.map((text) => found.get(text) ?? { text: "" });
+  return texts.map((text) => found.get(text) ?? { text });
+}
+
+/** What is worth saying about the way of a translation. */
+function remark({ source, target }) {
+  if (source && source === target) return `The text is in ${languageName(target)} already.`;
+  const way = facts.languages.through.find(([from, to]) => from === source && to === target);
+  return way ? `Translated through ${languageName(way[2])}.` : "";
+}
+
+async function translated(texts, signal) {
+  const asked = await settings(texts, signal);
+  const same = asked.source !== undefined && asked.source === asked.target;
+  const found = same ? texts.map((text) => ({ text })) : await answersTo(texts, asked, signal);
+  translation.show(texts, found, asked.target ?? facts.languages.targets[0] ?? "");
+  say(remark(asked));
 }
 
 /** Translate what is there now; what was being translated is given up. */
@@ -152,22 +142,19 @@ async function translate() {
   running?.abort();
   if (!facts) return;
   const texts = lines();
-  if (!find("text").value.trim()) {
-    show([]);
-    say("");
-    find("work").removeAttribute("aria-busy");
-    return;
-  }
   const control = new AbortController();
   running = control;
+  if (!find("text").value.trim()) {
+    clear();
+    return;
+  }
   find("work").setAttribute("aria-busy", "true");
   say("Translating …");
   try {
-    show(await answersTo(texts, control.signal));
-    say("");
+    await translated(texts, control.signal);
   } catch (error) {
     if (control.signal.aborted) return;
-    show([]); // what stands there is of another text
+    translation.show([], [], ""); // what stands there is of another text
     const where = error.line ? `Line ${error.line}: ` : "";
     say("", where + error.message.replace(/^text \d+: /, ""));
   } finally {
@@ -175,54 +162,16 @@ async function translate() {
   }
 }
 
-function show(translations) {
-  answers = translations.map((one) => one.candidates ?? [one]);
-  chosen = answers.map(() => 0);
-  find("result").lang = facts?.languages.several ? find("target").value : (facts?.languages.targets[0] ?? "");
-  showResult();
-  showAlternatives();
-}
-
-function showResult() {
-  find("result").textContent = answers.map((candidates, line) => candidates[chosen[line]].text).join("\n");
-  find("copy").disabled = !answers.length;
-}
-
-function showAlternatives() {
-  const items = [];
-  answers.forEach((candidates, line) => {
-    if (candidates.length < 2) return;
-    const item = element("li", answers.length > 1 ? `Line ${line + 1}` : "");
-    const list = element("ul", "");
-    list.append(...candidates.map((candidate, place) => alternative(candidate, line, place)));
-    item.append(list);
-    items.push(item);
-  });
-  find("lines").replaceChildren(...items);
-  find("others").hidden = !items.length;
-}
-
-function alternative(candidate, line, place) {
-  const button = element("button", "", { type: "button", "aria-pressed": chosen[line] === place });
-  button.append(
-    element("span", candidate.text, { class: "said", dir: "auto", lang: find("result").lang }),
-    element("span", candidate.score.toFixed(2), { class: "score", title: "score" }),
-  );
-  button.addEventListener("click", () => {
-    chosen[line] = place;
-    for (const other of button.closest("ul").querySelectorAll("button"))
-      other.setAttribute("aria-pressed", other === button);
-    showResult();
-  });
-  const item = element("li", "");
-  item.append(button);
-  return item;
+function clear() {
+  translation.show([], [], "");
+  find("detected").textContent = "";
+  say("");
+  find("work").removeAttribute("aria-busy");
 }
 
 async function copy() {
-  const text = find("result").textContent;
   try {
-    await navigator.clipboard.writeText(text);
+    await navigator.clipboard.writeText(shown());
   } catch {
     // Without https there is no clipboard for scripts; the selection still is.
     getSelection().selectAllChildren(find("result"));
@@ -237,15 +186,20 @@ async function copy() {
 
 function swap() {
   const [source, target] = [find("source"), find("target")];
-  const [from, to] = [target.value, source.value];
-  const known = ([...source.options].some((one) => one.value === from) &&
-    [...target.options].some((one) => one.value === to));
-  if (!known) {
+  const [from, to] = [target.value, source.value === AUTO ? detected : source.value];
+  if (to === null) {
+    say("", "It is not known yet from which language: translate something first.");
+    return;
+  }
+  const offered = (list, code) => [...list.options].some((option) => option.value === code);
+  if (!offered(source, from) || !offered(target, to) || !isPossible(from, to)) {
     say("", `The model does not translate from ${languageName(from)} to ${languageName(to)}.`);
     return;
   }
-  [source.value, target.value] = [from, to];
-  if (answers.length) find("text").value = find("result").textContent;
+  source.value = from;
+  offerTargets();
+  target.value = to;
+  if (shown()) find("text").value = shown();
   translate();
 }
 
@@ -253,8 +207,8 @@ const darkSystem = matchMedia("(prefers-color-scheme: dark)");
 
 /** The theme that is not shown: what the button leads to. */
 function otherTheme() {
-  const shown = document.documentElement.dataset.theme ?? (darkSystem.matches ? "dark" : "light");
-  return shown === "dark" ? "light" : "dark";
+  const current = document.documentElement.dataset.theme ?? (darkSystem.matches ? "dark" : "light");
+  return current === "dark" ? "light" : "dark";
 }
 
 function nameTheme() {
@@ -286,6 +240,7 @@ find("text").addEventListener("keydown", (event) => {
     translate();
   }
 });
+find("source").addEventListener("change", offerTargets);
 for (const id of ["source", "target", "alternatives"]) find(id).addEventListener("change", translate);
 find("copy").addEventListener("click", copy);
 find("swap").addEventListener("click", swap);
@@ -295,4 +250,6 @@ find("theme").addEventListener("click", () => {
 });
 darkSystem.addEventListener("change", nameTheme);
 nameTheme();
+documents.listen(() => ({ facts, languages: facts ? languages() : {} }));
+translation.listen();
 open();

@@ -1,0 +1,74 @@
+"""Texts that are split into sentences: what is translated of them, and the answer, sentence by sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deepwire.data.text.sentences import SentenceSplitter, TextSegments
+from deepwire.decoding.translation_io import Translation
+
+
+@dataclass(frozen=True)
+class SplitTexts:
+    """Texts in sentences.
+
+    Attributes:
+        segments: The sentences of each text, and what stands between them.
+        sentences: What is to be translated, each different sentence once.
+        owners: The text in which each of these stands first.
+    """
+
+    segments: tuple[TextSegments, ...]
+    sentences: tuple[str, ...]
+    owners: tuple[int, ...]
+
+    @classmethod
+    def of(cls, texts: Sequence[str], splitter: SentenceSplitter) -> SplitTexts:
+        """Split texts."""
+        segments = tuple(splitter.split(text.replace("\0", " ")) for text in texts)
+        owners: dict[str, int] = {}
+        for index, found in enumerate(segments):
+            for place, sentence in enumerate(found.texts):
+                if place not in found.too_long:
+                    owners.setdefault(sentence, index)
+        return cls(segments, tuple(owners), tuple(owners.values()))
+
+    def answers(
+        self, translations: Sequence[Translation], language: str, *, scores: bool
+    ) -> list[dict[str, object]]:
+        """The answer to each text.
+
+        Args:
+            translations: Those of `sentences`.
+            language: That of the translations; empty = not known.
+            scores: Whether candidates are told.
+        """
+        found = dict(zip(self.sentences, translations, strict=True))
+        return [_answer(segments, found, language, scores) for segments in self.segments]
+
+
+def candidates(translation: Translation) -> list[dict[str, object]]:
+    """The candidates of a translation as JSON."""
+    return [
+        {"text": candidate.text, "score": candidate.score, "log_probability": candidate.log_probability}
+        for candidate in translation.candidates
+    ]
+
+
+def _answer(
+    segments: TextSegments, found: dict[str, Translation], language: str, scores: bool
+) -> dict[str, object]:
+    records: list[dict[str, object]] = []
+    texts: list[str] = []
+    for place, sentence in enumerate(segments.texts):
+        if place in segments.too_long:
+            texts.append(sentence)
+            records.append({"source": sentence, "text": sentence, "untranslated": True})
+            continue
+        translation = found[sentence]
+        texts.append(translation.text)
+        record: dict[str, object] = {"source": sentence, "text": translation.text}
+        records.append(record | ({"candidates": candidates(translation)} if scores else {}))
+    gaps = segments.gaps_for(language)
+    return {"text": segments.joined(texts, language), "sentences": records, "gaps": gaps}

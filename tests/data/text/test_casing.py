@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import pytest
+
+from deepwire.data.text.casing import Case, OrdinaryCase
+
+FREQUENT = (
+    "press the button now and open file for of a Paris USB Haus Waldrand Knopf den roten drücken sie das am"
+)
+
+
+def costs(words):
+    """One piece for a word of the vocabulary, else one for each letter."""
+    return [(0, 1 if word in FREQUENT.split() else len(word)) for word in words]
+
+
+@pytest.fixture
+def ordinary():
+    return OrdinaryCase(costs)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("PRESS THE BUTTON", "Press the button"),
+        ("DRÜCKEN SIE DEN ROTEN KNOPF!", "Drücken sie den roten Knopf!"),
+        ("NOW IN PARIS: PRESS. OPEN THE FILE", "Now in Paris: press. Open the file"),
+        ("PRESS %s OR <b>THE</b> {NAME} AT HTTPS://A.B/C", "Press %s or <b>the</b> {NAME} at HTTPS://A.B/C"),
+        ("OPEN THE USB FILE, MP3 OR PDF, IN THE U.S.A.", "Open the USB file, MP3 or PDF, in the U.S.A."),
+        ("ΑΝΟΙΞΕ ΤΟ", "Ανοιξε το"),
+    ],
+)
+def test_capitals_become_a_sentence(ordinary, line, text):
+    found = ordinary.of(line)
+    assert (found.text, found.case) == (text, Case.UPPER)
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("Open File", "Open file"),
+        ("Press the Button and Open a File for {Name}", "Press the button and open a file for {Name}"),
+        ("The Paris Button", "The Paris button"),
+        ("Drücken Sie Den Roten Knopf", "Drücken sie den roten Knopf"),
+    ],
+)
+def test_title_case_becomes_a_sentence(ordinary, line, text):
+    found = ordinary.of(line)
+    assert (found.text, found.case) == (text, Case.TITLE)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "12 + 3",
+        "Press the button",
+        "press",
+        "Paris",
+        "Das Haus am Waldrand",
+        "Angela Merkel",
+        "OK",
+        "USB",
+        "I",
+        "A USB PDF",
+        "%S {NAME}",
+        "中文 字",
+        "PRESS the BUTTON",
+    ],
+)
+def test_other_lines_stay(ordinary, line):
+    assert ordinary.of(line) is None
+
+
+def test_translations_get_the_case_of_the_line(ordinary):
+    line = ordinary.of("PRESS THE USB BUTTON FOR %s AT HTTP://A.DE")
+    assert line.restored("Für %s USB-Straße auf http://a.de drücken: iPhone", "de", ["iPhone"]) == (
+        "FÜR %s USB-STRASSE AUF http://a.de DRÜCKEN: iPhone"
+    )
+    assert line.restored("bir iki", "tr") == "BİR İKİ"
+    line = ordinary.of("Press The Button For {name}")
+    assert line.restored("the end of the line: {name} and iOS up to", "en", ["iOS"]) == (
+        "The End of the Line: {name} and iOS Up To"
+    )
+    # Other languages have no such case.
+    assert line.restored("Das Ende der kleinen Linie", "de") == "Das Ende der kleinen Linie"

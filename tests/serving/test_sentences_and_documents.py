@@ -1,0 +1,103 @@
+"""What deepwire's own interface does with texts of many sentences, unknown languages and documents."""
+
+from __future__ import annotations
+
+import pytest
+
+GERMAN = "Der Hund läuft auf dem Ball und die Katze schläft."
+ENGLISH = "The house of the man is blue, and the woman sleeps."
+
+
+@pytest.fixture(scope="module")
+def plain(polyglot, serving):
+    with serving.running(polyglot) as found:
+        yield found
+
+
+def in_english(polyglot, *texts):
+    return polyglot.load().translate(texts, to="en")
+
+
+def test_a_text_is_answered_sentence_by_sentence(plain, polyglot):
+    text = f"{GERMAN}  Rot!\r\n\n👍\nzwei"
+    answer = plain.post({"text": text, "source": "de", "target": "en", "sentences": True, "n_best": 2})
+    (found,) = answer.json["translations"]
+    sentences = [GERMAN, "Rot!", "zwei"]
+    assert [one["source"] for one in found["sentences"]] == sentences
+    best = [one["text"] for one in found["sentences"]]
+    assert best == in_english(polyglot, *sentences)
+    assert found["gaps"] == ["", "  ", "\r\n\n👍\n", ""]
+    assert found["text"] == f"{best[0]}  {best[1]}\r\n\n👍\n{best[2]}"
+    for one in found["sentences"]:
+        assert one["candidates"][0]["text"] == one["text"]
+        assert len(one["candidates"]) == 2
+    assert "candidates" not in str(plain.post({"text": "Rot!", "target": "en", "sentences": True}).json)
+
+
+def test_a_long_text_is_split_and_not_refused(polyglot, serving):
+    with serving.running(polyglot, subwords=12) as server:
+        asked = {"text": GERMAN + " " + "katze" * 40, "target": "en"}
+        assert server.post(asked).status == 422
+        (found,) = server.post({**asked, "sentences": True}).json["translations"]
+    assert "".join(one["source"] for one in found["sentences"]).replace(" ", "") == asked["text"].replace(
+        " ", ""
+    )
+    last = found["sentences"][-1]
+    assert last == {"source": "katze" * 40, "text": "katze" * 40, "untranslated": True}
+
+
+def test_the_language_is_found_out(plain, polyglot):
+    answer = plain.post({"texts": [GERMAN], "source": "auto", "target": "en"}).json
+    assert answer["detected"]["language"] == "de"
+    assert answer["detected"]["confidence"] > 50
+    assert answer["translations"] == [{"text": in_english(polyglot, GERMAN)[0]}]
+    # What is in the target language already, and what is in none, comes back as it is.
+    answer = plain.post({"text": ENGLISH, "source": "auto", "target": "en", "n_best": 1}).json
+    assert answer["detected"]["language"] == "en"
+    assert answer["translations"][0]["candidates"][0]["text"] == ENGLISH
+    answer = plain.post({"text": "12 + 3", "source": "auto", "target": "en", "sentences": True}).json
+    assert answer == {
+        "translations": [{"text": "12 + 3", "sentences": [], "gaps": ["12 + 3"]}],
+        "detected": None,
+    }
+    refused = plain.post({"text": GERMAN, "source": "auto", "target": "xx"})
+    assert (refused.status, refused.code) == (422, "invalid")
+    assert "auto has no languages to choose from: nothing into 'xx'" in refused.json["error"]["message"]
+
+
+def test_languages_of_texts(plain):
+    def detect(body):
+        return plain.request("POST", "/detect", body, {"Content-Type": "application/json"})
+
+    found = detect(b'{"texts": ["%s", "%s", "7"]}' % (GERMAN.encode(), ENGLISH.encode())).json["detections"]
+    assert [[one["language"] for one in likely[:1]] for likely in found] == [["de"], ["en"], []]
+    assert detect(b'{"text": "a", "beam": 2}').json["error"]["message"].startswith("beam: unknown key")
+
+
+def test_documents_are_translated(plain, polyglot):
+    def send(query: str, content: bytes = f"{GERMAN}\n\nRot!\n".encode()):
+        return plain.request("POST", f"/translate_file?{query}", content)
+
+    answer = send("name=Brief%20%C3%A4.txt&source=auto&target=en")
+    first, second = in_english(polyglot, GERMAN, "Rot!")
+    assert answer.body.decode() == f"{first}\n\n{second}\n"
+    assert answer.headers["content-disposition"] == "attachment; filename*=utf-8''Brief%20%C3%A4_en.txt"
+    for query, said in (
+        ("target=en", "name: is needed"),
+        ("name=a.xyz&target=en", "files ending in .xyz cannot be translated"),
+        ("name=a.docx&target=en", "damaged"),
+        ("name=a.txt&target=xx", "xx"),
+        ("name=a.txt&to=en", "to: unknown; known are name, source, target"),
+    ):
+        refused = send(query)
+        assert refused.status == 422, query
+        assert said in refused.json["error"]["message"], query
+    assert ".docx" in plain.get("/languages").json["files"]
+
+
+def test_no_documents_where_the_operator_wants_none(served_model, serving):
+    from deepwire.serving.routes import own_site
+
+    with serving.running(served_model, site=lambda service: own_site(service, files=False)) as server:
+        assert server.request("POST", "/translate_file?name=a.txt", b"x").status == 404
+        assert server.get("/languages").json["files"] == []
