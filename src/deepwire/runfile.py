@@ -20,9 +20,9 @@ from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.data_config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
+from deepwire.export_requirements import export_refusal
 from deepwire.model.config import ModelConfig
-from deepwire.model.huggingface_class import huggingface_class
-from deepwire.model.portability import IN_MARIAN, ExportConfig, not_in_ctranslate2, not_in_marian
+from deepwire.model.portability import ExportConfig
 from deepwire.recipes.notes import RecipeNote, note_of
 from deepwire.recipes.parameters import expanded, name_suffix
 from deepwire.tasks import TASKS, TaskName, with_presets
@@ -101,52 +101,10 @@ class RunFile(Section):
 
     @model_validator(mode="after")
     def _can_be_exported(self) -> RunFile:
-        """All formats want an encoder; ONNX has every model with one, and others refuse some."""
-        if self.export.must_be and self.model.alone:
-            raise ValueError(
-                f"export.must_be: {self.export.must_be[0]} does not compute model.architecture=decoder_only"
-            )
-        if self.export.must_be and self.data.context.used:
-            raise ValueError(
-                f"export.must_be: {self.export.must_be[0]} translates line by line, without data.context"
-            )
-        if "huggingface" in self.export.must_be:
-            refused = self._not_in_transformers()
-            if refused is not None:
-                raise ValueError(
-                    f"export.must_be: no class of transformers computes {refused}; onnx computes every model"
-                )
-        if not {"ctranslate2", "argos"}.isdisjoint(self.export.must_be):
-            several = self.data.languages is not None
-            setting = not_in_ctranslate2(self.model)
-            if setting is not None or several:
-                refused = "data.directions" if setting is None else f"model.{setting}"
-                raise ValueError(
-                    f"export.must_be: ctranslate2 does not compute {refused}; onnx computes every model"
-                )
-        if "marian" in self.export.must_be:
-            setting = not_in_marian(self.model)
-            others = {"directions": self.data.languages is not None, "source_bos=true": self.data.source_bos}
-            refused = next((f"data.{name}" for name, used in others.items() if used), None)
-            if setting is not None or refused is not None:
-                refused = refused if setting is None else f"model.{setting}"
-                raise ValueError(f"export.must_be: Marian does not compute {refused}; {IN_MARIAN}")
-        words = self.data.vocabulary
-        if "argos" in self.export.must_be and (self.data.source_bos or not words.joint):
-            refused = "data.source_bos=true" if self.data.source_bos else "data.vocabulary.joint=false"
-            raise ValueError(f"export.must_be: a package of Argos has no {refused}")
+        refused = export_refusal(self.export.must_be, self.model, self.data)
+        if refused is not None:
+            raise ValueError(f"export.must_be: {refused}")
         return self
-
-    def _not_in_transformers(self) -> str | None:
-        """The setting that `deepwire export --format huggingface` would refuse."""
-        try:
-            huggingface_class(self.model)
-        except ValueError as setting:
-            return f"model.{setting}"
-        if self.data.source_bos:
-            return "data.source_bos=true"
-        kind = self.data.vocabulary.type
-        return None if kind in ("bpe", "unigram", "existing") else f"data.vocabulary.type={kind}"
 
     @model_validator(mode="after")
     def _begins_with_a_model_that_fits(self) -> RunFile:
