@@ -28,6 +28,8 @@ import deepwire
 
 TEXT = Path(__file__).resolve().parents[1] / "examples" / "multi30k" / "train.de.gz"
 LINES = 500
+SWITCHES = ("guards", "placeholders", "casing")
+"""Options of the server that change translations, and so the right answers."""
 PATIENCE = 120
 REST = 15  # seconds, more than after which a server gives memory back
 
@@ -56,8 +58,14 @@ def main() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, options.clients + 1000)), hard))
     lines = read(options.text)
-    expected = dict(zip(lines, deepwire.load(options.model).translate(lines), strict=True))
-    server = Server(options.model, for_serve.split("\0") if for_serve else [])
+    serving = for_serve.split("\0") if for_serve else []
+    settings = {name: True for name in SWITCHES if f"--{name}" in serving}
+    if "--precision" not in serving:
+        serving += ["--precision", "fp32"]  # in others, a translation depends on the texts of its batch
+    precision = serving[serving.index("--precision") + 1]
+    model = deepwire.load(options.model, precision=precision, settings=settings)
+    expected = dict(zip(lines, model.translate(lines), strict=True))
+    server = Server(options.model, serving)
     try:
         figures = asyncio.run(measured(server, expected, options))
         figures["exit code after SIGTERM under load"] = server.process.wait(60)
