@@ -59,7 +59,8 @@ class LanguageModelling:
         """What a source and the search for translations need."""
         yield "model.source_loss", "a language model has no source, and learns every token"
         yield "training.validation.beam", "a language model translates nothing"
-        for name in ("max_length_ratio", "max_source_length", "placeholders", "guards", "rounds", "n_best"):
+        of_sources = ("max_length_ratio", "max_source_length", "placeholders", "guards", "casing", "rounds")
+        for name in (*of_sources, "n_best"):
             yield f"decoding.{name}", "a language model has no source"
 
     def check(self, data: DataConfig, model: ModelConfig, training: TrainingConfig) -> None:
