@@ -3,12 +3,14 @@
     python examples/language-models/compare.py FOLDER --folder runs/language-models [--seeds 1 2 3]
 
 FOLDER holds the text as run.yaml names it: deen-tech-full/train.en, deen-tech/valid.en and test.en, plain or
-compressed. The same command goes on after an interruption; what is complete is not trained again.
+compressed. The same command goes on after an interruption; what is complete is not trained again. Behind
+each system results.json and results.md in the folder of the runs, or what --output says, are written anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,12 +55,13 @@ def trained(name: str, seed: int, options: argparse.Namespace) -> tuple[int, Tex
     training: dict[str, object] = {}
     if options.updates is not None:
         training = {"max_updates": options.updates, "schedule": {"warmup": max(1, options.updates // 10)}}
+    layers = {} if options.layers is None else {"layers": options.layers}
     run = deepwire.train(
         HERE / "run.yaml",
         run=str(options.folder / f"{name}-{seed}"),
         seed=seed,
         data={**data, "prepared": str(options.folder / "prepared")},
-        model={"decoder": SYSTEMS[name]},
+        model={"decoder": {**SYSTEMS[name], **layers}},
         training=training,
         handle_signals=True,
     )
@@ -67,6 +70,46 @@ def trained(name: str, seed: int, options: argparse.Namespace) -> tuple[int, Tex
     assert run.best is not None, "a run that is complete has a checkpoint"
     lines = read_text(find_text(text / "deen-tech/test", "en"), print)
     return parameter_count(run.best.path), deepwire.load(run, precision="fp32").perplexity(lines)
+
+
+def settings(run: Path) -> dict[str, object]:
+    """What all systems have in common, as a run recorded it."""
+    recorded = json.loads((run / "config.resolved.json").read_text())
+    model, training = recorded["model"], recorded["training"]
+    return {
+        "d_model": model["d_model"],
+        "feed_forward": model["feed_forward"],
+        "layers": model["decoder"]["layers"],
+        "vocabulary": recorded["data"]["vocabulary"]["size"],
+        "block": recorded["data"]["text"]["block"],
+        "updates": training["max_updates"],
+        "batch_tokens": training["batch_tokens"],
+        "peak": training["schedule"]["peak"],
+    }
+
+
+def write(scored: Scored, options: argparse.Namespace) -> None:
+    """The results so far: settings and scores as JSON, and the table as Markdown below a title."""
+    common = settings(options.folder / f"{next(iter(scored))}-{options.seeds[0]}")
+    systems = {
+        name: {
+            "parameters": seeds[0][0],
+            "scores": {
+                str(seed): score.to_dict() for seed, (_, score) in zip(options.seeds, seeds, strict=False)
+            },
+        }
+        for name, seeds in scored.items()
+    }
+    seeds = ", ".join(map(str, options.seeds))
+    about = (
+        f"{common['layers']} layers, d {common['d_model']}, feed-forward {common['feed_forward']}, "
+        f"{common['vocabulary']:,} subwords; {common['updates']:,} updates of {common['batch_tokens']:,} "
+        f"tokens; seed {seeds}. Perplexities are of the test text, each line alone; a token is a subword."
+    )
+    output = options.output or options.folder / "results"
+    figures = {"settings": common, "seeds": options.seeds, "systems": systems}
+    output.with_name(f"{output.name}.json").write_text(json.dumps(figures, indent=1) + "\n")
+    output.with_name(f"{output.name}.md").write_text(f"# Language models\n\n{about}\n\n{table(scored)}\n")
 
 
 def table(scored: Scored) -> str:
@@ -98,6 +141,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--updates", type=int, help="default: those of run.yaml")
+    parser.add_argument("--layers", type=int, help="default: those of run.yaml")
+    parser.add_argument("--output", type=Path, help="of results, without .json; default: results in --folder")
     options = parser.parse_args()
     scored: dict[str, list[tuple[int, TextScore]]] = {}
     for seed in options.seeds:
@@ -107,7 +152,7 @@ def main() -> None:
             except DeepwireError as error:
                 raise SystemExit(f"{name}: {error}") from None
             print(f"\n{table(scored)}\n", flush=True)
-            (options.folder / "table.md").write_text(table(scored) + "\n")
+            write(scored, options)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from deepwire.errors import UsageError
+from deepwire.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from deepwire.analysis.report.finding import Finding
@@ -21,7 +21,7 @@ STANDARD = {
     "gradients": "deepwire.analysis.internals.gradient_norms:analyse_gradients",
 }
 
-# Those of one model that also want its training text, and are made only where they are asked for.
+# Those of one model that also want its training text; a report has them for language models alone.
 OF_A_MODEL = {
     **STANDARD,
     "signal": "deepwire.analysis.internals.signal_propagation:analyse_signal",
@@ -29,7 +29,7 @@ OF_A_MODEL = {
 
 
 def analyse_all(models: Sequence[str], skipped: Callable[[str], None]) -> Iterator[Finding]:
-    """Every analysis of every model that applies to it.
+    """Every analysis of every model that applies to it; of a language model also that of its signals.
 
     Args:
         models: MODEL names.
@@ -39,10 +39,19 @@ def analyse_all(models: Sequence[str], skipped: Callable[[str], None]) -> Iterat
         DeepwireError: An analysis fails for another reason.
     """
     for model in models:
-        for what, place in STANDARD.items():
+        for what, place in (OF_A_MODEL if _is_language_model(model) else STANDARD).items():
             module, _, name = place.partition(":")
             analyse = cast("Callable[[str], Finding]", getattr(import_module(module), name))
+            # Its training text may be gone, which the other analyses do not need.
+            apart = (UsageError, DataError) if what not in STANDARD else (UsageError,)
             try:
                 yield analyse(model)
-            except UsageError as error:
+            except apart as error:
                 skipped(f"{what}: {error}")
+
+
+def _is_language_model(model: str) -> bool:
+    from deepwire.checkpoint.model_path import find_model  # torch
+    from deepwire.checkpoint.store import read_metadata
+
+    return read_metadata(find_model(model)).get("text") is not None

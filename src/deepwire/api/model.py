@@ -17,7 +17,7 @@ from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.model_loading import load_models, model_names, translator_of
 from deepwire.decoding.shortlist import ShortlistChoice
 from deepwire.decoding.text_generation import GeneratedText, TextGenerator
-from deepwire.decoding.text_scoring import TextScore, TextScorer
+from deepwire.decoding.text_scoring import TextScore, TextScorer, text_scorer
 from deepwire.decoding.translation_io import Request, Translation, require_several
 from deepwire.decoding.translation_scoring import PairScore
 from deepwire.decoding.translator import Translator
@@ -173,22 +173,7 @@ class Model(Translator[DecoderState]):
         return scorer.scores(documents_of(lines, scorer.text.unit))
 
     def _text_scorer(self, context: int | None, stride: int | None) -> TextScorer:
-        text = self._require_text()
-        context = text.block if context is None else context
-        if context < 1:
-            raise UsageError(f"context must be 1 token or more, not {context}")
-        stride = max(1, context // 2) if stride is None else stride
-        if not 1 <= stride <= context:
-            raise UsageError(f"stride must be from 1 to the context of {context} tokens, not {stride}")
-        return TextScorer(
-            self.model,
-            self.vocabularies.target,
-            text,
-            context,
-            stride,
-            self.config.batch_tokens,
-            self.device,
-        )
+        return text_scorer(self, self._require_text(), context, stride)
 
     def __repr__(self) -> str:
         return f"Model({', '.join(map(repr, self.names))}, device={str(self.device)!r})"

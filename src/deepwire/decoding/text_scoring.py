@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
@@ -16,6 +16,11 @@ from deepwire.data.text_documents import document_ids, words_and_bytes
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.model_inputs import batches_by_length, pad_batch
 from deepwire.decoding.step_models import ScoringModel
+from deepwire.errors import UsageError
+
+if TYPE_CHECKING:
+    from deepwire.decoding.translator import Translator
+    from deepwire.model.decoder_state import DecoderState
 
 
 @dataclass(frozen=True)
@@ -171,3 +176,27 @@ class TextScorer:
         while stop < tokens:
             scored, stop = stop, min(tokens, stop + self.stride)
             yield _Window(document, max(0, stop - self.context), scored, stop)
+
+
+def text_scorer(
+    model: Translator[DecoderState], text: TextConfig, context: int | None = None, stride: int | None = None
+) -> TextScorer:
+    """What scores documents with a language model as it was loaded.
+
+    Args:
+        model: The model, or several as an ensemble.
+        text: What its documents are.
+        context: Most tokens that it reads at once; default: the block that it was trained with.
+        stride: Tokens by which windows advance; default: half of `context`.
+
+    Raises:
+        UsageError: A setting is impossible.
+    """
+    context = text.block if context is None else context
+    if context < 1:
+        raise UsageError(f"context must be 1 token or more, not {context}")
+    stride = max(1, context // 2) if stride is None else stride
+    if not 1 <= stride <= context:
+        raise UsageError(f"stride must be from 1 to the context of {context} tokens, not {stride}")
+    tokens = model.config.batch_tokens
+    return TextScorer(model.model, model.vocabularies.target, text, context, stride, tokens, model.device)

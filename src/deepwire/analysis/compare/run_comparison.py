@@ -15,6 +15,15 @@ from deepwire.analysis.compare.compared_run import (
     learning_curves,
     read_run,
 )
+from deepwire.analysis.compare.perplexity_comparison import (
+    document_table,
+    language_models,
+    perplexity_chart,
+    perplexity_notes,
+    perplexity_table,
+    read_by_all,
+    read_documents,
+)
 from deepwire.analysis.compare.translation_differences import (
     DecodingPlace,
     RunTranslation,
@@ -35,6 +44,11 @@ from deepwire.evaluation.texts import target_language
 
 _IGNORED = ("run", "recipe.", "data.prepared")
 _HOUR = 3600.0
+_ALL_THE_SAME = "All translations of all models are the same."
+_MEASURED = (
+    "Settings, sizes and learning curves are what the runs recorded; training speed is their median. Tokens, "
+    "hours and validation perplexity are those of the model's own update; curves and speed are of whole runs."
+)
 
 
 @dataclass(frozen=True)
@@ -43,12 +57,13 @@ class ComparisonRequest:
 
     Attributes:
         models: Runs or models; the first is the baseline.
-        source, reference: A test set; that of the first run when None.
-        sentences: Only so many of its pairs from the beginning.
+        source, reference: A test set; that of the first run when None. Language models read
+            `reference` alone.
+        sentences: Only so many of its pairs, or documents, from the beginning.
         direction: Where the runs have several: which one.
         paired: The test of the scores against the first.
         examples: How many sentences to show.
-        translate: Translate at all; False shows settings, curves and sizes only.
+        translate: Translate, or read, at all; False shows settings, curves and sizes only.
         device, precision: Where models translate.
     """
 
@@ -85,41 +100,108 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
     request.paired.check(len(request.models))
     runs = [read_run(name) for name in request.models]
     names = short_names(request.models)
-    pairs = request.pairs() if request.translate else None
-    tables = list(_differences(runs, names))
-    figures = list(learning_curves(runs, names))
-    notes = [*_notes(runs, names), *([] if tables else ["All settings are the same."])]
-    translations: list[RunTranslation] = []
-    if pairs is not None:
-        where = DecodingPlace(request.device, request.precision, request.direction)
-        translations = translate_all(request.models, names, pairs, where, tell)
-        into = target_language(request.models[0], request.direction)
-        report, counting = score_all(translations, pairs, request.paired, into)
-        tables = [score_table(report), *tables]
-        figures = [_scores(report), *figures]
-        notes = [
+    if not request.translate:
+        found = _Found()
+    elif language_models(request.models):
+        found = _perplexities(request, names, tell)
+    else:
+        found = _translations(request, names, tell)
+    settings = list(_differences(runs, names))
+    return Finding(
+        analysis="compare",
+        title=f"{len(runs)} runs side by side: {', '.join(names)}",
+        measured=f"{_MEASURED}{found.measured}",
+        tables=(
+            _overview(runs, names),
+            _speeds(runs, names, found.translations),
+            *found.tables,
+            *settings,
+            *found.examples,
+        ),
+        figures=(*found.figures, *learning_curves(runs, names)),
+        notes=(
+            *found.notes,
+            *_notes(runs, names),
+            *([] if settings else ["All settings are the same."]),
+            *found.same,
+        ),
+        provenance=provenance([run.source for run in runs], found.read),
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the models made of a text: parts of a finding, all empty where they read none.
+
+    Attributes:
+        measured: How, behind what is said of the runs.
+        tables, figures, notes: Scores and tests.
+        examples: A table of sentences or documents, or none.
+        same: A note where there is no example to show.
+        read: The text, for the provenance.
+        translations: Those of which speeds are shown.
+    """
+
+    measured: str = ""
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    notes: Sequence[str] = ()
+    examples: Sequence[Table] = ()
+    same: Sequence[str] = ()
+    read: Sequence[str] = ()
+    translations: Sequence[RunTranslation] = ()
+
+
+def _translations(request: ComparisonRequest, names: Sequence[str], tell: Callable[[str], None]) -> _Found:
+    """The test set translated by each model."""
+    pairs = request.pairs()
+    where = DecodingPlace(request.device, request.precision, request.direction)
+    translations = translate_all(request.models, names, pairs, where, tell)
+    into = target_language(request.models[0], request.direction)
+    report, counting = score_all(translations, pairs, request.paired, into)
+    examples = example_table(translations, pairs, request.examples)
+    return _Found(
+        measured=" Scores are of the test set, translated now by one model after the other with the decoding "
+        "settings of each; translation speed is of that pass, on a machine that may have had other work. "
+        f"Differences are to {names[0]}, tested by {request.paired.test} on the same sentences; p is "
+        "two-sided and not corrected for the number of models.",
+        tables=[score_table(report)],
+        figures=[_scores(report)],
+        notes=[
             *verdicts(report),
             *waiting(translations),
             *(f"{score.name}|{score.signature}" for score in report.systems[0].scores),
             *counting,
             *report.warnings,
-            *notes,
-        ]
-    tables = [_overview(runs, names), _speeds(runs, names, translations), *tables]
-    if pairs is not None and request.examples:
-        examples = example_table(translations, pairs, request.examples)
-        if examples.rows:
-            tables.append(examples)
-        else:
-            notes.append("All translations of all models are the same.")
-    return Finding(
-        analysis="compare",
-        title=f"{len(runs)} runs side by side: {', '.join(names)}",
-        measured=_measured(request, names),
-        tables=tuple(tables),
-        figures=tuple(figures),
-        notes=tuple(notes),
-        provenance=provenance([run.source for run in runs], [pairs.description] if pairs else []),
+        ],
+        examples=[examples] if examples.rows else [],
+        same=[] if examples.rows or not request.examples else [_ALL_THE_SAME],
+        read=[pairs.description],
+        translations=translations,
+    )
+
+
+def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: Callable[[str], None]) -> _Found:
+    """The text read by each language model."""
+    for option, value in (("--source", request.source), ("--direction", request.direction)):
+        if value is not None:
+            raise UsageError(
+                f"{option} is for models that translate, and these are language models",
+                "give the text: --reference FILE, or nothing for the run's data.test",
+            )
+    text = read_documents(request.models[0], request.reference, request.sentences)
+    read = read_by_all(request.models, names, text, request.device, request.precision, request.paired, tell)
+    examples = document_table(read, text, request.examples)
+    return _Found(
+        measured=" Perplexities are of the text, read now by one model after the other, each document on its "
+        "own, in windows of the block of training. Words are what stands between spaces, bytes those of the "
+        f"file. Differences are to {names[0]}, tested by {request.paired.test} on the same documents; p is "
+        "two-sided and not corrected for the number of models.",
+        tables=[perplexity_table(read)],
+        figures=[perplexity_chart(read)],
+        notes=list(perplexity_notes(read, request.paired)),
+        examples=[examples] if examples.rows else [],
+        read=[text.description],
     )
 
 
@@ -219,22 +301,6 @@ def _scores(report: ScoreReport) -> Figure:
             Series(name=name, y=tuple(system.scores[place].value for system in report.systems))
             for place, name in enumerate(names)
         ),
-    )
-
-
-def _measured(request: ComparisonRequest, names: Sequence[str]) -> str:
-    text = (
-        "Settings, sizes and learning curves are what the runs recorded; training speed is their median. "
-        "Tokens, hours and validation perplexity are those of the model's own update; curves and speed are "
-        "of whole runs."
-    )
-    if not request.translate:
-        return text
-    return (
-        f"{text} Scores are of the test set, translated now by one model after the other with the decoding "
-        "settings of each; translation speed is of that pass, on a machine that may have had other work. "
-        f"Differences are to {names[0]}, tested by {request.paired.test} on the same sentences; p is "
-        "two-sided and not corrected for the number of models."
     )
 
 

@@ -83,13 +83,13 @@ def analyse_signal(
         analysis="signal",
         title=opened.title,
         measured="Root of the mean square (rms) of all numbers at real tokens, without dropout, in float32, "
-        "the decoder with the reference as its past"
+        + _past(text, shown)
         + (f"; the mean over {len(measured)} seeds, in figures with the range." if len(measured) > 1 else ".")
         + " Gradients of what layers give are those of the loss summed over target tokens, gradients of "
         "parameters those of the loss per target token.",
         tables=tuple(_tables(sizes)),
         figures=tuple(_figures(sizes)),
-        notes=tuple(_notes(text, trained=bool(opened.sources))),
+        notes=tuple(_notes(text, shown, trained=bool(opened.sources))),
         provenance=provenance(opened.sources, [_described(text, batches)], opened.settings),
     )
 
@@ -169,8 +169,17 @@ def _batches(text: TrainingText, tokens: int, device: torch.device) -> list[Devi
 
 
 def _described(text: TrainingText, batches: Sequence[DeviceBatch]) -> str:
-    sentences = sum(len(batch.source) for batch in batches)
-    return f"training text, {sentences:,} of {len(text.prepared.train):,} pairs"
+    rows = sum(len(batch.source) for batch in batches)
+    what = "pairs" if text.config.data.text is None else "blocks"
+    return f"training text, {rows:,} of {len(text.prepared.train):,} {what}"
+
+
+def _past(text: TrainingText, model: TranslationModel) -> str:
+    """What is before a token that a model predicts."""
+    if text.config.data.text is not None:
+        return "each token with those before it in its block as its past"
+    before = "the reference" if "encoder" in model.stacks() else "the source and the reference"
+    return f"the decoder with {before} as its past"
 
 
 def _tables(sizes: SizesOfSeeds) -> Iterator[Table]:
@@ -277,12 +286,13 @@ def _gradient_of(sizes: SignalSizes, name: str) -> float | None:
     return sizes.gradients.get(name)
 
 
-def _notes(text: TrainingText, *, trained: bool) -> Iterator[str]:
+def _notes(text: TrainingText, model: TranslationModel, *, trained: bool) -> Iterator[str]:
     config = text.config.training
     for name, other in (("start_from", config.start_from), ("pretrained", config.pretrained)):
         if other is not None and not trained:
             yield f"training.{name} is left out: the models begin as model.initialization says."
-    yield "The result of the encoder is the memory that the decoder reads."
+    if "encoder" in model.stacks():
+        yield "The result of the encoder is the memory that the decoder reads."
     yield (
         "Where an aggregation mixes layers, what goes into a layer is not what came out of the one below it."
     )

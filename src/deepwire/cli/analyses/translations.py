@@ -59,6 +59,8 @@ def compare(
 ) -> None:
     """Runs side by side: settings, learning curves, size, speed, BLEU and chrF with tests, examples.
 
+    Language models have perplexities and bits per byte instead, of --reference or their data.test.
+
     deepwire analyze compare runs/a runs/b runs/c@avg5 --html compare.html
     """
     from deepwire.analysis.compare.run_comparison import ComparisonRequest, compare_runs
