@@ -73,7 +73,8 @@ def evaluate(
             model, else what the ending of the reference's file name says.
         direction: Such as ``de-en``, for models of several directions.
         decoding: Decoding settings that replace the model's own: ``{"beam": 8}``.
-        device, precision: As in `deepwire.load`.
+        device: As in `deepwire.load`.
+        precision: As in `deepwire.load`.
 
     Raises:
         UsageError: A setting is wrong, or there is no reference.
@@ -107,8 +108,8 @@ def compare(
 
     Args:
         systems: At least two, by name if they are to have one; each as in `evaluate`.
-        reference, source, metrics, tokenize, language, direction: As in `evaluate`.
-        decoding, device, precision: As in `evaluate`.
+        reference: As in `evaluate`; so are `source`, `metrics`, `tokenize`, `language`, `direction`, `decoding`, `device`
+            and `precision`.
         test: ``bootstrap`` (Koehn 2004) or ``randomization`` (Riezler and Maxwell 2005).
         baseline: Position of the system that the others are compared with.
         samples: Resamples (default 1000) or shuffles (default 10000).
