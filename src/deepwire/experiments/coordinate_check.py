@@ -129,7 +129,7 @@ def coordinate_check(
             "start); 1 means that twice the width changes by twice as much.",
         ),
         provenance=provenance(
-            data=[f"training text, {len(run.text.prepared.train):,} pairs"],
+            data=[f"training text, {len(run.text.prepared.train):,} {run.text.unit}"],
             settings={"seeds": str(check.seeds), "rate": f"{rate:.3g}", "updates": str(check.updates)},
         ),
     )

@@ -148,6 +148,16 @@ def test_signals_of_a_language_model_speak_of_no_encoder(capsys: pytest.CaptureF
         assert word not in shown.out
 
 
+def test_gates_of_a_language_model(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["run=runs/gates", "-q", "model.decoder.connection=depth_lstm", "training.max_updates=1"]
+    assert main(["train", "run.yaml", *settings]) == 0
+    assert main(["analyze", "gates", "runs/gates", "--sentences", "7", "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "7 documents" in shown
+    assert "Decoder, depth-wise LSTM" in shown
+    assert "reference" not in shown
+
+
 def test_bits_per_byte_of_summed_documents() -> None:
     counts = np.array([[-math.log(2) * 8, 4.0], [-math.log(2) * 2, 6.0]])
     metric = BitsPerByte()

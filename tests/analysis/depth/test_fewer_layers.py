@@ -113,6 +113,12 @@ def test_runs_of_one_kind_are_one_curve_and_seeds_one_point() -> None:
     )
 
 
+def test_runs_without_an_encoder_are_drawn_over_decoder_depth() -> None:
+    runs = [DepthOfRun("a", "decoder only", 0, 3, 10.0), DepthOfRun("b", "decoder only | rezero", 0, 3, 11.0)]
+    assert varying_side(runs) == "decoder"
+    assert [curve.name for curve in curves(runs, "decoder")] == ["decoder only", "decoder only | rezero"]
+
+
 def test_kinds_name_what_is_not_usual() -> None:
     config = ModelConfig.model_validate(
         {

@@ -5,49 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
 from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Cell, Column, Figure, Series, Table
-from deepwire.checkpoint.model_path import find_model
-from deepwire.checkpoint.store import read_metadata
-from deepwire.data.data_config import CorpusConfig, DataConfig
-from deepwire.data.text.corpus import read_pairs
-from deepwire.data.text_config import TextConfig, Unit
-from deepwire.data.text_documents import documents_of
+from deepwire.analysis.subject.document_text import DocumentText, text_of_model
 from deepwire.decoding.model_loading import load_models, translator_of
 from deepwire.decoding.text_scoring import TextScore, text_scorer
-from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison
 from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.significance import Comparison
-from deepwire.evaluation.texts import data_section, read_text
 
 _SIGNIFICANT = 0.05
 _SHOWN = 80
-
-
-@dataclass(frozen=True)
-class DocumentText:
-    """What language models read.
-
-    Attributes:
-        name: Of the file.
-        unit: What a document is.
-        documents: The lines of each.
-    """
-
-    name: str
-    unit: Unit
-    documents: Sequence[Sequence[str]]
-
-    @property
-    def description(self) -> str:
-        """For the provenance of a finding."""
-        return f"{self.name}, {len(self.documents):,} documents"
 
 
 @dataclass(frozen=True)
@@ -123,67 +94,6 @@ def language_models(models: Sequence[str]) -> bool:
             "compare models of one unit, or add --no-translation",
         )
     return True
-
-
-def text_of_model(name: str) -> Unit | None:
-    """What the documents of a language model are; None: the model translates.
-
-    Raises:
-        ModelError: There is no such model, or its description is damaged.
-    """
-    text = read_metadata(find_model(name)).get("text")
-    if text is None:
-        return None
-    try:
-        return TextConfig.model_validate(text).unit
-    except ValidationError as error:
-        raise ModelError(f"{name}: stored description of its text: {error.errors()[0]['msg']}") from error
-
-
-def read_documents(model: str, file: Path | None, limit: int | None) -> DocumentText:
-    """A file, or the text that the run file of a language model names as `data.test`.
-
-    Args:
-        model: A MODEL name.
-        file: Plain or compressed.
-        limit: Only so many documents from the beginning.
-
-    Raises:
-        UsageError: No file is given, and the model belongs to no run that names a test text.
-        DataError: The text cannot be read, or has no document.
-    """
-    if file is not None:
-        text = read_text(file)
-        name, lines = text.name, text.lines
-    else:
-        name, lines = _test_lines(model)
-    unit = text_of_model(model)
-    assert unit is not None, "the models were looked at before"
-    documents = list(islice(documents_of(lines, unit), limit))
-    if not documents:
-        raise DataError(f"{name}: has no line that is not empty")
-    return DocumentText(name, unit, documents)
-
-
-def _test_lines(model: str) -> tuple[str, list[str]]:
-    try:
-        data = data_section(model)
-    except UsageError as error:
-        raise UsageError(error.message, "give the text: --reference FILE") from None
-    if not data.test:
-        raise UsageError(f"{model}: the run file names no data.test", "give the text: --reference FILE")
-    return data.test[0].label, _lines(data.test[0], data)
-
-
-def _lines(corpus: CorpusConfig, data: DataConfig) -> list[str]:
-    lines = []
-    for pair in read_pairs(corpus, data):
-        if pair.fault:
-            raise DataError(
-                f"{corpus.label}:{pair.line}: the line cannot be used ({pair.fault})", "repair it"
-            )
-        lines.append(pair.target)
-    return lines
 
 
 def read_by_all(

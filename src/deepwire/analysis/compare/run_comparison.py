@@ -22,7 +22,6 @@ from deepwire.analysis.compare.perplexity_comparison import (
     perplexity_notes,
     perplexity_table,
     read_by_all,
-    read_documents,
 )
 from deepwire.analysis.compare.translation_differences import (
     DecodingPlace,
@@ -36,6 +35,7 @@ from deepwire.analysis.compare.translation_differences import (
 )
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Cell, Column, Figure, Series, Table
+from deepwire.analysis.subject.document_text import read_documents, refuse_source
 from deepwire.analysis.subject.model_and_text import ParallelText, read_pairs
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
@@ -183,12 +183,7 @@ def _translations(request: ComparisonRequest, names: Sequence[str], tell: Callab
 
 def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: Callable[[str], None]) -> _Found:
     """The text read by each language model."""
-    for option, value in (("--source", request.source), ("--direction", request.direction)):
-        if value is not None:
-            raise UsageError(
-                f"{option} is for models that translate, and these are language models",
-                "give the text: --reference FILE, or nothing for the run's data.test",
-            )
+    refuse_source(request.source, request.direction)
     text = read_documents(request.models[0], request.reference, request.sentences)
     read = read_by_all(request.models, names, text, request.device, request.precision, request.paired, tell)
     examples = document_table(read, text, request.examples)

@@ -85,15 +85,18 @@ def curves(runs: Iterable[DepthOfRun], side: Side) -> list[Curve]:
         points = bleu_by_depth.setdefault((run.kind, run.layers(other)), {})
         points.setdefault(run.layers(side), []).append(run.bleu)
     return [
-        _curve(f"{kind}, {layers} {other} layers", points)
+        _curve(f"{kind}, {layers} {other} layers" if layers else kind, points)
         for (kind, layers), points in sorted(bleu_by_depth.items())
     ]
 
 
 def varying_side(runs: Sequence[DepthOfRun]) -> Side:
-    """The stack whose depth differs between the runs; the encoder where both do or none does."""
+    """The stack whose depth differs between the runs; the encoder where both do or none does.
+
+    Where no run has an encoder it is the decoder.
+    """
     encoders, decoders = {run.encoder for run in runs}, {run.decoder for run in runs}
-    return "decoder" if len(decoders) > 1 and len(encoders) == 1 else "encoder"
+    return "decoder" if encoders == {0} or (len(decoders) > 1 and len(encoders) == 1) else "encoder"
 
 
 def depth_of_runs_finding(

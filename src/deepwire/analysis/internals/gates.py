@@ -24,9 +24,17 @@ from deepwire.analysis.report.tables_and_figures import (
     Series,
     Table,
 )
+from deepwire.analysis.subject.document_text import (
+    DocumentText,
+    document_batches,
+    read_documents,
+    refuse_source,
+    text_of_model,
+)
 from deepwire.analysis.subject.model_and_text import (
     NotApplicableError,
     PairBatch,
+    ParallelText,
     batches,
     open_model,
     read_pairs,
@@ -52,7 +60,8 @@ def analyse_gates(
 
     Args:
         model: A MODEL name.
-        source, reference: Text to read; default: the test set of the run.
+        source, reference: Text to read; default: the test set of the run. A language model reads a
+            reference alone.
         sentences: Only so many pairs from the beginning; None: all.
         device: Where the model reads.
         direction: Of the text, for a model of several directions.
@@ -69,20 +78,27 @@ def analyse_gates(
             "depth-wise LSTMs, Runge-Kutta gates, self-dependency units and collaboration have them; "
             f"for weights see {shlex.join(['deepwire', 'analyze', 'weights', model])}",
         )
-    to = selected_target(model, direction)
-    pairs = read_pairs(model, source, reference, sentences, direction)
-    families = observe(inside, batches(subject, pairs, to=to))
+    text: DocumentText | ParallelText
+    if text_of_model(model) is not None:
+        refuse_source(source, direction)
+        text = read_documents(model, reference, sentences)
+        families, past = observe(inside, document_batches(subject, text)), ""
+    else:
+        to = selected_target(model, direction)
+        text = read_pairs(model, source, reference, sentences, direction)
+        families = observe(inside, batches(subject, text, to=to))
+        past = ", the decoder with the reference as its past,"
     figures = [figure for family in families for figure in _figures(family)]
     return Finding(
         analysis="gates",
         title=f"Gates of {model}",
-        measured="The model reads the text, the decoder with the reference as its past, and every gate is "
-        "looked at for each word and each feature. Mean and standard deviation are over both; a gate counts "
-        f"as closed below {CLOSED} and as open above {OPEN}.",
+        measured=f"The model reads the text{past} and every gate is looked at for each word and each "
+        "feature. Mean and standard deviation are over both; a gate counts as closed below "
+        f"{CLOSED} and as open above {OPEN}.",
         tables=tuple(table for family in families for table in _tables(family)),
         figures=tuple(figures),
         notes=tuple(sorted({note for family in families for note in _meanings(family)})),
-        provenance=provenance([subject.source], [pairs.description]),
+        provenance=provenance([subject.source], [text.description]),
     )
 
 

@@ -170,8 +170,7 @@ def _batches(text: TrainingText, tokens: int, device: torch.device) -> list[Devi
 
 def _described(text: TrainingText, batches: Sequence[DeviceBatch]) -> str:
     rows = sum(len(batch.source) for batch in batches)
-    what = "pairs" if text.config.data.text is None else "blocks"
-    return f"training text, {rows:,} of {len(text.prepared.train):,} {what}"
+    return f"training text, {rows:,} of {len(text.prepared.train):,} {text.unit}"
 
 
 def _past(text: TrainingText, model: TranslationModel) -> str:

@@ -33,6 +33,11 @@ class TrainingText:
     config: RunFile
     prepared: Prepared
 
+    @property
+    def unit(self) -> str:
+        """What one of its rows is: a pair, or a block of a language model; plural."""
+        return "pairs" if self.config.data.text is None else "blocks"
+
     def updates(self, device: torch.device, *, batch_tokens: int, seed: int) -> Generator[DeviceUpdate]:
         """Updates without end, in an order that only the seed decides; without random segmentation.
 

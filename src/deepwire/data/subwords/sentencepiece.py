@@ -276,7 +276,10 @@ class SentencePieceLearner:
             DataError: the size asked for is not possible with this text.
         """
         if self._config.joint:
-            both = self._train(_both_sides(self._sample.pairs), "the text of both sides")
+            one = not any(pair.source for pair in self._sample.pairs)  # text of a language model
+            both = self._train(
+                _both_sides(self._sample.pairs), "the text" if one else "the text of both sides"
+            )
             return both, both
         return (
             self._train((pair.source for pair in self._sample.pairs), "the source text"),

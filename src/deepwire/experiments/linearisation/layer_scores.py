@@ -121,8 +121,8 @@ def layer_scores(
             numbers = {"bleu": score.bleu, "explained": score.explained, "loss": score.loss}
             done.put(_name(side, score.layer, score.reading), _without_nan(numbers))
             score_of[side, score.layer, score.reading] = score
-            change = score.change(whole)
-            tell(f"{side} layer {score.layer}, {score.reading}: BLEU {score.bleu:.2f} ({change:+.2f} %)")
+            change = f" ({score.change(whole):+.2f} %)" if whole else ""  # no share of nothing
+            tell(f"{side} layer {score.layer}, {score.reading}: BLEU {score.bleu:.2f}{change}")
     return whole, [
         score_of[key] for key in sorted(score_of, key=lambda key: (SIDES.index(key[0]), key[1], key[2]))
     ]
