@@ -13,6 +13,7 @@ import torch
 
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
+from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.attention_alignment import AttentionAligner
@@ -323,7 +324,7 @@ class Translator(Generic[StateT]):
                 yield from documents.translated(lines, requests, self._translate_window)
 
     def _target_language(self, line: int, request: Request) -> TargetLanguage | None:
-        if not request.to and (not request.text or request.text.isspace()):
+        if not request.to and is_blank(request.text):
             return None  # there is nothing to translate, and so no language
         if self.languages is None and request.fields:
             return None  # with one direction, the fields of a JSON line name no languages

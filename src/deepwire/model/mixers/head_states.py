@@ -131,12 +131,8 @@ class ShortConvolution(nn.Module):
         """What came before the first position, `[rows, width - 1, channels]`."""
         return like.new_zeros(rows, self.width - 1, self.weight.size(0))
 
-    def step(self, x: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
-        """Of one position `[rows, 1, channels]`, and the next tail."""
-        return self(x, tail), torch.cat((tail[:, 1:], x.to(tail.dtype)), 1)
-
     def continued(self, x: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
-        """Of several positions `[rows, T, channels]`, and the next tail."""
+        """Of one or more positions `[rows, T, channels]`, and the next tail."""
         return self(x, tail), torch.cat((tail, x.to(tail.dtype)), 1)[:, x.size(1) :]
 
 
