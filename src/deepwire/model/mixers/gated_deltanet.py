@@ -18,7 +18,9 @@ from deepwire.model.mixers.head_states import (
     DecayRate,
     GatedOutput,
     HeadStateSection,
+    KeyExpansion,
     ShortConvolution,
+    ValueExpansion,
     by_head,
     unit_length,
 )
@@ -30,10 +32,8 @@ class GatedDeltaNetConfig(HeadStateSection):
     """Gated DeltaNet (Yang, Kautz, Hatamizadeh 2025)."""
 
     type: Literal["gated_deltanet"] = "gated_deltanet"
-    expand_key: float = Field(
-        0.75, gt=0, le=64, description="width of all keys over that of the output, rounded up in each head"
-    )
-    expand_value: float = Field(1.5, gt=0, le=64, description="likewise of all values")
+    expand_key: KeyExpansion = 0.75
+    expand_value: ValueExpansion = 1.5
     convolution: int | None = Field(
         4, ge=2, le=64, description="positions of the short convolutions of q, k and v; null: there are none"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -17,6 +18,13 @@ from deepwire.model.mixers.both_directions import DirectionalSection
 
 HEAD_EPS = 1e-5
 """Inside the roots of the norms of heads, as in the authors' code."""
+
+
+KeyExpansion = Annotated[
+    float,
+    Field(gt=0, le=64, description="width of all keys over that of the output, rounded up in each head"),
+]
+ValueExpansion = Annotated[float, Field(gt=0, le=64, description="likewise of all values")]
 
 
 class HeadStateSection(DirectionalSection):
