@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import reduce
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -58,7 +57,7 @@ def test_documented_files_exist(name: str) -> None:
 def test_documented_names_exist(name: str) -> None:
     module = module_in(name)
     attributes = name.removeprefix(module).split(".")[1:]
-    try:
-        reduce(getattr, attributes, import_module(module) if attributes else None)
-    except AttributeError as error:
-        pytest.fail(f"{NAMES[name]}: {name}: {error}")
+    found: object = import_module(module) if attributes else None
+    for attribute in attributes:
+        assert hasattr(found, attribute), f"{NAMES[name]}: {name}: there is no {attribute}"
+        found = getattr(found, attribute)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,29 +44,25 @@ def state() -> dict[str, object]:
     }
 
 
-@contextmanager
-def unchanged() -> Iterator[None]:
-    before = state()
-    yield
-    assert state() == before
-
-
 @pytest.mark.parametrize("number_format", ["fp32", "bf16"])
 def test_training_gives_everything_back(number_format: str, data: dict[str, object], tmp_path: Path) -> None:
     changes: dict[str, Any] = {"training": {"precision": number_format, "threads": 2, "max_updates": 2}}
-    with unchanged():
-        deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, **changes)
-    with unchanged():
-        deepwire.dry_run(SETTINGS, data=data, run=str(tmp_path / "dry"), **changes)
+    before = state()
+    deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, **changes)
+    assert state() == before
+    deepwire.dry_run(SETTINGS, data=data, run=str(tmp_path / "dry"), **changes)
+    assert state() == before
 
 
 def test_training_has_its_own_settings_within(data: dict[str, object], tmp_path: Path) -> None:
     changes = {"training": {"precision": "auto", "threads": 2}}
     settings: dict[str, Any] = {"data": data, "run": str(tmp_path / "run"), "quiet": True, **changes}
-    with unchanged(), deepwire.training_session(SETTINGS, **settings) as session:
-        before = state()
-        assert (before["threads"], before["products"]) == (2, "medium")
+    before = state()
+    with deepwire.training_session(SETTINGS, **settings) as session:
+        within = state()
+        assert (within["threads"], within["products"]) == (2, "medium")
         next(iter(session))
+    assert state() == before
 
 
 def test_an_error_gives_everything_back_too(data: dict[str, object], tmp_path: Path) -> None:
@@ -75,16 +70,20 @@ def test_an_error_gives_everything_back_too(data: dict[str, object], tmp_path: P
         def after_update(self, session: object, update: object) -> None:
             raise ZeroDivisionError
 
-    with unchanged(), pytest.raises(ZeroDivisionError):
+    before = state()
+    with pytest.raises(ZeroDivisionError):
         deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, callbacks=[Wrong()])
+    assert state() == before
 
 
 def test_handlers_are_set_where_asked_for_and_given_back(data: dict[str, object], tmp_path: Path) -> None:
     settings: dict[str, Any] = {"data": data, "run": str(tmp_path / "run"), "quiet": True}
-    with unchanged(), deepwire.training_session(SETTINGS, handle_signals=True, **settings) as session:
+    before = state()
+    with deepwire.training_session(SETTINGS, handle_signals=True, **settings) as session:
         for update in session:
             if update.number == 3:
                 signal.raise_signal(signal.SIGTERM)
+    assert state() == before
     assert session.stop_reason is not None
     assert (session.stop_reason.reason, session.stop_reason.exit_code) == ("SIGTERM", 143)
     assert session.update == 3
@@ -97,20 +96,23 @@ def test_an_interrupt_is_that_of_python_unless_asked_otherwise(
         def after_update(self, session: object, update: object) -> None:
             signal.raise_signal(signal.SIGINT)
 
-    with unchanged(), pytest.raises(KeyboardInterrupt):
+    before = state()
+    with pytest.raises(KeyboardInterrupt):
         deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, callbacks=[Interrupt()])
+    assert state() == before
 
 
 @pytest.mark.parametrize("number_format", ["fp32", "auto"])
 def test_loading_and_translating_change_nothing(trained: deepwire.Run, number_format: str) -> None:
-    with unchanged():
-        model = deepwire.load(trained, "cpu", number_format)
-    with unchanged():
-        lines = model.translate(["a b c", "d e"])
-        assert len(list(model.score([("a b", "b a")]))) == 1
-        assert len(model.sample(["a b"], 3)[0]) == 3
-    with unchanged():
-        deepwire.evaluate(model, list(lines), source=["a b c", "d e"], metrics="chrf")
+    before = state()
+    model = deepwire.load(trained, "cpu", number_format)
+    assert state() == before
+    lines = model.translate(["a b c", "d e"])
+    assert len(list(model.score([("a b", "b a")]))) == 1
+    assert len(model.sample(["a b"], 3)[0]) == 3
+    assert state() == before
+    deepwire.evaluate(model, list(lines), source=["a b c", "d e"], metrics="chrf")
+    assert state() == before
 
 
 def test_configuring_the_process_is_what_changes_it(

@@ -149,8 +149,9 @@ def test_a_short_convolution_is_a_convolution() -> None:
     torch.testing.assert_close(short(x), expected)
     tail = short.empty_tail(2, x)
     for position in range(9):
-        found, tail = short.step(x[:, position : position + 1], tail)
+        found, tail = short.continued(x[:, position : position + 1], tail)
         torch.testing.assert_close(found, expected[:, position : position + 1])
+    torch.testing.assert_close(short.continued(x, short.empty_tail(2, x)), (expected, tail))
 
 
 def test_decays_begin_as_those_of_mamba2() -> None:

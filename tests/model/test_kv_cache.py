@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.decoding.model_loading import PRECISIONS
-from deepwire.model.decoder_state import DecoderState
 from deepwire.model.kv_cache import KeyValueCache
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops import packed_linear
@@ -39,16 +38,15 @@ def walk(
     again: int = 1,
     *,
     exact: TranslationModel | None = None,
-    bound: float = 1e-9,
-) -> tuple[DecoderState, list[int]]:
-    """Random steps and reorderings of hypotheses, each compared with the full pass, in double precision.
+) -> tuple[float, int]:
+    """Random steps and reorderings of hypotheses, some compared with the full pass, in double precision.
 
     After three steps each becomes `again` ones. `exact` makes the full pass, or else the model itself does.
-    Returns the last state, and the capacity of the stores at each step.
+    Returns the largest difference of log-probabilities, and the capacity of the stores at the last step.
     """
     exact = model if exact is None else exact
     generator = torch.Generator().manual_seed(seed)
-    source, capacities = SOURCE, []
+    source, worst = SOURCE, torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
         state = model.start(source, steps)
         read = torch.ones(len(source), 1, 1, dtype=torch.int64)
@@ -67,11 +65,10 @@ def walk(
             tokens = torch.randint(4, SIZE, (len(source), width, 1), generator=generator)
             read = torch.cat([read, tokens], 2)
             found, state = model.step(tokens.flatten(), state)
-            capacities.append(state.cache_index.capacity)
             if step % 5 == 0 or step == steps - 1:
                 full = exact.log_probs(source.repeat_interleave(width, 0), read.flatten(0, 1))[:, -1]
-                torch.testing.assert_close(found.double(), full, rtol=0, atol=bound)
-    return state, capacities
+                worst = torch.maximum(worst, (found.double() - full).abs().max())
+    return float(worst), state.cache_index.capacity
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
@@ -82,7 +79,8 @@ def test_each_row_sees_its_own_past(
 ) -> None:
     """Rows begin as one, multiply, are reordered with and without repetition, and sentences leave."""
     model = double(MIXERS[mixer])
-    walk(model, width, steps, restless, seed, again)
+    error, _ = walk(model, width, steps, restless, seed, again)
+    assert error <= 1e-9
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,8 @@ def test_steps_in_fewer_bits_stay_near_double_precision(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packed_linear, "_LARGE", 0)  # maps of this width are left alone
         pack_linears(model.to(kind), packing)
-    walk(model, width, steps, restless, seed, exact=exact, bound=bound)
+    error, _ = walk(model, width, steps, restless, seed, exact=exact)
+    assert error <= bound
 
 
 def double(changes: dict[str, object]) -> TranslationModel:
@@ -124,6 +123,6 @@ def test_a_reordering_moves_no_keys() -> None:
 
 def test_slots_that_nobody_sees_make_room() -> None:
     """Hypotheses that always descend from one keep a store that grows with the text, not with the beam."""
-    lively, idle = (walk(double({}), 4, 60, restless, 1)[1][-1] for restless in (1.0, 0.0))
+    lively, idle = (walk(double({}), 4, 60, restless, 1)[1] for restless in (1.0, 0.0))
     assert lively <= 128
     assert idle >= 4 * 59

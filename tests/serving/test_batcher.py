@@ -190,17 +190,18 @@ def test_when_the_thread_ends_whoever_waits_or_comes_is_told_at_once(where, mode
     faults = [one.answer.exception(SECONDS) for one in jobs]
     assert all(isinstance(fault, RequestError) and fault.status == 503 for fault in faults[where == "tidy" :])
     assert (faults[0] is None) == (where == "tidy")
-    refused_at_once(batcher, caplog)
+    assert not batcher.alive
+    with pytest.raises(RequestError, match="must be restarted") as refused:
+        batcher.submit(job("late"))
+    assert (refused.value.code, batcher.texts) == ("broken", 0)
+    assert "the translating thread has ended: EndError at test_batcher.py:" in caplog.text
+    assert "secret" not in caplog.text
 
 
 def test_when_the_thread_ends_while_it_rests_whoever_comes_is_told_at_once(model, caplog, serving):
     batcher = Batcher(model, lambda _: 8, Limits(), Metrics(), rest=end, rest_after=0)
     batcher.start()
     serving.wait_until(lambda: not batcher.alive)
-    refused_at_once(batcher, caplog)
-
-
-def refused_at_once(batcher, caplog):
     assert not batcher.alive
     with pytest.raises(RequestError, match="must be restarted") as refused:
         batcher.submit(job("late"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepwire.serving.request import Limits, RequestError, TextLines, has_words, read_request_body
+from deepwire.serving.request import Limits, RequestError, TextLines, read_request_body
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,6 @@ def test_nothing_is_lost_between_the_lines(text: str) -> None:
     cut = TextLines.of(text)
     assert cut.joined(cut.lines) == text
     assert not any(mark in line for line in cut.lines for mark in "\n\r\v\f\x85\u2028\u2029")
-
-
-def test_blank_lines_have_no_words() -> None:
-    assert [has_words(line) for line in ("", " \t", "\u3000", "a", "\u200b.")] == [
-        False,
-        False,
-        False,
-        True,
-        True,
-    ]
 
 
 LIMITS = Limits(texts=3, characters=10)

@@ -128,12 +128,16 @@ def test_the_button_names_the_theme_that_it_leads_to(browser, server, dark):
 
 
 def test_the_button_follows_the_system_until_it_is_pressed(browser, server):
+    names = []
     browser.look(dark=False, width=800, height=600)
     browser.open("about:blank")
     browser.open(f"http://127.0.0.1:{server.port}/")
-    browser.wait("document.getElementById('theme').textContent === 'Dark theme'")
+    browser.wait("document.getElementById('model').textContent")
+    names.append(browser.value("document.getElementById('theme').textContent"))
     browser.look(dark=True, width=800, height=600)
-    browser.wait("document.getElementById('theme').textContent === 'Light theme'")
+    browser.wait(f"document.getElementById('theme').textContent !== '{names[0]}'")
+    names.append(browser.value("document.getElementById('theme').textContent"))
+    assert names == ["Dark theme", "Light theme"]
 
 
 def test_the_page_beside_the_interface_of_libretranslate(browser, polyglot, serving):

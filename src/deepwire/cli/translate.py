@@ -45,6 +45,7 @@ from deepwire.cli.decoding_options import (
     alignment_settings,
     chosen_shortlist,
     sampling_settings,
+    search_settings,
     specified,
 )
 from deepwire.config.counts import counted
@@ -354,9 +355,8 @@ def translate(
 
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
-    changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, n_best=n_best)
-    changes |= specified(placeholders=placeholders, guards=guards, casing=casing)
-    changes |= specified(batch_tokens=batch_tokens)
+    changes = search_settings(beam, length_penalty, groups, rounds, batch_tokens)
+    changes |= specified(n_best=n_best, placeholders=placeholders, guards=guards, casing=casing)
     changes |= alignment_settings(alignment, alignment_layer, alignment_head, alignment_step, alignment_units)
     changes |= specified(sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam))
     text = InputText(input_, prefix, json_input, language_column)

@@ -22,6 +22,7 @@ from deepwire.cli.decoding_options import (
     Quiet,
     Terms,
     Threads,
+    search_settings,
     specified,
 )
 
@@ -92,7 +93,7 @@ def translate_file(
     if output is not None:
         check_output(output, [input_])
     configure_process(threads=threads, flush_denormals=False)
-    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+    settings = search_settings(beam, length_penalty, groups, None, batch_tokens)
     settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
     model = load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)

@@ -101,9 +101,10 @@ class Languages:
         index = {name: place for place, name in enumerate(self.names)}
         return tuple((index[direction.source], index[direction.target]) for direction in self.directions)
 
-    def equals(self, other: Languages) -> bool:
-        """Whether both say the same: the order in which directions were written means nothing to a model."""
-        return self.tag == other.tag and set(self.directions) == set(other.directions)
+    @property
+    def unordered(self) -> tuple[TagPlace, frozenset[Direction]]:
+        """What matters to a model, to which the order in which directions were written means nothing."""
+        return self.tag, frozenset(self.directions)
 
     def target(self, name: str) -> int:
         """The index of a language to translate into.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from deepwire.data.subwords.base import BOS, EOS, Vocabulary
+from deepwire.data.text.pairs import is_blank
 from deepwire.data.text_config import Unit
 
 LINE_BREAK = BOS
@@ -15,9 +16,10 @@ def documents_of(lines: Iterable[str], unit: Unit) -> Iterator[list[str]]:
     """The lines of each document, as they are read; lines that are empty or only spaces are in none."""
     document: list[str] = []
     for line in lines:
-        if line and not line.isspace():
+        blank = is_blank(line)
+        if not blank:
             document.append(line)
-        if document and (unit == "lines" or not line or line.isspace()):
+        if document and (unit == "lines" or blank):
             yield document
             document = []
     if document:

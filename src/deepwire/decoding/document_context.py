@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 from deepwire.data.context import NO_CONTEXT, ContextConfig, in_front, separator_of
 from deepwire.data.languages import Languages
+from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.placeholders import protect, protect_pair
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.decoding.sentence_search import Sentences
 from deepwire.decoding.translation_io import ContextLine, Request, Translation
 from deepwire.errors import UsageError
 
-TranslateSome = Callable[[Sequence[int], Sequence[Request]], Sequence[Translation]]
+Translate = Callable[[Sequence[int], Sequence[Request]], Sequence[Translation]]
 """Translates some lines of a window: their numbers, and the lines with what stands in front of them."""
 
 
@@ -42,13 +43,13 @@ class Documents:
         """The latest lines of the document that goes on."""
 
     def translated(
-        self, lines: Sequence[int], requests: Sequence[Request], translate: TranslateSome
+        self, lines: Sequence[int], requests: Sequence[Request], translate: Translate
     ) -> list[Translation]:
         """Translations of the next lines, in order; those of a document may come in several calls.
 
         `lines` are their numbers.
         """
-        full = [place for place, request in enumerate(requests) if not is_empty(request.text)]
+        full = [place for place, request in enumerate(requests) if not is_blank(request.text)]
         empty = sorted(set(range(len(requests))) - set(full))
         found = dict(
             zip(empty, _some(translate, lines, empty, [requests[place] for place in empty]), strict=True)
@@ -109,7 +110,7 @@ class Documents:
 
 
 def _some(
-    translate: TranslateSome, lines: Sequence[int], places: Sequence[int], requests: Sequence[Request]
+    translate: Translate, lines: Sequence[int], places: Sequence[int], requests: Sequence[Request]
 ) -> Sequence[Translation]:
     return translate([lines[place] for place in places], requests) if places else []
 
@@ -124,16 +125,11 @@ def contexts_of(
     """
     for pair in pairs:
         yield before[-most:] if most else []
-        if all(map(is_empty, pair)):
+        if all(map(is_blank, pair)):
             before.clear()
         else:
             before.append(pair)
             del before[: -most or None]
-
-
-def is_empty(text: str) -> bool:
-    """Whether a line has nothing to translate."""
-    return not text or text.isspace()
 
 
 @dataclass(frozen=True)
@@ -177,13 +173,26 @@ class ContextEncoder:
             for language in sentences.languages
         ]
         own = [len(ids) - head - 1 for ids, head in zip(sentences.sources, heads, strict=True)]
+        sources, fronts = self.behind_contexts(sentences.sources, heads, contexts)
+        return replace(sentences, sources=sources, fronts=fronts, prompts=self.targets(contexts, own))
+
+    def behind_contexts(
+        self,
+        sources: Sequence[Sequence[int]],
+        heads: Sequence[int],
+        contexts: Sequence[Sequence[ContextLine]],
+    ) -> tuple[list[list[int]], list[int]]:
+        """Sources with their contexts behind so many symbols of each, and the subwords of each context.
+
+        A source without subwords, not even an end symbol, stays empty.
+        """
+        own = [len(ids) - head - 1 for ids, head in zip(sources, heads, strict=True)]
         fronts = self.sources(contexts, own)
-        sources = [
+        whole = [
             [*ids[:head], *front, *ids[head:]] if ids else []
-            for ids, head, front in zip(sentences.sources, heads, fronts, strict=True)
+            for ids, head, front in zip(sources, heads, fronts, strict=True)
         ]
-        prompts = self.targets(contexts, own)
-        return replace(sentences, sources=sources, fronts=[*map(len, fronts)], prompts=prompts)
+        return whole, [*map(len, fronts)]
 
     def _encoded(
         self, vocabulary: Vocabulary, texts: Sequence[Sequence[str]], own: Sequence[int]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.placeholders import has_letters
 
 _LONGEST_LOOP = 8
@@ -54,9 +55,9 @@ class EmptyTranslations:
 
     def see(self, source: str, translation: str) -> None:
         """Count a line."""
-        if source.strip():
+        if not is_blank(source):
             self._lines += 1
-            self._empty += not translation.strip()
+            self._empty += is_blank(translation)
 
     def end(self) -> None:
         """Warn, if it must be, after all lines."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.text.language_guess import KNOWN, guess_language, language_code, scripts_of_language
+from deepwire.data.text.pairs import is_blank
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabulary
 from deepwire.errors import UsageError
 
@@ -55,7 +56,7 @@ class SourceTokenizer:
         """
         # A line of a million characters must not cost its full length.
         enough = [text[: self.longest * CHARACTERS_PER_SUBWORD] for text in texts]
-        full = [row for row, text in enumerate(enough) if text and not text.isspace()]
+        full = [row for row, text in enumerate(enough) if not is_blank(text)]
         encoded: list[list[int]] = [[] for _ in texts]
         for row, ids in zip(full, self.vocabulary.encode_lines([enough[row] for row in full]), strict=True):
             if len(ids) > self.longest or len(enough[row]) < len(texts[row]):

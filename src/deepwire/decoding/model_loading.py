@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
@@ -162,29 +162,40 @@ def pack_weights(model: TranslationModel, packing: Packing) -> None:
 
 
 def _require_compatible(first: LoadedModel, other: LoadedModel) -> None:
-    if first.vocabularies.digest != other.vocabularies.digest:
-        raise ModelError(
-            f"{first.folder} and {other.folder} have different vocabularies",
+    compared: tuple[tuple[Callable[[LoadedModel], object], str, str], ...] = (
+        (
+            lambda model: model.vocabularies.digest,
+            "have different vocabularies",
             "models translate together only if they were trained on one prepared corpus",
-        )
-    if _source_bos(first) != _source_bos(other):
-        raise ModelError(f"{first.folder} and {other.folder} differ in data.source_bos")
-    texts = [text_of(model) for model in (first, other)]
-    if [text and text.unit for text in texts[:1]] != [text and text.unit for text in texts[1:]]:
-        raise ModelError(
-            f"{first.folder} and {other.folder} differ in task or data.text.unit",
+        ),
+        (_source_bos, "differ in data.source_bos", ""),
+        (
+            _unit_of,
+            "differ in task or data.text.unit",
             "models act together only if they were trained for the same",
-        )
-    if context_of(first) != context_of(other):
-        raise ModelError(f"{first.folder} and {other.folder} differ in data.context")
-    first_languages, other_languages = languages_of(first), languages_of(other)
-    if first_languages != other_languages and (
-        first_languages is None or other_languages is None or not first_languages.equals(other_languages)
-    ):
-        raise ModelError(
-            f"{first.folder} and {other.folder} have different directions or tags",
+        ),
+        (context_of, "differ in data.context", ""),
+        (
+            _directions_of,
+            "have different directions or tags",
             "models translate together only if data.directions and data.tag are the same",
-        )
+        ),
+    )
+    for said_by, how, hint in compared:
+        if said_by(first) != said_by(other):
+            raise ModelError(f"{first.folder} and {other.folder} {how}", hint)
+
+
+def _unit_of(model: LoadedModel) -> str | None:
+    """What a document of a language model is; None where it translates."""
+    text = text_of(model)
+    return None if text is None else text.unit
+
+
+def _directions_of(model: LoadedModel) -> object:
+    """The directions and where their tags are; None with one direction."""
+    languages = languages_of(model)
+    return None if languages is None else languages.unordered
 
 
 def languages_of(model: LoadedModel) -> Languages | None:

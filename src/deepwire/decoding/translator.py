@@ -13,13 +13,13 @@ import torch
 
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
+from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.attention_alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.demands import DemandFinder, LineDemands, with_symbols
 from deepwire.decoding.document_context import ContextEncoder, Documents
-from deepwire.decoding.finished_translations import Finishing
 from deepwire.decoding.guards import nothing_to_translate
 from deepwire.decoding.line_casing import LineCasing
 from deepwire.decoding.long_lines import LongLines
@@ -31,7 +31,7 @@ from deepwire.decoding.model_inputs import (
     Warn,
 )
 from deepwire.decoding.second_searches import meet_demands, try_again
-from deepwire.decoding.sentence_search import Sentences, SentenceSearch
+from deepwire.decoding.sentence_search import Finishing, Sentences, SentenceSearch
 from deepwire.decoding.shortlist import Shortlist
 from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_configured
 from deepwire.decoding.terminology import Terminology
@@ -323,7 +323,7 @@ class Translator(Generic[StateT]):
                 yield from documents.translated(lines, requests, self._translate_window)
 
     def _target_language(self, line: int, request: Request) -> TargetLanguage | None:
-        if not request.to and (not request.text or request.text.isspace()):
+        if not request.to and is_blank(request.text):
             return None  # there is nothing to translate, and so no language
         if self.languages is None and request.fields:
             return None  # with one direction, the fields of a JSON line name no languages

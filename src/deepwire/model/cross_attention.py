@@ -23,6 +23,16 @@ class Memory(NamedTuple):
     value: Tensor
     bias: Tensor
 
+    def read(self, query: Tensor, dropout: float = 0.0) -> Tensor:
+        """What queries `[N, H, T, h]` see of it, `[N, H, T, h]`; with dropout on the weights."""
+        return attention(
+            query, self.key, self.value, bias=self.bias, causal=False, dropout=dropout, finite=True
+        )
+
+    def weights(self, query: Tensor) -> Tensor:
+        """The weight that each head gives to each source position, `[N, H, T, S]`."""
+        return attention_weights(query, self.key, bias=self.bias, causal=False, finite=True)
+
 
 class CrossAttention(nn.Module):
     """Multi-head attention with queries from the decoder and keys and values from the encoder, of any width.
@@ -77,23 +87,13 @@ class CrossAttention(nn.Module):
         The W rows (beams) become further query positions of their sentence, so the memory serves them all.
         """
         rows, length, dim = x.shape
-        drop = self.dropout if self.training else 0.0
-        seen = attention(
-            self._queries(x, memory.key.size(0)),
-            memory.key,
-            memory.value,
-            bias=memory.bias,
-            causal=False,
-            dropout=drop,
-            finite=True,
-        )
+        seen = memory.read(self._queries(x, memory.key.size(0)), self.dropout if self.training else 0.0)
         joined: Tensor = self.output(seen.transpose(1, 2).reshape(rows, length, dim))
         return joined
 
     def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
         """The weight that each head gives to each source position, `[N, H, T, S]`, for x `[N, T, d]`."""
-        query = self._queries(x, memory.key.size(0))
-        return attention_weights(query, memory.key, bias=memory.bias, causal=False, finite=True)
+        return memory.weights(self._queries(x, memory.key.size(0)))
 
     def _queries(self, x: Tensor, sentences: int) -> Tensor:
         """Of rows `[N * W, T, d]`, `[N, H, W * T, h]`."""

@@ -16,6 +16,7 @@ from deepwire.model.head import OutputHead
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import one_if_equal
 from deepwire.model.perturbation import Input
+from deepwire.model.prompts import at_places, joined_places
 from deepwire.model.stack import Stack
 from deepwire.model.translation_model import TranslationModel
 
@@ -57,14 +58,14 @@ class DecoderOnly(TranslationModel):
     ) -> tuple[Tensor, ...]:
         """See the base class."""
         whole, targets = self._whole(source, languages, read, target)
-        return tuple(_gathered(result, targets) for result in whole)
+        return tuple(at_places(result, targets) for result in whole)
 
     def _predict(
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input, output: Tensor
     ) -> list[tuple[tuple[Tensor, ...], Tensor]]:
         """See the base class; in training with `source_loss` also the words of the source but the first."""
         whole, targets = self._whole(source, languages, read, target)
-        predicted = [(tuple(_gathered(result, targets) for result in whole), output)]
+        predicted = [(tuple(at_places(result, targets) for result in whole), output)]
         if self.training and self.config.source_loss:
             source = source[: output.size(0)]  # a second pass predicts the same
             # Behind the end of the source stands the begin symbol, which is given.
@@ -75,7 +76,7 @@ class DecoderOnly(TranslationModel):
 
     def _joined(self, source: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """Tokens `[B, S]` at the places of the source and `[B, T]` at those of the target, `[B, S + T]`."""
-        joined, _ = _places(self._lengths(source), source.size(1), second.size(1))
+        joined, _ = joined_places(self._lengths(source), source.size(1), second.size(1))
         return torch.cat((first, second), 1).gather(1, joined)
 
     def _whole(
@@ -92,7 +93,7 @@ class DecoderOnly(TranslationModel):
     ) -> tuple[Tensor, Tensor]:
         """The embedding `[B, S + T, d]` of both joined, and where the T of the target are in it."""
         size = source.size(1), target.tokens.size(1)
-        joined, targets = _places(self._lengths(source), *size)
+        joined, targets = joined_places(self._lengths(source), *size)
         vectors = self.target_embedding.vectors(0, sum(size))
         x = torch.cat(
             (
@@ -105,7 +106,7 @@ class DecoderOnly(TranslationModel):
             ),
             1,
         )
-        return _gathered(x, joined), targets
+        return at_places(x, joined), targets
 
     def _lengths(self, source: Tensor) -> Tensor:
         """Tokens of each row, `[B]`."""
@@ -140,25 +141,3 @@ class DecoderOnly(TranslationModel):
             self.languages,
         )
         return model.train(self.training)
-
-
-def _places(lengths: Tensor, source: int, target: int) -> tuple[Tensor, Tensor]:
-    """How rows `[S | T]` of padded sources and targets are joined without the padding of the sources.
-
-    Args:
-        lengths: Tokens of each source, `[B]`.
-        source, target: The widths S and T.
-
-    Returns:
-        `[B, S + T]`, where each place takes its token from: source, target, then the padding of the source.
-        `[B, T]`, the places of the target.
-    """
-    lengths = lengths.unsqueeze(1)
-    places = torch.arange(source + target, device=lengths.device)
-    behind = torch.where(places < lengths + target, places - lengths + source, places - target)
-    return torch.where(places < lengths, places, behind), lengths + places[:target]
-
-
-def _gathered(x: Tensor, places: Tensor) -> Tensor:
-    """`[B, n, d]` at places `[B, m]`."""
-    return x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.size(-1)))

@@ -99,12 +99,7 @@ class EncoderDecoder(TranslationModel):
         languages = self._checked(languages, source)
         if languages is not None:
             languages = one_if_equal(languages)
-        state = self.start_from(*self._encode(source, languages), languages)
-        if prompt is None:
-            return state
-        return self._prefilled(
-            self.target_embedding(prompt, languages), (prompt != self.pad_id).sum(1), state
-        )
+        return self._with_prompt(self.start_from(*self._encode(source, languages), languages), prompt)
 
     def start_from(
         self, results: tuple[Tensor, ...], bias: Tensor, carried: Carried, languages: Tensor | None

@@ -67,12 +67,7 @@ class LanguageModel(TranslationModel):
         sentences = source.size(0)
         like = self.target_embedding.table.weight.new_empty(sentences, 1, self.config.size("decoder")[0])
         states = self.decoder.init_states(sentences, like)
-        state = DecoderState((), states, CacheIndex(sentences), sentences)
-        if prompt is None:
-            return state
-        return self._prefilled(
-            self.target_embedding(prompt, languages), (prompt != self.pad_id).sum(1), state
-        )
+        return self._with_prompt(DecoderState((), states, CacheIndex(sentences), sentences), prompt)
 
     def _with(self, stacks: Mapping[Side, Stack], head: OutputHead) -> Self:
         model = type(self)(self.config, self.target_embedding, stacks["decoder"], head)

@@ -19,6 +19,7 @@ from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.languages import LanguageTransform
 from deepwire.model.perturbation import Input, Perturbation, SimCutConfig
+from deepwire.model.prompts import ending_together
 from deepwire.model.source_look import Layers, SourceLook
 from deepwire.model.stack import Stack
 from deepwire.ops.cross_entropy import SmoothingForm
@@ -303,16 +304,17 @@ class TranslationModel(nn.Module, ABC):
             state: With room for another step.
         """
         state = state.begun()
-        results, states, _ = self.decoder(
-            self.target_embedding.placed(tokens.unsqueeze(1), vectors, state.languages),
-            memory=state.memory,
-            states=state.states,
-            cache_index=state.cache_index,
-            languages=state.languages,
-        )
-        state = state.advanced(states)
+        x = self.target_embedding.placed(tokens.unsqueeze(1), vectors, state.languages)
+        results, state = self._read(x, state)
         log_probs = self.head.log_probs([result[:, 0] for result in results], state.languages)
         return log_probs, state
+
+    def _with_prompt(self, state: DecoderState, prompt: Tensor | None) -> DecoderState:
+        """Read target tokens `[N, P]`, perhaps none in some rows, into a state that has read nothing."""
+        if prompt is None:
+            return state
+        x = self.target_embedding(prompt, state.languages)
+        return self._prefilled(x, (prompt != self.pad_id).sum(1), state)
 
     def _prefilled(self, x: Tensor, lengths: Tensor, state: DecoderState) -> DecoderState:
         """Read prompts into a state that has read nothing: all of their positions at once.
@@ -328,19 +330,18 @@ class TranslationModel(nn.Module, ABC):
         if longest == 0:
             return state
         if shortest < x.size(1):
-            # All end together: in front of a row comes something of its end, which nobody sees.
-            places = (torch.arange(longest, device=x.device) - (longest - lengths).unsqueeze(1)) % x.size(1)
-            x = x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.size(-1)))
+            x = ending_together(x, lengths, longest)
         state = state.with_room(longest + 1)
         state = replace(state, cache_index=state.cache_index.reading(lengths, shortest, longest)).begun()
-        _, states, _ = self.decoder(
-            x,
-            memory=state.memory,
-            states=state.states,
-            cache_index=state.cache_index,
-            languages=state.languages,
+        return self._read(x, state)[1]
+
+    def _read(self, x: Tensor, state: DecoderState) -> tuple[tuple[Tensor, ...], DecoderState]:
+        """The decoder's results of the next positions, embedded `[rows, T, d]`, and the state behind them."""
+        index, languages = state.cache_index, state.languages
+        results, states, _ = self.decoder(
+            x, memory=state.memory, states=state.states, cache_index=index, languages=languages
         )
-        return state.advanced(states)
+        return results, state.advanced(states)
 
     def restrict(self, first: int, last: int) -> Self:
         """The model that predicts with groups `first` to `last` of its decoder alone, counted from 1.

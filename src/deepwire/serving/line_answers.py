@@ -78,13 +78,20 @@ def _whole_alignment(
     return links
 
 
+def candidate_record(candidate: Candidate) -> dict[str, object]:
+    """A candidate and its scores, as JSON."""
+    return {
+        "text": candidate.text,
+        "score": candidate.score,
+        "log_probability": candidate.log_probability,
+    }
+
+
 def _line_record(translation: Translation | None, scores: bool, alignment: bool) -> dict[str, object]:
     """The translation of a line; of an empty one there is none."""
     records: list[dict[str, object]] = []
     for candidate in _EMPTY if translation is None else translation.candidates:
-        record: dict[str, object] = {"text": candidate.text}
-        if scores:
-            record |= {"score": candidate.score, "log_probability": candidate.log_probability}
+        record: dict[str, object] = candidate_record(candidate) if scores else {"text": candidate.text}
         if alignment:
             links = () if candidate.alignment is None else candidate.alignment.word_links
             record["alignment"] = [list(link) for link in links]

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from deepwire.config.section import Section
+from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.sentences import LINE_BREAK
 
 
@@ -127,11 +128,6 @@ class TextLines(NamedTuple):
         """The translations of the lines with the breaks of the text."""
         pairs = zip(translations, (*self.breaks, ""), strict=True)
         return "".join(translation + line_break for translation, line_break in pairs)
-
-
-def has_words(line: str) -> bool:
-    """Whether there is something to translate."""
-    return bool(line) and not line.isspace()
 
 
 _SHOWN = 80
@@ -267,7 +263,7 @@ def _check_texts(body: TextBody, limits: Limits) -> None:
             )
         if text != printable(text):
             raise RequestError("invalid", f"text {index}: half a surrogate pair is no character", index=index)
-    lines = sum(has_words(line) for text in texts for line in TextLines.of(text).lines)
+    lines = sum(not is_blank(line) for text in texts for line in TextLines.of(text).lines)
     if lines > limits.texts:
         raise RequestError("invalid", f"{lines} lines of text, but at most {limits.texts} at a time")
 

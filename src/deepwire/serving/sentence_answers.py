@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments
 from deepwire.decoding.translation_io import Translation
+from deepwire.serving.line_answers import candidate_record
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,6 @@ class SplitTexts:
         return [_answer(segments, found, language, scores) for segments in self.segments]
 
 
-def candidates(translation: Translation) -> list[dict[str, object]]:
-    """The candidates of a translation as JSON."""
-    return [
-        {"text": candidate.text, "score": candidate.score, "log_probability": candidate.log_probability}
-        for candidate in translation.candidates
-    ]
-
-
 def _answer(
     segments: TextSegments, found: dict[str, Translation], language: str, scores: bool
 ) -> dict[str, object]:
@@ -69,6 +62,8 @@ def _answer(
         translation = found[sentence]
         texts.append(translation.text)
         record: dict[str, object] = {"source": sentence, "text": translation.text}
-        records.append(record | ({"candidates": candidates(translation)} if scores else {}))
+        if scores:
+            record["candidates"] = [*map(candidate_record, translation.candidates)]
+        records.append(record)
     gaps = segments.gaps_for(language)
     return {"text": segments.joined(texts, language), "sentences": records, "gaps": gaps}

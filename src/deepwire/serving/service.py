@@ -19,6 +19,7 @@ from typing import TypeVar
 
 import deepwire
 from deepwire.data.context import NO_CONTEXT
+from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.decoding.document_context import Documents, Wave
 from deepwire.decoding.translation_io import Request, Translation
@@ -36,7 +37,7 @@ from deepwire.serving.line_answers import (
 from deepwire.serving.model_pool import Leg, ModelPool, Route
 from deepwire.serving.prometheus_metrics import Metrics
 from deepwire.serving.queue import Job, TextFailedError
-from deepwire.serving.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines, has_words
+from deepwire.serving.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines
 from deepwire.serving.sentence_answers import SplitTexts
 from deepwire.serving.served_model import Search
 
@@ -319,7 +320,7 @@ class Service:
         translated: dict[LinePosition, Translation] = {}
         places, starts = list[LinePosition](), set[int]()
         for place in places_of(texts):
-            if has_words(line_at(texts, place)):
+            if not is_blank(line_at(texts, place)):
                 places.append(place)
             else:
                 starts.add(len(places))  # an empty line ends a document

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from deepwire.data.data_config import FilterConfig
 from deepwire.data.parallel_map import ordered_map
 from deepwire.data.text.files import ReadNotes
-from deepwire.data.text.pairs import Pair, PairBlock, Texts
+from deepwire.data.text.pairs import Pair, PairBlock, Texts, is_blank
 from deepwire.data.text.reader import Lines, RawBlock, Reader
 from deepwire.data.text_config import TextConfig
 
@@ -204,7 +204,7 @@ class TextFilter:
         """`[lines]`: why each is dropped, a place in `NAMES`; 0 keeps it."""
         reasons = np.zeros(len(lines.targets), np.uint8)
         if not self._keeps_empty:
-            blank = [not line or line.isspace() for line in lines.targets]
+            blank = [is_blank(line) for line in lines.targets]
             reasons[blank] = NUMBERS["empty"]
         for place, fault in lines.faults.items():
             reasons[place] = NUMBERS[fault]

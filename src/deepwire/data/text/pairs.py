@@ -107,6 +107,11 @@ class PairBlock(Sequence[Pair]):
         return np.cumsum(self.source.sizes, dtype=np.int64), np.cumsum(self.target.sizes, dtype=np.int64)
 
 
+def is_blank(text: str) -> bool:
+    """Whether a text is empty or only spaces."""
+    return not text or text.isspace()
+
+
 _LINE_BREAKS = re.compile(r"\r\n|[\n\r]")
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from deepwire.config.counts import counted
 from deepwire.data.data_config import BadUtf8
 from deepwire.data.text.files import CHUNK, BadLine, Decoder, Line, Raw, ReadNotes, display, read_raw
-from deepwire.data.text.pairs import joined, without_surrogates
+from deepwire.data.text.pairs import is_blank, joined, without_surrogates
 from deepwire.errors import DataError
 
 
@@ -193,8 +193,11 @@ class OneFileReader:
     def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
         """See `Reader`."""
         faults = dict[int, str]()
-        lines = decoded(self._path, block.files[0], block.first, self._on_bad_utf8, notes)
+        lines = self._decoded(block, notes)
         return Lines(block.first, [""] * len(lines), without_faults(lines, faults), faults)
+
+    def _decoded(self, block: RawBlock, notes: ReadNotes) -> list[Line]:
+        return decoded(self._path, block.files[0], block.first, self._on_bad_utf8, notes)
 
 
 class TargetSide:
@@ -213,7 +216,7 @@ class TargetSide:
         return Lines(lines.first, [""] * len(lines.targets), lines.targets, lines.faults)
 
 
-class TsvReader:
+class TsvReader(OneFileReader):
     """A TSV file; columns that are named are those of a header line.
 
     Args:
@@ -226,7 +229,8 @@ class TsvReader:
     def __init__(
         self, path: Path, columns: tuple[int | str, int | str], corpus: int, on_bad_utf8: BadUtf8
     ) -> None:
-        self._path, self._columns, self._corpus, self._on_bad_utf8 = path, columns, corpus, on_bad_utf8
+        super().__init__(path, corpus, on_bad_utf8)
+        self._columns = columns
         self._header = any(isinstance(column, str) for column in columns)
 
     def blocks(self) -> Iterator[RawBlock]:
@@ -270,9 +274,6 @@ class TsvReader:
         lines = self._decoded(block, notes)
         return (2, lines[1:]) if self._header and block.first == 1 else (block.first, lines)
 
-    def _decoded(self, block: RawBlock, notes: ReadNotes) -> list[Line]:
-        return decoded(self._path, block.files[0], block.first, self._on_bad_utf8, notes)
-
     def _layout(self, block: RawBlock) -> Layout:
         """Which columns are meant, and how many the first line with some has; 0 if there is none."""
         if self._header:
@@ -299,7 +300,7 @@ def _column_of(column: int | str, header: list[str], path: Path) -> int:
     return header.index(str(column))
 
 
-class JsonReader:
+class JsonReader(OneFileReader):
     """A JSONL file.
 
     Args:
@@ -310,21 +311,13 @@ class JsonReader:
     """
 
     def __init__(self, path: Path, keys: tuple[str, str], corpus: int, on_bad_utf8: BadUtf8) -> None:
-        self._path, self._keys, self._corpus, self._on_bad_utf8 = path, keys, corpus, on_bad_utf8
-
-    def blocks(self) -> Iterator[RawBlock]:
-        """See `Reader`."""
-        block = None
-        for block in one_file_blocks(self._path, self._corpus):
-            yield block
-        if block is None:
-            refuse_empty(self._path)
+        super().__init__(path, corpus, on_bad_utf8)
+        self._keys = keys
 
     def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
         """See `Reader`."""
         sources, targets = list[Line](), list[Line]()
-        lines = decoded(self._path, block.files[0], block.first, self._on_bad_utf8, notes)
-        for place, line in enumerate(lines):
+        for place, line in enumerate(self._decoded(block, notes)):
             sides: list[Line] = [line, ""]
             if isinstance(line, str):
                 sides = self._sides(line, f"{display(self._path)}:{block.first + place}", notes)
@@ -335,7 +328,7 @@ class JsonReader:
         return Lines(block.first, source, target, faults)
 
     def _sides(self, line: str, where: str, notes: ReadNotes) -> list[Line]:
-        if not line.strip():
+        if is_blank(line):
             return ["", ""]
         record = _parse(line, where)
         texts = [_value(record, key, where) for key in self._keys]

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from deepwire.data.text.language_guess import language_code
+from deepwire.data.text.pairs import is_blank
 from deepwire.errors import UsageError
 
 # The breaks that Unicode calls mandatory (UAX 14), CR LF as one.
@@ -217,7 +218,7 @@ def _parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
 
 def _sentences(line: str, language: str) -> list[str]:
     """The sentences of a line, with the spaces behind them; without a language the line."""
-    if not language or not line or line.isspace():
+    if not language or is_blank(line):
         return [line]
     import sentencex
 

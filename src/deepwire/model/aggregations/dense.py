@@ -12,7 +12,13 @@ from pydantic import Field
 
 from deepwire.config.section import UnusedSettings
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection
-from deepwire.model.aggregations.dlcl import DLCLConfig, EmbeddingNorm, HistoryNorm
+from deepwire.model.aggregations.dlcl import (
+    CombinationDropout,
+    DLCLConfig,
+    EmbeddingNorm,
+    HistoryNorm,
+    Window,
+)
 from deepwire.model.context import StackContext
 
 
@@ -31,8 +37,8 @@ class DenseConfig(AggregationSection):
     embedding_norm: EmbeddingNorm = Field(
         "once", description="norm of the embedding's entry, as of dlcl; the released code: none"
     )
-    window: int | None = Field(None, ge=1, description="only the last so many outputs are combined")
-    dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the combination")
+    window: Window = None
+    dropout: CombinationDropout = 0.0
 
     def unused_settings(self) -> UnusedSettings:
         """A norm of the embedding where nothing is normalised."""

@@ -5,7 +5,7 @@ Wang et al. 2019 (Learning Deep Transformer Models for Machine Translation), Eq.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -21,6 +21,8 @@ from deepwire.ops.weighted_sum import weighted_sum
 
 HistoryNorm = Literal["auto", "before", "after", "none"]
 EmbeddingNorm = Literal["none", "once", "twice"]
+Window = Annotated[int | None, Field(ge=1, description="only the last so many outputs are combined")]
+CombinationDropout = Annotated[float, Field(ge=0, lt=1, description="dropout of the combination")]
 
 
 class DLCLConfig(AggregationSection):
@@ -44,12 +46,12 @@ class DLCLConfig(AggregationSection):
         description="one weight per layer pair, one per feature, or n; feature c takes number c mod n",
     )
     softmax: bool = Field(False, description="weights of a row are a softmax over its entries")
-    window: int | None = Field(None, ge=1, description="only the last so many outputs are combined")
+    window: Window = None
     window_form: Literal["enforced", "initial"] = Field(
         "enforced",
         description="initial: entries outside start at 0 but are learned, unless softmax (the released code)",
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the combination")
+    dropout: CombinationDropout = 0.0
 
     def unused_settings(self) -> UnusedSettings:
         """What windows, norms and learning are not there for."""

@@ -18,7 +18,9 @@ from deepwire.model.mixers.head_states import (
     DecayRate,
     GatedOutput,
     HeadStateSection,
+    KeyExpansion,
     ShortConvolution,
+    ValueExpansion,
     by_head,
     unit_length,
 )
@@ -30,10 +32,8 @@ class GatedDeltaNetConfig(HeadStateSection):
     """Gated DeltaNet (Yang, Kautz, Hatamizadeh 2025)."""
 
     type: Literal["gated_deltanet"] = "gated_deltanet"
-    expand_key: float = Field(
-        0.75, gt=0, le=64, description="width of all keys over that of the output, rounded up in each head"
-    )
-    expand_value: float = Field(1.5, gt=0, le=64, description="likewise of all values")
+    expand_key: KeyExpansion = 0.75
+    expand_value: ValueExpansion = 1.5
     convolution: int | None = Field(
         4, ge=2, le=64, description="positions of the short convolutions of q, k and v; null: there are none"
     )
@@ -105,10 +105,7 @@ class GatedDeltaNet(TokenMixer):
         languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """One step on `[rows, 1, d_in]`."""
-        projected, tails = self._projected(x), state[1:]
-        if self.convolution is not None:
-            projected, tail = self.convolution.step(projected, state[1])
-            tails = (tail,)
+        projected, tails = self._next(x, state)
         parts = (part.squeeze(2) for part in self._parts(projected, x))
         seen, stored = gated_delta_step(state[0], *parts)
         return self.output(seen.unsqueeze(2), x), (stored, *tails)
@@ -122,12 +119,17 @@ class GatedDeltaNet(TokenMixer):
         languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Several steps on `[rows, T, d_in]`, in chunks."""
-        projected, tails = self._projected(x), state[1:]
-        if self.convolution is not None:
-            projected, tail = self.convolution.continued(projected, state[1])
-            tails = (tail,)
+        projected, tails = self._next(x, state)
         seen, stored = gated_delta_continued(*self._parts(projected, x), state[0])
         return self.output(seen, x), (stored, *tails)
+
+    def _next(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        """Queries, keys and values side by side, behind the convolutions if there are any; the next tails."""
+        projected = self._projected(x)
+        if self.convolution is None:
+            return projected, ()
+        projected, tail = self.convolution.continued(projected, state[1])
+        return projected, (tail,)
 
     def _projected(self, x: Tensor) -> Tensor:
         """Queries, keys and values side by side, before convolutions."""

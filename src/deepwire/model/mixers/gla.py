@@ -14,7 +14,14 @@ from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import Linear, RMSNorm
-from deepwire.model.mixers.head_states import HEAD_EPS, GatedOutput, HeadStateSection, by_head
+from deepwire.model.mixers.head_states import (
+    HEAD_EPS,
+    GatedOutput,
+    HeadStateSection,
+    KeyExpansion,
+    ValueExpansion,
+    by_head,
+)
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.ops.gated_product import gated_product, gated_state, gated_step
 
@@ -23,10 +30,8 @@ class GLAConfig(HeadStateSection):
     """Gated linear attention (Yang et al. 2024)."""
 
     type: Literal["gla"] = "gla"
-    expand_key: float = Field(
-        0.5, gt=0, le=64, description="width of all keys over that of the output, rounded up in each head"
-    )
-    expand_value: float = Field(1.0, gt=0, le=64, description="likewise of all values")
+    expand_key: KeyExpansion = 0.5
+    expand_value: ValueExpansion = 1.0
     gate_rank: int = Field(16, ge=1, le=MAX_SIZE, description="rank of the map that makes the decays")
     gate_divisor: float = Field(
         16.0, gt=0, description="what the logarithm of a decay is divided by: the larger, the longer a memory"

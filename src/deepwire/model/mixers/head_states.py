@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Annotated
 
 import torch
 from pydantic import Field
@@ -17,6 +18,13 @@ from deepwire.model.mixers.both_directions import DirectionalSection
 
 HEAD_EPS = 1e-5
 """Inside the roots of the norms of heads, as in the authors' code."""
+
+
+KeyExpansion = Annotated[
+    float,
+    Field(gt=0, le=64, description="width of all keys over that of the output, rounded up in each head"),
+]
+ValueExpansion = Annotated[float, Field(gt=0, le=64, description="likewise of all values")]
 
 
 class HeadStateSection(DirectionalSection):
@@ -131,12 +139,8 @@ class ShortConvolution(nn.Module):
         """What came before the first position, `[rows, width - 1, channels]`."""
         return like.new_zeros(rows, self.width - 1, self.weight.size(0))
 
-    def step(self, x: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
-        """Of one position `[rows, 1, channels]`, and the next tail."""
-        return self(x, tail), torch.cat((tail[:, 1:], x.to(tail.dtype)), 1)
-
     def continued(self, x: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
-        """Of several positions `[rows, T, channels]`, and the next tail."""
+        """Of one or more positions `[rows, T, channels]`, and the next tail."""
         return self(x, tail), torch.cat((tail, x.to(tail.dtype)), 1)[:, x.size(1) :]
 
 

@@ -61,27 +61,32 @@ class StateSpace(nn.Module):
             b, c: `[B, 1 or H, T, n]`.
             step: a, `[B, T, H]`.
         """
-        size, decay = (each.transpose(1, 2).unsqueeze(-1) for each in self.rate(step))
-        # With heads of its own, b goes through the products of each head; the decay does so anyway.
-        heads = (*x.shape[:-1], b.size(-1))
-        seen = gated_product(c.expand(heads), b.expand(heads), size * x, decay)
-        return seen + self.skip.to(seen.dtype).view(-1, 1, 1) * x
+        return self._with_skip(gated_product(*self._inputs(x, b, c, step)), x)
 
     def continued(
         self, state: Tensor, x: Tensor, b: Tensor, c: Tensor, step: Tensor
     ) -> tuple[Tensor, Tensor]:
         """`forward` from a state S `[B, H, n, h]` on, and the state behind it."""
-        size, decay = (each.transpose(1, 2).unsqueeze(-1) for each in self.rate(step))
-        heads = (*x.shape[:-1], b.size(-1))
-        b, value = b.expand(heads), size * x
-        seen = gated_product(c.expand(heads), b, value, decay, state)
-        return seen + self.skip.to(seen.dtype).view(-1, 1, 1) * x, gated_state(b, value, decay, state)
+        query, key, value, decay = self._inputs(x, b, c, step)
+        seen = gated_product(query, key, value, decay, state)
+        return self._with_skip(seen, x), gated_state(key, value, decay, state)
 
     def step(self, state: Tensor, x: Tensor, b: Tensor, c: Tensor, step: Tensor) -> tuple[Tensor, Tensor]:
         """The same of one position: `[B, H, h]`, `[B, 1 or H, n]` and `[B, H]`, with S `[B, H, n, h]`."""
         size, decay = (each.unsqueeze(-1) for each in self.rate(step))
         seen, following = gated_step(state, c, b, size * x, decay)
-        return seen + self.skip.to(seen.dtype).unsqueeze(-1) * x, following
+        return self._with_skip(seen, x), following
+
+    def _inputs(self, x: Tensor, b: Tensor, c: Tensor, step: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries, keys and values of a decaying state, and log decays, `[B, H, T, n, h or 1]`."""
+        size, decay = (each.transpose(1, 2).unsqueeze(-1) for each in self.rate(step))
+        # With heads of its own, b goes through the products of each head; the decay does so anyway.
+        heads = (*x.shape[:-1], b.size(-1))
+        return c.expand(heads), b.expand(heads), size * x, decay
+
+    def _with_skip(self, seen: Tensor, x: Tensor) -> Tensor:
+        """D x added to what the state shows, `[B, H, T, h]` or `[B, H, h]`."""
+        return seen + self.skip.to(seen.dtype).view(-1, *(1,) * (x.dim() - 2)) * x
 
 
 class Mamba2(TokenMixer):
@@ -135,7 +140,7 @@ class Mamba2(TokenMixer):
         languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """One step on `[rows, 1, d_in]`."""
-        convolved, tail = self.convolution.step(self.input(x), state[1])
+        convolved, tail = self.convolution.continued(self.input(x), state[1])
         inner, b, c = (part.squeeze(2) for part in self._parts(convolved))
         seen, stored = self.state_space.step(state[0], inner, b, c, self.step_size(x).squeeze(1))
         return self._out(seen.unsqueeze(2), x), (stored, tail)

@@ -12,7 +12,7 @@ from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.average_attention import empty_sum, running_mean
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
-from deepwire.ops.attention import attention, attention_weights, finite_bias
+from deepwire.ops.attention import finite_bias
 
 
 class MergedAttentionConfig(MixerSection):
@@ -109,23 +109,13 @@ class MergedAttention(TokenMixer):
         """Attend from x, add the average, and project; both `[N * W, T, d]`."""
         if memory is None:
             raise ValueError("merged attention needs the memory of the encoder")
-        drop = self.dropout if self.training else 0.0
-        seen = attention(
-            self._queries(x, memory.key.size(0)),
-            memory.key,
-            memory.value,
-            bias=memory.bias,
-            causal=False,
-            dropout=drop,
-            finite=True,
-        )
+        seen = memory.read(self._queries(x, memory.key.size(0)), self.dropout if self.training else 0.0)
         joined: Tensor = self.output(seen.transpose(1, 2).reshape(x.shape) + average)
         return joined
 
     def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
         """See the base class."""
-        query = self._queries(x, memory.key.size(0))
-        return attention_weights(query, memory.key, bias=memory.bias, causal=False, finite=True)
+        return memory.weights(self._queries(x, memory.key.size(0)))
 
     def _queries(self, x: Tensor, sentences: int) -> Tensor:
         """`[N, H, W * T, h]`: the W rows of a sentence are further queries, as one memory serves all."""
