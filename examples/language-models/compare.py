@@ -14,6 +14,7 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import deepwire
 from deepwire.checkpoint.store import parameter_count
@@ -44,6 +45,15 @@ SYSTEMS: Mapping[str, Mapping[str, object]] = {
 }
 """What each has in place of pre-norm residuals and self-attention."""
 
+GENTLE: Mapping[str, Mapping[str, object]] = {
+    "model": {"initialization": "deepnorm"},
+    "training": {"schedule": {"peak": 0.0005}},
+}
+"""Norms after each residual need DeepNet's initialisation and a lower rate; otherwise they learn unigrams only."""
+
+STARTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {"post-norm": GENTLE, "deep-norm": GENTLE}
+"""How systems begin that do not learn with the settings of the others."""
+
 Scored = Mapping[str, Sequence[tuple[int, TextScore]]]
 """Parameters and test score of each seed, by system."""
 
@@ -52,16 +62,19 @@ def trained(name: str, seed: int, options: argparse.Namespace) -> tuple[int, Tex
     """Train a system, or go on; its parameters, and the score of the test text."""
     text = options.text.resolve()
     data = {"train": str(text / "deen-tech-full/train"), "valid": str(text / "deen-tech/valid"), "test": None}
-    training: dict[str, object] = {}
+    start = STARTS.get(name, {})
+    training = dict(start.get("training", {}))
     if options.updates is not None:
-        training = {"max_updates": options.updates, "schedule": {"warmup": max(1, options.updates // 10)}}
+        warmup = {"warmup": max(1, options.updates // 10)}
+        schedule = cast("Mapping[str, object]", training.get("schedule", {}))
+        training |= {"max_updates": options.updates, "schedule": {**schedule, **warmup}}
     layers = {} if options.layers is None else {"layers": options.layers}
     run = deepwire.train(
         HERE / "run.yaml",
         run=str(options.folder / f"{name}-{seed}"),
         seed=seed,
         data={**data, "prepared": str(options.folder / "prepared")},
-        model={"decoder": {**SYSTEMS[name], **layers}},
+        model={**start.get("model", {}), "decoder": {**SYSTEMS[name], **layers}},
         training=training,
         handle_signals=True,
     )
@@ -104,12 +117,22 @@ def write(scored: Scored, options: argparse.Namespace) -> None:
     about = (
         f"{common['layers']} layers, d {common['d_model']}, feed-forward {common['feed_forward']}, "
         f"{common['vocabulary']:,} subwords; {common['updates']:,} updates of {common['batch_tokens']:,} "
-        f"tokens; seed {seeds}. Perplexities are of the test text, each line alone; a token is a subword."
+        f"tokens; seed {seeds}. {begun(scored)}"
+        "Perplexities are of the test text, each line alone; a token is a subword."
     )
     output = options.output or options.folder / "results"
     figures = {"settings": common, "seeds": options.seeds, "systems": systems}
     output.with_name(f"{output.name}.json").write_text(json.dumps(figures, indent=1) + "\n")
     output.with_name(f"{output.name}.md").write_text(f"# Language models\n\n{about}\n\n{table(scored)}\n")
+
+
+def begun(scored: Scored) -> str:
+    """The systems that begin otherwise, as a sentence; empty where there is none."""
+    names = [name for name in scored if name in STARTS]
+    if not names:
+        return ""
+    others = "the default initialisation and 0.002 for the others"
+    return f"Initialisation deepnorm and peak rate 0.0005 for {' and '.join(names)}, {others}. "
 
 
 def table(scored: Scored) -> str:

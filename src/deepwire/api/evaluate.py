@@ -108,12 +108,19 @@ def compare(
 
     Args:
         systems: At least two, by name if they are to have one; each as in `evaluate`.
-        reference: As in `evaluate`; so are `source`, `metrics`, `tokenize`, `language`, `direction`, `decoding`, `device`
-            and `precision`.
+        reference: As in `evaluate`.
+        source: As in `evaluate`.
         test: ``bootstrap`` (Koehn 2004) or ``randomization`` (Riezler and Maxwell 2005).
         baseline: Position of the system that the others are compared with.
         samples: Resamples (default 1000) or shuffles (default 10000).
         seed: Of the random numbers of the test.
+        metrics: As in `evaluate`.
+        tokenize: As in `evaluate`.
+        language: As in `evaluate`.
+        direction: As in `evaluate`.
+        decoding: As in `evaluate`.
+        device: As in `evaluate`.
+        precision: As in `evaluate`.
 
     Raises:
         UsageError, DataError, ModelError: As in `evaluate`.
