@@ -49,7 +49,7 @@ GENTLE: Mapping[str, Mapping[str, object]] = {
     "model": {"initialization": "deepnorm"},
     "training": {"schedule": {"peak": 0.0005}},
 }
-"""Norms after each residual need DeepNet's initialisation and a lower rate; otherwise they learn unigrams only."""
+"""Norms after each residual need DeepNet's initialisation and a lower rate, or they learn unigrams only."""
 
 STARTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {"post-norm": GENTLE, "deep-norm": GENTLE}
 """How systems begin that do not learn with the settings of the others."""
