@@ -119,6 +119,27 @@ def test_perplexity_of_a_text(in_folder: Path, model: Model, capsys: pytest.Capt
     assert shown == pytest.approx([score.log_probability for score in each], abs=1e-4)
 
 
+def test_prompts_of_any_length_are_read_at_once(model: Model) -> None:
+    """As if the model had chosen each subword of them itself; no n-gram of theirs comes again."""
+    (whole,) = model.generated(["A man in a blue shirt"], max_length=30)
+    words = whole.text.split(" ")
+    starts = [" ".join(words[:number]) for number in range(6, 20, 3)]
+    for number, start in zip(range(6, 20, 3), starts, strict=True):
+        (found,) = model.generated([start], max_length=36 - number)
+        assert found.text == whole.text
+        assert found.log_probability == pytest.approx(whole.log_probability, abs=1e-3)
+    assert all(whole.text.startswith(text) for text in model.generate(starts, max_length=4))
+    prompt = "a man and a man and"
+    free, once = (
+        deepwire.load("runs/run", precision="fp32", settings=settings).generate([prompt], max_length=20)
+        for settings in ({}, {"no_repeat_ngram": 2})
+    )
+    new = once[0].removeprefix(prompt).split()
+    pairs = [*zip(["and", *new], new, strict=False)]
+    assert len({*pairs, ("a", "man"), ("man", "and"), ("and", "a")}) == len(pairs) + 3
+    assert free != once
+
+
 def test_a_window_scores_what_a_pass_over_its_tokens_says(model: Model) -> None:
     lines = ["A man in a blue shirt is standing on a ladder .", "A dog runs ."] * 4
     (whole,) = model.document_scores(lines, context=1000)

@@ -35,6 +35,7 @@ def beam_search(
     limits: Sequence[int],
     config: DecodingConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
+    before: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence, best first; at most `n_best`, at least one.
 
@@ -48,8 +49,10 @@ def beam_search(
         source: `[N, S]` subword ids, padded with PAD.
         limits: Most subwords of each translation; EOS comes on top.
         prefixes: Subwords that each translation must begin with.
+        before: Subwords that the model has read before each.
     """
-    search = _BeamSearch(config, limits, prefixes, source.device)
+    constraints = Constraints(config, limits, prefixes, source.device, before)
+    search = _BeamSearch(config, constraints, source.device)
     state = model.start(source, search.constraints.longest + 1)
     tokens = torch.full((source.size(0),), BOS, dtype=torch.int64, device=source.device)
     while True:
@@ -81,14 +84,13 @@ class _BeamSearch:
     def __init__(
         self,
         config: DecodingConfig,
-        limits: Sequence[int],
-        prefixes: Sequence[Sequence[int]] | None,
+        constraints: Constraints,
         device: torch.device,
     ) -> None:
-        sentences = len(limits)
+        sentences = constraints.limits.numel()
         self.beam = config.beam
         self.penalty = LengthPenalty.of(config)
-        self.constraints = Constraints(config, limits, prefixes, device)
+        self.constraints = constraints
         steps = self.constraints.longest + 1
         self.divisors = [self.penalty.divisor(length) for length in range(1, steps + 2)]
         self.final_divisors = torch.tensor(self.divisors, device=device)

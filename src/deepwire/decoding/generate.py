@@ -28,9 +28,10 @@ def greedy_search(
     limits: Sequence[int],
     config: DecodingConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
+    before: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """The translation of each sentence `[N, S]` that takes the most probable subword at every step."""
-    constraints = Constraints(config, limits, prefixes, source.device)
+    constraints = Constraints(config, limits, prefixes, source.device, before)
     return _continue_rows(model, source, 1, config, constraints, _Argmax())
 
 
@@ -42,6 +43,7 @@ def sample(
     sampling: SamplingConfig,
     numbers: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None = None,
+    before: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """`n_best` random translations of each sentence `[N, S]`, the best score first; they may be equal.
 
@@ -49,7 +51,7 @@ def sample(
         numbers: A number for each sentence, its line: with the seed it determines its random numbers, so
             that a translation does not depend on the batch.
     """
-    constraints = Constraints(config, limits, prefixes, source.device)
+    constraints = Constraints(config, limits, prefixes, source.device, before)
     lengths = [int(limit) + 1 for limit in constraints.limits.tolist()]
     uniform = _uniform_numbers(sampling.seed, numbers, config.n_best, lengths).to(source.device)
     return _continue_rows(model, source, config.n_best, config, constraints, _Sampler(sampling, uniform))
@@ -213,6 +215,7 @@ def generate(
     numbers: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None = None,
     *,
+    before: Sequence[Sequence[int]] | None = None,
     shortlist: Tensor | None = None,
 ) -> list[list[Hypothesis]]:
     """Hypotheses of each sentence of `source` `[N, S]`, best first: sampled, greedy or by beam search.
@@ -224,15 +227,16 @@ def generate(
         config: How to search.
         numbers: The line of each sentence; random numbers follow from it.
         prefixes: Subwords that each translation must begin with.
+        before: Subwords that the model has read before each: no n-gram of theirs is repeated.
         shortlist: `[k]` ascending, the subwords whose log-probabilities the model gives; None = all.
     """
     if shortlist is not None:
         return _generate_from(shortlist, model, source, limits, config, numbers, prefixes)
     if config.sampling is not None:
-        return sample(model, source, limits, config, config.sampling, numbers, prefixes)
+        return sample(model, source, limits, config, config.sampling, numbers, prefixes, before)
     if config.beam == 1:
-        return greedy_search(model, source, limits, config, prefixes)
-    return beam_search(model, source, limits, config, prefixes)
+        return greedy_search(model, source, limits, config, prefixes, before)
+    return beam_search(model, source, limits, config, prefixes, before)
 
 
 def _generate_from(

@@ -74,6 +74,8 @@ class Constraints:
     Args:
         limits: Most subwords of each sentence, EOS not counted.
         prefixes: Subwords that each translation begins with, or None.
+        before: Subwords that the model has read before each, or None. They count in the shortest output,
+            and no n-gram of theirs is repeated.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Constraints:
         limits: Sequence[int],
         prefixes: Sequence[Sequence[int]] | None,
         device: torch.device,
+        before: Sequence[Sequence[int]] | None = None,
     ) -> None:
         prefixes = prefixes if prefixes is not None and any(prefixes) else None
         if prefixes is not None:
@@ -94,12 +97,22 @@ class Constraints:
         self.longest = max(limits)
         self.limits = torch.tensor(limits, device=device)
         self._prefixes = None if prefixes is None else pad_batch(prefixes, device)
+        missing = [self._shortest - len(each) for each in before or ([],) * len(limits)]
+        self._shortest = max(missing, default=0)
+        self._missing = torch.tensor(missing, device=device)
+        self._before: Tensor | None = None
+        if before is not None and self._ngram:
+            # Padded in front, so that the ends stand beside what follows.
+            self._before = pad_batch([each[::-1] for each in before], device).flip(1)
 
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences stay."""
         self.limits = self.limits.index_select(0, sentences)
+        self._missing = self._missing.index_select(0, sentences)
         if self._prefixes is not None:
             self._prefixes = self._prefixes.index_select(0, sentences)
+        if self._before is not None:
+            self._before = self._before.index_select(0, sentences)
 
     def apply(self, log_probs: Tensor, history: Tensor) -> Tensor:
         """Set what may not follow to -inf, in place.
@@ -113,10 +126,10 @@ class Constraints:
         log_probs.index_fill_(2, self._forbidden, IMPOSSIBLE)
         if self._unknown_penalty:
             log_probs[:, :, UNK] -= self._unknown_penalty
-        if self._ngram and step >= self._ngram:
-            _forbid_repeats(log_probs, history, self._ngram)
+        if self._ngram:
+            self._forbid_repeats(log_probs, history)
         if step < self._shortest:
-            _forbid_end(log_probs)
+            _forbid_end(log_probs, self._missing > step)
         if step >= self._next_limit:
             _only_end(log_probs, self.limits <= step)
         if forced is not None:
@@ -124,6 +137,21 @@ class Constraints:
             log_probs.masked_fill_(tokens != PAD, IMPOSSIBLE)
             log_probs.scatter_reduce_(2, tokens, original, "amax")
         return log_probs
+
+    def _forbid_repeats(self, log_probs: Tensor, history: Tensor) -> None:
+        """Forbid each subword that would complete an n-gram which is there already."""
+        n = self._ngram
+        if self._before is not None:
+            history = torch.cat((self._before.unsqueeze(1).expand(-1, history.size(1), -1), history), 2)
+        start = history.size(2) - (n - 1)
+        if start < 1:
+            return
+        windows = history.unfold(2, n, 1)
+        repeats = (windows[..., : n - 1] == history[:, :, start:].unsqueeze(2)).all(3)
+        # In front of a short prompt there is nothing, which is no n-gram.
+        repeats = repeats & (windows[..., 0] != PAD)
+        penalty = torch.zeros(repeats.shape, device=log_probs.device).masked_fill_(repeats, IMPOSSIBLE)
+        log_probs.scatter_add_(2, windows[..., n - 1], penalty)
 
     def _forced(self, log_probs: Tensor, step: int) -> tuple[Tensor, Tensor] | None:
         """The prefix token of each sentence at `step` `[N, W, 1]` (PAD = free) and its log-probability."""
@@ -134,21 +162,12 @@ class Constraints:
         return tokens, original.masked_fill(tokens == PAD, IMPOSSIBLE)
 
 
-def _forbid_repeats(log_probs: Tensor, history: Tensor, n: int) -> None:
-    """Forbid each subword that would complete an n-gram which `history` already holds."""
-    windows = history.unfold(2, n, 1)
-    start = history.size(2) - (n - 1)
-    repeats = (windows[..., : n - 1] == history[:, :, start:].unsqueeze(2)).all(3)
-    penalty = torch.zeros(repeats.shape, device=log_probs.device).masked_fill_(repeats, IMPOSSIBLE)
-    log_probs.scatter_add_(2, windows[..., n - 1], penalty)
-
-
-def _forbid_end(log_probs: Tensor) -> None:
-    """Forbid EOS, except where nothing else is left."""
+def _forbid_end(log_probs: Tensor, sentences: Tensor) -> None:
+    """Forbid EOS in these sentences (`[N]` bool), except where nothing else is left."""
     end = log_probs[:, :, EOS].clone()
     log_probs[:, :, EOS] = IMPOSSIBLE
-    nothing_left = log_probs.amax(2) == IMPOSSIBLE
-    log_probs[:, :, EOS] = torch.where(nothing_left, end, IMPOSSIBLE)
+    open_ = (log_probs.amax(2) == IMPOSSIBLE) | ~sentences.unsqueeze(1)
+    log_probs[:, :, EOS] = torch.where(open_, end, IMPOSSIBLE)
 
 
 def _only_end(log_probs: Tensor, sentences: Tensor) -> None:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from threading import Event
-from typing import Generic
+from typing import Generic, TypeAlias
 
 import torch
 from torch import Tensor
 
-from deepwire.data.subwords.base import BOS, EOS
+from deepwire.data.subwords.base import EOS
 from deepwire.data.text.pairs import joined, plain
 from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import LINE_BREAK, document_ids
@@ -19,9 +19,12 @@ from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
 from deepwire.decoding.hypotheses import Hypothesis
-from deepwire.decoding.model_inputs import batches_by_length, ordered_map
-from deepwire.decoding.step_models import CancellableModel, Ensemble, EnsembleState, StateT
+from deepwire.decoding.model_inputs import batches_by_length, ordered_map, pad_batch
+from deepwire.decoding.step_models import CancellableModel, Ensemble, PromptedModel, StateT, StepModel
 from deepwire.errors import UsageError
+
+_Continued: TypeAlias = tuple[float, Hypothesis]
+"""The log-probability of a prompt, and what follows it."""
 
 
 @dataclass(frozen=True)
@@ -37,24 +40,26 @@ class GeneratedText:
     """Whether the model ended the text, and not the limit of its length."""
 
 
-class _DocumentModel(Generic[StateT]):
-    """A language model as a search steps translation models.
+class _LineBreaks(Generic[StateT]):
+    """A language model with one more subword: a line break, which has the number behind the last one.
 
-    A search begins with BOS and forbids it afterwards. Here a document begins behind the end of another one,
-    and BOS is a line break, which is predicted as one more subword, with the number behind the last one.
+    In documents a line break is BOS, which no search lets a model predict.
+
+    Args:
+        model: The model.
+        line_break: The number.
     """
 
-    def __init__(self, model: Ensemble[StateT], subwords: int) -> None:
-        self._model, self._break = model, subwords
+    def __init__(self, model: StepModel[StateT], line_break: int) -> None:
+        self._model, self._break = model, line_break
 
-    def start(self, source: Tensor, max_length: int) -> EnsembleState[StateT]:
+    def start(self, source: Tensor, max_length: int) -> StateT:
         """A state for each row of empty sources `[N, 0]`."""
         return self._model.start(source, max_length)
 
-    def step(self, tokens: Tensor, state: EnsembleState[StateT]) -> tuple[Tensor, EnsembleState[StateT]]:
+    def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
         """Log-probabilities `[rows, V + 1]` of what follows `tokens` `[rows]`."""
-        read = tokens.masked_fill(tokens == BOS, EOS).masked_fill(tokens == self._break, LINE_BREAK)
-        log_probs, state = self._model.step(read, state)
+        log_probs, state = self._model.step(tokens.masked_fill(tokens == self._break, LINE_BREAK), state)
         return torch.cat((log_probs, log_probs[:, LINE_BREAK : LINE_BREAK + 1]), 1), state
 
 
@@ -91,23 +96,41 @@ class TextGenerator(Generic[StateT]):
 
     def _window(self, prompts: Sequence[str], first: int) -> list[GeneratedText]:
         ids = [self._ids(number, prompt) for number, prompt in enumerate(prompts, first)]
-        model = _DocumentModel(self.model, self.vocabulary.size)
 
-        def search(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
+        def search(rows: Sequence[int], stop: Event) -> list[_Continued]:
+            own = [ids[row] for row in rows]
+            # A document begins behind the end of another one.
+            prompted = PromptedModel(self.model, [[EOS, *each] for each in own], self.vocabulary.size)
+            model = CancellableModel(_LineBreaks(prompted, self.vocabulary.size), stop)
             source = torch.zeros(len(rows), 0, dtype=torch.int64, device=self.device)
-            limits = [len(ids[row]) + self.limit for row in rows]
-            numbers, prefixes = [first + row for row in rows], [ids[row] for row in rows]
-            return generate(CancellableModel(model, stop), source, limits, self.config, numbers, prefixes)
+            limits, numbers = [self.limit] * len(rows), [first + row for row in rows]
+            before = [[self._shown(token) for token in each] for each in own]
+            found = generate(model, source, limits, self.config, numbers, before=before)
+            return [*zip(self._probabilities(own), (best[0] for best in found), strict=True)]
 
         tokens = max(1, self.config.batch_tokens // self.config.width)
         batches = batches_by_length([len(row) + self.limit for row in ids], tokens)
-        found: dict[int, Hypothesis] = {}
-        for batch, hypotheses in zip(batches, ordered_map(search, batches, self.device), strict=True):
-            found |= {row: best[0] for row, best in zip(batch, hypotheses, strict=True)}
+        found: dict[int, _Continued] = {}
+        for batch, continued in zip(batches, ordered_map(search, batches, self.device), strict=True):
+            found |= zip(batch, continued, strict=True)
         return [self._text(prompt, ids[row], found[row]) for row, prompt in enumerate(prompts)]
 
+    @torch.inference_mode()
+    def _probabilities(self, prompts: Sequence[Sequence[int]]) -> list[float]:
+        """Log-probability of each prompt."""
+        if not any(prompts):
+            return [0.0] * len(prompts)
+        read = pad_batch([[EOS, *each[:-1]] if each else [] for each in prompts], self.device)
+        source = torch.zeros(len(prompts), 0, dtype=torch.int64, device=self.device)
+        sums: list[float] = self.model.score(source, read, pad_batch(prompts, self.device)).sum(1).tolist()
+        return sums
+
+    def _shown(self, token: int) -> int:
+        """A subword of a document as a search has it."""
+        return self.vocabulary.size if token == LINE_BREAK else token
+
     def _ids(self, number: int, prompt: str) -> list[int]:
-        """The subwords of a prompt, its line breaks as a search has them."""
+        """The subwords of a prompt, as in a document."""
         if self.text.unit == "lines":
             if joined(prompt) != prompt:
                 raise UsageError(
@@ -115,13 +138,14 @@ class TextGenerator(Generic[StateT]):
                     "give one line",
                 )
             return self.vocabulary.encode(plain(prompt))
-        ids = document_ids([plain(line) for line in prompt.split("\n")], self.vocabulary)[:-1]
-        return [self.vocabulary.size if token == LINE_BREAK else token for token in ids]
+        return document_ids([plain(line) for line in prompt.split("\n")], self.vocabulary)[:-1]
 
-    def _text(self, prompt: str, ids: Sequence[int], found: Hypothesis) -> GeneratedText:
-        head, whole = self._decoded(ids), self._decoded(found.ids)
+    def _text(self, prompt: str, ids: Sequence[int], continued: _Continued) -> GeneratedText:
+        before, found = continued
+        ids = [self._shown(token) for token in ids]
+        head, whole = self._decoded(ids), self._decoded([*ids, *found.ids])
         text = prompt + whole[len(head) :] if whole.startswith(head) else whole
-        return GeneratedText(prompt, text, found.log_probability, len(found.ids) < len(ids) + self.limit)
+        return GeneratedText(prompt, text, before + found.log_probability, len(found.ids) < self.limit)
 
     def _decoded(self, ids: Sequence[int]) -> str:
         lines, line = [], list[int]()

@@ -71,7 +71,9 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
     ).rstrip()
 
 
-def as_markdown(findings: Sequence[Finding], title: str, about: str = "", *, origins: bool = True) -> str:
+def as_markdown(
+    findings: Sequence[Finding], title: str, about: str = "", *, origins: bool = True, level: int = 2
+) -> str:
     """A document with all findings, `about` below its title; figures are left out.
 
     Args:
@@ -79,17 +81,18 @@ def as_markdown(findings: Sequence[Finding], title: str, about: str = "", *, ori
         title: Of the document.
         about: Paragraphs, as they are.
         origins: Whether to say below each finding when and with what it was measured.
+        level: Of the heading of each finding.
     """
     blocks = [f"# {title}", *([about] if about else [])]
     for finding in findings:
-        blocks += _markdown_blocks(finding)
+        blocks += _markdown_blocks(finding, level)
         if origins:
             blocks.append("; ".join(f"{name}: {value}" for name, value in origin(finding.provenance)) + ".")
     return "\n\n".join(blocks) + "\n"
 
 
-def _markdown_blocks(finding: Finding) -> Iterator[str]:
-    yield f"## {finding.title}"
+def _markdown_blocks(finding: Finding, level: int) -> Iterator[str]:
+    yield f"{'#' * level} {finding.title}"
     yield finding.measured
     for table in finding.tables:
         yield f"**{table.title}**"

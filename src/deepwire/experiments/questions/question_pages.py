@@ -42,10 +42,10 @@ def write_answers(plan: QuestionsPlan, results: Path, markdown: Path) -> list[An
     opening = [plan.about, count_of_claims(questions)]
     for question in questions:
         opening += _opening(question, pictures[question.name], folder.name)
-    opening += [plan.appendix, "# The numbers"]
+    opening += [plan.appendix, "## The numbers"]
     findings = [question_finding(question) for question in questions]
     about = "\n\n".join(filter(None, opening))
-    write_output(markdown, as_markdown(findings, plan.title, about, origins=False))
+    write_output(markdown, as_markdown(findings, plan.title, about, origins=False, level=3))
     return questions
 
 
