@@ -119,7 +119,7 @@ def test_perplexity_of_a_text(in_folder: Path, model: Model, capsys: pytest.Capt
     assert shown == pytest.approx([score.log_probability for score in each], abs=1e-4)
 
 
-def test_prompts_of_any_length_are_read_at_once(model: Model) -> None:
+def test_prompts_of_any_length_are_read_at_once(in_folder: Path, model: Model) -> None:
     """As if the model had chosen each subword of them itself; no n-gram of theirs comes again."""
     (whole,) = model.generated(["A man in a blue shirt"], max_length=30)
     words = whole.text.split(" ")
