@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.analyses.options import FindingOutputs, Plots
-from deepwire.cli.decoding_options import BatchTokens, Beam, Device, LengthPenalty, Precision, Seen, specified
+from deepwire.cli.decoding_options import BatchTokens, Beam, Device, LengthPenalty, Precision, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -150,7 +150,7 @@ def evaluate_directions(
     from deepwire.evaluation.multilingual import direction_evaluation as work
 
     outputs = FindingOutputs(as_json, html, plots, needs_pictures=False)
-    changes = specified(beam=beam, length_penalty=length_penalty, batch_tokens=batch_tokens)
+    changes = search_settings(beam, length_penalty, None, None, batch_tokens)
     request = work.DirectionsRequest(
         system=system,
         baseline=baseline,

@@ -40,7 +40,7 @@ def suspicious(source: Sequence[int], translation: Sequence[int], limit: int) ->
 
 def nothing_to_translate(text: str) -> bool:
     """Whether a line has no letters but those of placeholders: it is its own translation."""
-    return bool(text.strip()) and not has_letters(text)
+    return not is_blank(text) and not has_letters(text)
 
 
 class EmptyTranslations:

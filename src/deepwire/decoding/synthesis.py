@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from deepwire.data.text.pairs import is_blank
 from deepwire.decoding.document_context import require_no_context
 from deepwire.decoding.resumable_parts import JOB, PartsFolder, translate_parts
 from deepwire.decoding.step_models import StateT
@@ -84,9 +85,9 @@ class LineCounts:
     def count(self, text: str, made: str) -> None:
         """Take note of a pair."""
         self.lines += 1
-        self.empty += not text.strip()
-        self.untranslated += bool(text.strip()) and not made.strip()
-        self.copied += bool(text.strip()) and made == text
+        self.empty += is_blank(text)
+        self.untranslated += not is_blank(text) and is_blank(made)
+        self.copied += not is_blank(text) and made == text
 
 
 def check_tag(tag: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from deepwire.data.text.files import display
+from deepwire.data.text.pairs import is_blank
 from deepwire.decoding.translation_io import read_text
 from deepwire.errors import DataError
 
@@ -79,7 +80,7 @@ class Terminology:
         found: dict[str, Term] = {}
         places: dict[str, int] = {}
         for number, line in enumerate(read_text(path, lambda _: None), 1):
-            if not line.strip() or line.startswith("#"):
+            if is_blank(line) or line.startswith("#"):
                 continue
             where = f"{display(path)}:{number}"
             source, *others = [" ".join(column.split()) for column in line.split("\t")]

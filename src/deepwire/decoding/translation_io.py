@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from deepwire.config.counts import counted
 from deepwire.data.text.files import BadLine, ReadNotes, display, read_lines
-from deepwire.data.text.pairs import plain
+from deepwire.data.text.pairs import is_blank, plain
 from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.text_alignment import Link, TextAlignment, joined
 from deepwire.errors import DataError, UsageError
@@ -152,12 +152,12 @@ def column_requests(path: Path, column: int, warn: Warn) -> Iterator[Request]:
     """
     form = "LANGUAGE<tab>TEXT" if column == 1 else "TEXT<tab>LANGUAGE"
     for number, line in enumerate(read_text(path, warn), 1):
-        if not line.strip():
+        if is_blank(line):
             yield Request("")
             continue
         first, tab, second = line.partition("\t") if column == 1 else line.rpartition("\t")
         to, text = (first, second) if column == 1 else (second, first)
-        if not tab or not to.strip():
+        if not tab or is_blank(to):
             raise DataError(
                 f"{display(path)}:{number}: no column {column} with a language", f"expected {form}"
             )

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from deepwire.data.text.pairs import is_blank
 from deepwire.errors import UsageError
 
 LONGEST = 4
@@ -65,7 +66,7 @@ def train_identifier(texts: Mapping[str, Iterable[str]]) -> LanguageIdentifier:
     counts = np.zeros((len(languages), 1 << _BITS), np.float32)
     for row, language in zip(counts, languages, strict=True):
         text = _enough(texts[language])
-        if not text.strip():
+        if is_blank(text):
             raise UsageError(f"there is no text to learn {language} from")
         row += np.bincount(_ngrams(_characters(text)), minlength=1 << _BITS)
     counts += _SMOOTHING
