@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.analyses.options import FindingOutputs, Plots
-from deepwire.cli.decoding_options import BatchTokens, Beam, Device, LengthPenalty, Precision, Seen
+from deepwire.cli.decoding_options import (
+    BatchTokens,
+    Beam,
+    Device,
+    LengthPenalty,
+    Precision,
+    Seen,
+    search_settings,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
