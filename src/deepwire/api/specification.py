@@ -10,6 +10,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_metadata
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared
+from deepwire.data.text.noise import line_noise
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.translator import Translator
 from deepwire.distributed.process_group import ProcessGroup
@@ -141,6 +142,7 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:
         prepared=prepared,
         source_bos=config.data.source_bos,
         sampling=config.data.vocabulary.sampling,
+        noise=line_noise(config.data),
         metadata=model_metadata(config, prepared),
         translate=_translation(loaded),
         score=scores,

@@ -11,6 +11,7 @@ from deepwire.config.counts import Count
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Direction, Languages, TagPlace, checked_language, expanded
+from deepwire.data.noise_config import TextNoiseConfig
 from deepwire.data.text_config import TextConfig
 from deepwire.data.vocabulary_config import VocabularyConfig
 
@@ -252,6 +253,7 @@ class DataConfig(Section):
     context: ContextConfig = Field(
         NO_CONTEXT, description="previous sentences of the document in front of each sentence"
     )
+    noise: TextNoiseConfig | None = Field(None, description="capitals, typos and the like in training text")
     filters: FilterConfig = Field(default_factory=FilterConfig, description="which training pairs to drop")
     prepared: Path = Field(
         json_schema_extra=MAY_CHANGE, default=Path("prepared"), description="folder of prepared corpora"
@@ -320,6 +322,7 @@ class DataConfig(Section):
             "data.placeholders": self.placeholders,
             "data.context": self.context.used,
             "data.vocabulary.sampling": self.vocabulary.sampling > 0,
+            "data.noise": self.noise is not None,
         }
         if asked := [name for name, is_set in wanted.items() if is_set]:
             raise ValueError(f"{asked[0]} is for pairs of sentences, and a language model reads one text")
