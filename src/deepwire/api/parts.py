@@ -175,8 +175,8 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
 
     The parameters are those that `deepwire.train` begins with (the scales of connection `admin` come from the
     first of `batches`, not the first micro-batch). What else training does (micro-batches, bfloat16,
-    validation, checkpoints, freezing, averaging, dropping layers, starting from another model, and
-    `model.begin_update(number)` where a connection changes with the updates) is up to the caller.
+    validation, checkpoints, freezing, averaging, dropping layers, guided alignment, starting from another
+    model, and `model.begin_update(number)` where a connection changes with the updates) is up to the caller.
 
     Args:
         run: Run file, recipe, or a mapping with what a run file holds.

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from deepwire.data.languages import Languages
+from deepwire.data.subwords.text_tokens import TextTokens
 from deepwire.data.text.pairs import plain
 from deepwire.data.vocabulary import BOS, Vocabularies
 from deepwire.decoding.attention_alignment import AlignedPair, AttentionAligner
@@ -28,7 +29,7 @@ from deepwire.decoding.step_models import (
     PromptedModel,
     StateT,
 )
-from deepwire.decoding.text_alignment import TextAlignment, TextTokens
+from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.decoding.translation_io import Candidate, Request
 
 _EMPTY = Candidate("", (), 0.0, 0.0)

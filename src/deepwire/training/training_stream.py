@@ -17,6 +17,7 @@ def training_stream(spec: TrainingSpec, micro_batch_tokens: int, share: tuple[in
         languages=prepared.languages,
         context=prepared.context,
         noise=spec.noise,
+        aligned=spec.config.guided_alignment is not None,
     )
     return UpdateStream(
         prepared.train, settings, seed=spec.seed, vocabularies=prepared.vocabularies, share=share

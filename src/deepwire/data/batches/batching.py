@@ -21,6 +21,7 @@ from deepwire.data.batches.context_side import ContextSide
 from deepwire.data.batches.drawn_sentences import SentenceDraws
 from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.batches.stored_array import Integers
+from deepwire.data.batches.subword_links import SubwordLinks
 from deepwire.data.batches.token_store import Sentences, StoreSide, TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
@@ -60,6 +61,8 @@ class BatchSettings:
     """What of the document stands in front of a sentence."""
     noise: LineNoise | None = None
     """Of the lines; None: they are read as they are."""
+    aligned: bool = False
+    """Whether batches have links of subwords, of a store that has those of words."""
 
     @property
     def draws(self) -> bool:
@@ -146,12 +149,12 @@ class UpdateStream:
         store: The training pairs.
         settings: Sizes.
         seed: Every number gives another order.
-        vocabularies: Needed for random segmentation and for noise.
+        vocabularies: Needed for random segmentation, noise and links.
         share: The number of this process, from 0, and how many there are.
 
     Raises:
         DataError: the store is empty.
-        ValueError: sampling or noise without vocabularies, or there is no such share.
+        ValueError: sampling, noise or links without vocabularies, or there is no such share.
     """
 
     def __init__(
@@ -167,15 +170,16 @@ class UpdateStream:
             raise ValueError(f"there is no share {share[0]} of {share[1]}")
         if len(store) == 0:
             raise DataError(f"{store.folder}: no training pairs")
-        if settings.draws and vocabularies is None:
-            raise ValueError("random segmentation and noise need the vocabularies")
+        if (settings.draws or settings.aligned) and vocabularies is None:
+            raise ValueError("random segmentation, noise and links need the vocabularies")
         self._store, self._settings, self._seed = store, settings, seed
         self._order = EpochOrder(store.parts, seed)
         # An update has one batch at least, so batches are about as large as it at most.
         self._batch_size = min(settings.micro_batch_tokens, settings.batch_tokens)
         self._window = _window_size(store, settings, self._batch_size)
         self._share = share
-        self._collator = collator(store, settings.source_bos, settings.languages, settings.context)
+        links = SubwordLinks(store, vocabularies) if settings.aligned and vocabularies else None
+        self._collator = collator(store, settings.source_bos, settings.languages, settings.context, links)
         self._draws: SentenceDraws | None = None
         if settings.draws and vocabularies is not None:
             sides, sampling = self._collator.sides, settings.sampling
