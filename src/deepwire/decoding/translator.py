@@ -20,6 +20,7 @@ from deepwire.decoding.attention_alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.demands import DemandFinder, LineDemands, with_symbols
 from deepwire.decoding.document_context import ContextEncoder, Documents
+from deepwire.decoding.finished_candidates import Finishing
 from deepwire.decoding.guards import nothing_to_translate
 from deepwire.decoding.line_casing import LineCasing
 from deepwire.decoding.long_lines import LongLines
@@ -31,7 +32,7 @@ from deepwire.decoding.model_inputs import (
     Warn,
 )
 from deepwire.decoding.second_searches import meet_demands, try_again
-from deepwire.decoding.sentence_search import Finishing, Sentences, SentenceSearch
+from deepwire.decoding.sentence_search import Sentences, SentenceSearch
 from deepwire.decoding.shortlist import Shortlist
 from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_configured
 from deepwire.decoding.terminology import Terminology
