@@ -119,14 +119,21 @@ class Translator(Generic[StateT]):
         return self._language_selector.languages
 
     def with_search(
-        self, *, beam: int | None = None, n_best: int | None = None, batch_tokens: int | None = None
+        self,
+        *,
+        beam: int | None = None,
+        n_best: int | None = None,
+        batch_tokens: int | None = None,
+        max_length_ratio: float | None = None,
+        max_length_extra: int | None = None,
     ) -> Translator[StateT]:
         """The same models with other settings of the search, those that are given; nothing is copied.
 
         Raises:
             UsageError: A setting is impossible.
         """
-        asked = {"beam": beam, "n_best": n_best, "batch_tokens": batch_tokens}
+        asked: dict[str, float | None] = {"beam": beam, "n_best": n_best, "batch_tokens": batch_tokens}
+        asked |= {"max_length_ratio": max_length_ratio, "max_length_extra": max_length_extra}
         changes = {name: value for name, value in asked.items() if value is not None}
         other = copy(self)
         other.config = with_settings(self.config, changes)
