@@ -28,7 +28,9 @@ def vocabularies():
 
 
 def translator(model, vocabularies, **settings):
-    config = DecodingConfig.model_validate({"max_length_extra": 6, "beam": 3, **settings})
+    config = DecodingConfig.model_validate(
+        {"max_length_extra": 6, "beam": 3, "term_search": "insert", **settings}
+    )
     return Translator([model], vocabularies, config, terms=TERMS)
 
 
@@ -70,9 +72,8 @@ def test_what_has_its_terms_is_not_touched(toys, vocabularies, monkeypatch):
     monkeypatch.setattr(
         "deepwire.decoding.sentence_search.SentenceSearch.scores_of", lambda *given: scored.append(given)
     )
-    model = Translator(
-        [toys.Model(size=12, seed=2)], vocabularies, DecodingConfig(max_length_extra=6), terms=having
-    )
+    config = DecodingConfig(max_length_extra=6, term_search="insert")
+    model = Translator([toys.Model(size=12, seed=2)], vocabularies, config, terms=having)
     assert model.translate(LINES[:1]) == texts[:1]
     assert scored == []
 
@@ -95,8 +96,20 @@ def test_a_term_goes_where_the_model_likes_it_best(toys, vocabularies, no_search
 
     model.step = counting
     terms = Terminology((Term("mann", ("haus",)),))
-    made = Translator([model], vocabularies, DecodingConfig(beam=1, max_length_extra=6), terms=terms)
+    made = Translator(
+        [model], vocabularies, DecodingConfig(beam=1, max_length_extra=6, term_search="insert"), terms=terms
+    )
     assert made.translate(["mann", "frau"]) == ["ein zwei haus hund", "ein zwei drei hund"]
+
+
+def test_a_wide_beam_can_be_asked_for(toys, vocabularies, monkeypatch):
+    def refuse(*_args):
+        raise AssertionError("inserted")
+
+    monkeypatch.setattr(second_searches.SentenceSearch, "continued", refuse)
+    for settings in ({"term_search": "beam"}, {"n_best": 2}, {"no_repeat_ngram": 3}):
+        model = translator(toys.Model(size=12, seed=1), vocabularies, **settings)
+        assert "katze" in model.translate(["ein hund"])[0]
 
 
 def test_terms_begin_between_words():

@@ -70,7 +70,9 @@ def insert_terms(
         found: The hypotheses of lines, which are replaced.
         config: How to search.
     """
-    if config.n_best > 1 or config.no_repeat_ngram or config.min_length > 1 or config.unknown_penalty:
+    if config.term_search == "beam" or config.n_best > 1:
+        return
+    if config.no_repeat_ngram or config.min_length > 1 or config.unknown_penalty:
         return
     work = _Insertion(demands, search, sentences, found, config)
     rows = list(found)

@@ -170,12 +170,11 @@ class ServedModel:
     ) -> list[Translation]:
         """Translations in order; on a CPU a batch of texts for each core."""
         tokens = self._batch_tokens(lengths, search.beam)
-        ratio, extra = (
-            most if asked is None else min(most, asked)
-            for most, asked in zip(
-                self.longest, (search.max_length_ratio, search.max_length_extra), strict=True
-            )
-        )
+        ratio, extra = self.longest
+        if search.max_length_ratio is not None:
+            ratio = min(ratio, search.max_length_ratio)
+        if search.max_length_extra is not None:
+            extra = min(extra, search.max_length_extra)
         translator = self.load().with_search(
             beam=search.beam,
             n_best=search.n_best,
