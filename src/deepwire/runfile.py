@@ -120,6 +120,22 @@ class RunFile(Section):
         return self
 
     @model_validator(mode="after")
+    def _has_alignments_to_learn(self) -> RunFile:
+        if self.training.guided_alignment is None:
+            return self
+        if self.model.alone:
+            raise ValueError(
+                "training.guided_alignment guides cross-attention, and model.architecture: decoder_only "
+                "has none"
+            )
+        if not self.data.aligned:
+            raise ValueError(
+                "training.guided_alignment learns alignments of the training text: name their file with "
+                "alignments beside the prefix in data.train"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_layers_to_drop(self) -> RunFile:
         if self.training.layer_drop is not None:
             try:

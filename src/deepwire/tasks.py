@@ -60,7 +60,7 @@ class LanguageModelling:
         yield "model.source_loss", "a language model has no source, and learns every token"
         yield "training.validation.beam", "a language model translates nothing"
         of_sources = ("max_length_ratio", "max_source_length", "placeholders", "guards", "casing", "rounds")
-        for name in (*of_sources, "n_best"):
+        for name in (*of_sources, "term_search", "n_best"):
             yield f"decoding.{name}", "a language model has no source"
 
     def check(self, data: DataConfig, model: ModelConfig, training: TrainingConfig) -> None:

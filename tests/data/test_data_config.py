@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from deepwire.data.data_config import CorpusConfig, DataConfig, FilterConfig
+from deepwire.data.data_config import CorpusConfig, DataConfig
+from deepwire.data.filter_config import FilterConfig
 
 
 @pytest.mark.parametrize(

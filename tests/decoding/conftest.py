@@ -59,7 +59,11 @@ class FakeModel:
     ) -> FakeState:
         positions = torch.arange(1, source.size(1) + 1, dtype=torch.float64).view(1, -1, 1)
         memory = (self.sources[source] * positions.cos()).sum(1)
-        return FakeState(memory, memory.tanh())
+        state = FakeState(memory, memory.tanh())
+        for tokens in () if prompt is None else prompt.unbind(1):
+            hidden = self.step(tokens, state)[1].hidden
+            state = FakeState(memory, torch.where((tokens != PAD).unsqueeze(1), hidden, state.hidden))
+        return state
 
     def step(self, tokens: Tensor, state: FakeState) -> tuple[Tensor, FakeState]:
         assert len(tokens) == len(state.hidden) == len(state.memory) * state.width
@@ -69,6 +73,13 @@ class FakeModel:
         hidden = summed.tanh()
         logits = (hidden.unsqueeze(2) * self.output).sum(1)
         return logits.log_softmax(1).float(), FakeState(state.memory, hidden, state.width)
+
+    def log_probs(self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None) -> Tensor:
+        state, found = self.start(source, target_input.size(1), languages=languages), []
+        for tokens in target_input.unbind(1):
+            log_probs, state = self.step(tokens, state)
+            found.append(log_probs)
+        return torch.stack(found, 1)
 
     def score(
         self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None

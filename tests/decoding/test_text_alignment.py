@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from deepwire.data.subwords.text_tokens import TextTokens
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.data.vocabulary_config import BpeConfig
-from deepwire.decoding.text_alignment import TextAlignment, TextTokens, composed, joined
+from deepwire.decoding.text_alignment import TextAlignment, composed, joined
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,8 @@ def test_lines_are_limited_as_texts_are() -> None:
         (b'{"Text": "a"}', "Text: unknown key (did you mean text?)"),
         (
             b'{"text": "a", "model": "b"}',
-            "model: unknown key; known are text, texts, target, source, sentences, beam, n_best, alignment",
+            "model: unknown key; known are text, texts, target, source, sentences, beam, n_best, "
+            "alignment, max_length_ratio, max_length_extra",
         ),
         (b"[]", 'the body must be a JSON object such as {"text": "Ein Hund."}, not a list'),
         (b"null", 'the body must be a JSON object such as {"text": "Ein Hund."}, not null'),
@@ -70,6 +71,8 @@ def test_lines_are_limited_as_texts_are() -> None:
             "texts: must be a list of strings, not a string; a single text goes under text",
         ),
         (b'{"texts": ["a", {}]}', "text 1: must be a string, not an object"),
+        (b'{"text": "a", "max_length_extra": -1}', "max_length_extra: must be at least 0"),
+        (b'{"text": "a", "max_length_ratio": "2"}', "max_length_ratio: must be a number, not a string"),
         (b'{"text": "a", "beam": "2"}', "beam: must be a whole number, not a string"),
         (
             b'{"text": "a", "beam": 2.0}',

@@ -83,3 +83,23 @@ def test_a_request_can_ask_for_alignments(served_model, one_direction, serving):
     assert whole.links
     assert best["alignment"] == best["candidates"][0]["alignment"]
     assert len(best["candidates"]) == 2
+
+
+def test_a_request_can_lower_the_longest_translation(served_model, serving):
+    """Random models write up to the limit; the limit of the server stays the highest."""
+    with serving.running(served_model) as server:
+
+        def subwords(text, **asked):
+            (found,) = server.post({"text": text, "n_best": 1, **asked}).json["translations"]
+            return served_model._vocabularies.target.encode(found["text"])
+
+        text = "ein hund schläft auf dem ball"
+        short = {"max_length_ratio": 0, "max_length_extra": 3}
+        assert len(subwords(text)) > 3
+        assert len(subwords(text, **short)) <= 3
+        assert len(subwords(text, **short, sentences=True)) <= 3
+        ratio, extra = served_model.longest
+        assert subwords(text, max_length_ratio=ratio, max_length_extra=extra) == subwords(text)
+        answer = server.post({"text": text, "max_length_extra": extra + 1})
+        assert answer.status == 422
+        assert f"max_length_extra: at most {extra}, but is {extra + 1}" in answer.json["error"]["message"]

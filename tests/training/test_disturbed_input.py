@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.data.noise_config import TextNoiseConfig
+from deepwire.data.text.noise import LineNoise
 from deepwire.training.config import TrainingConfig
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run_training import run_training
@@ -68,3 +71,22 @@ def test_sim_cut_brings_the_two_passes_together(make_job: JobMaker, read_records
 def test_what_makes_no_sense_is_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         TrainingConfig.model_validate(settings)
+
+
+def test_a_run_with_noisy_lines_goes_on_exactly(
+    make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest
+) -> None:
+    def job(name: str, updates: int) -> TrainingSpec:
+        noise = LineNoise(TextNoiseConfig(typos=0.3, upper=0.2), [("src", "trg")])
+        return replace(make_job(name, max_updates=updates, validation={"every": 5}), noise=noise)
+
+    straight = job("straight", 10)
+    run_training(straight, quiet=True)
+    run_training(job("halved", 5), quiet=True)
+    halved = job("halved", 10)
+    run_training(halved, quiet=True)
+    assert read_records(halved.run) == read_records(straight.run)
+    assert weights_digest(halved.run, 10) == weights_digest(straight.run, 10)
+    plain = make_job("plain", max_updates=10, validation={"every": 5})
+    run_training(plain, quiet=True)
+    assert weights_digest(plain.run, 10) != weights_digest(straight.run, 10)

@@ -17,7 +17,7 @@ from deepwire.checkpoint.store import load_model
 from deepwire.data.batches.batching import Batch, StreamPosition, Update, UpdateStream
 from deepwire.errors import UsageError
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training import run_training as starting
+from deepwire.training import training_stream as starting
 from deepwire.training import validation
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import load_state

@@ -17,6 +17,7 @@ from deepwire.config.settings_reader import from_mapping
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
 from deepwire.data.prepare import prepared as preparation
 from deepwire.data.prepare.prepared import Prepared
+from deepwire.data.text.noise import line_noise
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
@@ -112,6 +113,7 @@ class TrainingParts:
             sampling=self.settings.data.vocabulary.sampling,
             languages=self.prepared.languages,
             context=self.prepared.context,
+            noise=line_noise(self.settings.data),
         )
         stream = UpdateStream(
             self.prepared.train,
@@ -173,8 +175,8 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
 
     The parameters are those that `deepwire.train` begins with (the scales of connection `admin` come from the
     first of `batches`, not the first micro-batch). What else training does (micro-batches, bfloat16,
-    validation, checkpoints, freezing, averaging, dropping layers, starting from another model, and
-    `model.begin_update(number)` where a connection changes with the updates) is up to the caller.
+    validation, checkpoints, freezing, averaging, dropping layers, guided alignment, starting from another
+    model, and `model.begin_update(number)` where a connection changes with the updates) is up to the caller.
 
     Args:
         run: Run file, recipe, or a mapping with what a run file holds.

@@ -10,7 +10,9 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_metadata
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared
+from deepwire.data.text.noise import line_noise
 from deepwire.data.vocabulary import Vocabularies
+from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
@@ -141,11 +143,12 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:
         prepared=prepared,
         source_bos=config.data.source_bos,
         sampling=config.data.vocabulary.sampling,
+        noise=line_noise(config.data),
         metadata=model_metadata(config, prepared),
         translate=_translation(loaded),
         score=scores,
         signatures=() if scores is None else scores.signatures,
-        notes=() if scores is None else tuple(scores.notes(_references(prepared, config.data))),
+        notes=tuple(_notes(config, scores, prepared)),
         user_config=loaded.text,
         complete=completed,
         changeable=CHANGEABLE,
@@ -169,8 +172,26 @@ def model_metadata(config: RunFile, prepared: Prepared) -> dict[str, object]:
         **({"training_pairs": pairs} if languages else {}),
         "source_bos": config.data.source_bos,
         **config.data.context.to_metadata(),
-        "decoding": config.decoding.model_dump(mode="json"),
+        "decoding": _decoding(config).model_dump(mode="json"),
     }
+
+
+def _decoding(config: RunFile) -> DecodingConfig:
+    """How a model translates; without a choice the head for alignments is the one that learned them."""
+    guided, chosen = config.training.guided_alignment, config.decoding.alignment
+    if guided is None or chosen.layer is not None or chosen.head is not None:
+        return config.decoding
+    layer = guided.layer_of(config.model.decoder.layers)
+    changes = {"layer": layer, "head": guided.head, "step": guided.step}
+    return config.decoding.model_copy(update={"alignment": chosen.model_copy(update=changes)})
+
+
+def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared) -> Iterator[str]:
+    """What the reader of the log should know."""
+    if config.data.aligned and config.training.guided_alignment is None:
+        yield "training text has alignments, but training.guided_alignment is not set: nothing learns them"
+    if scores is not None:
+        yield from scores.notes(_references(prepared, config.data))
 
 
 def _translation(loaded: LoadedRunFile) -> TranslateTexts:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import typer
 
+from deepwire.cli.analyses.alignment import alignment
 from deepwire.cli.analyses.coordinate_check import coordinate_check
 from deepwire.cli.analyses.internals import gates, gradients, report, signal, weights
 from deepwire.cli.analyses.layers import depth, linearise
@@ -23,6 +24,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     signal,
     coordinate_check,
     agreement,
+    alignment,
     compare,
     linearise,
     depth,

@@ -7,10 +7,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from deepwire.config.counts import Count
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.data.context import NO_CONTEXT, ContextConfig
+from deepwire.data.filter_config import FilterConfig
 from deepwire.data.languages import Direction, Languages, TagPlace, checked_language, expanded
+from deepwire.data.noise_config import TextNoiseConfig
 from deepwire.data.text_config import TextConfig
 from deepwire.data.vocabulary_config import VocabularyConfig
 
@@ -60,6 +61,10 @@ class CorpusConfig(Section):
         default=None,
         description="the same for the target side (TSV default 2; JSONL default: the target language)",
     )
+    alignments: Path | None = Field(
+        default=None,
+        description="train, two files: which words belong together, `0-0 1-2` for each line (Pharaoh)",
+    )
     more_references: list[Path] = Field(
         default=[], description="test only: further references beside that of a prefix or target_file"
     )
@@ -106,6 +111,8 @@ class CorpusConfig(Section):
             raise ValueError("more_references need a prefix, or source_file and target_file")
         if self.more_references and STDIN in (self.source_file, self.target_file, *self.more_references):
             raise ValueError("stdin (-) is read once, and the source of several references once for each")
+        if self.alignments is not None and self.prefix is None and self.source_file is None:
+            raise ValueError("alignments need a prefix, or source_file and target_file")
         self._check_columns()
         self._check_languages()
         return self
@@ -149,7 +156,15 @@ class CorpusConfig(Section):
             )
         if self.jsonl is not None and text.unit != "lines":
             raise ValueError(f"{role}: a line of jsonl is a document of its own: set data.text.unit to lines")
-        for name in ("source_column", "more_references", "source", "target", "languages", "directions"):
+        for name in (
+            "source_column",
+            "more_references",
+            "alignments",
+            "source",
+            "target",
+            "languages",
+            "directions",
+        ):
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{role}: {name} is for pairs of sentences, and this is one text")
 
@@ -173,33 +188,6 @@ def _as_list(value: object) -> object:
 Corpora = Annotated[
     list[CorpusConfig], BeforeValidator(_as_list, json_schema_input_type=CorpusConfig), Field(min_length=1)
 ]
-
-
-class FilterConfig(Section):
-    """Which pairs training leaves out. Lengths count characters or subwords, never words between spaces."""
-
-    min_characters: Count = Field(default=1, ge=1, description="shortest side, in characters")
-    max_characters: Count = Field(
-        default=2000, ge=1, description="longest side, in characters, before segmentation"
-    )
-    max_length: Count = Field(
-        default=256, ge=1, description="longest side, in subwords, applied by preparation"
-    )
-    max_ratio: float = Field(
-        default=4.0,
-        ge=1,
-        description="longer side over shorter side, in letters (an ideograph counts as three)",
-    )
-    drop_duplicates: bool = Field(default=True, description="keep only the first of equal pairs")
-    drop_copies: bool = Field(default=False, description="drop pairs whose two sides are the same")
-
-    @model_validator(mode="after")
-    def _lengths_in_order(self) -> Self:
-        if self.min_characters > self.max_characters:
-            raise ValueError(
-                f"min_characters {self.min_characters} is above max_characters {self.max_characters}"
-            )
-        return self
 
 
 class DataConfig(Section):
@@ -252,6 +240,7 @@ class DataConfig(Section):
     context: ContextConfig = Field(
         NO_CONTEXT, description="previous sentences of the document in front of each sentence"
     )
+    noise: TextNoiseConfig | None = Field(None, description="capitals, typos and the like in training text")
     filters: FilterConfig = Field(default_factory=FilterConfig, description="which training pairs to drop")
     prepared: Path = Field(
         json_schema_extra=MAY_CHANGE, default=Path("prepared"), description="folder of prepared corpora"
@@ -288,9 +277,12 @@ class DataConfig(Section):
         for role, corpora in self.corpora().items():
             if role != "train" and any(corpus.weight != 1 for corpus in corpora):
                 raise ValueError(f"{role} cannot have a weight: weights are for train")
+            if role != "train" and any(corpus.alignments for corpus in corpora):
+                raise ValueError(f"{role} cannot have alignments: they are for train")
             if any(corpus.more_references for corpus in corpora) and (role != "test" or self.directions):
                 why = "with directions" if role == "test" else f"in {role}"
                 raise ValueError(f"more_references are for test with source and target, not {why}")
+        self._check_aligned()
         if self.placeholders and self.vocabulary.type not in ("bpe", "unigram", "existing"):
             raise ValueError(
                 "placeholders need a vocabulary of type bpe or unigram, which keeps their symbols whole, "
@@ -303,6 +295,18 @@ class DataConfig(Section):
         else:
             self._check_directions(self.languages)
         return self
+
+    def _check_aligned(self) -> None:
+        """They are of pairs as they are written, of one direction."""
+        asked = [name for name in ("directions", "placeholders") if getattr(self, name)]
+        asked += ["context"] if self.context.used else []
+        if self.aligned and asked:
+            raise ValueError(f"alignments of a corpus and data.{asked[0]} exclude each other")
+
+    @property
+    def aligned(self) -> bool:
+        """Whether some training text comes with alignments."""
+        return any(corpus.alignments is not None for corpus in self.train)
 
     def unused_settings(self) -> UnusedSettings:
         """What is for pairs, where there is text of one side."""
@@ -320,6 +324,7 @@ class DataConfig(Section):
             "data.placeholders": self.placeholders,
             "data.context": self.context.used,
             "data.vocabulary.sampling": self.vocabulary.sampling > 0,
+            "data.noise": self.noise is not None,
         }
         if asked := [name for name, is_set in wanted.items() if is_set]:
             raise ValueError(f"{asked[0]} is for pairs of sentences, and a language model reads one text")

@@ -159,6 +159,10 @@ class CudaGraphModel:
         """Log-probability of each token of `target_output`, `[B, T]` float32, 0 at PAD."""
         return self._model.score(source, target_input, target_output, languages=languages)
 
+    def log_probs(self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None) -> Tensor:
+        """Log-probabilities `[B, T, V]` of what follows each prefix of `target_input`; without a graph."""
+        return self._model.log_probs(source, target_input, languages=languages)
+
     def source_weights(
         self, source: Tensor, target_input: Tensor, layers: Layers = None, *, languages: Tensor | None = None
     ) -> Mapping[int, Tensor]:

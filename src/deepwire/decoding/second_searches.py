@@ -10,6 +10,7 @@ from deepwire.decoding.guards import NO_REPEAT, suspicious
 from deepwire.decoding.hypotheses import Hypothesis
 from deepwire.decoding.sentence_search import Sentences, SentenceSearch
 from deepwire.decoding.step_models import StateT
+from deepwire.decoding.term_insertion import insert_terms
 from deepwire.decoding.translation_io import Request
 
 Found = dict[int, list[Hypothesis]]
@@ -47,6 +48,7 @@ def meet_demands(
     def met(row: int) -> bool:
         return all(demands[row].met_by(target.decode(one.ids)) for one in found[row])
 
+    insert_terms(demands, search, sentences, found, config)
     # Lacking terms alone disturb the rest least; where that costs another one, all of them are demanded.
     for every in (False, True):
         again = [row for row in found if not met(row)]

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
-from typing import Any, Generic
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from deepwire.data.languages import Languages
-from deepwire.data.text.pairs import plain
-from deepwire.data.vocabulary import BOS, Vocabularies
-from deepwire.decoding.attention_alignment import AlignedPair, AttentionAligner
+from deepwire.data.vocabulary import BOS, PAD, Vocabularies
 from deepwire.decoding.constrained_search import beam_for, constrained_search
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.demands import LineDemands
 from deepwire.decoding.generate import generate
 from deepwire.decoding.hypotheses import Hypothesis
-from deepwire.decoding.model_inputs import TargetLanguage, batches_by_length, ordered_map, pad_batch
+from deepwire.decoding.model_inputs import (
+    Cancelled,
+    TargetLanguage,
+    batches_by_length,
+    ordered_map,
+    pad_batch,
+    target_language_ids,
+)
 from deepwire.decoding.required_phrases import Phrase, word_bounds
 from deepwire.decoding.shortlist import BatchShortlist, LanguageRows, Shortlist, batch_shortlist
 from deepwire.decoding.step_models import (
@@ -28,11 +32,11 @@ from deepwire.decoding.step_models import (
     PromptedModel,
     StateT,
 )
-from deepwire.decoding.text_alignment import TextAlignment, TextTokens
-from deepwire.decoding.translation_io import Candidate, Request
 
-_EMPTY = Candidate("", (), 0.0, 0.0)
+_FORCED_TOKENS = 512
+"""Padded subwords of a batch whose probabilities of all subwords are in memory at once."""
 
+Result = TypeVar("Result")
 _Translate = Callable[[Sequence[int], Event], list[list[Hypothesis]]]
 
 
@@ -59,6 +63,52 @@ class Sentences:
     def length(self, row: int) -> int:
         """Subwords of a source without context and end symbol."""
         return len(self.sources[row]) - 1 - (0 if self.fronts is None else self.fronts[row])
+
+    def read_first(self, row: int) -> list[int]:
+        """What the decoder reads in front of a translation."""
+        language, prompts = self.languages[row], self.prompts
+        first = BOS if language is None else language.first_token
+        return [first, *(() if prompts is None else prompts[row])]
+
+
+class Asked(NamedTuple):
+    """Subwords whose probabilities are asked for.
+
+    Attributes:
+        row: Of which sentence.
+        read: What the decoder reads of the translation.
+        tokens: What is asked for in front of each of these and behind the last.
+    """
+
+    row: int
+    read: Sequence[int]
+    tokens: Sequence[int]
+
+
+class _ForcedBatch(NamedTuple):
+    """Given translations, padded; `rows` of what is asked, and where the first subword is predicted."""
+
+    rows: Sequence[int]
+    source: Tensor
+    read: Tensor
+    languages: Tensor | None
+    firsts: Sequence[int]
+
+
+class Beginning(NamedTuple):
+    """A beginning from which a translation goes on.
+
+    Attributes:
+        row: Of which sentence.
+        ids: Its subwords.
+        more: Most subwords that may follow.
+        whole: Whether its last word ends with it.
+    """
+
+    row: int
+    ids: Sequence[int]
+    more: int
+    whole: bool
 
 
 @dataclass(frozen=True)
@@ -135,15 +185,98 @@ class SentenceSearch(Generic[StateT]):
         self, model: Ensemble[StateT], sentences: Sentences, rows: Sequence[int], stop: Event
     ) -> CancellableModel[Any]:
         """A model that translates each row into its language and behind its prompt, until told to stop."""
-        languages = [sentences.languages[row] for row in rows]
-        targets = [language for language in languages if language is not None]
+        targets = [language for row in rows if (language := sentences.languages[row]) is not None]
         if not targets and sentences.prompts is None:
             return CancellableModel(model, stop)
-        begins = [[BOS if language is None else language.first_token] for language in languages]
-        if sentences.prompts is not None:
-            begins = [[*begin, *sentences.prompts[row]] for begin, row in zip(begins, rows, strict=True)]
-        pieces = self.vocabularies.target.size
+        begins, pieces = [sentences.read_first(row) for row in rows], self.vocabularies.target.size
         return CancellableModel(PromptedModel(model, begins, pieces, targets or None), stop)
+
+    def continued(
+        self, sentences: Sentences, beginnings: Sequence[Beginning], config: DecodingConfig
+    ) -> list[list[Hypothesis]]:
+        """How translations go on behind their beginnings: hypotheses of the rest, best first.
+
+        All subwords may be used. The beginnings are read in one pass, and cost no steps of the search.
+        """
+        pieces, bounds = self.vocabularies.target.size, word_bounds(self.vocabularies.target)
+        inside = torch.zeros(1, pieces, dtype=torch.bool, device=self.device)
+        inside[0, list(bounds.inside)] = True
+        own = replace(
+            sentences,
+            lines=[sentences.lines[one.row] for one in beginnings],
+            sources=[sentences.sources[one.row] for one in beginnings],
+            languages=[sentences.languages[one.row] for one in beginnings],
+            fronts=sentences.fronts and [sentences.fronts[one.row] for one in beginnings],
+            prompts=None,
+        )
+
+        def translate(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
+            chosen = [beginnings[row] for row in rows]
+            begins = [[*sentences.read_first(one.row), *one.ids] for one in chosen]
+            targets = [language for row in rows if (language := own.languages[row]) is not None]
+            ended = torch.tensor([[one.whole] for one in chosen], device=self.device)
+            model = PromptedModel(self.model, begins, pieces, targets or None, ended & inside)
+            limits = [one.more for one in chosen]
+            source = pad_batch([own.sources[row] for row in rows], self.device)
+            lines = [own.lines[row] for row in rows]
+            return generate(CancellableModel(model, stop), source, limits, config, lines)
+
+        tokens = max(1, config.batch_tokens // config.width)
+        return self._in_batches(own, range(len(beginnings)), tokens, translate)
+
+    def scores_of(self, sentences: Sentences, asked: Sequence[Asked]) -> list[list[list[float]]]:
+        """Log-probabilities `[T + 1, k]` of k subwords before each of T that are read, and behind all."""
+
+        def score(batch: _ForcedBatch) -> list[list[list[float]]]:
+            log_probs = self.model.log_probs(batch.source, batch.read, languages=batch.languages)
+            wanted = pad_batch([asked[row].tokens for row in batch.rows], self.device)
+            values = log_probs.gather(2, wanted.unsqueeze(1).expand(-1, log_probs.size(1), -1)).tolist()
+            return [
+                [each[: len(asked[row].tokens)] for each in own[first : first + len(asked[row].read) + 1]]
+                for row, first, own in zip(batch.rows, batch.firsts, values, strict=True)
+            ]
+
+        return self._forced(sentences, asked, score)
+
+    def score_behind(self, sentences: Sentences, asked: Sequence[Asked]) -> list[float]:
+        """The log-probability of subwords, one after the other, behind what is read of a translation."""
+
+        def score(batch: _ForcedBatch) -> list[float]:
+            output = [
+                [*[PAD] * (first + len(asked[row].read)), *asked[row].tokens]
+                for row, first in zip(batch.rows, batch.firsts, strict=True)
+            ]
+            whole = pad_batch(output, self.device)
+            return (
+                self.model.score(batch.source, batch.read, whole, languages=batch.languages).sum(1).tolist()
+            )
+
+        whole = [one._replace(read=[*one.read, *one.tokens[:-1]]) for one in asked]
+        return self._forced(sentences, whole, score)
+
+    def _forced(
+        self, sentences: Sentences, asked: Sequence[Asked], score: Callable[[_ForcedBatch], list[Result]]
+    ) -> list[Result]:
+        """What is made of passes over given translations, batch by batch."""
+        read = [[*sentences.read_first(one.row), *one.read] for one in asked]
+        sources = [sentences.sources[one.row] for one in asked]
+
+        @torch.inference_mode()
+        def scored(rows: Sequence[int], stop: Event) -> list[Result]:
+            if stop.is_set():
+                raise Cancelled
+            targets = [language for row in rows if (language := sentences.languages[asked[row].row])]
+            source, target = (pad_batch([side[row] for row in rows], self.device) for side in (sources, read))
+            languages = target_language_ids(targets, self.device) if targets else None
+            firsts = [len(read[row]) - len(asked[row].read) - 1 for row in rows]
+            return score(_ForcedBatch(rows, source, target, languages, firsts))
+
+        lengths = [max(map(len, pair)) for pair in zip(sources, read, strict=True)]
+        batches = batches_by_length(lengths, _FORCED_TOKENS)
+        found: dict[int, Result] = {}
+        for batch, values in zip(batches, ordered_map(scored, batches, self.device), strict=True):
+            found |= dict(zip(batch, values, strict=True))
+        return [found[place] for place in range(len(asked))]
 
     def _in_batches(
         self,
@@ -192,103 +325,3 @@ class SentenceSearch(Generic[StateT]):
             for index, rows in rows_of.items()
         ]
         return batch_shortlist(parts, len(names)).to(self.device)
-
-
-@dataclass(frozen=True)
-class Finishing:
-    """Makes candidates of hypotheses: texts with their placeholders, subwords, and alignments.
-
-    Args:
-        vocabularies: Those of the model.
-        aligner: Aligns them; None: they are not aligned.
-    """
-
-    vocabularies: Vocabularies
-    aligner: AttentionAligner | None = None
-
-    def candidates(
-        self,
-        requests: Sequence[Request],
-        sentences: Sentences,
-        found: Mapping[int, Sequence[Hypothesis]],
-        demands: Sequence[LineDemands] | None,
-        copied: Sequence[bool],
-    ) -> list[tuple[Candidate, ...]]:
-        """Of each line, best first; an empty line, and one without any hypothesis, has one with score 0.
-
-        Args:
-            requests: What was asked for.
-            sentences: The lines as the model reads them.
-            found: Hypotheses of some of them.
-            demands: What translations must have; None where nothing is.
-            copied: Lines that are their own translation.
-        """
-        results: list[tuple[Candidate, ...]] = []
-        for row, request in enumerate(requests):
-            own = None if demands is None else demands[row]
-            if copied[row]:
-                results.append((Candidate(request.text, (), 0.0, 0.0),))
-            elif found.get(row):
-                results.append(tuple(self._candidate(hypothesis, own) for hypothesis in found[row]))
-            else:
-                results.append((_EMPTY if own is None else Candidate(own.finished(""), (), 0.0, 0.0),))
-        if self.aligner is None:
-            return results
-        seen = {row: found[row] for row in found if found[row] and not copied[row]}
-        return self._aligned(self.aligner, requests, sentences, seen, demands, results)
-
-    def _candidate(self, hypothesis: Hypothesis, demands: LineDemands | None) -> Candidate:
-        target = self.vocabularies.target
-        # A line must stay one line, even if the vocabulary can spell a line break byte by byte.
-        text = plain(target.decode(hypothesis.ids))
-        text = text if demands is None else demands.finished(text)
-        tokens = tuple(target.pieces(hypothesis.ids))
-        return Candidate(text, tokens, hypothesis.log_probability, hypothesis.score)
-
-    def _aligned(
-        self,
-        aligner: AttentionAligner,
-        requests: Sequence[Request],
-        sentences: Sentences,
-        found: Mapping[int, Sequence[Hypothesis]],
-        demands: Sequence[LineDemands] | None,
-        results: Sequence[tuple[Candidate, ...]],
-    ) -> list[tuple[Candidate, ...]]:
-        units = aligner.config.units
-        aligned = [
-            tuple(replace(one, alignment=_of_words(request.text, one.text, units)) for one in own)
-            for request, own in zip(requests, results, strict=True)
-        ]
-        pairs = [self._pair(sentences, row, one) for row, own in found.items() for one in own]
-        links = iter(zip(pairs, aligner.links(pairs), strict=True))
-        vocabularies = self.vocabularies
-        for row, own in found.items():
-            values = {} if demands is None else demands[row].values
-            text, source = plain(requests[row].text), None
-            better = []
-            for hypothesis, candidate in zip(own, results[row], strict=True):
-                pair, found_links = next(links)
-                if source is None:
-                    ids = pair.source[pair.first : -1]
-                    source = TextTokens.of(vocabularies.source, ids, text, values)
-                target = TextTokens.of(vocabularies.target, hypothesis.ids, candidate.text, values)
-                alignment = TextAlignment(source, target, tuple(sorted(found_links)), units)
-                better.append(replace(candidate, alignment=alignment))
-            aligned[row] = tuple(better)
-        return aligned
-
-    @staticmethod
-    def _pair(sentences: Sentences, row: int, hypothesis: Hypothesis) -> AlignedPair:
-        source, language = sentences.sources[row], sentences.languages[row]
-        tagged = language is not None and language.source_tag is not None
-        first = (source[0] == BOS) + tagged + (sentences.fronts[row] if sentences.fronts else 0)
-        context = sentences.prompts[row] if sentences.prompts else ()
-        return AlignedPair(source, first, hypothesis.ids, language, context)
-
-
-def _of_words(source: str, translation: str, units: str) -> TextAlignment:
-    """Of a text that no model saw: it is its own translation, or words of it stand in that."""
-    copied = TextAlignment.copied(plain(source), "subwords" if units == "subwords" else "words")
-    if source == translation:
-        return copied
-    return replace(copied, target=TextTokens(translation, (), ()), subword_links=())

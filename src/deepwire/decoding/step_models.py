@@ -68,7 +68,15 @@ class ScoringModel(Protocol):
         ...
 
 
-class EnsembleMember(StepModel[StateT], ScoringModel, Protocol[StateT]):
+class ReadingModel(ScoringModel, Protocol):
+    """A model that gives the probability of every subword behind each beginning of a translation."""
+
+    def log_probs(self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None) -> Tensor:
+        """Log-probabilities `[B, T, V]` of what follows each prefix of `target_input` `[B, T]`."""
+        ...
+
+
+class EnsembleMember(StepModel[StateT], ReadingModel, Protocol[StateT]):
     """A model that can search and score, and predict with some of its groups where it has any."""
 
     def start(
@@ -189,6 +197,11 @@ class Ensemble(Generic[StateT]):
         ]
         return self._mean(scores).masked_fill(target_output == PAD, 0.0)
 
+    def log_probs(self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None) -> Tensor:
+        """Log of the mean probabilities of what follows each prefix, `[B, T, V]`."""
+        every = [model.log_probs(source, target_input, languages=languages) for model in self.models]
+        return self._mean(every)
+
     def _mean(self, log_probs: Sequence[Tensor]) -> Tensor:
         if len(log_probs) == 1:
             return log_probs[0]
@@ -232,6 +245,7 @@ class PromptedModel(Generic[StateT]):
         prompts: What the decoder reads first, for each sentence; the search takes its last token for BOS.
         pieces: Entries of the target vocabulary; what comes after them are tags and a separator.
         targets: The target language of each sentence; None with one direction.
+        not_first: `[N, pieces]` bool, what may not come right behind the prompt; None: anything may.
     """
 
     def __init__(
@@ -240,8 +254,10 @@ class PromptedModel(Generic[StateT]):
         prompts: Sequence[Sequence[int]],
         pieces: int,
         targets: Sequence[TargetLanguage] | None = None,
+        not_first: Tensor | None = None,
     ) -> None:
         self._model, self._prompts, self._pieces, self._targets = model, prompts, pieces, targets
+        self._not_first = not_first
 
     def start(self, source: Tensor, max_length: int) -> PromptedState[EnsembleState[StateT]]:
         """Encode `source` `[N, S]`, whose sentences are those of `prompts`."""
@@ -260,6 +276,8 @@ class PromptedModel(Generic[StateT]):
         read = tokens if state.first_tokens is None else state.first_tokens
         log_probs, following = self._model.step(read, state.state)
         log_probs[:, self._pieces :] = -torch.inf
+        if state.first_tokens is not None and self._not_first is not None:
+            log_probs[:, : self._pieces].masked_fill_(self._not_first, -torch.inf)
         return log_probs, PromptedState(following, None)
 
 

@@ -2,63 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from difflib import SequenceMatcher
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from deepwire.data.vocabulary import Vocabulary
+from deepwire.data.subwords.text_tokens import Span, TextTokens, owners, words_of
 
-Span = tuple[int, int]
-"""Begin and end in a text."""
 Link = tuple[int, int]
 """A unit of the source and one of the translation, counted from 0."""
 Units = Literal["words", "subwords"]
-
-_WORD = re.compile(r"\S+")
 
 
 def pharaoh(links: Iterable[Link]) -> str:
     """Links as `0-0 1-2`: the n-th unit of the source, a hyphen, that of the translation, from 0."""
     return " ".join(f"{source}-{target}" for source, target in links)
-
-
-class TextTokens(NamedTuple):
-    """A text and the subwords that a model reads or writes for it.
-
-    Attributes:
-        text: As a user sees it.
-        tokens: The subwords, as the vocabulary writes them; none for a text that no model saw.
-        spans: Where each stands in the text; empty where it writes nothing that is seen.
-    """
-
-    text: str
-    tokens: tuple[str, ...]
-    spans: tuple[Span, ...]
-
-    @classmethod
-    def of(
-        cls, vocabulary: Vocabulary, ids: Sequence[int], text: str, values: Mapping[str, str] | None = None
-    ) -> TextTokens:
-        """The subwords `ids` in a text that is what they say, but for spaces and spelling.
-
-        Args:
-            vocabulary: Theirs.
-            ids: Without BOS, tags and EOS.
-            text: What a user sees.
-            values: What symbols of placeholders stand for.
-        """
-        said = vocabulary.decode(ids)
-        places = _places(said, text, values or {})
-        spans = [_covered(places[begin:end]) for begin, end in vocabulary.spans(ids)]
-        return cls(text, tuple(vocabulary.pieces(ids)), tuple(spans))
-
-    def within(self, text: str, at: int) -> TextTokens:
-        """The same in a longer text, where this one begins at `at`."""
-        return self._replace(text=text, spans=tuple((begin + at, end + at) for begin, end in self.spans))
 
 
 @dataclass(frozen=True)
@@ -79,7 +37,7 @@ class TextAlignment:
     @classmethod
     def copied(cls, text: str, units: Units = "words") -> TextAlignment:
         """Of a text that is its own translation: each word belongs to itself."""
-        words = TextTokens(text, (), tuple(_words(text)))
+        words = TextTokens(text, (), tuple(words_of(text)))
         return cls(words, words, tuple((place, place) for place in range(len(words.spans))), units)
 
     @property
@@ -95,12 +53,12 @@ class TextAlignment:
 
         So are words without a link that both texts have once, such as a placeholder that was put back.
         """
-        source, target = _words(self.source.text), _words(self.target.text)
-        owners = _owners(self.source.spans, source), _owners(self.target.spans, target)
+        source, target = words_of(self.source.text), words_of(self.target.text)
+        owning = owners(self.source.spans, source), owners(self.target.spans, target)
         links = {
-            (i, j) for one, other in self.subword_links for i in owners[0][one] for j in owners[1][other]
+            (i, j) for one, other in self.subword_links for i in owning[0][one] for j in owning[1][other]
         }
-        return tuple(sorted(links | set(_equal_words(self, source, target, links))))
+        return tuple(sorted(links | set(_equalwords_of(self, source, target, links))))
 
     def pharaoh(self) -> str:
         """`links` as text."""
@@ -136,24 +94,11 @@ def composed(first: TextAlignment, second: TextAlignment) -> TextAlignment:
     for middle, target in second.word_links:
         onward.setdefault(middle, []).append(target)
     links = {(source, target) for source, middle in first.word_links for target in onward.get(middle, ())}
-    sides = [TextTokens(text, (), tuple(_words(text))) for text in (first.source.text, second.target.text)]
+    sides = [TextTokens(text, (), tuple(words_of(text))) for text in (first.source.text, second.target.text)]
     return replace(second, source=sides[0], target=sides[1], subword_links=tuple(sorted(links)))
 
 
-def _words(text: str) -> list[Span]:
-    return [match.span() for match in _WORD.finditer(text)]
-
-
-def _owners(spans: Sequence[Span], words: Sequence[Span]) -> list[range]:
-    """The words that each span has something of."""
-    begins, ends = [begin for begin, _ in words], [end for _, end in words]
-    return [
-        range(bisect_right(ends, begin), bisect_left(begins, end)) if begin < end else range(0)
-        for begin, end in spans
-    ]
-
-
-def _equal_words(
+def _equalwords_of(
     alignment: TextAlignment, source: Sequence[Span], target: Sequence[Span], links: Iterable[Link]
 ) -> Iterable[Link]:
     texts = [
@@ -167,39 +112,3 @@ def _equal_words(
         once = counts[0][word] == counts[1][word] == 1
         if once and place not in linked[1] and places[word] not in linked[0]:
             yield places[word], place
-
-
-def _covered(places: Sequence[Span | None]) -> Span:
-    """From the first to the last place; nothing for none."""
-    there = [place for place in places if place is not None]
-    return (there[0][0], there[-1][1]) if there else (0, 0)
-
-
-def _places(said: str, text: str, values: Mapping[str, str]) -> list[Span | None]:
-    """Where each character of `said` stands in a text that differs in spaces, spelling and placeholders."""
-    written = [(place, letter) for place, one in enumerate(said) for letter in values.get(one, one)]
-    owners = [place for place, letter in written if not letter.isspace()]
-    letters = "".join(letter for _, letter in written if not letter.isspace())
-    seen = [place for place, letter in enumerate(text) if not letter.isspace()]
-    shown = "".join(text[place] for place in seen)
-    found: list[Span | None] = [None] * len(said)
-    for one, other in _matched(letters, shown):
-        own, at = owners[one], seen[other]
-        begin = found[own]
-        found[own] = (at if begin is None else begin[0], at + 1)
-    return found
-
-
-def _matched(letters: str, shown: str) -> Iterable[tuple[int, int]]:
-    """Pairs of places in two texts, ascending; what differs goes in its order, as far as it goes."""
-    at = shown.find(letters)
-    if at >= 0:
-        yield from ((place, place + at) for place in range(len(letters)))
-        return
-    for _, begin, end, first, last in SequenceMatcher(None, letters, shown, autojunk=False).get_opcodes():
-        count = end - begin
-        for place in range(count if last > first else 0):
-            # Of a part that has another length, the parts of its parts.
-            yield begin + place, first + place * (last - first) // count
-            if last - first > count and place == count - 1:
-                yield begin + place, last - 1

@@ -20,6 +20,7 @@ from deepwire.decoding.attention_alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.demands import DemandFinder, LineDemands, with_symbols
 from deepwire.decoding.document_context import ContextEncoder, Documents
+from deepwire.decoding.finished_candidates import Finishing
 from deepwire.decoding.guards import nothing_to_translate
 from deepwire.decoding.line_casing import LineCasing
 from deepwire.decoding.long_lines import LongLines
@@ -31,7 +32,7 @@ from deepwire.decoding.model_inputs import (
     Warn,
 )
 from deepwire.decoding.second_searches import meet_demands, try_again
-from deepwire.decoding.sentence_search import Finishing, Sentences, SentenceSearch
+from deepwire.decoding.sentence_search import Sentences, SentenceSearch
 from deepwire.decoding.shortlist import Shortlist
 from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_configured
 from deepwire.decoding.terminology import Terminology
@@ -118,14 +119,21 @@ class Translator(Generic[StateT]):
         return self._language_selector.languages
 
     def with_search(
-        self, *, beam: int | None = None, n_best: int | None = None, batch_tokens: int | None = None
+        self,
+        *,
+        beam: int | None = None,
+        n_best: int | None = None,
+        batch_tokens: int | None = None,
+        max_length_ratio: float | None = None,
+        max_length_extra: int | None = None,
     ) -> Translator[StateT]:
         """The same models with other settings of the search, those that are given; nothing is copied.
 
         Raises:
             UsageError: A setting is impossible.
         """
-        asked = {"beam": beam, "n_best": n_best, "batch_tokens": batch_tokens}
+        asked: dict[str, float | None] = {"beam": beam, "n_best": n_best, "batch_tokens": batch_tokens}
+        asked |= {"max_length_ratio": max_length_ratio, "max_length_extra": max_length_extra}
         changes = {name: value for name, value in asked.items() if value is not None}
         other = copy(self)
         other.config = with_settings(self.config, changes)

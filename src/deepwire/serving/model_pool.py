@@ -153,6 +153,12 @@ class ModelPool:
         """Longer texts would be cut."""
         return self._models[leg.model].most_subwords
 
+    @property
+    def longest(self) -> tuple[float, int]:
+        """The largest `max_length_ratio` and `max_length_extra` of all models."""
+        ratios, extras = zip(*(model.longest for model in self._models), strict=True)
+        return max(ratios), max(extras)
+
     def why_not_aligned(self, route: Route) -> str:
         """Why translations along a route cannot be aligned; empty if they can."""
         return next(filter(None, (self._models[leg.model].why_not_aligned for leg in route)), "")

@@ -148,6 +148,7 @@ _MUST_BE: Mapping[str, str] = {
     "list": "a list of strings",
     "int": "a whole number",
     "finite_number": "a whole number",
+    "float": "a number",
     "bool": "true or false",
     "model": f"a JSON object such as {_EXAMPLE}",
 }
@@ -196,6 +197,10 @@ class RequestBody(TextBody):
     """Asks for the best so many translations of each text, with scores."""
     alignment: bool = False
     """Asks which words of each text and of its translation belong together."""
+    max_length_ratio: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """Most subwords of a translation for each of its line; at most, and by default, as the server has it."""
+    max_length_extra: int | None = Field(None, ge=0)
+    """Subwords that come on top; likewise."""
 
 
 Body = TypeVar("Body", bound=TextBody)

@@ -30,12 +30,15 @@ class Search(NamedTuple):
         beam, n_best: Settings of the search.
         model: Which of the models translates.
         alignment: Whether translations are aligned with their texts.
+        max_length_ratio, max_length_extra: Lower limits of length than those of the models; None: theirs.
     """
 
     beam: int
     n_best: int
     model: int = 0
     alignment: bool = False
+    max_length_ratio: float | None = None
+    max_length_extra: int | None = None
 
 
 class ServedModel:
@@ -101,6 +104,11 @@ class ServedModel:
         return Search(self._config.beam, self._config.n_best)
 
     @property
+    def longest(self) -> tuple[float, int]:
+        """`max_length_ratio` and `max_length_extra`: no translation may be longer, whatever is asked for."""
+        return self._config.max_length_ratio, self._config.max_length_extra
+
+    @property
     def most_subwords(self) -> int:
         """Longer texts would be cut."""
         return self._config.max_source_length
@@ -162,7 +170,22 @@ class ServedModel:
     ) -> list[Translation]:
         """Translations in order; on a CPU a batch of texts for each core."""
         tokens = self._batch_tokens(lengths, search.beam)
-        translator = self.load().with_search(beam=search.beam, n_best=search.n_best, batch_tokens=tokens)
+        ratio, extra = self.longest
+        if search.max_length_ratio is not None:
+            ratio = min(ratio, search.max_length_ratio)
+        if search.max_length_extra is not None:
+            extra = min(extra, search.max_length_extra)
+        translator = self.load().with_search(
+            beam=search.beam,
+            n_best=search.n_best,
+            batch_tokens=tokens,
+            max_length_ratio=ratio
+            if search.max_length_ratio is None
+            else min(ratio, search.max_length_ratio),
+            max_length_extra=extra
+            if search.max_length_extra is None
+            else min(extra, search.max_length_extra),
+        )
         translator = translator.aligning() if search.alignment else translator
         # Texts of many clients are no document: each brings its context.
         return list(translator.translations(requests, window=len(requests), documents=False))

@@ -193,7 +193,7 @@ class Service:
         n_best: int,
         client: str,
         gone: Gone,
-        beam: int | None = None,
+        search: Search | None = None,
     ) -> list[Translation]:
         """Translations of sentences that are not too long, however many there are: a part after the other.
 
@@ -202,12 +202,12 @@ class Service:
             route: How.
             n_best: How many translations of each.
             client, gone: As in `translate`.
-            beam: Hypotheses kept; None = as the server does, or more if so many translations are wanted.
+            search: How; None = as the server does, with a wider beam if so many translations are wanted.
 
         Raises:
             RequestError, GoneError, TextFailedError: As in `translate`.
         """
-        search = Search(beam or max(n_best, self.models.search.beam), n_best)
+        search = search or Search(max(n_best, self.models.search.beam), n_best)
         found: list[Translation] = []
         for first in range(0, len(sentences), _PART):
             part = sentences[first : first + _PART]
@@ -306,7 +306,7 @@ class Service:
         split = await self.aside(partial(SplitTexts.of, body.all, self.splitter(route)))
         try:
             translations = await self.translate_sentences(
-                split.sentences, route, search.n_best, client, gone, search.beam
+                split.sentences, route, search.n_best, client, gone, search
             )
         except TextFailedError as error:
             raise TextFailedError(split.owners[error.index]) from error.__cause__
@@ -356,7 +356,11 @@ class Service:
             raise RequestError("invalid", f"beam: at most {self.most_beam}, but is {beam}")
         if n_best > beam:
             raise RequestError("invalid", f"n_best: at most the beam ({beam}), but is {n_best}")
-        return Search(beam, n_best, alignment=body.alignment)
+        limits = {name: getattr(body, name) for name in ("max_length_ratio", "max_length_extra")}
+        for (name, limit), most in zip(limits.items(), self.models.longest, strict=True):
+            if limit is not None and limit > most:
+                raise RequestError("invalid", f"{name}: at most {most:g}, but is {limit:g}")
+        return Search(beam, n_best, 0, body.alignment, *limits.values())
 
     async def _fitting_lengths(
         self, leg: Leg, lines: Sequence[str], places: Sequence[LinePosition], texts: Sequence[TextLines]

@@ -12,6 +12,7 @@ from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.model.perturbation import InputNoiseConfig, SimCutConfig
 from deepwire.training.ema import EmaConfig
 from deepwire.training.freezing import Patterns
+from deepwire.training.guided_alignment import GuidedAlignmentConfig
 from deepwire.training.layer_drop import LayerDropConfig
 from deepwire.training.logging.depth_records import RecordConfig
 from deepwire.training.optimizer import MuonConfig, OptimizerChoice, OptimizerConfig
@@ -149,6 +150,9 @@ class TrainingConfig(Section):
         default=None,
         description="layers left out of updates at random (LayerDrop, stochastic depth); one number or more",
     )
+    guided_alignment: GuidedAlignmentConfig | None = Field(
+        default=None, description="a head of the cross-attention learns the alignments of the training text"
+    )
     start_from: StartFromConfig | None = Field(
         default=None, description="begin a new run with the parameters of a trained model"
     )
@@ -268,6 +272,7 @@ class TrainingConfig(Section):
             "sim_cut": None,
             "input_noise": None,
             "layer_drop": None,
+            "guided_alignment": None,
         }
         for name, default in alternatives.items():
             if self.compile and getattr(self, name) != default:
@@ -276,6 +281,8 @@ class TrainingConfig(Section):
             raise ValueError(
                 "record needs every gradient whole in one process: set sharding to none, or leave record out"
             )
+        if self.sharding != "none" and self.guided_alignment is not None:
+            raise ValueError("guided_alignment and sharding exclude each other; set sharding to none")
         if self.sharding != "none" and isinstance(self.optimizer, MuonConfig):
             raise ValueError(
                 "optimizer muon needs every matrix whole in one process: set sharding to none, or take adamw"

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -97,12 +98,15 @@ class DeviceBatch:
         target_input: ``[B, T]``.
         target_output: ``[B, T]``.
         languages: ``[B]``, index of the target language of each row; None with one direction.
+        links: ``[links, 3]``, row, place in ``target_output`` and place in ``source`` of subwords that belong
+            together; None where nobody asks.
     """
 
     source: Tensor
     target_input: Tensor
     target_output: Tensor
     languages: Tensor | None = None
+    links: Tensor | None = None
 
     def cut(self, pieces: int) -> list[DeviceBatch]:
         """The rows in so many pieces of about the same size, or one a row where there are fewer."""
@@ -111,10 +115,22 @@ class DeviceBatch:
             return [self]
         sides = (side.tensor_split(pieces) for side in (self.source, self.target_input, self.target_output))
         parts = [DeviceBatch(*part) for part in zip(*sides, strict=True)]
+        if self.links is not None:
+            ends = list(accumulate(len(part.source) for part in parts))
+            parts = [
+                replace(part, links=_links_of(self.links, end - len(part.source), end))
+                for part, end in zip(parts, ends, strict=True)
+            ]
         if self.languages is None:
             return parts
         languages = self.languages.tensor_split(pieces)
         return [replace(part, languages=rows) for part, rows in zip(parts, languages, strict=True)]
+
+
+def _links_of(links: Tensor, first: int, end: int) -> Tensor:
+    """The links of rows `first` to `end`, counted from there."""
+    own = links[(links[:, 0] >= first) & (links[:, 0] < end)]
+    return own - own.new_tensor([first, 0, 0])
 
 
 @dataclass(frozen=True)
@@ -145,6 +161,7 @@ def to_device(batch: Batch, device: torch.device) -> DeviceBatch:
         _tensor(batch.target_input, device),
         _tensor(batch.target_output, device),
         None if batch.target_languages is None else _tensor(batch.target_languages, device),
+        None if batch.links is None else _tensor(batch.links, device),
     )
 
 

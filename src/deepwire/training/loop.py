@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Generator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from deepwire.errors import ResourceError
+from deepwire.model.source_look import SourceLook
 from deepwire.ops.process import seed_random_numbers
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 from deepwire.training.optimizer import StepResult
@@ -33,7 +35,8 @@ class UpdateResult:
         epoch: Which epoch it belongs to, from 0.
         learning_rate: What it was made with.
         target_tokens: Target tokens of the update, end symbols included.
-        sums: Smoothed loss and nll summed over them, in nats, and of two passes the divergence. Scalars.
+        sums: Smoothed loss and nll summed over them, in nats, of two passes the divergence, of
+            guided alignment its loss. Scalars.
         step: Norm of the gradient, and whether it was finite.
     """
 
@@ -100,7 +103,8 @@ def train(trainer: Trainer) -> Generator[UpdateResult]:
 def make_gradient(trainer: Trainer, update: DeviceUpdate) -> list[Tensor]:
     """Set the gradient of the loss per target token; returns sums over target tokens, in nats.
 
-    They are those of smoothed loss and nll, and with R-Drop or SimCut of the divergence of the two passes.
+    They are those of smoothed loss and nll, with R-Drop or SimCut of the divergence of the two passes, and
+    with guided alignment of its loss.
 
     If memory runs out in any process, all cut their micro-batches in half and make the update again.
 
@@ -137,29 +141,43 @@ def _own_gradient(
     if trainer.rounds is not None:
         trainer.rounds.draw(update.number)
     config = trainer.spec.config
-    totals = [trainer.zero() for _ in range(3 if config.divergence else 2)]
+    more = (config.divergence is not None) + (trainer.guide is not None)
+    totals = [trainer.zero() for _ in range(2 + more)]
     try:
         for batch in pieces:
-            with trainer.precision_policy.autocast():
-                sums = trainer.loss(
-                    batch.source,
-                    batch.target_input,
-                    batch.target_output,
-                    *trainer.smoothing,
-                    config.r_drop,
-                    languages=batch.languages,
-                    perturbation=trainer.perturbation,
-                )
-            torch.autograd.backward(sums.smoothed / update.target_tokens)
-            parts = (sums.smoothed.detach(), sums.nll, sums.divergence)
-            for total, part in zip(totals, parts, strict=False):
-                if part is not None:
-                    total += part
+            # The backward pass may compute layers once more: they must look then, too.
+            with nullcontext() if trainer.guide is None else trainer.guide.looking() as look:
+                loss, parts = _loss(trainer, batch, look)
+                torch.autograd.backward(loss / update.target_tokens)
+            for total, part in zip(totals, parts, strict=True):
+                total += part
     except RuntimeError as error:
         if not (trainer.strategy.retries and _out_of_memory(error)):
             raise
         return None
     return totals
+
+
+def _loss(trainer: Trainer, batch: DeviceBatch, look: SourceLook | None) -> tuple[Tensor, list[Tensor]]:
+    """What is minimised, and the sums that are recorded, of one forward pass."""
+    guide = trainer.guide
+    with trainer.precision_policy.autocast():
+        sums = trainer.loss(
+            batch.source,
+            batch.target_input,
+            batch.target_output,
+            *trainer.smoothing,
+            trainer.spec.config.r_drop,
+            languages=batch.languages,
+            perturbation=trainer.perturbation,
+        )
+    parts = [sums.smoothed.detach(), sums.nll, *([] if sums.divergence is None else [sums.divergence])]
+    if guide is None or look is None:
+        return sums.smoothed, parts
+    aligned = guide.loss(look, batch)
+    if aligned is None:
+        return sums.smoothed, [*parts, trainer.zero()]
+    return sums.smoothed + guide.weight * aligned, [*parts, aligned.detach()]
 
 
 def _make_room(trainer: Trainer, update: int, *, hopeless: bool) -> None:

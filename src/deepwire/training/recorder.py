@@ -178,6 +178,8 @@ class RunRecorder:
         }
         if averages.divergence is not None and (name := self._spec.config.divergence):
             values[name] = averages.divergence
+        if averages.alignment is not None:
+            values["guided_alignment"] = averages.alignment
         self._metrics.write(
             {
                 "kind": "train",

@@ -15,7 +15,7 @@ from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
 from deepwire.checkpoint.store import read_weights
 from deepwire.command_line import again
 from deepwire.config.counts import counted
-from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
+from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.batches.epoch_order import EpochOrder, share_lines
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
@@ -38,6 +38,7 @@ from deepwire.training.run.stopping import Signals, StopReason, cut_short, limit
 from deepwire.training.schedule import build_schedule
 from deepwire.training.session import Callback, TrainingSession
 from deepwire.training.trainer import Trainer
+from deepwire.training.training_stream import training_stream
 from deepwire.training.validation import DirectionsValidator, Validator, directions_in
 from deepwire.training.warm_start.pretrained import start_pretrained
 from deepwire.training.warm_start.start_from import start_from
@@ -229,7 +230,7 @@ def make_trainer(
         schedule=build_schedule(
             config.schedule, d_model=model.config.base_width, max_updates=config.max_updates
         ),
-        stream=_stream(spec, record.micro_batch_tokens, (processes.rank, processes.count)),
+        stream=training_stream(spec, record.micro_batch_tokens, (processes.rank, processes.count)),
         epoch_size=EpochOrder(spec.prepared.train.parts, spec.seed).size,
         validator=_validator(spec, processes),
         state=state,
@@ -254,28 +255,12 @@ def _profile(
     """Let connections that need it look at the first micro-batch, the same for any number of processes."""
     if spec.begins_with_a_model or not model.needs_profile:
         return
-    stream = _stream(spec, record.micro_batch_tokens, (0, 1))
+    stream = training_stream(spec, record.micro_batch_tokens, (0, 1))
     with closing(feed(stream, StreamPosition(), device)) as updates:
         batch = next(updates).batches[0]
     with record.precision_policy.autocast():
         model.profile(batch.source, batch.target_input, languages=batch.languages)
     recorder.say("one pass over the first batch set the numbers that connections begin with")
-
-
-def _stream(spec: TrainingSpec, micro_batch_tokens: int, share: tuple[int, int]) -> UpdateStream:
-    """The training batches of process number `share[0]` of `share[1]`."""
-    prepared = spec.prepared
-    settings = BatchSettings(
-        batch_tokens=spec.config.batch_tokens,
-        micro_batch_tokens=micro_batch_tokens,
-        source_bos=spec.source_bos,
-        sampling=spec.sampling,
-        languages=prepared.languages,
-        context=prepared.context,
-    )
-    return UpdateStream(
-        prepared.train, settings, seed=spec.seed, vocabularies=prepared.vocabularies, share=share
-    )
 
 
 def _begin_with_another(spec: TrainingSpec, model: TranslationModel, recorder: Recorder) -> None:

@@ -23,6 +23,7 @@ from deepwire.training.device import PrecisionPolicy, memory_in_use
 from deepwire.training.device_batches import DeviceUpdate, feed
 from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.ema import MovingAverage
+from deepwire.training.guided_alignment import GuidedAlignment
 from deepwire.training.layer_drop import LayerDrop
 from deepwire.training.logging.meter import Meter, RemainingTime, ThreadContention
 from deepwire.training.logging.progress import TrainingStatus
@@ -68,6 +69,7 @@ class Trainer:
         stop_reason: Why training ends; None while it goes on.
         perturbation: How the input is disturbed; None where it is not.
         layer_drop: Leaves layers out of updates; None where none is.
+        guide: Lets a head learn alignments; None where none does.
         rounds: Draws how often an encoder with recurrent depth runs its middle; None without one.
     """
 
@@ -91,6 +93,7 @@ class Trainer:
     stop_reason: StopReason | None = None
     perturbation: Perturbation | None = field(init=False)
     layer_drop: LayerDrop | None = field(init=False)
+    guide: GuidedAlignment | None = field(init=False)
     rounds: RoundsDraw | None = field(init=False)
     _meter: Meter = field(init=False)
     _unread: list[DeviceUpdate] = field(init=False, default_factory=list)
@@ -99,11 +102,14 @@ class Trainer:
         self._memory = 0
         dropping = self.spec.config.layer_drop
         self.layer_drop = LayerDrop(dropping, self.model, self.spec.seed) if dropping is not None else None
+        guided = self.spec.config.guided_alignment
+        self.guide = GuidedAlignment(guided, self.model) if guided is not None else None
         encoder = self.model.stacks().get("encoder")
         self.rounds = RoundsDraw(encoder, self.spec.seed) if isinstance(encoder, RecurrentStack) else None
         self.perturbation = perturbation_of(self.spec.config, self.spec.prepared.vocabularies)
         self._current_rate = self.rate_of(max(1, self.state.update))
-        self._meter = Meter(self.device, divergence=self.spec.config.divergence is not None)
+        divergence = self.spec.config.divergence is not None
+        self._meter = Meter(self.device, divergence=divergence, alignment=self.guide is not None)
         if self.state.interval:
             self._meter.load_state(self.state.interval)
         self._saved_at = self._last_good = self.state.update

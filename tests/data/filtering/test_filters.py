@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepwire.data.data_config import FilterConfig
+from deepwire.data.filter_config import FilterConfig
 from deepwire.data.filtering.filters import NAMES, REASONS, Digests, DigestSet, PairFilter, digests_of
 from deepwire.data.text.reader import Lines
 

@@ -18,22 +18,23 @@ import numpy as np
 
 from deepwire.data.batches.collator import ROWS, Batch, Collator, collator, partition_batches, whole_rows
 from deepwire.data.batches.context_side import ContextSide
+from deepwire.data.batches.drawn_sentences import SentenceDraws
 from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.batches.stored_array import Integers
+from deepwire.data.batches.subword_links import SubwordLinks
 from deepwire.data.batches.token_store import Sentences, StoreSide, TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.errors import DataError, ModelError
 
 if TYPE_CHECKING:
-    from deepwire.data.vocabulary import Vocabularies, Vocabulary
+    from deepwire.data.text.noise import LineNoise
+    from deepwire.data.vocabulary import Vocabularies
 
 _SMALLEST_WINDOW = (100_000, 4_000)
 _LARGEST_WINDOW = 1_000_000
 _BATCHES_IN_WINDOW = (500, 50)
-"""Without and with random segmentation."""
-_LINES_AT_ONCE = 256
-"""Lines that are read between two times of giving back pages of the store."""
+"""Without and with random segmentation or noise."""
 _UPDATES_IN_WINDOW = 20
 """With fewer, the last update of a window, which takes what is left, would matter."""
 
@@ -58,6 +59,15 @@ class BatchSettings:
     """Of a store with several directions."""
     context: ContextConfig = NO_CONTEXT
     """What of the document stands in front of a sentence."""
+    noise: LineNoise | None = None
+    """Of the lines; None: they are read as they are."""
+    aligned: bool = False
+    """Whether batches have links of subwords, of a store that has those of words."""
+
+    @property
+    def draws(self) -> bool:
+        """Whether lines are not read as they are stored."""
+        return self.sampling > 0 or self.noise is not None
 
     def __post_init__(self) -> None:
         if self.batch_tokens < 1 or self.micro_batch_tokens < 1 or self.sampling < 0:
@@ -139,12 +149,12 @@ class UpdateStream:
         store: The training pairs.
         settings: Sizes.
         seed: Every number gives another order.
-        vocabularies: Needed where `settings.sampling` is above 0.
+        vocabularies: Needed for random segmentation, noise and links.
         share: The number of this process, from 0, and how many there are.
 
     Raises:
         DataError: the store is empty.
-        ValueError: sampling without vocabularies, or there is no such share.
+        ValueError: sampling, noise or links without vocabularies, or there is no such share.
     """
 
     def __init__(
@@ -160,16 +170,20 @@ class UpdateStream:
             raise ValueError(f"there is no share {share[0]} of {share[1]}")
         if len(store) == 0:
             raise DataError(f"{store.folder}: no training pairs")
-        if settings.sampling > 0 and vocabularies is None:
-            raise ValueError("random segmentation needs the vocabularies")
+        if (settings.draws or settings.aligned) and vocabularies is None:
+            raise ValueError("random segmentation, noise and links need the vocabularies")
         self._store, self._settings, self._seed = store, settings, seed
         self._order = EpochOrder(store.parts, seed)
         # An update has one batch at least, so batches are about as large as it at most.
         self._batch_size = min(settings.micro_batch_tokens, settings.batch_tokens)
         self._window = _window_size(store, settings, self._batch_size)
-        self._vocabularies = vocabularies
         self._share = share
-        self._collator = collator(store, settings.source_bos, settings.languages, settings.context)
+        links = SubwordLinks(store, vocabularies) if settings.aligned and vocabularies else None
+        self._collator = collator(store, settings.source_bos, settings.languages, settings.context, links)
+        self._draws: SentenceDraws | None = None
+        if settings.draws and vocabularies is not None:
+            sides, sampling = self._collator.sides, settings.sampling
+            self._draws = SentenceDraws(store, sides, seed, vocabularies, sampling, settings.noise)
 
     def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
         """Updates from `start` on, without end, each with the position behind it."""
@@ -205,14 +219,8 @@ class UpdateStream:
         first, stop = window * size // windows, (window + 1) * size // windows
         lines = self._order.sentences(epoch, first, stop)
         sides, settings = self._collator.sides, self._settings
-        drawn: list[Sentences] = []
-        if self._vocabularies is not None and settings.sampling > 0:
-            # Batches follow the lengths as drawn: made of stored lengths, a third of them would be padding.
-            words = (self._vocabularies.source, self._vocabularies.target)
-            drawn = [
-                self._drawn(side, words[number], lines, (epoch, number, first))
-                for number, side in enumerate(sides)
-            ]
+        # Batches follow the lengths as drawn: made of stored lengths, a third of them would be padding.
+        drawn = [] if self._draws is None else self._draws.of(lines, epoch, first)
         lengths = [sentences.lengths for sentences in drawn] or _lengths(sides, lines)
         # Not numpy's generators: their streams may change from one release to the next.
         ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
@@ -249,32 +257,6 @@ class UpdateStream:
         sizes = [(len(rows), int(widths[rows].max())) for rows in batches]
         pieces = partition_batches(sizes, processes)[process]
         return [batches[piece.batch][piece.start : piece.stop] for piece in pieces]
-
-    def _drawn(
-        self,
-        sentences: StoreSide | ContextSide,
-        vocabulary: Vocabulary,
-        lines: Indices,
-        where: tuple[int, int, int],
-    ) -> Sentences:
-        """Random segmentations of some lines. A line that comes twice in an epoch gets two.
-
-        Contexts stay as they are stored.
-        """
-        epoch, number, first = where
-        side = sentences.side if isinstance(sentences, ContextSide) else sentences
-        rows: list[Sequence[int]] = [()] * len(lines)
-        for done, place in enumerate(np.argsort(lines).tolist(), 1):
-            line = int(lines[place])
-            seed = mix(self._seed, epoch, number, first + place)
-            tokens = vocabulary.sample(side.text(line), seed, self._settings.sampling)
-            # A model may have positions for the longest stored sentence and no more.
-            own = tokens if len(tokens) <= side.longest else side.sentence(line).tolist()
-            rows[place] = [*sentences.in_front(line), *own] if isinstance(sentences, ContextSide) else own
-            if done % _LINES_AT_ONCE == 0:
-                side.release()
-        side.release()
-        return Sentences.of(rows)
 
 
 def _lengths(sides: Sequence[StoreSide | ContextSide], lines: Indices) -> list[Integers]:
@@ -379,12 +361,12 @@ def cut_updates(tokens: Sequence[int], wanted: int) -> list[int]:
 def _window_size(store: TokenStore, settings: BatchSettings, batch_size: int) -> int:
     """Sentences of a window: enough for even updates and for batches of equal lengths, bounded in memory.
 
-    With random segmentation windows are small, because a window is segmented before its first batch is there.
+    Where lines are drawn windows are small, because a window is segmented before its first batch is there.
     """
     source, target = settings.context.source + 1, settings.context.target + 1
     tokens = max(target * store.tokens[1], source * store.tokens[0])
     line = tokens / len(store) + 1
-    few = settings.sampling > 0
+    few = settings.draws
     batches = min(_BATCHES_IN_WINDOW[few] * batch_size / line, _LARGEST_WINDOW)
     updates = _UPDATES_IN_WINDOW * settings.batch_tokens / line
     return int(max(_SMALLEST_WINDOW[few], batches, updates))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from deepwire.data.batches.context_side import sides_with_context
 from deepwire.data.batches.epoch_order import Indices
 from deepwire.data.batches.stored_array import Integers
+from deepwire.data.batches.subword_links import Rows, SubwordLinks
 from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig, separator_of
 from deepwire.data.languages import Languages
@@ -118,6 +119,8 @@ class Batch:
     """`[B]`: index of the source language of each row; None with one direction."""
     target_languages: NDArray[np.int64] | None = None
     """`[B]`: index of the target language of each row; None with one direction."""
+    links: NDArray[np.int64] | None = None
+    """`[links, 3]`: row, place in `target_output` and place in `source` of subwords that belong together."""
 
 
 class Collator:
@@ -128,6 +131,7 @@ class Collator:
         source_bos: Whether a source begins with BOS.
         languages: Of a store with several directions.
         context: What of the document stands in front of a sentence.
+        links: Finds which subwords belong together; None: nobody asks.
 
     Attributes:
         sides: Source and target side of the store, with context.
@@ -142,10 +146,12 @@ class Collator:
         source_bos: bool,
         languages: Languages | None,
         context: ContextConfig = NO_CONTEXT,
+        links: SubwordLinks | None = None,
     ) -> None:
         if languages is not None and store.directions is None:
             raise DataError(f"{store.folder}: its pairs have no directions", "delete it, and prepare again")
         self._store, self._source_bos, self._languages = store, source_bos, languages
+        self._links = links
         self.sides = sides_with_context(store, context, languages)
         self.separator: int | None = None
         """Behind the context of a target, which is not learned; None: all of a target is."""
@@ -192,7 +198,16 @@ class Collator:
             lines=lines,
             source_languages=None if languages is None else languages[:, 0],
             target_languages=None if languages is None else languages[:, 1],
+            links=self._linked(source, target, lines),
         )
+
+    def _linked(self, source: Rows, target: Rows, lines: Indices) -> NDArray[np.int64] | None:
+        """The links of a batch, by the places of its arrays."""
+        if self._links is None:
+            return None
+        links = self._links.of(source, target, lines)
+        links[:, 2] += self.before_source
+        return links
 
     def _languages_of(self, lines: Indices) -> NDArray[np.int64] | None:
         """`[B, 2]`: source and target language of each pair."""
@@ -231,10 +246,14 @@ class BlockCollator(Collator):
 
 
 def collator(
-    store: TokenStore, source_bos: bool, languages: Languages | None, context: ContextConfig = NO_CONTEXT
+    store: TokenStore,
+    source_bos: bool,
+    languages: Languages | None,
+    context: ContextConfig = NO_CONTEXT,
+    links: SubwordLinks | None = None,
 ) -> Collator:
     """What puts the rows of a store into batches; arguments and errors as in `Collator`."""
-    return BlockCollator(store) if store.packed else Collator(store, source_bos, languages, context)
+    return BlockCollator(store) if store.packed else Collator(store, source_bos, languages, context, links)
 
 
 def hide_context(rows: NDArray[np.int64], separator: int) -> None:

@@ -29,6 +29,15 @@ Integers = NDArray[np.integer]
 Sums = NDArray[np.uint32]
 
 
+class Links(NamedTuple):
+    """Which words of some pairs belong together."""
+
+    words: Integers
+    """`[2 * links]`: of each link the word of the source and that of the target, from 0."""
+    sizes: Integers
+    """`[pairs]`: links of each."""
+
+
 class BlockSums:
     """CRC-32 of each block of a file that is written piece by piece."""
 
@@ -188,11 +197,15 @@ HEADER, SUMS = "store.json", "store.crc32"
 SIDES: tuple[Side, Side] = ("source", "target")
 SIDE_FILES = ("tokens", "lengths", "offsets", "text", "text_offsets")
 DIRECTIONS, LINES, PREVIOUS = "pair.directions", "pair.lines", "pair.previous"
+LINKS, LINK_OFFSETS = "pair.links", "pair.link_offsets"
 _FORMAT = 2
 """2: with checksums of blocks, and the line of each pair."""
 _KINDS: dict[str, Kind] = {"<u2": np.dtype("<u2"), "<u4": np.dtype("<u4")}
 _SUMMED = frozenset(
-    (*(f"{side}.{name}" for side in SIDES for name in SIDE_FILES), DIRECTIONS, LINES, PREVIOUS)
+    (
+        *(f"{side}.{name}" for side in SIDES for name in SIDE_FILES),
+        *(DIRECTIONS, LINES, PREVIOUS, LINKS, LINK_OFFSETS),
+    )
 )
 
 
@@ -225,6 +238,8 @@ class StoreHeader(NamedTuple):
     """Of a store of documents: how many of the sentences are pairs; those behind them are context alone."""
     packed: bool = False
     """Whether the targets are blocks of a text of one side."""
+    links: int | None = None
+    """Of a store with alignments: how many links of words all pairs have."""
 
     @classmethod
     def read(cls, path: Path) -> StoreHeader:
@@ -241,7 +256,9 @@ class StoreHeader(NamedTuple):
             sides = {side: _side(header[side]) for side in SIDES}
             pairs = int(header["pairs"]) if "pairs" in header else None
             kept = bool(header["directions"]), bool(header["lines"])
-            return cls(int(header["sentences"]), sides, *kept, pairs, bool(header.get("packed", False)))
+            links = int(header["links"]) if "links" in header else None
+            packed = bool(header.get("packed", False))
+            return cls(int(header["sentences"]), sides, *kept, pairs, packed, links)
         except FileNotFoundError:
             raise DataError(f"{path}: the file is missing") from None
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -254,6 +271,7 @@ class StoreHeader(NamedTuple):
         header |= {"directions": self.directions, "lines": self.lines}
         header |= {} if self.pairs is None else {"pairs": self.pairs}
         header |= {"packed": True} if self.packed else {}
+        header |= {} if self.links is None else {"links": self.links}
         path.write_text(json.dumps(header, indent=1) + "\n")
 
     def files(self) -> dict[str, tuple[Kind, int]]:
@@ -275,6 +293,8 @@ class StoreHeader(NamedTuple):
             files[LINES] = (places, self.sentences)
         if self.pairs is not None:
             files[PREVIOUS] = (places, self.sentences)
+        if self.links is not None:
+            files[LINKS], files[LINK_OFFSETS] = (np.dtype("<u2"), 2 * self.links), (places, ends)
         return files
 
 

@@ -19,12 +19,15 @@ from deepwire.data.batches.stored_array import (
     DIRECTIONS,
     HEADER,
     LINES,
+    LINK_OFFSETS,
+    LINKS,
     PREVIOUS,
     SIDE_FILES,
     SIDES,
     SUMS,
     BlockSums,
     Integers,
+    Links,
     Side,
     SideHeader,
     StoredArray,
@@ -102,6 +105,7 @@ class StoreWriter:
         lines: Whether each pair comes with the number of its line in its corpus.
         documents: Whether `finish` is told which sentence stands in front of each in its document.
         packed: Whether targets are blocks of a text of one side (`deepwire.data.prepare.packing`).
+        aligned: Whether each pair comes with links of words.
     """
 
     def __init__(
@@ -114,6 +118,7 @@ class StoreWriter:
         lines: bool = False,
         documents: bool = False,
         packed: bool = False,
+        aligned: bool = False,
     ) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
@@ -121,7 +126,8 @@ class StoreWriter:
         self._sums: list[BlockSums] = []
         self._sides: list[_SideWriter] = []
         self._directions, self._lines, self._previous = None, None, None
-        self._packed = packed
+        self._packed, self._links = packed, 0
+        self._link_files: tuple[BlockSums, ...] = ()
         try:
             for side, size in zip(SIDES, (source_size, target_size), strict=True):
                 files = {name: self._summed(f"{side}.{name}") for name in SIDE_FILES}
@@ -129,6 +135,9 @@ class StoreWriter:
             self._directions = self._summed(DIRECTIONS) if directions else None
             self._lines = self._summed(LINES) if lines else None
             self._previous = self._summed(PREVIOUS) if documents else None
+            if aligned:
+                self._link_files = self._summed(LINKS), self._summed(LINK_OFFSETS)
+                self._link_files[1].write(np.zeros(1, "<i8").tobytes())
         except OSError:
             self.__exit__(None, None, None)
             raise
@@ -155,7 +164,14 @@ class StoreWriter:
             with suppress(OSError):
                 file.close()
 
-    def add(self, source: Block, target: Block, direction: int = 0, lines: Integers | None = None) -> None:
+    def add(
+        self,
+        source: Block,
+        target: Block,
+        direction: int = 0,
+        lines: Integers | None = None,
+        links: Links | None = None,
+    ) -> None:
         """Append sentence pairs, all of one direction; `lines` are the numbers of their lines."""
         for writer, block in zip(self._sides, (source, target), strict=True):
             writer.add(block)
@@ -163,6 +179,11 @@ class StoreWriter:
             self._directions.write(np.full(len(source.lengths), direction, "<u2").tobytes())
         if self._lines is not None and lines is not None:
             self._lines.write(lines.astype("<i8", copy=False).tobytes())
+        if self._link_files and links is not None:
+            ends = self._links + np.cumsum(links.sizes)
+            self._links += int(links.sizes.sum())
+            for file, values in zip(self._link_files, (links.words.astype("<u2"), ends), strict=True):
+                file.write(values.tobytes())
 
     def finish(self, pairs: int | None = None, previous: Integers | None = None) -> None:
         """Bring everything to the disk; the header comes last.
@@ -185,6 +206,7 @@ class StoreWriter:
             lines=self._lines is not None,
             pairs=pairs,
             packed=self._packed,
+            links=self._links if self._link_files else None,
         )
         header.write(self._folder / HEADER)
 
@@ -360,6 +382,11 @@ class TokenStore:
     def target_lengths(self) -> StoredArray:
         """`[sentences]`: target tokens of each, special ones not counted."""
         return self.target_side.lengths
+
+    def word_links(self, line: int) -> NDArray[np.int64]:
+        """Words of source and target that belong together, `[links, 2]`, from 0; sorted."""
+        start, stop = (2 * self._arrays[LINK_OFFSETS][line : line + 2]).tolist()
+        return self._arrays[LINKS][start:stop].astype(np.int64).reshape(-1, 2)
 
     def source_text(self, line: int) -> str:
         """The raw source line of a pair."""

@@ -11,7 +11,7 @@ from itertools import chain, compress
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.data_config import FilterConfig
+from deepwire.data.filter_config import FilterConfig
 from deepwire.data.parallel_map import ordered_map
 from deepwire.data.text.files import ReadNotes
 from deepwire.data.text.pairs import Pair, PairBlock, Texts, is_blank

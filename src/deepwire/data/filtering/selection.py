@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from deepwire.config.counts import counted
 from deepwire.data.batches.epoch_order import DirectionShare, shares
-from deepwire.data.data_config import CorpusConfig, DataConfig, FilterConfig, Role
+from deepwire.data.data_config import CorpusConfig, DataConfig, Role
+from deepwire.data.filter_config import FilterConfig
 from deepwire.data.filtering.filter_report import CheckReport
 from deepwire.data.filtering.filters import NAMES, NUMBERS, REASONS, DigestSet, FilteredBlock, filter_blocks
 from deepwire.data.text.corpus import corpus_files, directed, directions_of, reader
@@ -140,6 +141,10 @@ class Selection:
     def kept(self, corpus: int) -> int:
         """How many pairs of a corpus were kept so far."""
         return self._of(corpus).corpora[self._places[corpus]].kept
+
+    def lines(self, corpus: int) -> int:
+        """How many pairs of a corpus were kept or dropped so far."""
+        return self._of(corpus).corpora[self._places[corpus]].pairs
 
     def require_some(self) -> None:
         """See that something is left in every direction.

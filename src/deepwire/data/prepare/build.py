@@ -17,6 +17,7 @@ from deepwire.data.prepare.packing import BlockRows
 from deepwire.data.prepare.segmenting import segment
 from deepwire.data.prepare.symbol_pairs import SymbolPairs, require_symbols, symbol_use, with_symbols
 from deepwire.data.prepare.temporary_pairs import Chunk, DocumentOrder, TemporaryPairs, read_chunk
+from deepwire.data.prepare.word_alignments import WordAlignments
 from deepwire.data.text.corpus import directed
 from deepwire.data.text.pairs import Pair, PairBlock
 from deepwire.data.text.placeholders import SYMBOLS
@@ -189,7 +190,9 @@ class Builder:
         counts, done = [0] * len(selection.corpora), 0
         sizes = vocabularies.source.size, vocabularies.target.size
         many, lines, text = self._data.languages is not None, selection.role == TRAIN, self._data.text
-        kinds = {"documents": pairs_file.beside is not None, "packed": text is not None}
+        aligned = self._data.aligned and selection.role == TRAIN
+        alignments = WordAlignments(selection.corpora) if aligned else None
+        kinds = {"documents": pairs_file.beside is not None, "packed": text is not None, "aligned": aligned}
         with StoreWriter(
             self._folder / selection.role, *sizes, directions=many, lines=lines, **kinds
         ) as store:
@@ -203,7 +206,8 @@ class Builder:
                 if blocks is not None:
                     blocks.add(pairs.corpus, result.target, result.stored.target, pairs.numbers)
                 else:
-                    store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers)
+                    links = None if alignments is None else alignments.of(pairs)
+                    store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers, links)
                     order.add(pairs)
                     counts[pairs.corpus] += len(pairs)
                 selection.keep(pairs, result.lengths)
@@ -213,6 +217,8 @@ class Builder:
                 self._report_progress("segmenting", done, total)
             if blocks is not None:
                 blocks.finish()
+            if alignments is not None:
+                alignments.finish([selection.lines(number) for number in range(len(counts))])
             if pairs_file.beside is None:
                 store.finish()
             else:

@@ -189,6 +189,8 @@ def _describe_corpus(corpus: CorpusConfig, data: DataConfig, digests: FileDigest
         "files": [digests.digest(path) for path in corpus_files(corpus, data)],
         "columns": [corpus.source_column, corpus.target_column],
     }
+    if corpus.alignments is not None:
+        description["alignments"] = digests.digest(corpus.alignments)
     if data.directions is not None:
         description["direction"] = [corpus.source, corpus.target]
     return description

@@ -140,6 +140,28 @@ class OrdinaryCase:
         self._known.update(zip(new, self.costs(new), strict=True) if new else ())
 
 
+def upper_case(text: str, language: str) -> str:
+    """A text in capitals, but for its placeholders and addresses."""
+    return outside_placeholders(text, lambda part: _upper(part, language))
+
+
+def title_case(text: str) -> str:
+    """A text in Title Case, but for placeholders, addresses, and what English titles write small."""
+    small = _SMALL_IN_TITLES.split()
+    return outside_placeholders(
+        text, lambda part: _WORD.sub(lambda word: word[0] if word[0] in small else _capital(word[0]), part)
+    )
+
+
+def outside_placeholders(text: str, change: Callable[[str], str]) -> str:
+    """A text with all parts changed but placeholders and addresses."""
+    return _changed(text, _places(text, ()), change)
+
+
+def _upper(text: str, language: str) -> str:
+    return text.replace("i", "İ").upper() if language_code(language) in _DOTTED else text.upper()
+
+
 def _forms(word: str) -> tuple[str, ...]:
     small = word.lower()
     return tuple(dict.fromkeys((small, _capital(small), word)))
@@ -168,10 +190,6 @@ def _with_words(line: str, words: Sequence[re.Match[str]], chosen: Sequence[str]
         parts += [between, _capital(new) if begins else new]
         at = word.end()
     return "".join([*parts, line[at:]])
-
-
-def _upper(text: str, language: str) -> str:
-    return text.replace("i", "İ").upper() if language_code(language) in _DOTTED else text.upper()
 
 
 Places = list[tuple[int, int]]

@@ -27,6 +27,7 @@ class Averages:
         tokens: Target tokens.
         tokens_per_second: Of the time spent in updates, without validation and saving.
         divergence: Distance of the two passes of R-Drop or SimCut per target token, nats; else None.
+        alignment: Loss of guided alignment per target token, nats; else None.
     """
 
     loss: float
@@ -35,6 +36,7 @@ class Averages:
     tokens: int
     tokens_per_second: float
     divergence: float | None = None
+    alignment: float | None = None
 
     @property
     def perplexity(self) -> float:
@@ -53,17 +55,19 @@ class Meter:
     Args:
         device: Where the losses are.
         divergence: Whether updates come with the divergence of two passes.
+        alignment: Whether they come with the loss of guided alignment.
     """
 
-    def __init__(self, device: torch.device, *, divergence: bool = False) -> None:
-        # loss, nll, tokens, gradient norm, updates, and the divergence if there is one
-        self._sums = torch.zeros(5 + divergence, dtype=torch.float64, device=device)
+    def __init__(self, device: torch.device, *, divergence: bool = False, alignment: bool = False) -> None:
+        # loss, nll, tokens, gradient norm, updates, then the divergence and the loss of the alignment, if any
+        self._names = ("divergence",) * divergence + ("alignment",) * alignment
+        self._sums = torch.zeros(5 + len(self._names), dtype=torch.float64, device=device)
         self._finite: list[Tensor] = []
         self._seconds = 0.0
         self._since = time.perf_counter()
 
     def add(self, sums: Sequence[Tensor], tokens: int, step: StepResult) -> None:
-        """Take in one update: sums of loss, nll (and divergence) over target tokens, nats; its step."""
+        """Take in one update: sums of loss, nll (divergence, alignment) over target tokens; its step."""
         loss, nll, *rest = (total.double() for total in sums)
         count = torch.full_like(loss, tokens)
         row = torch.stack([loss, nll, count, step.norm.double(), torch.ones_like(count), *rest])
@@ -94,7 +98,7 @@ class Meter:
             norm / updates if updates else math.nan,
             int(tokens),
             tokens / seconds,
-            rest[0] * per_token if rest else None,
+            **{name: each * per_token for name, each in zip(self._names, rest, strict=True)},
         )
 
     def reset(self) -> None:

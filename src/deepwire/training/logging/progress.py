@@ -149,6 +149,7 @@ class Display:
     def train_line(self, status: TrainingStatus, averages: Averages) -> None:
         """Show the averages of an interval of updates."""
         distance = "" if averages.divergence is None else f"kl {averages.divergence:.3f} "
+        distance += "" if averages.alignment is None else f"al {averages.alignment:.3f} "
         self.say(
             f"u {status.update} ep {status.epoch:.2f} loss {averages.loss:.3f} nll {averages.nll:.3f} "
             f"{distance}ppl {short(averages.perplexity)} lr {status.learning_rate:.1e}"

@@ -11,6 +11,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.section import changeable_keys, flatten
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared
+from deepwire.data.text.noise import LineNoise
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.regular_files import UnreadableError, read_json
@@ -172,6 +173,7 @@ class TrainingSpec:
         prepared: The corpus.
         source_bos: Whether sources begin with BOS.
         sampling: Share of subword merges left out at random (BPE-dropout), or the like; 0: none.
+        noise: Of the training lines; None: they are read as they are.
         metadata: Stored with every checkpoint: languages, decoding defaults.
         translate: Translates the validation set; needed where ``validation`` scores translations.
         score: Scores those translations; likewise.
@@ -191,6 +193,7 @@ class TrainingSpec:
     metadata: dict[str, object]
     source_bos: bool = False
     sampling: float = 0.0
+    noise: LineNoise | None = None
     translate: TranslateTexts | None = None
     score: ScoreTexts | None = None
     signatures: tuple[str, ...] = ()

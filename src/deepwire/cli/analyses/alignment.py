@@ -1,0 +1,58 @@
+"""``deepwire analyze alignment``: which attention tells best which words belong together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deepwire.cli.analyses.options import (
+    DirectionName,
+    FindingOutputs,
+    Html,
+    Json,
+    Model,
+    Output,
+    Plots,
+    Reference,
+    Sentences,
+    Source,
+    read_direction,
+)
+from deepwire.cli.decoding_options import Device
+
+Gold = Annotated[
+    Path,
+    typer.Option("--gold", "-g", help="Right alignments, a line each: i-j sure, i?j or ipj possible."),
+]
+FirstWord = Annotated[int, typer.Option("--first-word", min=0, max=1, help="Number of the first word there.")]
+
+
+def alignment(
+    model: Model,
+    gold: Gold,
+    source: Source = None,
+    reference: Reference = None,
+    sentences: Sentences = None,
+    direction: DirectionName = None,
+    first_word: FirstWord = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """Alignment error rate of each layer and head of the cross-attention, and the options for the best one.
+
+    deepwire analyze alignment runs/a --gold gold.align --source gold.de --reference gold.en
+    """
+    from deepwire.analysis.attention_alignments import analyse_alignment
+    from deepwire.analysis.subject.model_and_text import read_pairs
+    from deepwire.evaluation.texts import selected_target
+
+    outputs = FindingOutputs(as_json, html, plots, output)
+    way = read_direction(direction)
+    pairs = read_pairs(model, source, reference, sentences, way)
+    to = selected_target(model, way)
+    outputs.write([analyse_alignment(model, pairs, gold, first=first_word, to=to or "", device=device)])

@@ -1,0 +1,151 @@
+"""Sentences that are not read as they are stored: with noise, or cut into subwords at random.
+
+All that is drawn depends on the seed of the run, the epoch and the place of a line in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from deepwire.data.batches.context_side import ContextSide
+from deepwire.data.batches.epoch_order import Indices, mix
+from deepwire.data.batches.token_store import Sentences, StoreSide, TokenStore
+
+if TYPE_CHECKING:
+    from deepwire.data.text.noise import LineNoise
+    from deepwire.data.vocabulary import Vocabularies, Vocabulary
+
+_LINES_AT_ONCE = 256
+"""Lines that are read between two times of giving back pages of the store."""
+_Noisy = dict[int, tuple[str, list[int]]]
+"""Of each place with noise the line and its subwords."""
+_NOISE = 2
+"""Tells the random numbers of noise from those of the segmentation of the two sides."""
+
+
+@dataclass(frozen=True)
+class SentenceDraws:
+    """Draws the sentences of a stretch of an epoch.
+
+    Args:
+        store: Where the lines are.
+        sides: Its source and target side, with context.
+        seed: Of the run.
+        vocabularies: Cut lines into subwords.
+        sampling: Strength of random segmentation; 0: none.
+        noise: Of lines; None: none.
+    """
+
+    store: TokenStore
+    sides: Sequence[StoreSide | ContextSide]
+    seed: int
+    vocabularies: Vocabularies
+    sampling: float
+    noise: LineNoise | None
+
+    def of(self, lines: Indices, epoch: int, first: int) -> list[Sentences]:
+        """Source and target of each line; a line that comes twice in an epoch is drawn twice.
+
+        Contexts stay as they are stored.
+
+        Args:
+            lines: Pairs of the store.
+            epoch: Which epoch reads them.
+            first: The place in the epoch of the first one.
+        """
+        noisy = self._noisy(lines, epoch, first)
+        words = (self.vocabularies.source, self.vocabularies.target)
+        if self.sampling > 0:
+            return [
+                self._sampled(side, words[number], lines, (epoch, number, first), noisy[number])
+                for number, side in enumerate(self.sides)
+            ]
+        return [_exchanged(side, lines, own) for side, own in zip(self.sides, noisy, strict=True)]
+
+    def _noisy(self, lines: Indices, epoch: int, first: int) -> tuple[_Noisy, _Noisy]:
+        """What noise changes, of both sides."""
+        found: tuple[_Noisy, _Noisy] = {}, {}
+        if self.noise is None:
+            return found
+        places: list[int] = []
+        pairs: list[tuple[str, str | None]] = []
+        for done, place in enumerate(np.argsort(lines).tolist(), 1):
+            line = int(lines[place])
+            way = 0 if self.store.directions is None else int(self.store.directions[line])
+            drawn = self.noise.of(
+                self.store.source_text(line), mix(self.seed, epoch, _NOISE, first + place, _NOISE), way
+            )
+            if drawn is not None:
+                target = self.store.target_text(line) if drawn.in_capitals else ""
+                other = self.noise.target(drawn, target, way)
+                places.append(place)
+                pairs.append((drawn.source, other if other != target else None))
+            if done % _LINES_AT_ONCE == 0:
+                self._release()
+        self._release()
+        sources = self.vocabularies.source.encode_lines([source for source, _ in pairs])
+        targets = iter(self.vocabularies.target.encode_lines([each for _, each in pairs if each is not None]))
+        longest = self.store.source_side.longest, self.store.target_side.longest
+        for place, (source, target_text), ids in zip(places, pairs, sources, strict=True):
+            other_ids = None if target_text is None else next(targets)
+            # A model may have positions for the longest stored sentence and no more.
+            if len(ids) > longest[0] or len(other_ids or ()) > longest[1]:
+                continue
+            found[0][place] = source, ids
+            if target_text is not None and other_ids is not None:
+                found[1][place] = target_text, other_ids
+        return found
+
+    def _release(self) -> None:
+        for side in (self.store.source_side, self.store.target_side):
+            side.release()
+
+    def _sampled(
+        self,
+        sentences: StoreSide | ContextSide,
+        vocabulary: Vocabulary,
+        lines: Indices,
+        where: tuple[int, int, int],
+        noisy: _Noisy,
+    ) -> Sentences:
+        """Random segmentations of one side."""
+        epoch, number, first = where
+        side = sentences.side if isinstance(sentences, ContextSide) else sentences
+        rows: list[Sequence[int]] = [()] * len(lines)
+        for done, place in enumerate(np.argsort(lines).tolist(), 1):
+            line, changed = int(lines[place]), noisy.get(place)
+            seed = mix(self.seed, epoch, number, first + place)
+            text = side.text(line) if changed is None else changed[0]
+            own = vocabulary.sample(text, seed, self.sampling)
+            if len(own) > side.longest:
+                own = side.sentence(line).tolist() if changed is None else changed[1]
+            rows[place] = [*sentences.in_front(line), *own] if isinstance(sentences, ContextSide) else own
+            if done % _LINES_AT_ONCE == 0:
+                side.release()
+        side.release()
+        return Sentences.of(rows)
+
+
+def _exchanged(sentences: StoreSide | ContextSide, lines: Indices, noisy: _Noisy) -> Sentences:
+    """The stored sentences, some of them exchanged for others."""
+    order, back = np.argsort(lines), np.empty(len(lines), np.int64)
+    back[order] = np.arange(len(lines))
+    stored = sentences.take(lines[order])
+    if not noisy:
+        return Sentences(stored.tokens, stored.lengths[back], stored.offsets[back])
+    places = sorted(noisy)
+    rows = [noisy[place][1] for place in places]
+    if isinstance(sentences, ContextSide):
+        rows = [
+            [*sentences.in_front(int(lines[place])), *row] for place, row in zip(places, rows, strict=True)
+        ]
+    new = Sentences.of(rows)
+    lengths, offsets = (own[back].astype(np.int64) for own in (stored.lengths, stored.offsets))
+    lengths[places] = new.lengths
+    offsets[places] = len(stored.tokens) + new.offsets[:-1]
+    tokens = np.concatenate([stored.tokens, new.tokens.astype(stored.tokens.dtype)])
+    return Sentences(tokens, lengths, offsets)

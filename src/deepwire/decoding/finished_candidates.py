@@ -1,0 +1,118 @@
+"""From hypotheses to what a user gets: texts with their placeholders, subwords, and alignments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from deepwire.data.subwords.text_tokens import TextTokens
+from deepwire.data.text.pairs import plain
+from deepwire.data.vocabulary import BOS, Vocabularies
+from deepwire.decoding.attention_alignment import AlignedPair, AttentionAligner
+from deepwire.decoding.demands import LineDemands
+from deepwire.decoding.hypotheses import Hypothesis
+from deepwire.decoding.sentence_search import Sentences
+from deepwire.decoding.text_alignment import TextAlignment
+from deepwire.decoding.translation_io import Candidate, Request
+
+_EMPTY = Candidate("", (), 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Finishing:
+    """Makes candidates of hypotheses: texts with their placeholders, subwords, and alignments.
+
+    Args:
+        vocabularies: Those of the model.
+        aligner: Aligns them; None: they are not aligned.
+    """
+
+    vocabularies: Vocabularies
+    aligner: AttentionAligner | None = None
+
+    def candidates(
+        self,
+        requests: Sequence[Request],
+        sentences: Sentences,
+        found: Mapping[int, Sequence[Hypothesis]],
+        demands: Sequence[LineDemands] | None,
+        copied: Sequence[bool],
+    ) -> list[tuple[Candidate, ...]]:
+        """Of each line, best first; an empty line, and one without any hypothesis, has one with score 0.
+
+        Args:
+            requests: What was asked for.
+            sentences: The lines as the model reads them.
+            found: Hypotheses of some of them.
+            demands: What translations must have; None where nothing is.
+            copied: Lines that are their own translation.
+        """
+        results: list[tuple[Candidate, ...]] = []
+        for row, request in enumerate(requests):
+            own = None if demands is None else demands[row]
+            if copied[row]:
+                results.append((Candidate(request.text, (), 0.0, 0.0),))
+            elif found.get(row):
+                results.append(tuple(self._candidate(hypothesis, own) for hypothesis in found[row]))
+            else:
+                results.append((_EMPTY if own is None else Candidate(own.finished(""), (), 0.0, 0.0),))
+        if self.aligner is None:
+            return results
+        seen = {row: found[row] for row in found if found[row] and not copied[row]}
+        return self._aligned(self.aligner, requests, sentences, seen, demands, results)
+
+    def _candidate(self, hypothesis: Hypothesis, demands: LineDemands | None) -> Candidate:
+        target = self.vocabularies.target
+        # A line must stay one line, even if the vocabulary can spell a line break byte by byte.
+        text = plain(target.decode(hypothesis.ids))
+        text = text if demands is None else demands.finished(text)
+        tokens = tuple(target.pieces(hypothesis.ids))
+        return Candidate(text, tokens, hypothesis.log_probability, hypothesis.score)
+
+    def _aligned(
+        self,
+        aligner: AttentionAligner,
+        requests: Sequence[Request],
+        sentences: Sentences,
+        found: Mapping[int, Sequence[Hypothesis]],
+        demands: Sequence[LineDemands] | None,
+        results: Sequence[tuple[Candidate, ...]],
+    ) -> list[tuple[Candidate, ...]]:
+        units = aligner.config.units
+        aligned = [
+            tuple(replace(one, alignment=_of_words(request.text, one.text, units)) for one in own)
+            for request, own in zip(requests, results, strict=True)
+        ]
+        pairs = [self._pair(sentences, row, one) for row, own in found.items() for one in own]
+        links = iter(zip(pairs, aligner.links(pairs), strict=True))
+        vocabularies = self.vocabularies
+        for row, own in found.items():
+            values = {} if demands is None else demands[row].values
+            text, source = plain(requests[row].text), None
+            better = []
+            for hypothesis, candidate in zip(own, results[row], strict=True):
+                pair, found_links = next(links)
+                if source is None:
+                    ids = pair.source[pair.first : -1]
+                    source = TextTokens.of(vocabularies.source, ids, text, values)
+                target = TextTokens.of(vocabularies.target, hypothesis.ids, candidate.text, values)
+                alignment = TextAlignment(source, target, tuple(sorted(found_links)), units)
+                better.append(replace(candidate, alignment=alignment))
+            aligned[row] = tuple(better)
+        return aligned
+
+    @staticmethod
+    def _pair(sentences: Sentences, row: int, hypothesis: Hypothesis) -> AlignedPair:
+        source, language = sentences.sources[row], sentences.languages[row]
+        tagged = language is not None and language.source_tag is not None
+        first = (source[0] == BOS) + tagged + (sentences.fronts[row] if sentences.fronts else 0)
+        context = sentences.prompts[row] if sentences.prompts else ()
+        return AlignedPair(source, first, hypothesis.ids, language, context)
+
+
+def _of_words(source: str, translation: str, units: str) -> TextAlignment:
+    """Of a text that no model saw: it is its own translation, or words of it stand in that."""
+    copied = TextAlignment.copied(plain(source), "subwords" if units == "subwords" else "words")
+    if source == translation:
+        return copied
+    return replace(copied, target=TextTokens(translation, (), ()), subword_links=())

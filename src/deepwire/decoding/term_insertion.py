@@ -1,0 +1,205 @@
+"""Terms that a translation lacks, put where they fit it best, and the rest translated anew behind them.
+
+A constrained search keeps a wide beam from the first subword to the last. Most translations lack one term
+alone, and have another word in its place. So the place is looked for in the translation that is there: where
+the model, which has read it up to there, likes the term best against its own next subword. That takes passes
+over whole sentences and no search. Then a narrow beam search goes on behind the term.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from heapq import nlargest
+from typing import Generic, NamedTuple
+
+from deepwire.data.vocabulary import EOS
+from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.demands import LineDemands
+from deepwire.decoding.hypotheses import Hypothesis, LengthPenalty
+from deepwire.decoding.required_phrases import Phrase, WordBounds, word_bounds
+from deepwire.decoding.sentence_search import Asked, Beginning, Sentences, SentenceSearch
+from deepwire.decoding.step_models import StateT
+
+_ROUNDS = 12
+"""A translation gets one term in each, from the left to the right."""
+_PLACES = 3
+"""Places of a term for which all of its subwords are scored."""
+_BEAM = 2
+"""Hypotheses that go on behind a term, at most."""
+
+
+_LONGER, _MORE = 1.25, 6
+"""Most subwords behind a term: so many times those that were there, and a few."""
+
+
+class _Place(NamedTuple):
+    """A term in a translation.
+
+    Attributes:
+        row: Which translation.
+        at: How many of its subwords stay.
+        way: The subwords of the term.
+        whole: Whether the word ends with the term.
+        fit: Log-probability of the term there, less that of the subword that is there.
+    """
+
+    row: int
+    at: int
+    way: tuple[int, ...]
+    whole: bool
+    fit: float
+
+
+def insert_terms(
+    demands: Sequence[LineDemands],
+    search: SentenceSearch[StateT],
+    sentences: Sentences,
+    found: dict[int, list[Hypothesis]],
+    config: DecodingConfig,
+) -> None:
+    """Give the terms to translations that lack nothing else.
+
+    What cannot be done in this way, or is asked for beside it, is left to the constrained search.
+
+    Args:
+        demands: What each translation must have.
+        search: Scores, and searches again.
+        sentences: What is translated.
+        found: The hypotheses of lines, which are replaced.
+        config: How to search.
+    """
+    if config.term_search == "beam" or config.n_best > 1:
+        return
+    if config.no_repeat_ngram or config.min_length > 1 or config.unknown_penalty:
+        return
+    work = _Insertion(demands, search, sentences, found, config)
+    rows = list(found)
+    for _ in range(_ROUNDS):
+        rows = [row for row in rows if 0 < work.missing(row, found[row][0].ids) < sys.maxsize]
+        if not rows:
+            return
+        work.improve(rows)
+
+
+@dataclass(frozen=True)
+class _Insertion(Generic[StateT]):
+    demands: Sequence[LineDemands]
+    search: SentenceSearch[StateT]
+    sentences: Sentences
+    found: dict[int, list[Hypothesis]]
+    config: DecodingConfig
+    fixed: dict[int, int] = field(default_factory=dict)
+    """Subwords at the beginning of translations that stay."""
+
+    @property
+    def bounds(self) -> WordBounds:
+        """Those of the target vocabulary."""
+        return word_bounds(self.search.vocabularies.target)
+
+    def lacking(self, row: int, ids: Sequence[int]) -> list[Phrase]:
+        """The terms that a translation lacks."""
+        target = self.search.vocabularies.target
+        return replace(self.demands[row], values={}, kept={}).phrases(target, have=target.decode(ids))
+
+    def missing(self, row: int, ids: Sequence[int]) -> int:
+        """How many terms it lacks; far too many where it lacks anything else."""
+        others = replace(self.demands[row], terms=())
+        if not others.met_by(self.search.vocabularies.target.decode(ids)):
+            return sys.maxsize
+        return len(self.lacking(row, ids))
+
+    def improve(self, rows: Sequence[int]) -> None:
+        """Give translations that lack terms one of these, and translate anew what comes behind it."""
+        own, of_first = self._places(rows)
+        places = self._best(of_first, own)
+        beginnings = [self._beginning(place) for place in places]
+        narrow = with_settings(self.config, {"beam": min(self.config.beam, _BEAM)})
+        ends = self.search.continued(self.sentences, beginnings, narrow)
+        divisor = LengthPenalty.of(self.config).divisor
+        for place, beginning, (end, *_) in zip(places, beginnings, ends, strict=True):
+            ids = (*beginning.ids, *end.ids)
+            before = sum(own[place.row][: place.at + 1]) + place.fit
+            total = before + end.log_probability
+            if self.missing(place.row, ids) < sys.maxsize:
+                self.found[place.row] = [Hypothesis(ids, total, total / divisor(len(ids) + 1))]
+                self.fixed[place.row] = len(beginning.ids)
+
+    def _beginning(self, place: _Place) -> Beginning:
+        """A translation up to a term. What follows is not much longer than what followed before."""
+        ids = self.found[place.row][0].ids
+        more = int(_LONGER * (len(ids) - place.at)) + _MORE
+        return Beginning(place.row, (*ids[: place.at], *place.way), more, whole=place.whole)
+
+    def _places(self, rows: Sequence[int]) -> tuple[dict[int, list[float]], dict[int, list[_Place]]]:
+        """Log-probabilities of the subwords of translations; and places of one term by its first subword.
+
+        The term is that whose best place comes first.
+        """
+        lacking = {row: list(dict.fromkeys(self.lacking(row, self.found[row][0].ids))) for row in rows}
+        firsts = {
+            row: {way[0] for phrase in phrases for way in phrase.ways} for row, phrases in lacking.items()
+        }
+        asked = [
+            Asked(row, ids, list(dict.fromkeys((*sorted(firsts[row]), *ids, EOS))))
+            for row in rows
+            for ids in [self.found[row][0].ids]
+        ]
+        own: dict[int, list[float]] = {}
+        found: dict[int, list[_Place]] = {}
+        for one, values in zip(asked, self.search.scores_of(self.sentences, asked), strict=True):
+            row, column = one.row, {token: number for number, token in enumerate(one.tokens)}
+            own[row] = [values[at][column[token]] for at, token in enumerate((*one.read, EOS))]
+            start = max(self.fixed.get(row, 0), len(self.sentences.prefixes[row]))
+            starts = between_words(one.read, start, self.bounds)
+            by_term = [
+                nlargest(
+                    _PLACES,
+                    (
+                        _Place(row, at, way, phrase.whole, values[at][column[way[0]]] - own[row][at])
+                        for at in starts
+                        for way in phrase.ways
+                    ),
+                    key=_fit,
+                )
+                for phrase in lacking[row]
+            ]
+            found[row] = min(filter(None, by_term), key=lambda places: places[0].at, default=[])
+        return own, found
+
+    def _best(
+        self, places: Mapping[int, Sequence[_Place]], own: Mapping[int, Sequence[float]]
+    ) -> list[_Place]:
+        """The best place of each translation by all subwords of the term."""
+        every = [place for each in places.values() for place in each]
+        # With one subword the fit is known.
+        long = [place for place in every if len(place.way) > 1]
+        asked = [Asked(one.row, self.found[one.row][0].ids[: one.at], one.way) for one in long]
+        values = iter(self.search.score_behind(self.sentences, asked))
+        best: dict[int, _Place] = {}
+        for place in every:
+            if len(place.way) > 1:
+                place = place._replace(fit=next(values) - own[place.row][place.at])
+            if place.row not in best or place.fit > best[place.row].fit:
+                best[place.row] = place
+        return list(best.values())
+
+
+def _fit(place: _Place) -> float:
+    return place.fit
+
+
+def between_words(ids: Sequence[int], first: int, bounds: WordBounds) -> list[int]:
+    """Where no word goes on, from a place on; the end too.
+
+    Args:
+        ids: Subwords.
+        first: The earliest place.
+        bounds: Which of them stand within words.
+    """
+    return [
+        at
+        for at in range(first, len(ids) + 1)
+        if (at == len(ids) or ids[at] not in bounds.inside) and (at == 0 or ids[at - 1] not in bounds.open)
+    ]
