@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from deepwire.data.batches.stored_array import Integers
 from deepwire.data.batches.token_store import Block, StoreWriter
 from deepwire.data.subwords.base import EOS, Segmentation
-from deepwire.data.text.pairs import Texts, is_blank
+from deepwire.data.text.pairs import Texts
 from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import LINE_BREAK
 from deepwire.errors import DataError
@@ -58,7 +58,7 @@ class Packing:
             numbers: Of each line in its file.
         """
         lines = texts.lines()
-        blank = np.fromiter(map(is_blank, lines), np.bool_, len(lines))
+        blank = np.fromiter((not line.strip() for line in lines), np.bool_, len(lines))
         full = pieces.take(~blank)
         # A line behind another one begins with what stands between the two; a blank one ends a document.
         follows = np.concatenate([[self._open], ~blank[:-1]]) if len(lines) else blank
