@@ -20,7 +20,7 @@ from typing import cast
 
 import torch
 
-from deepwire.ops.precision import has_bfloat16_units
+from deepwire.ops.precision import has_fast_bfloat16
 
 # (rows, inner, columns): a projection, a feed-forward layer, an output layer.
 SHAPES = [(1024, 256, 256), (4096, 512, 512), (4096, 512, 2048), (1024, 512, 8192)]
@@ -70,9 +70,9 @@ def description() -> dict[str, object]:
 def result_name(*parts: str | None) -> str:
     """What the files of a result are called, without the date.
 
-    A CPU with bfloat16 units does other things than one without: its results have places of their own.
+    A CPU that multiplies bfloat16 fast does other things than others: its results have places of their own.
     """
-    kind = "bf16" if has_bfloat16_units() else None
+    kind = "bf16" if has_fast_bfloat16() else None
     return "_".join(part for part in (*parts, kind) if part)
 
 
@@ -88,7 +88,9 @@ def in_words(figures: Mapping[str, object]) -> str:
 def kind(figures: Mapping[str, object]) -> str:
     """The kind of CPU that a table is of, for its heading."""
     units = cast("list[str]", figures["units"])
-    return "with bfloat16 units" if any("bf16" in unit for unit in units) else "without bfloat16 units"
+    # Intel's AVX-512 units for bfloat16 are slower than those for float32 and are not used; see has_fast_bfloat16.
+    slow = "Intel" in cast("str", figures["processor"]) and not any("amx" in unit for unit in units)
+    return "with bfloat16 units" if any("bf16" in unit for unit in units) and not slow else "without bfloat16 units"
 
 
 def measured() -> dict[str, object]:

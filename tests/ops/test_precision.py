@@ -54,9 +54,27 @@ def test_where_the_cpu_tells_its_units_nothing_is_timed(
     monkeypatch: pytest.MonkeyPatch, units: bool, expected: torch.dtype
 ) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(precision, "has_bfloat16_units", lambda: units)
+    monkeypatch.setattr(precision, "has_fast_bfloat16", lambda: units)
     monkeypatch.delattr(precision, "_race")
     assert autocast_dtype(CPU, "auto") == expected
+
+
+@pytest.mark.parametrize(
+    ("tiles", "instructions", "intel", "fast"),
+    [
+        (True, True, True, True),
+        (False, True, True, False),
+        (False, True, False, True),
+        (False, False, False, False),
+    ],
+)
+def test_bfloat16_is_fast_in_tiles_and_in_the_instructions_of_amd(
+    monkeypatch: pytest.MonkeyPatch, tiles: bool, instructions: bool, intel: bool, fast: bool
+) -> None:
+    units = {"_is_amx_tile_supported": tiles, "_is_avx512_bf16_supported": instructions}
+    monkeypatch.setattr(precision, "_cpu_has", units.__getitem__)
+    monkeypatch.setattr(precision, "_made_by_intel", lambda: intel)
+    assert precision.has_fast_bfloat16() == fast
 
 
 def test_a_race_does_not_count_the_time_of_other_programs() -> None:

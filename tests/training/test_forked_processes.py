@@ -178,7 +178,7 @@ def test_a_narrow_model_has_micro_batches_for_several_threads() -> None:
 def test_the_number_format_of_the_cpu_counts(
     monkeypatch: pytest.MonkeyPatch, units: bool, wanted: int
 ) -> None:
-    monkeypatch.setattr(device, "has_bfloat16_units", lambda: units)
+    monkeypatch.setattr(device, "has_fast_bfloat16", lambda: units)
     config = TrainingConfig.model_validate({**FOUR, "precision": "auto"})
     assert processes_wanted(config, 256, lambda: 1000) == wanted
 

@@ -16,7 +16,7 @@ import torch
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError
-from deepwire.ops.precision import MatmulPrecision, autocast_dtype, has_bfloat16_units, set_fp32_matmul
+from deepwire.ops.precision import MatmulPrecision, autocast_dtype, has_fast_bfloat16, set_fp32_matmul
 from deepwire.training.config import Precision, TrainingConfig
 
 
@@ -165,7 +165,7 @@ def processes_wanted(config: TrainingConfig, width: int, parameters: Callable[[]
 def _number_format(config: TrainingConfig) -> Precision:
     """Of the products, as far as it can be told without timing any: no thread may start before the fork."""
     if config.precision == "auto":
-        return "bf16" if has_bfloat16_units() else "fp32"
+        return "bf16" if has_fast_bfloat16() else "fp32"
     return config.precision
 
 
