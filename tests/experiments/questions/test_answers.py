@@ -22,6 +22,7 @@ from deepwire.experiments.questions.question_results import (
     ResultFolder,
     RunStanding,
     ScoredTest,
+    TriedSettings,
     pack,
     unpack,
 )
@@ -234,6 +235,31 @@ def test_what_is_not_measured_counts_pair_by_pair(plan: Path) -> None:
     questions = answered(plan, [])
     assert "3 not yet measured" in count_of_claims(questions)
     assert answer_of(questions[0]) == "**Not yet measured.**"
+
+
+def test_seeds_of_an_alternative_that_was_not_taken_are_left_out(plan: Path) -> None:
+    """The first seed was trained before a better alternative was tried."""
+    systems = plan.parent / "systems.yaml"
+    systems.write_text(
+        SYSTEMS + "search: {max_updates: 10, alternatives: {slow: [training.schedule.scale=0.5]}}\n"
+    )
+    slow = {"alternative": "slow", "settings": ("training.schedule.scale=0.5",)}
+    runs = [
+        result("a", 1, standing(0.2)),
+        result("a", 2, standing(0.8)).model_copy(update=slow),
+        *(result("b", seed, standing(0.6)) for seed in (1, 2)),
+    ]
+    tried = [
+        TriedSettings(
+            system="a", alternatives=(name,), settings=(), loss=loss, failed=None, taken=name == "slow"
+        )
+        for name, loss in (("own", 3.0), ("slow", 2.0))
+    ]
+    ResultFolder(plan.parent / "results" / "small").write_trials(tried)
+    questions = answered(plan, runs)
+    assert list(questions[0].systems["a"].runs) == [2]
+    assert questions[0].part.outdated == ("de-en.a.1",)
+    assert questions[0].verdicts[0].outcome is ClaimOutcome.HOLDS
 
 
 def test_results_of_other_settings_are_left_out_and_named(plan: Path) -> None:

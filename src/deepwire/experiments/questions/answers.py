@@ -83,27 +83,37 @@ def _part_results(questions: QuestionsPlan, name: str, folder: Path) -> PartResu
     part = questions.parts[name]
     plan = read_settings(Plan, str(part.plan), part.settings, locate=locate).section
     found = ResultFolder(folder)
-    kept = {result.name: result for result in found.all()}
+    kept, trials = {result.name: result for result in found.all()}, tuple(found.trials())
+    taken = {trial.system: trial.alternatives for trial in trials if trial.taken}
     systems, current = {}, set[str]()
     for system, entry in plan.systems.items():
         parts = (ALL,) if entry.one_model else tuple(plan.directions)
         runs = {}
         for seed in plan.seeds:
             names = {place: f"{place}.{system}.{seed}" for place in parts}
-            own = [kept[run] for place, run in names.items() if _is_current(plan, kept.get(run), place)]
+            chosen = taken.get(entry.tuned_as or system)
+            own = [
+                kept[run] for place, run in names.items() if _is_current(plan, kept.get(run), place, chosen)
+            ]
             current |= {result.name for result in own}
             if len(own) == len(parts):
                 runs[seed] = tuple(own)
         systems[system] = SystemResults(system, runs)
     outdated = tuple(run for run in kept if run not in current)
-    return PartResults(plan, part.equal_updates, systems, tuple(found.trials()), outdated)
+    return PartResults(plan, part.equal_updates, systems, trials, outdated)
 
 
-def _is_current(plan: Plan, result: QuestionResult | None, part: str) -> bool:
-    """Whether a run was made with what the plan says now."""
+def _is_current(plan: Plan, result: QuestionResult | None, part: str, taken: tuple[str, ...] | None) -> bool:
+    """Whether a run was made with what the plan says now, and the alternative that the trials took.
+
+    Seeds of different alternatives are no seeds of one system. While trials are being made none is taken, and
+    a run of any alternative counts.
+    """
     if result is None or result.system not in plan.systems:
         return False
     if result.alternative not in plan.alternatives_of(result.system):
+        return False
+    if taken is not None and result.alternative not in taken:
         return False
     base = plan.systems[result.system].base or plan.base
     return (result.base, result.settings) == (

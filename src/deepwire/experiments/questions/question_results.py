@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import lzma
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +121,8 @@ class TriedSettings(ReportRecord):
         loss: The lowest validation loss, nats a token; None before it was made, or where it failed.
         failed: Why it failed.
         taken: Whether the runs of the system have these settings.
+        base, made_with, text: The run file that it started from, all that the plan set in it, and the digest
+            of its text: another machine takes the outcome over where all three are the same.
     """
 
     system: str
@@ -129,6 +131,9 @@ class TriedSettings(ReportRecord):
     loss: float | None
     failed: str | None
     taken: bool
+    base: str = ""
+    made_with: tuple[str, ...] = ()
+    text: str = ""
 
 
 class ResultFolder:
@@ -181,7 +186,7 @@ class ResultFolder:
     def _path(self, name: str) -> Path:
         return self.folder / "runs" / f"{name}.json"
 
-    def write_trials(self, trials: Sequence[Mapping[str, object]]) -> None:
+    def write_trials(self, trials: Sequence[TriedSettings]) -> None:
         """Keep all trials.
 
         Raises:
@@ -189,7 +194,9 @@ class ResultFolder:
         """
         with disk_errors(self._trials):
             self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self._trials, {"format": _FORMAT, "trials": list(trials)})
+        write_json(
+            self._trials, {"format": _FORMAT, "trials": [each.model_dump(mode="json") for each in trials]}
+        )
 
     def trials(self) -> list[TriedSettings]:
         """All trials that were kept.

@@ -81,6 +81,8 @@ class QuestionRunner:
             for step in self.loaded.steps
             if not only or step.question in only or self._serves(step, only)
         ]
+        for name in dict.fromkeys(step.part for step in steps):
+            self.loaded.parts[name].adopt(self.kept[name].trials())
         self._check_folders(steps)
         self._measure_again(steps)
         retried: set[Path] = set()
@@ -171,7 +173,7 @@ class QuestionRunner:
             failure = replace(failure, message=failure.message.replace(str(job.run.folder), job.run.name))
         if job.trial is not None:
             part.search.finish(job.trial, failure, str(job))
-            self.kept[part.name].write_trials(part.search.record())
+            self.kept[part.name].write_trials(part.tried())
             return
         result, goal = self.result(part, job.run), job.step.goal
         if failure is None:

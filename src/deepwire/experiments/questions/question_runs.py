@@ -15,6 +15,7 @@ from deepwire.experiments.questions.question_plan import (
     QuestionsPlan,
     read_questions,
 )
+from deepwire.experiments.questions.question_results import TriedSettings
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan, Trial, load_plan
 from deepwire.experiments.results.settings_search import SettingsSearch
 from deepwire.runfile import load_run_file
@@ -87,6 +88,44 @@ class QuestionPart:
     def trials_left(self, system: str, *, retry: bool) -> list[Trial]:
         """Trials that come before a system's runs."""
         return self.search.left([system], retry=retry)
+
+    def tried(self) -> list[TriedSettings]:
+        """Every trial of its plan, with what came out of it so far.
+
+        Raises:
+            DataError: Text is missing or cannot be read.
+        """
+        plan = self._undecided.plan
+        shortened = () if plan.search is None else (str(plan.search.max_updates), *plan.search.settings)
+        return [
+            TriedSettings(
+                **record,
+                base=self.base(trial.run.system),
+                made_with=(
+                    *plan.run_settings(trial.run.system, trial.run.part, trial.names[0]),
+                    *shortened,
+                ),
+                text=self.text_of(trial.run),
+            )
+            for trial, record in zip(self.search.trials, self.search.record(), strict=True)
+        ]
+
+    def adopt(self, kept: Sequence[TriedSettings]) -> None:
+        """Take over trials that were made on another machine, and not on this one.
+
+        Args:
+            kept: What is kept of them. Those of other settings or of another text are left alone.
+
+        Raises:
+            DataError: Text is missing or cannot be read.
+        """
+        losses = {(each.base, each.made_with, each.text): each.loss for each in kept}
+        if not losses:
+            return
+        for trial, now in zip(self.search.trials, self.tried(), strict=True):
+            loss = losses.get((now.base, now.made_with, now.text))
+            if loss is not None and self.search.outcome(trial) is None:
+                self.search.adopt(trial, loss)
 
     def runs(self, system: str, seed: int, goal: Goal) -> list[RunPlan]:
         """The runs of a system with a seed: one, or one for each direction."""

@@ -96,6 +96,10 @@ class SettingsSearch:
             self._put(trial, {"loss": outcome})
             self._tell(f"{label}: validation loss {outcome:.3f}")
 
+    def adopt(self, trial: Trial, loss: float) -> None:
+        """Keep the lowest validation loss of a trial that was made elsewhere."""
+        self._put(trial, {"loss": loss})
+
     def outcome(self, trial: Trial) -> float | Failure | None:
         """The lowest validation loss of a trial, or why it failed; None before it was made."""
         match self._kept.get(trial.name, trial.run.loaded):
