@@ -17,7 +17,6 @@ from deepwire.experiments.questions.question_words import parameters
 from deepwire.io.regular_files import read_json
 
 _MILLION, _HOUR = 10**6, 3600
-_NOT_YET = "not yet measured"
 _SHOWN_FROM = 6
 _LENGTHS = (5, 10, 20, 30, 50, 100, 200, 300)
 
@@ -26,7 +25,8 @@ def question_finding(question: AnsweredQuestion) -> Finding:
     """The systems of a question with all that was measured, and how."""
     plan, part = question.plan, question.part
     tables = [_systems(question), _standings(question)]
-    if own := [trial for trial in part.trials if trial.system in _tuned(question)]:
+    tuned = _tuned(question)
+    if own := [trial for trial in part.trials if trial.system in tuned and (trial.loss or trial.failed)]:
         tables.append(
             Table(
                 title="Trials",
@@ -117,9 +117,12 @@ def _how(question: AnsweredQuestion) -> str:
 
 
 def _systems(question: AnsweredQuestion) -> Table:
+    """The systems of which there is a run; a row for each that is still to be trained would hide them."""
     plan = question.part.plan
     rows = []
     for name, system in question.systems.items():
+        if not system.runs:
+            continue
         taken = {run.alternative for runs in system.runs.values() for run in runs}
         changes = [" ".join(plan.alternatives_of(name)[each]) or "own" for each in sorted(taken)]
         size = parameters(system)
@@ -130,7 +133,7 @@ def _systems(question: AnsweredQuestion) -> Table:
                 name,
                 entry.description,
                 " ".join(settings),
-                " or ".join(changes) if changes else _NOT_YET,
+                " or ".join(changes),
                 size / _MILLION if size else None,
             )
         )
@@ -153,6 +156,7 @@ def _standings(question: AnsweredQuestion) -> Table:
         _standing_row(system, question.systems, goal, where)
         for goal, where in goals.items()
         for system in question.systems.values()
+        if system.standings(goal) or system.failures(goal)
     ]
     return Table(
         title="After equal updates, and at each system's plateau",
@@ -179,8 +183,7 @@ def _standing_row(
     by_seed = system.standings(goal)
     failures = system.failures(goal)
     if not by_seed:
-        remark = f"failed: {failures[0]}" if failures else _NOT_YET
-        return (where, system.system, 0, None, None, None, None, None, None, None, remark)
+        return (where, system.system, 0, None, None, None, None, None, None, None, f"failed: {failures[0]}")
     standings = [standing for own in by_seed.values() for standing in own]
     losses = [standing.best_nll for standing in standings if standing.best_nll is not None]
     bleu = system.bleu(goal)
@@ -204,6 +207,14 @@ def _standing_row(
 
 
 def _notes(question: AnsweredQuestion) -> Iterator[str]:
+    if waiting := [name for name, system in question.systems.items() if not system.runs]:
+        yield f"Not yet trained: {', '.join(waiting)}."
+    goals: tuple[Goal, ...] = ("equal", "plateau")
+    for goal, where in zip(goals, ("the common update", "a plateau"), strict=True):
+        begun = {name for name, system in question.systems.items() if system.runs}
+        left = [name for name in begun if not question.systems[name].standings(goal)]
+        if left:
+            yield f"Not yet trained to {where}: {', '.join(sorted(left))}."
     runs = [run for system in question.systems.values() for own in system.runs.values() for run in own]
     kinds = dict.fromkeys(
         ", ".join(f"{name} {value}" for name, value in run.trained_with.items()) for run in runs

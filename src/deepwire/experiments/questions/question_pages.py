@@ -43,7 +43,8 @@ def write_answers(plan: QuestionsPlan, results: Path, markdown: Path) -> list[An
     for question in questions:
         opening += _opening(question, pictures[question.name], folder.name)
     opening += [plan.appendix, "## The numbers"]
-    findings = [question_finding(question) for question in questions]
+    begun = [each for each in questions if any(system.runs for system in each.systems.values())]
+    findings = [question_finding(question) for question in begun]
     about = "\n\n".join(filter(None, opening))
     write_output(markdown, as_markdown(findings, plan.title, about, origins=False, level=3))
     return questions
@@ -61,7 +62,7 @@ def _opening(question: AnsweredQuestion, charts: Sequence[LineChart], folder: st
     return [
         f"## {question.name}. {question.plan.title}",
         answer_of(question),
-        *(images or ["(No picture: nothing is measured yet.)"]),
+        *images,
         *(["Speed by length: not yet measured."] if speeds is not None and not speeds.exists() else []),
         "\n".join(claim_lines(question)),
     ]

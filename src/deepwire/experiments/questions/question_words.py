@@ -49,17 +49,21 @@ def claim_numbers(question: AnsweredQuestion, verdict: ClaimVerdict) -> Iterator
 
 
 def claim_lines(question: AnsweredQuestion) -> Iterator[str]:
-    """One line for each claim."""
+    """One line for each claim that was measured, and one for all that were not."""
+    waiting = []
     for verdict in question.verdicts:
         claim = verdict.claim
-        missing = verdict.outcome is ClaimOutcome.MISSING
-        numbers = () if missing else claim_numbers(question, verdict)
+        if verdict.outcome is ClaimOutcome.MISSING:
+            waiting.append(f"{claim.says} ({claim.paper})")
+            continue
         yield " ".join(
             [
                 f"- {claim.says[0].upper()}{claim.says[1:]} ({claim.paper}). Here: *{verdict.outcome}*.",
-                *numbers,
+                *claim_numbers(question, verdict),
             ]
         )
+    if waiting:
+        yield f"- Not yet measured: {'; '.join(waiting)}."
 
 
 def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
