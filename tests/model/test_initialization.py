@@ -33,9 +33,9 @@ D, F, V = 32, 96, 700
     ("encoder", "decoder", "expected"),
     [
         ("post_norm", "post_norm", "lipschitz"),
-        ("post_norm", "pre_norm", "xavier"),
-        ("pre_norm", "pre_norm", "xavier"),
-        ("depth_lstm", "depth_lstm", "xavier"),
+        ("post_norm", "pre_norm", "depth_scaled"),
+        ("pre_norm", "pre_norm", "depth_scaled"),
+        ("depth_lstm", "depth_lstm", "depth_scaled"),
         ("rezero", "rezero", "xavier"),
     ],
 )

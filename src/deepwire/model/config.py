@@ -14,7 +14,7 @@ from deepwire.config.section import UnusedSettings
 from deepwire.model.context import DropoutConfig, SharedModules, Side, StackContext
 from deepwire.model.embedding import EmbeddingConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
 from deepwire.model.fusions.groups import GroupsConfig
-from deepwire.model.initialization import Initialization, LipschitzConfig, XavierConfig
+from deepwire.model.initialization import DepthScaledConfig, Initialization, LipschitzConfig, XavierConfig
 from deepwire.model.languages import LanguagesConfig
 from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
@@ -30,12 +30,16 @@ def _initialization_that_learns_best(given: Mapping[str, object]) -> Initializat
     """What a model begins with whose settings do not say it; measured in docs/reports/measurements.md.
 
     Norms after the sum bring small embeddings to size at once, and small ones learn faster. Where the
-    embedding goes up the stack as it is, the words would be a whisper beside the positions.
+    embedding goes up the stack as it is, the words would be a whisper beside the positions. There the sum of
+    many sub-layers would drown it too, so the matrices of later layers begin smaller. Without norms, other
+    parameters begin where they do that (ReZero's are 0).
     """
     sides = ("decoder",) if given.get("architecture") == "decoder_only" else _SIDES
     stacks = map(given.get, sides)
     styles = {stack.connection.norm_style for stack in stacks if isinstance(stack, StackConfig)}
-    return LipschitzConfig() if styles == {"output"} else XavierConfig()
+    if styles == {"output"}:
+        return LipschitzConfig()
+    return XavierConfig() if "none" in styles else DepthScaledConfig()
 
 
 class ModelConfig(SublayerConfig):
@@ -69,7 +73,7 @@ class ModelConfig(SublayerConfig):
     initialization: Initialization = Field(
         default_factory=lambda given: _initialization_that_learns_best(given),
         description="how parameters begin; without it lipschitz where both stacks have their norms after the "
-        "sum (post_norm and its relatives), and xavier elsewhere",
+        "sum (post_norm and its relatives), xavier where a stack has none, and depth_scaled elsewhere",
     )
     parametrization: Annotated[CompletePConfig, by_name] | None = Field(
         None, description="how multipliers and learning rates follow width and depth: complete_p"
