@@ -22,7 +22,7 @@ from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
-PIECES = 300
+PIECES = 400
 Text = Mapping[str, Sequence[str]]
 SMALL = {"d_model": 16, "heads": 2, "feed_forward": 16}
 ALONE = {**SMALL, "architecture": "decoder_only"}

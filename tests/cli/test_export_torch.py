@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import subprocess
@@ -126,6 +127,31 @@ def test_other_numbers_are_rejected(
     assert "out.rejected: torch_export computes something else" in capsys.readouterr().err
     assert not out.exists()
     assert (tmp_path / "out.rejected" / "parity.json").exists()
+
+
+def test_a_full_disk_leaves_nothing(
+    folder: Path,
+    programs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is full when the second program is written."""
+
+    def write(path: Path, content: bytes) -> None:
+        if path.name == "start.pt2":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        path.open("wb").write(content)
+
+    monkeypatch.setattr(
+        torch_programs, "traced_flat", lambda graph: torch.export.load(programs / f"{graph.name}.pt2")
+    )
+    monkeypatch.setattr(Path, "write_bytes", write)
+    out = str(tmp_path / "out")
+    command = ["export", str(folder / "model"), "-o", out, "--format", "torch_export", "--unchecked"]
+    assert main(command) == 6
+    assert "No space left on device" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_a_compiler_nothing_is_written(

@@ -37,6 +37,14 @@ def test_two_functions_make_any_decoder_alone(seed: int) -> None:
     assert exact_difference(small_model(drawn_alone(seed), seed)) < 1e-7, drawn_alone(seed)
 
 
+def test_rounds_of_recurrent_depth_are_in_the_graph() -> None:
+    """As many as translation makes."""
+    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
+    model = small_model({"encoder": {"layers": 3, "recurrence": recurrence}, "decoder": {"layers": 1}})
+    assert exact_difference(model) < 1e-9
+    assert exact_difference(model.with_rounds(5)) < 1e-9
+
+
 def test_a_language_model_has_no_source() -> None:
     config = ModelConfig.model_validate(
         {"architecture": "decoder_only", "d_model": 16, "heads": 2, "decoder": {"layers": 2, "mixer": "gru"}}
@@ -75,12 +83,24 @@ TINY_NUMBERS = {
 }
 
 
+# What goes through a prompt in another way than through whole sentences.
+ALONE = ("gru", "average_attention", "mhplstm", "mlstm", "mamba2", "gated_deltanet", "self_attention")
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         pytest.param(RECURRENT, id="loops", marks=pytest.mark.slow),
         pytest.param(TINY_NUMBERS, id="tiny-numbers", marks=pytest.mark.slow),
         pytest.param(PARTS[1], id="modern", marks=pytest.mark.slow),
+        *(
+            pytest.param(
+                {"architecture": "decoder_only", "decoder": {"layers": 1, "mixer": mixer}},
+                id=f"alone-{mixer}",
+                marks=pytest.mark.slow,
+            )
+            for mixer in ALONE
+        ),
         pytest.param(drawn(1, 1), id="drawn"),
     ],
 )

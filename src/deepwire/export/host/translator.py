@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,23 +108,17 @@ class SubwordTranslator:
         """The hypotheses of each sentence; those of like length go together, the longest first."""
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         tokens = max(1, self.settings["batch_tokens"] // self.settings["beam"])
-        waiting = sorted(
-            range(len(sentences)), key=lambda row: [-size for size in self.sizes(sentences[row])]
-        )
-        while waiting:
-            sizes = self.sizes(sentences[waiting[0]])
-            # Only sources that an encoder reads may differ in length.
-            fixed = sizes if self.alone else sizes[:1]
-            most = max(1, tokens // max(sizes))
-            rows = list(
-                takewhile(
-                    lambda row, fixed=fixed: self.sizes(sentences[row])[: len(fixed)] == fixed,  # type: ignore[misc]
-                    waiting[:most],
-                )
-            )
-            waiting = waiting[len(rows) :]
-            for row, found in zip(rows, self.search([sentences[row] for row in rows], language), strict=True):
-                results[row] = found
+        order = sorted(range(len(sentences)), key=lambda row: [-size for size in self.sizes(sentences[row])])
+        # Only sources that an encoder reads may differ in length.
+        fixed = 2 if self.alone else 1
+        for _, alike in groupby(order, key=lambda row: self.sizes(sentences[row])[:fixed]):
+            waiting = list(alike)
+            while waiting:
+                size = max(1, tokens // max(self.sizes(sentences[waiting[0]])))
+                rows, waiting = waiting[:size], waiting[size:]
+                batch = self.search([sentences[row] for row in rows], language)
+                for row, found in zip(rows, batch, strict=True):
+                    results[row] = found
         return results
 
     @staticmethod
