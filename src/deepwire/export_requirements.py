@@ -13,23 +13,27 @@ from deepwire.model.huggingface_class import huggingface_class
 from deepwire.model.portability import IN_MARIAN, FormatName, not_in_ctranslate2, not_in_marian
 
 _ANY = "onnx computes every model"
+_GRAPHS: frozenset[FormatName] = frozenset({"onnx", "torch_export", "aotinductor"})
+_DECODERS = _GRAPHS | {"huggingface-code"}
 _Refusal = Callable[[ModelConfig, DataConfig], str | None]
 
 
 def export_refusal(formats: Sequence[FormatName], model: ModelConfig, data: DataConfig) -> str | None:
     """Which format refuses which setting; None if all can have the model."""
     for name in formats:
-        if model.alone:
-            return f"{name} does not compute model.architecture=decoder_only"
-        if data.context.used:
-            return f"{name} translates line by line, without data.context"
+        if data.text is not None and name not in _GRAPHS:
+            return f"{name} has no language models; {_ANY}"
+        if model.alone and name not in _DECODERS:
+            return f"{name} does not compute model.architecture=decoder_only; {_ANY}"
+        if data.context.used and name not in _GRAPHS:
+            return f"{name} translates line by line, without data.context; {_ANY}"
         if (refused := _REFUSALS[name](model, data)) is not None:
             return refused
     return None
 
 
 def _nothing(model: ModelConfig, data: DataConfig) -> None:
-    """Every model with an encoder can be had."""
+    """Every model can be had."""
 
 
 def _ctranslate2(model: ModelConfig, data: DataConfig) -> str | None:
@@ -75,6 +79,8 @@ def _huggingface(model: ModelConfig, data: DataConfig) -> str | None:
 
 _REFUSALS: Mapping[FormatName, _Refusal] = {
     "onnx": _nothing,
+    "torch_export": _nothing,
+    "aotinductor": _nothing,
     "huggingface-code": _nothing,
     "huggingface": _huggingface,
     "ctranslate2": _ctranslate2,

@@ -21,6 +21,7 @@ from deepwire.data.vocabulary import BOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
+from deepwire.export import graph_folder
 from deepwire.export import onnx as onnx_format
 from deepwire.export import parity as parity_module
 from deepwire.export.searched_model import host_settings
@@ -95,7 +96,7 @@ def test_it_translates_the_same_there(folder: Path) -> None:
     assert found["largest_difference"] < 1e-4
     assert (found["equal"], found["beam_equal"]) == (1, 1)
     assert found["bleu"][0] == found["bleu"][1]
-    assert len({path.name for path in (folder / "onnx").iterdir()}) == 7
+    assert len({path.name for path in (folder / "onnx").iterdir()}) == 8
 
 
 def test_the_manifest_says_all_that_another_host_needs(folder: Path) -> None:
@@ -194,14 +195,14 @@ def test_other_numbers_are_rejected(
     export: Export, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A model whose graphs are of another one: each of the proofs fails, and the report says so."""
-    load = onnx_format.stored_config
+    load = graph_folder.stored_config
 
     def changed(model: LoadedModel) -> DecodingConfig:
         with torch.no_grad():
             model.model.head.table.weight.add_(torch.randn_like(model.model.head.table.weight))
         return load(model)
 
-    monkeypatch.setattr(onnx_format, "stored_config", changed)
+    monkeypatch.setattr(graph_folder, "stored_config", changed)
     code, errors = export("--text", str(folder / "text.de"))
     assert code == 1
     assert "out.rejected: onnx computes something else" in errors

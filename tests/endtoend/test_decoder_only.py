@@ -66,7 +66,7 @@ def test_from_text_to_translations(toy: Path, capsys: pytest.CaptureFixture[str]
 
     (toy / "text.src").write_text("a b c\n")
     capsys.readouterr()
-    assert main(["export", "straight@last", "-o", "out", "--to", "onnx", "--unchecked"]) == 4
+    assert main(["export", "straight@last", "-o", "out", "--to", "ctranslate2", "--unchecked"]) == 4
     assert "decoder_only" in capsys.readouterr().err
     assert main(["inspect", "toy.yaml", "--vocabulary-size", "20", "--cost"]) == 0
     shown = capsys.readouterr().out
@@ -80,7 +80,10 @@ def test_from_text_to_translations(toy: Path, capsys: pytest.CaptureFixture[str]
         ("model.encoder.layers=3", "model.encoder: has no effect"),
         ("model.decoder.mixer=luna", "luna reads an encoder"),
         ("data.vocabulary.joint=false model.embeddings.tie=output", "model.source_loss"),
-        ("export.must_be=[onnx]", "export.must_be: onnx does not compute model.architecture=decoder_only"),
+        (
+            "export.must_be=[onnx,ctranslate2]",
+            "export.must_be: ctranslate2 does not compute model.architecture=decoder_only",
+        ),
         ("model.architecture=encoder_decoder model.source_loss=true", "predicts nothing"),
         ("training.pretrained=xlmr", "training.pretrained fills an encoder"),
     ],

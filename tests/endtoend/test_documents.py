@@ -83,7 +83,7 @@ def test_from_documents_to_translations(
     record = json.loads((toy / "straight/metrics.jsonl").read_text().splitlines()[-1])
     assert record["nll"] == pytest.approx(nll, rel=1e-4)
     assert main(["evaluate", "--model", "straight@last", "--metric", "chrf", "--precision", "fp32"]) == 0
-    assert main(["export", "straight@last", "-o", "out", "--to", "onnx", "--unchecked"]) == 4
+    assert main(["export", "straight@last", "-o", "out", "--to", "ctranslate2", "--unchecked"]) == 4
     assert "was trained with data.context" in capsys.readouterr().err
     assert main(["train", "toy.yaml", "run=straight", "data.context.source=2"]) == 2
     assert "data.context.source: 1 -> 2" in capsys.readouterr().err
@@ -113,7 +113,10 @@ def test_what_only_the_line_in_front_says_is_learned(toy: Path) -> None:
         ("data.context.source=-1", "data.context.source"),
         ("data.context.sources=1", "data.context.source"),
         ("data.context.target=0 data.context.loss=all", "targets have no context; set data.context.target"),
-        ("export.must_be=[onnx]", "export.must_be: onnx translates line by line, without data.context"),
+        (
+            "export.must_be=[aotinductor,ctranslate2]",
+            "export.must_be: ctranslate2 translates line by line, without data.context",
+        ),
     ],
 )
 def test_wrong_settings_are_refused_with_the_run_file(

@@ -219,7 +219,7 @@ def test_wrong_calls_from_python(model: Model) -> None:
         ("data.filters.max_ratio=2", "has no effect"),
         ("decoding.max_length_ratio=3", "has no effect"),
         ("model.source_loss=true", "has no effect"),
-        ("export.must_be=[onnx]", "onnx"),
+        ("export.must_be=[onnx,huggingface-code]", "huggingface-code has no language models"),
         ("model.decoder.connection=rnmt", "reads an encoder"),
         ("data.train=nothing", "nothing.en: no such file"),
     ],

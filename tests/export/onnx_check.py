@@ -10,10 +10,13 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from choices import LANGUAGES, combinations, model_settings
+from choices import LANGUAGES, SOCKETS, choices, combinations, model_settings
 from test_product import refused
 
+from deepwire.errors import UsageError
 from deepwire.export.decoding_graphs import Graph, decoding_graphs
+from deepwire.export.host.graphs import Begun
+from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import LANGUAGES as COUNT
@@ -26,9 +29,11 @@ Arrays = dict[str, np.ndarray]
 
 
 class Stepped(Protocol):
-    """What runs the graphs; `onnx_host.Model` is one."""
+    """What runs the graphs; `deepwire.export.host.graphs.Model` is one."""
 
     def start(self, source: np.ndarray, languages: np.ndarray | None) -> tuple[Arrays, Arrays]: ...
+
+    def read(self, source: np.ndarray, tokens: np.ndarray, languages: np.ndarray | None) -> Begun: ...
 
     def step(
         self, tokens: np.ndarray, position: int, memory: Arrays, state: Arrays
@@ -62,6 +67,11 @@ class Eager:
         memory = {name: array for name, array in started.items() if name.startswith("memory")}
         return {**memory, **given}, {name: started[name] for name in started if name not in memory}
 
+    def read(self, source: np.ndarray, tokens: np.ndarray, languages: np.ndarray | None) -> Begun:
+        given = {} if languages is None else {"languages": languages}
+        state = self.run("prompt", {"source": source, "tokens": tokens, **given})
+        return Begun(state.pop("log_probs"), given, state, source.shape[1] + tokens.shape[1])
+
     def step(
         self, tokens: np.ndarray, position: int, memory: Arrays, state: Arrays
     ) -> tuple[np.ndarray, Arrays]:
@@ -74,46 +84,74 @@ class Eager:
 def largest_difference(model: TranslationModel, other: Stepped) -> float:
     """Of a log-probability, over batches of all `SIZES` whose hypotheses are reordered after every step."""
     generator = torch.Generator().manual_seed(1)
-    worst = 0.0
     with torch.no_grad():
-        for sentences, length, width in SIZES:
-            source = torch.randint(4, SIZE, (sentences, length), generator=generator)
-            for row in range(1, sentences):
-                source[row, length - row :] = model.pad_id
-            languages = (
-                torch.randint(0, COUNT, (sentences,), generator=generator) if model.languages else None
-            )
-            state = model.start(source, STEPS, languages=languages)
-            memory, theirs = other.start(source.numpy(), None if languages is None else languages.numpy())
-            tokens, rows = torch.ones(sentences, 1, dtype=torch.int64), np.arange(sentences)[:, None]
-            for position in range(STEPS):
-                expected, state = model.step(tokens.flatten(), state)
-                found, theirs = other.step(tokens.numpy(), position, memory, theirs)
-                assert found.shape == (*tokens.shape, expected.size(1))
-                worst = max(worst, float(np.abs(found.reshape(expected.shape) - expected.numpy()).max()))
-                parents = torch.zeros(sentences, width, dtype=torch.int64)
-                if position == 0:
-                    state = state.expand(width)
-                else:
-                    parents = torch.randint(0, width, parents.shape, generator=generator)
-                    state = state.reorder((parents + width * torch.arange(sentences)[:, None]).flatten())
-                theirs = {name: array[rows, parents.numpy()] for name, array in theirs.items()}
-                tokens = torch.randint(1, SIZE, (sentences, width), generator=generator)
+        return max(_difference(model, other, *sizes, generator) for sizes in SIZES)
+
+
+def _difference(
+    model: TranslationModel,
+    other: Stepped,
+    sentences: int,
+    length: int,
+    width: int,
+    generator: torch.Generator,
+) -> float:
+    languages = torch.randint(0, COUNT, (sentences,), generator=generator) if model.languages else None
+    told = None if languages is None else languages.numpy()
+    begin = _begun if isinstance(model, EncoderDecoder) else _begun_alone
+    (expected, state), (found, memory, theirs, first) = begin(
+        model, other, sentences, length, languages, told, generator
+    )
+    rows, worst = np.arange(sentences)[:, None], 0.0
+    for position in range(STEPS):
+        assert found.shape == (sentences, found.shape[1], expected.size(1))
+        worst = max(worst, float(np.abs(found.reshape(expected.shape) - expected.numpy()).max()))
+        parents = torch.zeros(sentences, width, dtype=torch.int64)
+        if position == 0:
+            state = state.expand(width)
+        else:
+            parents = torch.randint(0, width, parents.shape, generator=generator)
+            state = state.reorder((parents + width * torch.arange(sentences)[:, None]).flatten())
+        theirs = {name: array[rows, parents.numpy()] for name, array in theirs.items()}
+        tokens = torch.randint(1, SIZE, (sentences, width), generator=generator)
+        expected, state = model.step(tokens.flatten(), state)
+        found, theirs = other.step(tokens.numpy(), first + position, memory, theirs)
     return worst
 
 
-def graphs_of(model: TranslationModel) -> tuple[Graph, Graph, Graph]:
-    """The graphs of a model with an encoder."""
-    assert isinstance(model, EncoderDecoder)
-    return decoding_graphs(model)
+Ours = tuple[torch.Tensor, DecoderState]
+Settings = tuple[int, int, torch.Tensor | None, np.ndarray | None, torch.Generator]
+
+
+def _begun(model: TranslationModel, other: Stepped, *given: *Settings) -> tuple[Ours, Begun]:
+    """After BOS, of sources padded on the right."""
+    sentences, length, languages, told, generator = given
+    source = torch.randint(4, SIZE, (sentences, length), generator=generator)
+    for row in range(1, sentences):
+        source[row, length - row :] = model.pad_id
+    tokens = torch.ones(sentences, 1, dtype=torch.int64)
+    ours = model.step(tokens.flatten(), model.start(source, STEPS, languages=languages))
+    memory, state = other.start(source.numpy(), told)
+    log_probs, state = other.step(tokens.numpy(), 0, memory, state)
+    return ours, Begun(log_probs, memory, state, 1)
+
+
+def _begun_alone(model: TranslationModel, other: Stepped, *given: *Settings) -> tuple[Ours, Begun]:
+    """After a source, of a model that has one, and some words of the target."""
+    sentences, length, languages, told, generator = given
+    read = length if model.source_vocabulary else 0
+    source = torch.randint(4, SIZE, (sentences, read), generator=generator)
+    tokens = torch.randint(1, SIZE, (sentences, 1 + length // 4), generator=generator)
+    begun = model.start(source, STEPS, languages=languages, prompt=tokens[:, :-1])
+    return model.step(tokens[:, -1], begun), other.read(source.numpy(), tokens.numpy(), told)
 
 
 def in_onnx(model: TranslationModel, folder: Path, *, int8: bool = False) -> Stepped:
     """The model as onnxruntime runs it."""
+    from deepwire.export.host.graphs import Model
     from deepwire.export.onnx_graphs import round_weights, write_graph
-    from deepwire.export.onnx_host import Model
 
-    graphs = graphs_of(model)
+    graphs = decoding_graphs(model)
     described = {}
     for graph in graphs:
         file = folder / f"{graph.name}.onnx"
@@ -139,6 +177,23 @@ def drawn(seed: int, layers: int = 2) -> Mapping[str, object]:
             return wanted
 
 
-def drawn_model(seed: int) -> TranslationModel:
-    """A small model of drawn settings."""
-    return small_model(drawn(seed), seed)
+def drawn_alone(seed: int, layers: int = 2) -> Mapping[str, object]:
+    """Likewise of a decoder-only model."""
+    generator = random.Random(seed)
+    while True:
+        decoder = {socket: generator.choice(choices(socket, "decoder")) for socket in SOCKETS}
+        languages, positions = (
+            generator.choice(LANGUAGES),
+            generator.choice(["learned", "sinusoidal", "rotary"]),
+        )
+        wanted = {
+            "architecture": "decoder_only",
+            "decoder": {"layers": layers, **decoder},
+            "positions": positions,
+            **({} if languages is None else {"languages": languages}),
+        }
+        try:
+            small_model(wanted)
+        except UsageError:
+            continue
+        return wanted

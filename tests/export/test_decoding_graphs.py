@@ -7,37 +7,65 @@ from pathlib import Path
 import pytest
 import torch
 from choices import PARTS
-from onnx_check import Eager, drawn, drawn_model, graphs_of, in_onnx, largest_difference
+from onnx_check import Eager, drawn, drawn_alone, in_onnx, largest_difference
 
-from deepwire.testing import small_model
+from deepwire.export.decoding_graphs import decoding_graphs
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.translation_model import TranslationModel
+from deepwire.testing import SIZE, small_model
+
+
+def exact_difference(model: TranslationModel) -> float:
+    """Of what the graphs compute, in float64, since some choices (EM routing) make much of rounding."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        return largest_difference(model.double(), Eager(decoding_graphs(model)))
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_three_functions_make_any_model(seed: int) -> None:
-    """Caches that grow, and hypotheses that are reordered by the host, change nothing.
+    """Caches that grow, and hypotheses that are reordered by the host, change nothing."""
+    assert exact_difference(small_model(drawn(seed), seed)) < 1e-9, drawn(seed)
 
-    In float64, because some choices (EM routing) make much of the rounding of float32.
-    """
-    torch.set_default_dtype(torch.float64)
-    try:
-        model = drawn_model(seed).double()
-        difference = largest_difference(model, Eager(graphs_of(model)))
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert difference < 1e-9, drawn(seed)
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_functions_make_any_decoder_alone(seed: int) -> None:
+    """Source and first words of the target are read in one pass."""
+    assert exact_difference(small_model(drawn_alone(seed), seed)) < 1e-7, drawn_alone(seed)
+
+
+def test_rounds_of_recurrent_depth_are_in_the_graph() -> None:
+    """As many as translation makes."""
+    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
+    model = small_model({"encoder": {"layers": 3, "recurrence": recurrence}, "decoder": {"layers": 1}})
+    assert exact_difference(model) < 1e-9
+    assert exact_difference(model.with_rounds(5)) < 1e-9
+
+
+def test_a_language_model_has_no_source() -> None:
+    config = ModelConfig.model_validate(
+        {"architecture": "decoder_only", "d_model": 16, "heads": 2, "decoder": {"layers": 2, "mixer": "gru"}}
+    )
+    model = build_model(config, 0, SIZE).eval()
+    prompt, _ = decoding_graphs(model)
+    assert [leaf.name for leaf in prompt.inputs] == ["tokens"]
+    assert exact_difference(model) < 1e-9
 
 
 def test_which_sizes_may_change() -> None:
     """Those of the batch, and of a cache alone where there is one."""
     model = small_model({"decoder": {"layers": 1}, "encoder": {"layers": 1}})
-    _, start, step = graphs_of(model)
+    _, start, step = decoding_graphs(model)
     shapes = {leaf.name: leaf.shape for leaf in (*start.outputs, *step.inputs, *step.outputs)}
     assert shapes["memory_0_key"] == ("sentences", 4, "source", 4)
     assert shapes["state_0_0"] == ("sentences", "hypotheses", 4, "positions", 4)
     assert shapes["next_state_0_0"] == ("sentences", "hypotheses", 4, "positions + 1", 4)
     assert [leaf.shape for leaf in start.outputs][-1] == ("sentences", 1, 4, 0, 4)
     recurrent = small_model({"decoder": {"layers": 1, "mixer": "gru"}, "encoder": {"layers": 1}})
-    state = {leaf.name: leaf.shape for leaf in graphs_of(recurrent)[2].inputs}["state_0_0"]
+    state = {leaf.name: leaf.shape for leaf in decoding_graphs(recurrent)[2].inputs}["state_0_0"]
     assert state == ("sentences", "hypotheses", 16)
 
 
@@ -55,12 +83,24 @@ TINY_NUMBERS = {
 }
 
 
+# What goes through a prompt in another way than through whole sentences.
+ALONE = ("gru", "average_attention", "mhplstm", "mlstm", "mamba2", "gated_deltanet", "self_attention")
+
+
 @pytest.mark.parametrize(
     "settings",
     [
         pytest.param(RECURRENT, id="loops", marks=pytest.mark.slow),
         pytest.param(TINY_NUMBERS, id="tiny-numbers", marks=pytest.mark.slow),
         pytest.param(PARTS[1], id="modern", marks=pytest.mark.slow),
+        *(
+            pytest.param(
+                {"architecture": "decoder_only", "decoder": {"layers": 1, "mixer": mixer}},
+                id=f"alone-{mixer}",
+                marks=pytest.mark.slow,
+            )
+            for mixer in ALONE
+        ),
         pytest.param(drawn(1, 1), id="drawn"),
     ],
 )
@@ -79,7 +119,7 @@ def test_tracing_leaves_the_model_and_the_process_as_they_were(tmp_path: Path) -
     torch.set_float32_matmul_precision("high")
     try:
         model = small_model({"encoder": {"layers": 1}, "decoder": {"layers": 1}})
-        write_graph(graphs_of(model)[1], tmp_path / "start.onnx")
+        write_graph(decoding_graphs(model)[1], tmp_path / "start.onnx")
         assert torch.get_float32_matmul_precision() == "high"
         assert all(parameter.requires_grad for parameter in model.parameters())
     finally:

@@ -20,7 +20,10 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the expo
 Format = Annotated[
     str,
     typer.Option(
-        "--format", "--to", help="ctranslate2 (default), onnx, huggingface, huggingface-code, argos, marian."
+        "--format",
+        "--to",
+        help="ctranslate2 (default), onnx, torch_export, aotinductor, huggingface, huggingface-code, argos, "
+        "marian.",
     ),
 ]
 Quantization = Annotated[
@@ -75,16 +78,15 @@ def export(
     Examples: deepwire export runs/demo -o demo-ct2 --text test.de --reference test.en;
     deepwire export runs/demo@avg5 -o demo-onnx --format onnx --int8 --text test.de
     """
-    from deepwire.export.parity import compare
     from deepwire.io.atomic import new_folder
 
     export_format = _format(format_name, from_name, to_name)
     kind = _quantization(export_format, quantization, int8)
     if output.exists():
         raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
-    _require_comparison(model, text, reference, unchecked=unchecked)
+    _require_comparison(model, export_format, text, reference, unchecked=unchecked)
     sources, references = _read(text, reference, lines)
-    loaded = _load(model)
+    loaded = _load(model, export_format)
     export_format.require(loaded)
     if not unchecked:
         _require_language(loaded, into)
@@ -93,7 +95,7 @@ def export(
     # It gets its name when it has passed.
     with new_folder(rejected) as folder:
         export_format.write(loaded, folder, kind)
-        parity = None if unchecked else compare(loaded, export_format.read(folder), sources, references, into)
+        parity = None if unchecked else _compared(loaded, export_format, folder, (sources, references), into)
         _record(folder / PARITY, export_format, model, kind, parity, limits)
     faults = [] if parity is None else parity.faults(limits)
     if faults:
@@ -107,17 +109,42 @@ def export(
     print(output)
 
 
-def _require_comparison(model: str, text: Path | None, reference: Path | None, *, unchecked: bool) -> None:
-    """See that the model translates, and has a text to compare translations on where that is wanted.
+def _compared(
+    model: LoadedModel,
+    export_format: ExportFormat,
+    folder: Path,
+    texts: tuple[list[str], list[str] | None],
+    into: str,
+) -> Parity:
+    """What was found when both translated the texts, or went on with them."""
+    from deepwire.export.parity import compare
+    from deepwire.export.text_parity import compare_texts
+
+    exported = export_format.read(folder)
+    if model.model.source_vocabulary:
+        return compare(model, exported, *texts, into)
+    return compare_texts(model, exported, texts[0])
+
+
+def _require_comparison(
+    model: str, export_format: ExportFormat, text: Path | None, reference: Path | None, *, unchecked: bool
+) -> None:
+    """See that the format has such models, and that there is a text to compare on where that is wanted.
 
     Raises:
-        ModelError: It is a language model.
-        UsageError: There is none, or one that is not wanted.
+        ModelError: It is a language model, and the format has none.
+        UsageError: There is no text, or one that is not wanted.
     """
     from deepwire.checkpoint.model_path import find_model
-    from deepwire.checkpoint.store import read_metadata, require_translation
+    from deepwire.checkpoint.store import read_metadata
 
-    require_translation(model, read_metadata(find_model(model)))
+    if read_metadata(find_model(model)).get("text") is not None:
+        if not export_format.has_language_models:
+            raise ModelError(
+                f"{model}: is a language model, and {export_format.name} has none", "use --format onnx"
+            )
+        if reference is not None:
+            raise UsageError("--reference: a language model translates nothing", "leave it out")
     if unchecked == (text is not None) or (reference is not None and text is None):
         raise UsageError(
             "no text to compare translations on" if text is None else "--text and --unchecked contradict",
@@ -131,21 +158,22 @@ def _tell(notes: tuple[str, ...], parity: Parity | None) -> None:
     print("not compared" if parity is None else str(parity), file=sys.stderr)
 
 
-def _load(name: str) -> LoadedModel:
+def _load(name: str, export_format: ExportFormat) -> LoadedModel:
     """The model.
 
     Raises:
-        ModelError: It reads documents, or symbols for placeholders, which nothing would put back there.
+        ModelError: It reads documents, which the format does not, or symbols for placeholders, which nothing
+            would put back there.
     """
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import load_model
     from deepwire.decoding.model_loading import context_of
 
     loaded = load_model(find_model(name))
-    if context_of(loaded).used:
+    if context_of(loaded).used and not export_format.reads_documents:
         raise ModelError(
-            f"{name}: was trained with data.context, and an exported model translates line by line",
-            "export a model that was trained without",
+            f"{name}: was trained with data.context, and {export_format.name} translates line by line",
+            "use --format onnx, or export a model that was trained without",
         )
     if loaded.vocabularies.has_symbols:
         raise ModelError(

@@ -40,7 +40,7 @@ class GeneratedText:
     """Whether the model ended the text, and not the limit of its length."""
 
 
-class _LineBreaks(Generic[StateT]):
+class LineBreaks(Generic[StateT]):
     """A language model with one more subword: a line break, which has the number behind the last one.
 
     In documents a line break is BOS, which no search lets a model predict.
@@ -101,7 +101,7 @@ class TextGenerator(Generic[StateT]):
             own = [ids[row] for row in rows]
             # A document begins behind the end of another one.
             prompted = PromptedModel(self.model, [[EOS, *each] for each in own], self.vocabulary.size)
-            model = CancellableModel(_LineBreaks(prompted, self.vocabulary.size), stop)
+            model = CancellableModel(LineBreaks(prompted, self.vocabulary.size), stop)
             source = torch.zeros(len(rows), 0, dtype=torch.int64, device=self.device)
             limits, numbers = [self.limit] * len(rows), [first + row for row in rows]
             before = [[self._shown(token) for token in each] for each in own]

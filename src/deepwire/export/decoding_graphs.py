@@ -1,8 +1,12 @@
-"""A model as three functions of tensors alone, for formats that hold graphs: encoder, start and step.
+"""A model as functions of tensors alone, for formats that hold graphs: encoder, start and step.
 
     encoder: source ids -> what the encoder gives
     start:   what the encoder gives -> memory and the first state of the decoder
     step:    last tokens, position, memory and state -> log-probabilities and the next state
+
+A decoder alone, which reads the source itself, and a language model have one for the first two:
+
+    prompt:  source ids and first target ids -> log-probabilities behind them and the state
 
 The state of a decoder is a value, so all of it goes in and comes out. Hypotheses have an axis of their own:
 tokens are `[N, W]` and every tensor of the state is `[N, W, ...]`, W hypotheses of N sentences; the memory is
@@ -13,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -22,16 +27,19 @@ from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.growing_cache import GrowingCacheIndex
 from deepwire.model.kv_cache import KeyValueCache
+from deepwire.model.language_model import LanguageModel
 from deepwire.model.mixers.mixer import State
+from deepwire.model.translation_model import TranslationModel
 
 Tensors = tuple[Tensor, ...]
 
 SENTENCES, SOURCE, HYPOTHESES, POSITIONS = "sentences", "source", "hypotheses", "positions"
-"""The sizes that may change from call to call: N, S, W, and the target positions read so far."""
+PROMPT = "prompt"
+"""The sizes that may change from call to call: N, S, W, the positions read so far, and P of a prompt."""
 _TUPLES = frozenset({"encoded", "memory", "states"})
 # Primes, no two alike: a tracer that meets a width or a stride of the same size takes the two for one.
-_SMALL = {SENTENCES: 13, SOURCE: 17, HYPOTHESES: 11, POSITIONS: 3}
-_LARGE = {SENTENCES: 19, SOURCE: 23, HYPOTHESES: 29, POSITIONS: 5}
+_SMALL = {SENTENCES: 13, SOURCE: 17, HYPOTHESES: 11, POSITIONS: 3, PROMPT: 7}
+_LARGE = {SENTENCES: 19, SOURCE: 23, HYPOTHESES: 29, POSITIONS: 5, PROMPT: 31}
 
 
 @dataclass(frozen=True)
@@ -54,7 +62,7 @@ class Graph:
     """One function of tensors.
 
     Attributes:
-        name: encoder, start or step.
+        name: encoder, start, prompt or step.
         module: What computes it, called with `arguments`.
         arguments: An example of each argument, single tensors or tuples of them.
         inputs: The tensors of all arguments, in order; `outputs` those of the result.
@@ -95,10 +103,41 @@ class _Start(nn.Module):
         return _distinct(*_joined(state.memory), *(leaf.unsqueeze(1) for leaf in _joined(state.states)))
 
 
+class _Prompt(nn.Module):
+    """Sources `[N, S]` and first target tokens `[N, P]`, read in one pass without padding."""
+
+    def __init__(self, model: TranslationModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, source: Tensor | None, tokens: Tensor, languages: Tensor | None) -> Tensors:
+        """Log-probabilities `[N, 1, V]` of what follows, and a state of one hypothesis a sentence.
+
+        A language model reads no source.
+        """
+        model = self.model
+        parts = [tokens] if source is None else [source, tokens]
+        sentences, length = parts[0].size(0), sum(tokens.size(1) for tokens in parts)
+        _are_sizes(tuple(parts), sentences)
+        vectors = model.target_embedding.vectors_at(torch.arange(length))
+        embedded, first = [], 0
+        sides = model.source_embedding, model.target_embedding
+        for embedding, part in zip(sides[-len(parts) :], parts, strict=True):
+            own = None if vectors is None else vectors[first : first + part.size(1)]
+            embedded.append(embedding.placed(part, own, languages))
+            first += part.size(1)
+        x = torch.cat(embedded, 1)
+        index = GrowingCacheIndex(sentences, length=length)
+        state = DecoderState((), model.decoder.init_states(sentences, x[:, :1]), index, sentences, languages)
+        log_probs, self.example = model.read_at(x, state)
+        flat = (log_probs, *_joined(self.example.states))
+        return _distinct(*(leaf.unsqueeze(1) for leaf in flat))
+
+
 class _Step(nn.Module):
     """One step, for memory and states of the kinds and sizes of `example`."""
 
-    def __init__(self, model: EncoderDecoder, example: DecoderState) -> None:
+    def __init__(self, model: TranslationModel, example: DecoderState) -> None:
         super().__init__()
         self.model = model
         self.layout = [(isinstance(state, KeyValueCache), len(state)) for state in example.states]
@@ -150,15 +189,16 @@ def _joined(parts: Iterable[Sequence[Tensor]]) -> Tensors:
     return tuple(tensor for part in parts for tensor in part)
 
 
-def decoding_graphs(model: EncoderDecoder) -> tuple[Graph, Graph, Graph]:
-    """Encoder, start and step of a model on the CPU, in float32 and evaluation mode.
+def decoding_graphs(model: TranslationModel) -> tuple[Graph, ...]:
+    """The graphs of a model on the CPU, in float32 and evaluation mode.
 
     Which axes may change is seen by running a short translation in two sizes.
     """
-    small, large = _Translation(model, _SMALL), _Translation(model, _LARGE)
+    example = _Translation if isinstance(model, EncoderDecoder) else _Continuation
+    small, large = example(model, _SMALL), example(model, _LARGE)
 
     def leaves(tensors: str) -> tuple[Leaf, ...]:
-        one, other = getattr(small, tensors), getattr(large, tensors)
+        one, other = small.tensors[tensors], large.tensors[tensors]
         return tuple(
             Leaf(name, _shape(tensor, other[name]), str(tensor.dtype).removeprefix("torch."))
             for name, tensor in one.items()
@@ -167,57 +207,118 @@ def decoding_graphs(model: EncoderDecoder) -> tuple[Graph, Graph, Graph]:
     def graph(name: str, inputs: Sequence[str], outputs: str) -> Graph:
         arguments: list[Tensor | Tensors | None] = []
         for each in inputs:
-            tensors = tuple(getattr(small, each).values())
-            arguments += [tensors] if each in _TUPLES else tensors
-        if not model.languages:
-            arguments.append(None)
+            tensors = tuple(small.tensors[each].values())
+            arguments += [tensors] if each in _TUPLES else tensors or [None]
         module = small.modules[name]
         named = tuple(leaf for each in inputs for leaf in leaves(each))
         return Graph(name, module, tuple(arguments), named, leaves(outputs))
 
-    return (
-        graph("encoder", ("source", "languages"), "encoded"),
-        graph("start", ("encoded", "languages"), "started"),
-        graph("step", ("tokens", "memory", "states", "languages"), "following"),
-    )
+    return tuple(graph(name, *flow) for name, flow in example.flows.items())
 
 
-class _Translation:
-    """A translation of sentences that mean nothing, in some sizes: the tensors of all graphs by name."""
+class _Example:
+    """A translation of sentences that mean nothing, in some sizes: the tensors of all graphs by name.
 
-    def __init__(self, model: EncoderDecoder, sizes: Mapping[str, int]) -> None:
-        sentences, width = sizes[SENTENCES], sizes[HYPOTHESES]
-        word = model.pad_id + 1
-        self.source = {"source": torch.full((sentences, sizes[SOURCE]), word)}
-        languages = torch.zeros(sentences, dtype=torch.int64) if model.languages else None
-        self.languages = {} if languages is None else {"languages": languages}
+    Attributes:
+        flows: What each graph reads and what it gives, by the names of `tensors`.
+    """
+
+    flows: ClassVar[Mapping[str, tuple[Sequence[str], str]]]
+
+    def __init__(self, model: TranslationModel, sizes: Mapping[str, int]) -> None:
+        self.modules: dict[str, nn.Module] = {}
+        self.tensors: dict[str, Mapping[str, Tensor]] = {}
+        self.model, self.sizes, self.word = model, sizes, model.pad_id + 1
+        sentences = sizes[SENTENCES]
+        self.languages = torch.zeros(sentences, dtype=torch.int64) if model.languages else None
+        self.tensors["languages"] = {} if self.languages is None else {"languages": self.languages}
         with torch.no_grad():
-            encoder = _Encoder(model)
-            encoded = encoder(self.source["source"], languages)
-            results, carried = encoder.counts
-            start = _Start(model, results)
-            started = start(encoded, languages)
-            state = start.example
-            step = _Step(model, state)
-            memory, states = started[: 3 * len(state.memory)], started[3 * len(state.memory) :]
-            states = tuple(leaf.expand(-1, width, *leaf.shape[2:]) for leaf in states)
-            tokens = torch.full((sentences, width), word)
-            for position in range(sizes[POSITIONS] + 1):
-                before, number = states, torch.tensor(position)
-                log_probs, *following = step(tokens, number, memory, before, languages)
-                states = tuple(following)
-        self.modules: dict[str, nn.Module] = {"encoder": encoder, "start": start, "step": step}
-        of_memory = _names("memory", [("key", "value", "bias")] * len(state.memory))
-        of_states = _names("state", [range(len(each)) for each in state.states])
+            self._run()
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def _words(self, size: str) -> Tensor:
+        return torch.full((self.sizes[SENTENCES], self.sizes[size]), self.word)
+
+    def _step(self, example: DecoderState, memory: Tensors, states: Tensors, positions: int) -> None:
+        """Steps from the states `[N, 1, ...]` of a decoder on, until so many positions have been read."""
+        self.modules["step"] = step = _Step(self.model, example)
+        states = tuple(leaf.expand(-1, self.sizes[HYPOTHESES], *leaf.shape[2:]) for leaf in states)
+        tokens = self._words(HYPOTHESES)
+        for position in range(positions, self.sizes[POSITIONS] + 1):
+            before, number = states, torch.tensor(position)
+            log_probs, *following = step(tokens, number, memory, before, self.languages)
+            states = tuple(following)
+        of_memory, of_states = _state_names(example)
+        new = dict(zip((f"next_{name}" for name in of_states), states, strict=True))
+        self.tensors |= {
+            "tokens": {"tokens": tokens, "position": number},
+            "memory": dict(zip(of_memory, memory, strict=True)),
+            "states": dict(zip(of_states, before, strict=True)),
+            "following": {"log_probs": log_probs, **new},
+        }
+
+
+class _Translation(_Example):
+    """With an encoder and a decoder."""
+
+    flows: ClassVar = {
+        "encoder": (("source", "languages"), "encoded"),
+        "start": (("encoded", "languages"), "started"),
+        "step": (("tokens", "memory", "states", "languages"), "following"),
+    }
+
+    def _run(self) -> None:
+        assert isinstance(self.model, EncoderDecoder)
+        source = self._words(SOURCE)
+        encoder = _Encoder(self.model)
+        encoded = encoder(source, self.languages)
+        results, carried = encoder.counts
+        start = _Start(self.model, results)
+        started = start(encoded, self.languages)
+        self.modules |= {"encoder": encoder, "start": start}
         of_encoder = [*(f"encoded_{number}" for number in range(results)), "padding"]
         of_encoder += [f"carried_{number}" for number in range(carried)]
-        self.encoded = dict(zip(of_encoder, encoded, strict=True))
-        self.started = dict(zip([*of_memory, *of_states], started, strict=True))
-        self.tokens = {"tokens": tokens, "position": number}
-        self.memory = dict(zip(of_memory, memory, strict=True))
-        self.states = dict(zip(of_states, before, strict=True))
-        new = dict(zip((f"next_{name}" for name in of_states), states, strict=True))
-        self.following = {"log_probs": log_probs, **new}
+        of_memory, of_states = _state_names(start.example)
+        self.tensors |= {
+            "source": {"source": source},
+            "encoded": dict(zip(of_encoder, encoded, strict=True)),
+            "started": dict(zip([*of_memory, *of_states], started, strict=True)),
+        }
+        self._step(start.example, started[: len(of_memory)], started[len(of_memory) :], 0)
+
+
+class _Continuation(_Example):
+    """With a decoder alone."""
+
+    flows: ClassVar = {
+        "prompt": (("source", "prompt", "languages"), "started"),
+        "step": (("tokens", "memory", "states", "languages"), "following"),
+    }
+
+    def _run(self) -> None:
+        prompt = _Prompt(self.model)
+        self.modules["prompt"] = prompt
+        source = None if isinstance(self.model, LanguageModel) else self._words(SOURCE)
+        tokens = self._words(PROMPT)
+        log_probs, *states = prompt(source, tokens, self.languages)
+        _, of_states = _state_names(prompt.example)
+        started = dict(zip(of_states, states, strict=True))
+        self.tensors |= {
+            "source": {} if source is None else {"source": source},
+            "prompt": {"tokens": tokens},
+            "started": {"log_probs": log_probs, **started},
+        }
+        short = None if source is None else source[:, :1]
+        _, *states = prompt(short, tokens[:, :1], self.languages)
+        self._step(prompt.example, (), tuple(states), 1 if short is None else 2)
+
+
+def _state_names(state: DecoderState) -> tuple[list[str], list[str]]:
+    """Of memory and states."""
+    memory = _names("memory", [("key", "value", "bias")] * len(state.memory))
+    return memory, _names("state", [range(len(each)) for each in state.states])
 
 
 def _names(kind: str, parts: Sequence[Iterable[object]]) -> list[str]:
@@ -228,5 +329,6 @@ def _shape(small: Tensor, large: Tensor) -> tuple[int | str, ...]:
     """The sizes of a tensor: a number where both translations have the same, else the name of what it is."""
     names = {(_SMALL[name], _LARGE[name]): name for name in _SMALL}
     names[_SMALL[POSITIONS] + 1, _LARGE[POSITIONS] + 1] = f"{POSITIONS} + 1"
+    names[_SMALL[SOURCE] + _SMALL[PROMPT], _LARGE[SOURCE] + _LARGE[PROMPT]] = f"{SOURCE} + {PROMPT}"
     pairs = zip(small.shape, large.shape, strict=True)
     return tuple(one if one == other else names[one, other] for one, other in pairs)

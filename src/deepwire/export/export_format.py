@@ -39,6 +39,20 @@ class ExportedModel(ABC):
         """The best translation of each source by our beam search; None where the program has another."""
         return None
 
+    def behind(self, contexts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> ExportedModel:
+        """The model for texts behind these: the numbers in front of each source, and of its translation."""
+        raise NotImplementedError(f"{type(self).__name__} reads no documents")
+
+    def continued(
+        self, prompts: Sequence[Sequence[int]], longest: int, config: DecodingConfig
+    ) -> list[list[int]]:
+        """What a language model adds to each prompt, by our search; all as numbers of subwords."""
+        raise NotImplementedError(f"{type(self).__name__} has no language models")
+
+    def score_texts(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """`score` of texts without a source, given as numbers."""
+        raise NotImplementedError(f"{type(self).__name__} has no language models")
+
 
 class ExportFormat(ABC):
     """A format to export to.
@@ -50,12 +64,16 @@ class ExportFormat(ABC):
             with weights as they are it is held to the same translations (`parity.Limits.same`).
         largest_difference: Most that the log-probability of a subword may differ by then, in nats; None: as
             `parity.SAME` says.
+        reads_documents: Whether its models may read lines in front of a line; see `ExportedModel.behind`.
+        has_language_models: Whether it has models without a source.
     """
 
     name: str
     quantizations: tuple[str, ...]
     computes_the_same: bool = False
     largest_difference: float | None = None
+    reads_documents: bool = False
+    has_language_models: bool = False
 
     def named(self, from_name: str, to_name: str) -> ExportFormat:
         """The format with names of the languages, of one that stores any.

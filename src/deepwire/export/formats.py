@@ -11,7 +11,16 @@ from deepwire.export.huggingface import HuggingFace
 from deepwire.export.huggingface_custom import HuggingFaceCode
 from deepwire.export.marian import Marian
 from deepwire.export.onnx import ONNX
+from deepwire.export.torch_programs import AOTInductor, TorchExport
 
-FORMATS: Mapping[str, ExportFormat] = {
-    each.name: each for each in (CTranslate2(), ONNX(), HuggingFace(), HuggingFaceCode(), Argos(), Marian())
-}
+_ALL: tuple[ExportFormat, ...] = (
+    CTranslate2(),
+    ONNX(),
+    TorchExport(),
+    AOTInductor(),
+    HuggingFace(),
+    HuggingFaceCode(),
+    Argos(),
+    Marian(),
+)
+FORMATS: Mapping[str, ExportFormat] = {each.name: each for each in _ALL}

@@ -10,12 +10,14 @@ from statistics import fmean
 import torch
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.data.vocabulary import BOS, EOS, Vocabulary
+from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.document_context import ContextEncoder, contexts_of
 from deepwire.decoding.hypotheses import LengthPenalty
 from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, pad_batch, target_language_ids
-from deepwire.decoding.model_loading import languages_of, stored_config
-from deepwire.decoding.translation_io import Translation
+from deepwire.decoding.model_loading import context_of, languages_of, stored_config
+from deepwire.decoding.translation_io import ContextLine, Request, Translation
+from deepwire.decoding.translation_scoring import PairScore
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError
 from deepwire.evaluation.metric_choice import corpus_score
@@ -155,11 +157,14 @@ def compare(
         beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST, groups=stored.groups
     )
     translated = ours.translations(greedy)
-    theirs = exported.translate(segmented, _LONGEST, language)
-    differences = _differences(ours.translator(greedy), exported, segmented, translated, language)
+    # From here on both read our translations in front of a line.
+    contexts = ours.read(translated)
+    behind = exported if contexts is None else exported.behind(contexts)
+    theirs = behind.translate(segmented, _LONGEST, language)
+    differences = _differences(ours, greedy, exported, segmented, translated)
     unequal = ours.unequal(greedy, translated, theirs)
     beam = exported.searchable(with_settings(stored, {"beam": BEAM, "n_best": 1, "sampling": None}))
-    by_beam = exported.search(segmented, beam, language)
+    by_beam = behind.search(segmented, beam, language)
     beam_unequal = () if by_beam is None else ours.unequal(beam, ours.translations(beam), by_beam)
     bleu = None
     if references is not None:
@@ -183,11 +188,19 @@ class _Ours:
     """Our side of a comparison of some lines, whose numbers, counted from 0, are `kept`."""
 
     def __init__(self, model: LoadedModel, language: str, kept: Sequence[int], texts: Sequence[str]) -> None:
-        self._model, self._language, self._kept, self._texts = model, language, kept, texts
+        self._model, self.language, self._kept, self._texts = model, language, kept, texts
         self._languages = languages_of(model)
         self._source_bos = model.metadata.get("source_bos") is True
         self._into = LanguageSelector(self._languages, model.vocabularies, _silent).select(language)
         self._numbers = numbers_of_pieces(model.vocabularies.target)
+        self._context = context_of(model)
+        self._before = ContextEncoder(model.vocabularies, self._languages, self._context)
+        self._contexts: list[tuple[ContextLine, ...]] | None = None
+
+    @property
+    def reads_documents(self) -> bool:
+        """Whether lines in front of a line are read."""
+        return self._context.used
 
     def translator(self, config: DecodingConfig) -> Translator[DecoderState]:
         """Ours, with these settings."""
@@ -197,11 +210,36 @@ class _Ours:
             config,
             source_bos=self._source_bos,
             languages=self._languages,
+            context=self._context,
         )
 
     def translations(self, config: DecodingConfig) -> list[Translation]:
-        """Of all lines, with these settings."""
-        return list(self.translator(config).translations(self._texts, to=self._language or None))
+        """Of all lines; as one document until `read` says what stands in front of each."""
+        requests: Sequence[str | Request] = self._texts
+        if self._contexts is not None:
+            contexts = zip(self._texts, self._contexts, strict=True)
+            requests = [Request(text, context=context) for text, context in contexts]
+        translator, to = self.translator(config), self.language or None
+        return list(translator.translations(requests, to=to, documents=self._contexts is None))
+
+    def read(self, translations: Sequence[Translation]) -> list[tuple[list[int], list[int]]] | None:
+        """Have these in front of all lines; returns what models read there; None: they do not."""
+        if not self.reads_documents:
+            return None
+        pairs = [(translation.request.text, translation.text) for translation in translations]
+        self._contexts = [*map(tuple, contexts_of(pairs, [], self._context.most))]
+        own = [*map(len, self._model.vocabularies.source.encode_lines(self._texts))]
+        return self.fronts(range(len(own)), own)
+
+    def fronts(self, rows: Sequence[int], own: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+        """What stands in front of some lines of so many subwords, and of their translations."""
+        contexts = [self._contexts[row] if self._contexts else () for row in rows]
+        return [*zip(self._before.sources(contexts, own), self._before.targets(contexts, own), strict=True)]
+
+    def scored(self, config: DecodingConfig, translations: Sequence[Translation]) -> list[PairScore]:
+        """Our scores of these translations."""
+        texts = [(translation.request.text, translation.text) for translation in translations]
+        return list(self.translator(config).score(texts, to=self.language or None))
 
     def text(self, pieces: Sequence[str]) -> str:
         """What subwords say."""
@@ -214,23 +252,27 @@ class _Ours:
         score = partial(self._score, self.translator(config), LengthPenalty.of(config))
         tokens = [translation.candidates[0].tokens for translation in ours]
         return tuple(
-            Unequal(number + 1, " ".join(one), " ".join(other), score(text, one), score(text, other))
-            for number, text, one, other in zip(self._kept, self._texts, tokens, theirs, strict=True)
+            Unequal(self._kept[row] + 1, " ".join(one), " ".join(other), score(row, one), score(row, other))
+            for row, (one, other) in enumerate(zip(tokens, theirs, strict=True))
             if list(one)[:_SURE] != list(other)[:_SURE]
         )
 
     @torch.inference_mode()
     def _score(
-        self, translator: Translator[DecoderState], penalty: LengthPenalty, text: str, pieces: Sequence[str]
+        self, translator: Translator[DecoderState], penalty: LengthPenalty, row: int, pieces: Sequence[str]
     ) -> float:
-        """What our search would give a translation."""
+        """What our search would give a translation of a line."""
         source = SourceTokenizer(self._model.vocabularies.source, _LONGEST, self._source_bos, _silent)
         tags = None if self._into is None else [self._into.source_tag]
         ids = [self._numbers[piece] for piece in pieces]
+        (read,) = source.encode_lines([self._texts[row]], [1], tags)
+        head = int(self._source_bos) + (tags is not None and tags[0] is not None)
+        ((front, begun),) = self.fronts([row], [len(read) - head - 1])
+        first = BOS if self._into is None else self._into.first_token
         log_probs = translator.model.score(
-            pad_batch(source.encode_lines([text], [1], tags), translator.device),
-            pad_batch([[BOS if self._into is None else self._into.first_token, *ids]], translator.device),
-            pad_batch([[*ids, EOS]], translator.device),
+            pad_batch([[*read[:head], *front, *read[head:]]], translator.device),
+            pad_batch([[first, *begun, *ids]], translator.device),
+            pad_batch([[*[PAD] * len(begun), *ids, EOS]], translator.device),
             languages=None if self._into is None else target_language_ids([self._into], translator.device),
         )
         return float(log_probs.sum()) / penalty.divisor(len(ids) + 1)
@@ -246,24 +288,27 @@ def _silent(_: str) -> None:
 
 
 def _differences(
-    translator: Translator[DecoderState],
+    ours: _Ours,
+    config: DecodingConfig,
     exported: ExportedModel,
     sources: Sequence[Sequence[str]],
-    ours: Sequence[Translation],
-    language: str,
+    translations: Sequence[Translation],
 ) -> list[float]:
     """|Difference| of every subword's log-probability in our translations, those of no subwords left out."""
-    texts = [(translation.request.text, translation.text) for translation in ours]
-    scored = list(translator.score(texts, to=language or None))
-    pairs = [(source, score) for source, score in zip(sources, scored, strict=True) if score.flag is None]
-    if not pairs:
+    scored = ours.scored(config, translations)
+    rows = [row for row, score in enumerate(scored) if score.flag is None]
+    if not rows:
         raise ModelError(
-            f"the model's translations of all {len(ours)} lines are empty, so there is nothing to compare",
+            f"the model's translations of all {len(scored)} lines are empty, so there is nothing to compare",
             "train it longer, or give other text; --unchecked exports it as it is",
         )
-    there = exported.score([source for source, _ in pairs], [score.tokens for _, score in pairs], language)
+    if ours.reads_documents:
+        exported = exported.behind(ours.fronts(rows, [len(scored[row].tokens) for row in rows]))
+    there = exported.score(
+        [sources[row] for row in rows], [scored[row].tokens for row in rows], ours.language
+    )
     return [
         abs(our_log_prob - their_log_prob)
-        for (_, score), log_probs in zip(pairs, there, strict=True)
-        for our_log_prob, their_log_prob in zip(score.token_log_probabilities, log_probs, strict=True)
+        for row, log_probs in zip(rows, there, strict=True)
+        for our_log_prob, their_log_prob in zip(scored[row].token_log_probabilities, log_probs, strict=True)
     ]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any, Protocol
 
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.export.export_format import ExportedModel
-from deepwire.export.onnx_host import Array, Tensors, Translator
+from deepwire.export.host.graphs import Array, Tensors
+from deepwire.export.host.translator import NO_CONTEXT, Context, SubwordTranslator
 from deepwire.export.parity import numbers_of_pieces
 
 # The settings of a search that the host knows; others are of deepwire's own alone.
@@ -35,7 +37,7 @@ def host_settings(config: DecodingConfig) -> dict[str, object]:
 
 
 class SteppedModel(Protocol):
-    """What the search needs of a model; see `onnx_host.Model`."""
+    """What the search needs of a model; see `deepwire.export.host.graphs.Model`."""
 
     def start(self, source: Array, languages: Array | None) -> tuple[Tensors, Tensors]:
         """Memory and first state."""
@@ -44,7 +46,7 @@ class SteppedModel(Protocol):
         """Log-probabilities and the next state."""
 
 
-class HostOf(Translator):
+class HostOf(SubwordTranslator):
     """The host with another model in the place of ONNX graphs."""
 
     def __init__(self, model: SteppedModel, manifest: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
@@ -61,13 +63,22 @@ class SearchedModel(ExportedModel):
         translator: Makes a host with some settings.
     """
 
-    def __init__(self, vocabulary: Path, translator: Callable[[Mapping[str, object]], Translator]) -> None:
+    def __init__(
+        self, vocabulary: Path, translator: Callable[[Mapping[str, object]], SubwordTranslator]
+    ) -> None:
         self._translator = translator
+        self._contexts: Sequence[Context] | None = None
         vocabularies = Vocabularies.load(vocabulary)
         self._source, self._target = (
             numbers_of_pieces(side) for side in (vocabularies.source, vocabularies.target)
         )
         self._pieces = vocabularies.target.pieces(range(vocabularies.target.size))
+
+    def behind(self, contexts: Sequence[Context]) -> SearchedModel:
+        """See the base class."""
+        other = copy(self)
+        other._contexts = contexts
+        return other
 
     def translate(
         self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
@@ -81,7 +92,7 @@ class SearchedModel(ExportedModel):
     ) -> list[list[str]]:
         """See the base class."""
         ids = [[self._source[piece] for piece in source] for source in sources]
-        found = self._translator(host_settings(config)).translate_ids(ids, language)
+        found = self._translator(host_settings(config)).translate_ids(ids, language, self._contexts)
         return [[self._pieces[number] for number in each[0].ids] for each in found]
 
     def score(
@@ -94,6 +105,21 @@ class SearchedModel(ExportedModel):
                 [self._source[piece] for piece in source],
                 [self._target[piece] for piece in target],
                 language,
+                context,
             )
-            for source, target in zip(sources, targets, strict=True)
+            for source, target, context in zip(
+                sources, targets, self._contexts or [NO_CONTEXT] * len(sources), strict=True
+            )
         ]
+
+    def continued(
+        self, prompts: Sequence[Sequence[int]], longest: int, config: DecodingConfig
+    ) -> list[list[int]]:
+        """See the base class."""
+        found = self._translator(host_settings(config)).continue_ids(prompts, longest)
+        return [each[0].ids for each in found]
+
+    def score_texts(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+        """See the base class."""
+        translator = self._translator({})
+        return [translator.score_ids([], text) for text in texts]

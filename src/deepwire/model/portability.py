@@ -11,7 +11,16 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.layers import GATES
 from deepwire.model.plain_settings import Allowed, beyond_plain
 
-FormatName = Literal["onnx", "ctranslate2", "huggingface", "huggingface-code", "argos", "marian"]
+FormatName = Literal[
+    "onnx",
+    "torch_export",
+    "aotinductor",
+    "ctranslate2",
+    "huggingface",
+    "huggingface-code",
+    "argos",
+    "marian",
+]
 PLAIN_ACTIVATIONS = ("relu", "gelu", "silu")
 _IN_CTRANSLATE2: Allowed = {
     "activation": (*PLAIN_ACTIVATIONS, *GATES),

@@ -303,10 +303,16 @@ class TranslationModel(nn.Module, ABC):
             tokens: `[rows]`.
             state: With room for another step.
         """
-        state = state.begun()
         x = self.target_embedding.placed(tokens.unsqueeze(1), vectors, state.languages)
-        results, state = self._read(x, state)
-        log_probs = self.head.log_probs([result[:, 0] for result in results], state.languages)
+        return self.read_at(x, state)
+
+    def read_at(self, x: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read the next positions, embedded `[rows, T, d]`: log-probabilities `[rows, V]` behind the last.
+
+        The state has room for them.
+        """
+        results, state = self._read(x, state.begun())
+        log_probs = self.head.log_probs([result[:, -1] for result in results], state.languages)
         return log_probs, state
 
     def _with_prompt(self, state: DecoderState, prompt: Tensor | None) -> DecoderState:

@@ -43,7 +43,7 @@ def gated_product(
     query, key, value, decay = _widened(query, key, value, decay)
     with full_precision(query.device.type):
         if torch.compiler.is_exporting():  # one graph for all lengths
-            return _scanned(gated_step, (query, key, value, decay), initial)
+            return _scanned(gated_step, (query, key, value, decay), initial)[0]
         return _chunked_product(query, key, value, decay, initial)
 
 
@@ -94,7 +94,7 @@ def gated_delta_product(
     query, key, value, beta, decay = _widened(query, key, value, beta, decay)
     with full_precision(query.device.type):
         if torch.compiler.is_exporting():
-            return _scanned(gated_delta_step, (query, key, value, beta, decay), initial)
+            return _scanned(gated_delta_step, (query, key, value, beta, decay), initial)[0]
         return _chunked_delta(_DeltaChunks.of(query, key, value, beta, decay), initial, query.size(-2))[0]
 
 
@@ -104,6 +104,8 @@ def gated_delta_continued(
     """`gated_delta_product`, and S behind the last position, `[B, ..., m, n]`."""
     query, key, value, beta, decay = _widened(query, key, value, beta, decay)
     with full_precision(query.device.type):
+        if torch.compiler.is_exporting():
+            return _scanned(gated_delta_step, (query, key, value, beta, decay), initial)
         chunks = _DeltaChunks.of(query, key, value, beta, decay)
         # Zeros that fill the last chunk write nothing and forget nothing.
         seen, state = _chunked_delta(chunks, initial, query.size(-2), to_the_end=True)
@@ -135,8 +137,8 @@ def _widened(*tensors: Tensor) -> list[Tensor]:
     return [tensor.to(wide) for tensor in tensors]
 
 
-def _scanned(step: Step, inputs: Carried, initial: Tensor | None) -> Tensor:
-    """Position after position, with the function for one."""
+def _scanned(step: Step, inputs: Carried, initial: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Position after position, with the function for one; also the state behind the last."""
     query, value = inputs[0], inputs[2]
     state = _zeros(query, value) if initial is None else initial.to(query.dtype)
 
@@ -144,8 +146,8 @@ def _scanned(step: Step, inputs: Carried, initial: Tensor | None) -> Tensor:
         return step(carried[1], *now)
 
     first = (torch.zeros_like(value[..., 0, :]), state)
-    outputs = over_positions(body, first, tuple(each.movedim(-2, 0).contiguous() for each in inputs))
-    return outputs.movedim(1, -2)
+    outputs, last = over_positions(body, first, tuple(each.movedim(-2, 0).contiguous() for each in inputs))
+    return outputs.movedim(1, -2), last[1]
 
 
 def _zeros(query: Tensor, value: Tensor) -> Tensor:

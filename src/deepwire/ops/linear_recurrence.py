@@ -41,7 +41,7 @@ def linear_recurrence(forget: Tensor, update: Tensor, initial: Tensor) -> Tensor
     wide = torch.promote_types(torch.promote_types(forget.dtype, update.dtype), torch.float32)
     forget, update, initial = forget.to(wide), update.to(wide), initial.to(wide).expand(update.shape[1:])
     if torch.compiler.is_exporting():  # what is exported runs without deepwire's operators
-        return over_positions(_next_cell, (initial,), (forget, update)).transpose(0, 1)
+        return over_positions(_next_cell, (initial,), (forget, update))[0].transpose(0, 1)
     cells: Tensor = _Recurrence.apply(forget, update, initial)  # type: ignore[no-untyped-call]
     return cells
 

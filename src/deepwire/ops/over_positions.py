@@ -14,8 +14,10 @@ from torch import Tensor
 Carried = tuple[Tensor, ...]
 
 
-def over_positions(step: Callable[[Carried, Carried], Carried], first: Carried, inputs: Carried) -> Tensor:
-    """The first tensor of every state s_t = step(s_{t-1}, inputs at t), `[rows, T, ...]`.
+def over_positions(
+    step: Callable[[Carried, Carried], Carried], first: Carried, inputs: Carried
+) -> tuple[Tensor, Carried]:
+    """The first tensor of every state s_t = step(s_{t-1}, inputs at t), `[rows, T, ...]`, and the last state.
 
     Args:
         step: A function of a state and of one position of the inputs, without side effects.
@@ -28,10 +30,12 @@ def over_positions(step: Callable[[Carried, Carried], Carried], first: Carried, 
     for now in zip(*(each.unbind() for each in inputs), strict=True):
         state = step(state, now)
         outputs.append(state[0])
-    return torch.stack(outputs, 1)
+    return torch.stack(outputs, 1), state
 
 
-def _scan(step: Callable[[Carried, Carried], Carried], first: Carried, inputs: Carried) -> Tensor:
+def _scan(
+    step: Callable[[Carried, Carried], Carried], first: Carried, inputs: Carried
+) -> tuple[Tensor, Carried]:
     from torch._higher_order_ops.scan import scan
 
     def body(state: Carried, now: Carried) -> tuple[Carried, Tensor]:
@@ -39,6 +43,5 @@ def _scan(step: Callable[[Carried, Carried], Carried], first: Carried, inputs: C
         # No output may be another one, or an input.
         return tuple(each.clone() for each in following), following[0].clone()
 
-    outputs: Tensor
-    _, outputs = scan(body, tuple(each.contiguous().clone() for each in first), inputs)
-    return outputs.transpose(0, 1)
+    last, outputs = scan(body, tuple(each.contiguous().clone() for each in first), inputs)
+    return outputs.transpose(0, 1), tuple(last)

@@ -175,9 +175,9 @@ def matrix_lstm_step(
 def _levels(log_input: Tensor, log_forget: Tensor, first: Tensor | None = None) -> Tensor:
     """m_t = max(log f_t + m_{t-1}, log i_t) from m_0 = `first` or 0, `[B, H, T]`."""
     if torch.compiler.is_exporting():
-        first = torch.zeros_like(log_input[..., 0])
+        first = torch.zeros_like(log_input[..., 0]) if first is None else first
         inputs = (log_forget.movedim(-1, 0), log_input.movedim(-1, 0))
-        levels = over_positions(lambda m, now: (torch.maximum(now[0] + m[0], now[1]),), (first,), inputs)
+        levels, _ = over_positions(lambda m, now: (torch.maximum(now[0] + m[0], now[1]),), (first,), inputs)
         return levels.movedim(1, -1)
     kept = log_forget.cumsum(-1)
     own = (log_input - kept).cummax(-1).values

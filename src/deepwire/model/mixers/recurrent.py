@@ -167,8 +167,14 @@ class RecurrentMixer(TokenMixer):
         projected = input_map.apply(x.transpose(0, 1).contiguous())
         # Where products have a narrower type (autocast), the weight is converted once, not in every step.
         recurrent = LinearMap(recurrent.weight.to(projected.dtype), recurrent.bias)
-        length, rows = projected.shape[:2]
-        dropout_mask = self._dropout_mask(length, rows)
+        outputs, _ = self._over(projected, self.init_state(x.size(0), x), recurrent, languages)
+        return outputs.to(x.dtype)
+
+    def _over(
+        self, projected: Tensor, state: State, recurrent: AnyLinearMap, languages: Tensor | None
+    ) -> tuple[Tensor, State]:
+        """Outputs `[rows, T, d]` of mapped inputs `[T, rows, n]` from a state on, and the last state."""
+        dropout_mask = self._dropout_mask(*projected.shape[:2])
         inputs = (projected,) if dropout_mask is None else (projected, dropout_mask)
 
         def step(state: State, now: tuple[Tensor, ...]) -> State:
@@ -177,8 +183,7 @@ class RecurrentMixer(TokenMixer):
             )
             return following
 
-        outputs = over_positions(step, self.init_state(rows, x), inputs)
-        return outputs.to(x.dtype)
+        return over_positions(step, state, inputs)
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """The learned state, the same in every row."""
@@ -209,11 +214,9 @@ class RecurrentMixer(TokenMixer):
     ) -> tuple[Tensor, State]:
         """Several steps of the cell on `[rows, T, d_in]`; the map of the input is one product."""
         input_map, recurrent = self.packed or self.cell.linear_maps()
-        outputs = []
-        for projected in input_map.apply(x.transpose(0, 1).contiguous()).unbind():
-            state = self.cell(projected, state, recurrent, self._dropout_mask(x.size(0)), languages)
-            outputs.append(state[0])
-        return torch.stack(outputs, 1).to(x.dtype), state
+        projected = input_map.apply(x.transpose(0, 1).contiguous())
+        outputs, state = self._over(projected, state, recurrent, languages)
+        return outputs.to(x.dtype), state
 
     def _dropout_mask(self, *sizes: int) -> Tensor | None:
         if not self.training or self.cell.dropout == 0:

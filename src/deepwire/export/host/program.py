@@ -1,0 +1,190 @@
+"""Text in, text out."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from .search import BOS, Hypothesis
+from .translator import Context, SubwordTranslator
+
+# SentencePiece's space, where the text itself has one.
+SPACE, ESCAPE = "\u2581", "\U000f2581"
+Best = list[tuple[str, float]]
+"""Texts with their scores, the best first."""
+
+
+class Vocabulary:
+    """SentencePiece with the model of a side."""
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix != ".model":
+            raise ValueError(f"{path} is of no SentencePiece model: cut the text up yourself, see --ids")
+        import sentencepiece
+
+        self.processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(path))
+
+    def encode(self, lines: Sequence[str]) -> list[list[int]]:
+        """Subwords of each line."""
+        escaped = [line.replace(ESCAPE, f"{ESCAPE}0").replace(SPACE, f"{ESCAPE}1") for line in lines]
+        ids: list[list[int]] = self.processor.encode(escaped)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of subwords."""
+        decoded: str = self.processor.decode(list(ids))
+        return decoded.replace(f"{ESCAPE}1", SPACE).replace(f"{ESCAPE}0", ESCAPE)
+
+
+class Translator(SubwordTranslator):
+    """A model with its vocabularies and settings; see the base class."""
+
+    @cached_property
+    def source(self) -> Vocabulary:
+        """That of sources."""
+        return Vocabulary(self.folder / self.manifest["vocabulary"]["source"][0])
+
+    @cached_property
+    def target(self) -> Vocabulary:
+        """That of translations."""
+        return Vocabulary(self.folder / self.manifest["vocabulary"]["target"][0])
+
+    def translate(self, lines: Sequence[str], to: str = "") -> list[Best]:
+        """The best translations of each line of text, with their scores; an empty one of an empty line.
+
+        With a model that reads documents an empty line ends one; it reads those in front of a line, too.
+        """
+        if self.writes:
+            raise ValueError("it is a language model: it goes on with text, see generate")
+        sources = self.source.encode(lines)
+        if not self.manifest.get("context"):
+            return [self.texts(each) for each in self.translate_ids(sources, to)]
+        found: list[Best] = [[("", 0.0)] for _ in lines]
+        targets: dict[int, list[int]] = {}
+        for wave in self.waves(lines):
+            contexts = [self.context(row, before, sources, targets) for row, before in wave.items()]
+            results = self.translate_ids([sources[row] for row in wave], to, contexts)
+            for row, hypotheses in zip(wave, results, strict=True):
+                found[row] = self.texts(hypotheses)
+                (targets[row],) = self.target.encode([found[row][0][0]])
+        return found
+
+    def waves(self, lines: Sequence[str]) -> Iterator[dict[int, list[int]]]:
+        """Lines that are translated together, each with those before it in its document."""
+        before: dict[int, list[int]] = {}
+        document: list[int] = []
+        for row, line in enumerate(lines):
+            if not line or line.isspace():
+                document = []
+            else:
+                before[row] = document
+                document = [*document, row]
+        if not self.manifest["context"]["target"]:
+            yield before
+            return
+        for place in range(max(map(len, before.values()), default=-1) + 1):
+            yield {row: rows for row, rows in before.items() if len(rows) == place}
+
+    def context(
+        self, row: int, before: Sequence[int], sources: Sequence[list[int]], targets: dict[int, list[int]]
+    ) -> Context:
+        """What stands in front of a line."""
+        known = self.manifest["context"]
+        own = min(len(sources[row]), self.settings["max_source_length"])
+        front = partial(in_front, own=own, most=known["max_length"])
+        return (
+            front(
+                [sources[each] for each in last(before, known["source"])], separator=known["separators"][0]
+            ),
+            front(
+                [targets[each] for each in last(before, known["target"])], separator=known["separators"][1]
+            ),
+        )
+
+    def texts(self, hypotheses: Sequence[Hypothesis]) -> Best:
+        """What hypotheses say."""
+        return [(self.target.decode(one.ids), one.score) for one in hypotheses] or [("", 0.0)]
+
+    def generate(self, prompts: Sequence[str], most: int | None = None) -> list[Best]:
+        """How a language model ends each text, by at most so many subwords, with scores of what is added."""
+        if not self.writes:
+            raise ValueError("it is no language model: it translates, see translate")
+        most = self.settings["max_length_extra"] if most is None else most
+        encoded = [self.target.encode(prompt.split("\n")) for prompt in prompts]
+        ids = [[token for line in lines for token in (BOS, *line)][1:] for lines in encoded]
+        found = self.continue_ids(ids, most)
+        return [
+            [(self.ended(prompt, own, one.ids), one.score) for one in each]
+            for prompt, own, each in zip(prompts, ids, found, strict=True)
+        ]
+
+    def ended(self, prompt: str, ids: Sequence[int], more: Sequence[int]) -> str:
+        """The prompt and what follows it."""
+        line_break = self.manifest["target_pieces"]
+        text: Callable[[Sequence[int]], str] = partial(self.lines, line_break=line_break)
+        begin = [line_break if token == BOS else token for token in ids]
+        head, whole = text(begin), text([*begin, *more])
+        return prompt + whole[len(head) :] if whole.startswith(head) else whole
+
+    def lines(self, ids: Sequence[int], line_break: int) -> str:
+        """The text of subwords with line breaks."""
+        lines: list[list[int]] = [[]]
+        for token in ids:
+            if token == line_break:
+                lines.append([])
+            else:
+                lines[-1].append(token)
+        texts = [self.target.decode(line) for line in lines]
+        return "\n".join(" ".join(re.split("\r\n|[\n\r\0]", text)) for text in texts)
+
+
+def in_front(previous: Sequence[list[int]], *, own: int, most: int, separator: int) -> list[int]:
+    """Previous sentences, each with the separator behind it; of these the latest that fit."""
+    taken = 0
+    for sentence in reversed(previous):
+        own += len(sentence) + 1
+        if own > most:
+            break
+        taken += 1
+    return [token for sentence in last(previous, taken) for token in (*sentence, separator)]
+
+
+def last(items: Sequence[Any], count: int) -> Sequence[Any]:
+    """So many of the last."""
+    return items[max(0, len(items) - count) :]
+
+
+def main(folder: Path) -> None:
+    """Translate standard input with the model of a folder."""
+    parser = argparse.ArgumentParser(description="Translate, or go on with texts, with an exported model.")
+    parser.add_argument("folder", nargs="?", default=folder, help="default: that of this file")
+    parser.add_argument("--ids", action="store_true", help="lines are numbers of subwords, not text")
+    parser.add_argument("--to", default="", help="target language, of a model of several")
+    parser.add_argument("--beam", type=int, help="1: greedy search")
+    parser.add_argument("--n-best", type=int, help="translations of each line, with their scores")
+    parser.add_argument("--length-penalty", type=float)
+    parser.add_argument("--threads", type=int, default=0)
+    given = parser.parse_args()
+    chosen = {name: getattr(given, name) for name in ("beam", "n_best", "length_penalty")}
+    settings = {name: value for name, value in chosen.items() if value is not None}
+    translator = Translator(given.folder, settings, given.threads)
+    sys.stdin.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    lines = [line.rstrip("\n") for line in sys.stdin]
+    if given.ids:
+        ids = [[int(word) for word in line.split()] for line in lines]
+        if translator.writes:
+            found = translator.continue_ids(ids, translator.settings["max_length_extra"])
+        else:
+            found = translator.translate_ids(ids, given.to)
+        texts = [[(" ".join(map(str, one.ids)), one.score) for one in each] for each in found]
+    else:
+        texts = translator.generate(lines) if translator.writes else translator.translate(lines, given.to)
+    for each in texts:
+        for text, score in each or [("", 0.0)]:
+            print(f"{score:.6f}\t{text}" if given.n_best else text)

@@ -1,0 +1,181 @@
+"""Subwords in, subwords out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .graphs import Begun, Model
+from .search import BOS, EOS, PAD, Hypothesis, Search
+
+Language = Mapping[str, Any] | None
+Context = tuple[Sequence[int], Sequence[int]]
+"""What stands in front of a source, and in front of its translation."""
+NO_CONTEXT: Context = ((), ())
+
+
+class Sentence(NamedTuple):
+    """What the model reads of a sentence and first of its translation, and most that may follow."""
+
+    source: list[int]
+    tokens: list[int]
+    limit: int
+
+
+class SubwordTranslator:
+    """A model with its settings.
+
+    Args:
+        folder: What was exported.
+        settings: In the place of those stored with the model: `beam`, `n_best`, `length_penalty`, ...
+        threads: Of what runs the graphs; 0: as many as there are cores.
+        providers: Where onnxruntime runs.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        settings: Mapping[str, Any] | None = None,
+        threads: int = 0,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+    ) -> None:
+        self.folder = Path(folder)
+        self.manifest = json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
+        known = self.manifest["decoding"]
+        if unknown := set(settings or {}) - set(known):
+            raise ValueError(f"no such setting: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+        self.settings = {**known, **(settings or {})}
+        self.settings["n_best"] = min(self.settings["n_best"], self.settings["beam"])
+        self.model = Model(self.folder, self.manifest, threads, providers)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the model is a decoder alone, which reads sentences of one length together."""
+        return "prompt" in self.manifest.get("graphs", ())
+
+    @property
+    def writes(self) -> bool:
+        """Whether it is a language model."""
+        return bool(self.manifest.get("architecture") == "language_model")
+
+    def translate_ids(
+        self, sources: Sequence[Sequence[int]], to: str = "", contexts: Sequence[Context] | None = None
+    ) -> list[list[Hypothesis]]:
+        """The best translations of each source, all as subwords without BOS, EOS and tags.
+
+        `contexts` are of models that read documents; without, sentences stand alone.
+        """
+        language, ratio = self.language(to), self.settings["max_length_ratio"]
+        rows = [row for row, ids in enumerate(sources) if len(ids)]
+        asked = []
+        for row in rows:
+            sentence = self.sentence(sources[row], language, contexts[row] if contexts else NO_CONTEXT)
+            front = len(contexts[row][0]) if contexts else 0
+            limit = int(ratio * (len(sentence.source) - 1 - front)) + self.settings["max_length_extra"]
+            asked.append(sentence._replace(limit=max(1, limit)))
+        found = dict(zip(rows, self.found(asked, language), strict=True))
+        return [found.get(row, []) for row in range(len(sources))]
+
+    def continue_ids(self, prompts: Sequence[Sequence[int]], most: int) -> list[list[Hypothesis]]:
+        """How a language model goes on behind each prompt, by at most so many subwords."""
+        return self.found([Sentence([], [EOS, *ids], most) for ids in prompts], None)
+
+    def sentence(
+        self, ids: Sequence[int], language: Language = None, context: Context = NO_CONTEXT
+    ) -> Sentence:
+        """What the model reads of a source."""
+        tag = None if language is None else language["source_tag"]
+        head = [BOS] * self.manifest["source_bos"] + ([] if tag is None else [tag])
+        first = BOS if language is None else language["first_token"]
+        own = ids[: self.settings["max_source_length"]]
+        return Sentence([*head, *context[0], *own, EOS], [first, *context[1]], 0)
+
+    def language(self, name: str) -> Language:
+        """What the model reads to translate into a language; None with one direction."""
+        languages = self.manifest["languages"]
+        if not languages:
+            return None
+        if name not in languages and (name or len(languages) > 1):
+            raise ValueError(f"say which language to translate into, one of {', '.join(languages)}")
+        return languages[name or next(iter(languages))]  # type: ignore[no-any-return]
+
+    def found(self, sentences: Sequence[Sentence], language: Language) -> list[list[Hypothesis]]:
+        """The hypotheses of each sentence; those of like length go together, the longest first."""
+        results: list[list[Hypothesis]] = [[] for _ in sentences]
+        tokens = max(1, self.settings["batch_tokens"] // self.settings["beam"])
+        order = sorted(range(len(sentences)), key=lambda row: [-size for size in self.sizes(sentences[row])])
+        # Only sources that an encoder reads may differ in length.
+        fixed = 2 if self.alone else 1
+        for _, alike in groupby(order, key=lambda row: self.sizes(sentences[row])[:fixed]):
+            waiting = list(alike)
+            while waiting:
+                size = max(1, tokens // max(self.sizes(sentences[waiting[0]])))
+                rows, waiting = waiting[:size], waiting[size:]
+                batch = self.search([sentences[row] for row in rows], language)
+                for row, found in zip(rows, batch, strict=True):
+                    results[row] = found
+        return results
+
+    @staticmethod
+    def sizes(sentence: Sentence) -> tuple[int, int]:
+        """Tokens of the translation that are known, and of the source."""
+        return len(sentence.tokens), len(sentence.source)
+
+    def search(self, batch: Sequence[Sentence], language: Language) -> list[list[Hypothesis]]:
+        """Beam search of sentences that can be read together."""
+        limits = [sentence.limit for sentence in batch]
+        # A language model has one piece more, a line break; inside it is BOS.
+        pieces = self.manifest["target_pieces"] + self.writes
+        shown = np.array([sentence.tokens[1:] for sentence in batch], np.int64)
+        before = np.where(shown == BOS, pieces - 1, shown) if self.writes else None
+        search = Search(self.settings, limits, pieces, before)
+        log_probs, memory, state, position = self.begin(batch, language)
+        for step in range(max(limits) + 1):
+            if self.writes:
+                log_probs = np.concatenate((log_probs[:, :, : pieces - 1], log_probs[:, :, BOS : BOS + 1]), 2)
+            parents = search.advance(log_probs)
+            rows = search.going_on()
+            if not len(rows):
+                break
+            if len(rows) < len(parents):
+                memory = {name: tensor[rows] for name, tensor in memory.items()}
+            # The beam reorder: each hypothesis gets the state of the one that it continues.
+            state = {name: tensor[rows[:, None], parents[rows]] for name, tensor in state.items()}
+            tokens = search.history[:, :, -1]
+            read = np.where(tokens == pieces - 1, BOS, tokens) if self.writes else tokens
+            log_probs, state = self.model.step(read, position + step, memory, state)
+        return search.finished
+
+    def begin(self, batch: Sequence[Sentence], language: Language) -> Begun:
+        """Read the sources and what is known of the translations."""
+        longest = max(len(sentence.source) for sentence in batch)
+        source = np.array(
+            [[*sentence.source, *[PAD] * (longest - len(sentence.source))] for sentence in batch], np.int64
+        )
+        tokens = np.array([sentence.tokens for sentence in batch], np.int64)
+        numbers = None if language is None else np.full(len(batch), language["number"], np.int64)
+        if self.alone:
+            return self.model.read(source, tokens, numbers)
+        memory, state = self.model.start(source, numbers)
+        for position in range(tokens.shape[1]):
+            log_probs, state = self.model.step(tokens[:, position : position + 1], position, memory, state)
+        return Begun(log_probs, memory, state, tokens.shape[1])
+
+    def score_ids(
+        self, source: Sequence[int], target: Sequence[int], to: str = "", context: Context = NO_CONTEXT
+    ) -> list[float]:
+        """Log-probability of each subword of a translation, and of EOS; of a text, with an empty source."""
+        language = self.language(to)
+        read = Sentence([], [EOS], 0) if self.writes else self.sentence(source, language, context)
+        log_probs, memory, state, position = self.begin([read], language)
+        scores = [float(log_probs[0, 0, [*target, EOS][0]])]
+        for place, token in enumerate(target):
+            following = target[place + 1] if place + 1 < len(target) else EOS
+            log_probs, state = self.model.step(np.array([[token]]), position + place, memory, state)
+            scores.append(float(log_probs[0, 0, following]))
+        return scores

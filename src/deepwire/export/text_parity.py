@@ -1,0 +1,122 @@
+"""Whether an exported language model computes what it was exported from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+import torch
+
+from deepwire.checkpoint.store import LoadedModel
+from deepwire.data.text.pairs import is_blank
+from deepwire.data.vocabulary import EOS
+from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.generate import generate
+from deepwire.decoding.hypotheses import LengthPenalty
+from deepwire.decoding.model_inputs import pad_batch
+from deepwire.decoding.model_loading import stored_config
+from deepwire.decoding.step_models import Ensemble, EnsembleMember, PromptedModel, as_configured
+from deepwire.decoding.text_generation import LineBreaks
+from deepwire.errors import DataError
+from deepwire.export.export_format import ExportedModel
+from deepwire.export.parity import BEAM, Parity, Unequal
+from deepwire.model.decoder_state import DecoderState
+
+# Subwords of a text that are scored, of a prompt, and behind it.
+_SCORED, _PROMPT, _ADDED = 128, 16, 32
+_ROWS = 16
+
+
+def compare_texts(model: LoadedModel, exported: ExportedModel, lines: Sequence[str]) -> Parity:
+    """Score lines with both, and continue their beginnings greedily and by beam search.
+
+    Raises:
+        DataError: No line has text.
+    """
+    vocabulary = model.vocabularies.target
+    kept = [number for number, line in enumerate(lines) if not is_blank(line)]
+    if not kept:
+        raise DataError("no line to compare language models on", "give text")
+    texts = [ids[:_SCORED] for ids in vocabulary.encode_lines([lines[number] for number in kept])]
+    prompts = [ids[: min(_PROMPT, len(ids) // 2)] for ids in texts]
+    stored = stored_config(model)
+    greedy = DecodingConfig(beam=1, length_penalty=0, max_length_extra=_ADDED, groups=stored.groups)
+    beam = exported.searchable(with_settings(stored, {"beam": BEAM, "n_best": 1, "sampling": None}))
+    greedy_unequal, beam_unequal = (
+        _unequal(model, kept, prompts, exported.continued(prompts, _ADDED, config), config)
+        for config in (greedy, beam)
+    )
+    differences = [
+        abs(one - other)
+        for ours, theirs in zip(_scores(model, texts), exported.score_texts(texts), strict=True)
+        for one, other in zip(ours, theirs, strict=True)
+    ]
+    return Parity(
+        lines=len(kept),
+        equal=1 - len(greedy_unequal) / len(kept),
+        beam_equal=1 - len(beam_unequal) / len(kept),
+        mean_difference=fmean(differences),
+        largest_difference=max(differences),
+        bleu=None,
+        unequal=greedy_unequal,
+        beam_unequal=beam_unequal,
+    )
+
+
+def _unequal(
+    model: LoadedModel,
+    kept: Sequence[int],
+    prompts: Sequence[Sequence[int]],
+    theirs: Sequence[Sequence[int]],
+    config: DecodingConfig,
+) -> tuple[Unequal, ...]:
+    """The lines whose beginnings both continue differently."""
+    ours = [
+        each
+        for start in range(0, len(prompts), _ROWS)
+        for each in _continued(model, prompts[start : start + _ROWS], config)
+    ]
+    penalty, found = LengthPenalty.of(config), []
+    for number, prompt, one, other in zip(kept, prompts, ours, theirs, strict=True):
+        if list(one) == list(other):
+            continue
+        scores = [
+            sum(_scores(model, [[*prompt, *ids]])[0][len(prompt) :]) / penalty.divisor(len(ids) + 1)
+            for ids in (one, other)
+        ]
+        pieces = [" ".join(model.vocabularies.target.pieces(ids)) for ids in (one, other)]
+        found.append(Unequal(number + 1, pieces[0], pieces[1], scores[0], scores[1]))
+    return tuple(found)
+
+
+def _continued(
+    model: LoadedModel, prompts: Sequence[Sequence[int]], config: DecodingConfig
+) -> list[list[int]]:
+    """What our search adds to each prompt."""
+    size = model.vocabularies.target.size
+    prompted = PromptedModel(Ensemble(_models(model)), [[EOS, *ids] for ids in prompts], size)
+    count = len(prompts)
+    found = generate(
+        LineBreaks(prompted, size),
+        torch.zeros(count, 0, dtype=torch.int64),
+        [_ADDED] * count,
+        config,
+        range(count),
+        before=prompts,
+    )
+    return [list(each[0].ids) for each in found]
+
+
+@torch.inference_mode()
+def _scores(model: LoadedModel, texts: Sequence[Sequence[int]]) -> list[list[float]]:
+    """Our log-probability of each subword of each text and of its end."""
+    scores = []
+    for ids in texts:
+        read, following = (pad_batch([each], torch.device("cpu")) for each in ([EOS, *ids], [*ids, EOS]))
+        scores.append(_models(model)[0].score(read.new_zeros(1, 0), read, following)[0].tolist())
+    return scores
+
+
+def _models(model: LoadedModel) -> Sequence[EnsembleMember[DecoderState]]:
+    """The one that it is translated with."""
+    return as_configured([model.model], stored_config(model))

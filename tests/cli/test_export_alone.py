@@ -1,0 +1,145 @@
+"""``deepwire export`` of models whose host does more than translate line by line: a decoder alone, a language
+model, and models that read documents."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+import deepwire
+from deepwire.checkpoint.store import save_model
+from deepwire.cli.main import main
+from deepwire.data.context import ContextConfig
+from deepwire.data.text.pairs import Pair
+from deepwire.data.vocabulary import PAD, Vocabularies
+from deepwire.data.vocabulary_config import BpeConfig
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+PIECES = 400
+Text = Mapping[str, Sequence[str]]
+SMALL = {"d_model": 16, "heads": 2, "feed_forward": 16}
+ALONE = {**SMALL, "architecture": "decoder_only"}
+DECODING = {"max_length_extra": 8, "max_length_ratio": 0.5, "beam": 3, "no_repeat_ngram": 3}
+
+
+@pytest.fixture(scope="module")
+def vocabularies(multi30k: Text) -> Vocabularies:
+    pairs = [Pair(n, *both, 0) for n, both in enumerate(zip(multi30k["de"], multi30k["en"], strict=True), 1)]
+    return Vocabularies.learn(BpeConfig(size=PIECES), pairs[:300])
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def save(
+    vocabularies: Vocabularies, config: dict[str, object], source: int, target: int, **metadata: object
+) -> None:
+    """A model in ``model`` whose answers depend on all that it reads."""
+    torch.manual_seed(5)
+    model = build_model(ModelConfig.model_validate(config), source, target)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+        assert model.head.bias is not None
+        model.head.bias[PAD] = -30  # as training leaves it
+    save_model(Path("model"), model, vocabularies, {"decoding": DECODING, **metadata})
+
+
+def proven(folder: str, lines: Sequence[str], format_name: str) -> None:
+    """Export and compare; it fails where not all is the same."""
+    Path("text").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    assert main(["export", "model", "-o", folder, "--format", format_name, "--text", "text", "--quiet"]) == 0
+    found = json.loads((Path(folder) / "parity.json").read_text())["compared"]
+    assert found["lines"] == sum(map(bool, lines))
+    assert found["largest_difference"] < 1e-4
+    assert (found["equal"], found["beam_equal"]) == (1, 1)
+
+
+def printed(folder: str, lines: Sequence[str], *options: str) -> list[str]:
+    """What the host prints for lines, where deepwire cannot be imported."""
+    forbidding = (
+        "import sys, runpy; sys.modules.update(deepwire=None); "
+        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    command = [sys.executable, "-c", forbidding, f"{folder}/translate.py", *options]
+    done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=True)
+    return done.stdout.split("\n")[:-1]
+
+
+def test_a_decoder_alone_reads_the_source_in_one_pass(
+    here: Path, vocabularies: Vocabularies, multi30k: Text
+) -> None:
+    """By onnxruntime, sentences of unlike length together."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    save(vocabularies, {**ALONE, "decoder": {"layers": 1, "mixer": "gla"}}, PIECES, PIECES, source_bos=True)
+    lines = [*multi30k["de"][:4], "", "Hund", "Kind"]
+    proven("out", lines, "onnx")
+    assert {path.name for path in Path("out").glob("*.onnx")} == {"prompt.onnx", "step.onnx"}
+    ours = deepwire.load("model", precision="fp32", device="cpu").translate(lines)
+    assert any(ours)
+    assert printed("out", lines) == ours
+
+
+def test_a_language_model_goes_on_with_text(here: Path, vocabularies: Vocabularies, multi30k: Text) -> None:
+    config = {**ALONE, "decoder": {"layers": 1, "mixer": ["self_attention"]}}
+    save(vocabularies, config, 0, PIECES, text={"unit": "lines"})
+    lines = list(multi30k["en"][:5])
+    proven("out", lines, "torch_export")
+    prompts = ["A man", "", "Two dogs run", "A man"]
+    model = deepwire.load("model", precision="fp32", device="cpu")
+    assert printed("out", prompts) == model.generate(prompts)
+    by_beam = model.generate(prompts, beam=3)
+    assert len(set(by_beam)) > 1
+    assert printed("out", prompts, "--beam", "3") == by_beam
+
+
+def test_a_language_model_writes_line_breaks(here: Path, vocabularies: Vocabularies) -> None:
+    """In documents BOS stands for one, which no search predicts by itself."""
+    from deepwire.export.host.program import Translator
+
+    save(vocabularies, {**ALONE, "decoder": {"layers": 1}}, 0, PIECES, text={"unit": "documents"})
+    proven("out", ["A man", "Two dogs run"], "torch_export")
+    prompts = ["A man\nsleeps", "Two"]
+    ours = deepwire.load("model", precision="fp32", device="cpu").generate(prompts)
+    theirs = [each[0][0] for each in Translator("out").generate(prompts)]
+    assert theirs == ours
+    assert any(text.count("\n") > prompt.count("\n") for prompt, text in zip(prompts, theirs, strict=True))
+
+
+@pytest.mark.parametrize(("source", "target", "alone"), [(2, 0, False), (1, 2, False), (1, 1, True)])
+def test_documents_are_read(
+    here: Path, vocabularies: Vocabularies, multi30k: Text, source: int, target: int, alone: bool
+) -> None:
+    """Lines in front of a line, back to an empty one, and their translations."""
+    stacks: dict[str, object] = (
+        {"decoder": {"layers": 1}} if alone else {"encoder": {"layers": 1}, "decoder": {"layers": 1}}
+    )
+    config = {**(ALONE if alone else SMALL), **stacks}
+    context = ContextConfig(source=source, target=target, max_length=40)
+    save(vocabularies, config, PIECES + 1, PIECES + 1, **context.to_metadata())
+    proven("out", multi30k["de"][:4], "torch_export")
+    lines = [*multi30k["de"][:3], "", multi30k["de"][2], "Hund"]
+    ours = deepwire.load("model", precision="fp32", device="cpu").translate(lines)
+    assert ours[2] != ours[4], "context must make a difference"
+    assert printed("out", lines) == ours
+
+
+def test_others_refuse_them(
+    here: Path, vocabularies: Vocabularies, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("ctranslate2")
+    save(vocabularies, {**ALONE, "decoder": {"layers": 1}}, 0, PIECES, text={"unit": "lines"})
+    assert main(["export", "model", "-o", "out", "--unchecked"]) == 4
+    assert "is a language model, and ctranslate2 has none" in capsys.readouterr().err
+    assert {path.name for path in here.iterdir()} == {"model"}

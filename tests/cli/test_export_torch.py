@@ -1,0 +1,215 @@
+"""``deepwire export --format torch_export`` and ``aotinductor``: a model that torch runs without deepwire."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepwire.checkpoint.store import load_model, save_model
+from deepwire.cli.main import main
+from deepwire.data.text.pairs import Pair
+from deepwire.data.vocabulary import BOS, PAD, Vocabularies
+from deepwire.data.vocabulary_config import BpeConfig
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.translator import Translator
+from deepwire.export import graph_folder, torch_programs
+from deepwire.export.host.translator import SubwordTranslator
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "cpp" / "translate.cpp"
+Text = Mapping[str, Sequence[str]]
+SETTINGS = {
+    "d_model": 16,
+    "heads": 2,
+    "feed_forward": 32,
+    "encoder": {"layers": 1, "mixer": "gru"},  # a loop over positions
+    "decoder": {"layers": 1, "aggregation": "dlcl"},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, multi30k: Text) -> Path:
+    """A model, and text."""
+    folder = tmp_path_factory.mktemp("export")
+    pairs = [Pair(n, *both, 0) for n, both in enumerate(zip(multi30k["de"], multi30k["en"], strict=True), 1)]
+    vocabularies = Vocabularies.learn(BpeConfig(size=400), pairs[:300])
+    torch.manual_seed(3)
+    model = build_model(ModelConfig.model_validate(SETTINGS), 400, 400)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.15 * torch.randn_like(parameter))
+        assert model.head.bias is not None
+        model.head.bias[[PAD, BOS]] = -30  # as training leaves them
+    save_model(
+        folder / "model", model, vocabularies, {"source_bos": True, "decoding": {"max_length_extra": 12}}
+    )
+    for language in ("de", "en"):
+        (folder / f"text.{language}").write_text("\n".join(multi30k[language][:6]) + "\n")
+    return folder
+
+
+def exported(folder: Path, format_name: str) -> Path:
+    """What `deepwire export` makes of it, compared."""
+    output = folder / format_name
+    text = ["--text", str(folder / "text.de"), "--reference", str(folder / "text.en")]
+    assert main(["export", str(folder / "model"), "-o", str(output), "--format", format_name, *text]) == 0
+    return output
+
+
+@pytest.fixture(scope="module")
+def programs(folder: Path) -> Path:
+    """As programs of torch.export."""
+    return exported(folder, "torch_export")
+
+
+def proven(folder: Path) -> None:
+    """It fails where the export does not compute the same."""
+    found = json.loads((folder / "parity.json").read_text())["compared"]
+    assert found["lines"] == 6
+    assert found["largest_difference"] < 1e-4
+    assert (found["equal"], found["beam_equal"]) == (1, 1)
+    assert found["bleu"][0] == found["bleu"][1]
+
+
+def test_it_translates_the_same_there(programs: Path) -> None:
+    proven(programs)
+    manifest = json.loads((programs / "manifest.json").read_text())
+    assert manifest["runs"] == "torch_export"
+    names = {f"{name}.pt2" for name in ("encoder", "start", "step")}
+    assert {path.name for path in programs.glob("*.pt2")} == names
+
+
+def test_torch_runs_it_without_deepwire(folder: Path, programs: Path) -> None:
+    """As a program, and neither deepwire nor onnxruntime can be imported."""
+    line = (folder / "text.de").read_text().split("\n")[0]
+    forbidding = (
+        "import sys, runpy; sys.modules.update(deepwire=None, onnxruntime=None); "
+        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    command = [sys.executable, "-c", forbidding, str(programs / "translate.py")]
+    done = subprocess.run(command, input=f"{line}\n", capture_output=True, text=True, check=True)
+    loaded = load_model(folder / "model")
+    config = DecodingConfig(max_length_extra=12)
+    translator = Translator([loaded.model], loaded.vocabularies, config, source_bos=True)
+    assert done.stdout == translator.translate([line])[0] + "\n"
+
+
+def test_other_numbers_are_rejected(
+    folder: Path,
+    programs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The programs of another model, as if they had been traced wrongly."""
+
+    def copy(self: object, graph: graph_folder.Graph, path: Path, quantization: str) -> None:
+        shutil.copyfile(programs / path.name, path)
+
+    monkeypatch.setattr(torch_programs.TorchExport, "write_graph", copy)
+    loaded = load_model(folder / "model")
+    with torch.no_grad():
+        loaded.model.head.table.weight.add_(0.1)
+        loaded.model.head.table.weight[5:9] += 0.5
+    save_model(tmp_path / "other", loaded.model, loaded.vocabularies, {"source_bos": True})
+    text = ["--text", str(folder / "text.de")]
+    out = tmp_path / "out"
+    assert main(["export", str(tmp_path / "other"), "-o", str(out), "--format", "torch_export", *text]) == 1
+    assert "out.rejected: torch_export computes something else" in capsys.readouterr().err
+    assert not out.exists()
+    assert (tmp_path / "out.rejected" / "parity.json").exists()
+
+
+def test_a_full_disk_leaves_nothing(
+    folder: Path,
+    programs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is full when the second program is written."""
+
+    def write(path: Path, content: bytes) -> None:
+        if path.name == "start.pt2":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        path.open("wb").write(content)
+
+    monkeypatch.setattr(
+        torch_programs, "traced_flat", lambda graph: torch.export.load(programs / f"{graph.name}.pt2")
+    )
+    monkeypatch.setattr(Path, "write_bytes", write)
+    out = str(tmp_path / "out")
+    command = ["export", str(folder / "model"), "-o", out, "--format", "torch_export", "--unchecked"]
+    assert main(command) == 6
+    assert "No space left on device" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_compiler_nothing_is_written(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("nothing-like-it",))
+    command = [
+        "export",
+        str(folder / "model"),
+        "-o",
+        str(tmp_path / "out"),
+        "--format",
+        "aotinductor",
+        "--unchecked",
+    ]
+    assert main(command) == 2
+    assert "--format aotinductor needs a C++ compiler" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++, which compiles programs and the example")
+def test_it_runs_without_python(folder: Path, tmp_path: Path) -> None:
+    """Compiled programs translate as the model does, and so does the example in C++."""
+    compiled = exported(folder, "aotinductor")
+    proven(compiled)
+    torch_folder = Path(torch.__file__).parent
+    headers = [torch_folder / "include", torch_folder / "include" / "torch" / "csrc" / "api" / "include"]
+    libraries = [
+        f"-L{torch_folder / 'lib'}",
+        f"-Wl,-rpath,{torch_folder / 'lib'}",
+        "-ltorch",
+        "-ltorch_cpu",
+        "-lc10",
+    ]
+    build = [
+        "g++",
+        "-std=c++20",
+        "-O0",
+        str(EXAMPLE),
+        "-o",
+        str(tmp_path / "translate"),
+        *(f"-I{each}" for each in headers),
+    ]
+    subprocess.run([*build, *libraries], check=True)
+    source = load_model(folder / "model").vocabularies.source
+    lines = (folder / "text.de").read_text().split("\n")[:-1]
+    ids = [source.encode(line) for line in [*lines, ""]]
+    text = "".join(" ".join(map(str, each)) + "\n" for each in ids)
+    done = subprocess.run(
+        [str(tmp_path / "translate"), str(compiled)], input=text, capture_output=True, text=True, check=True
+    )
+    found = [[int(word) for word in line.split()] for line in done.stdout.split("\n")[:-1]]
+    greedy = SubwordTranslator(compiled, {"beam": 1}).translate_ids(ids)
+    assert found == [each[0].ids if each else [] for each in greedy]
+    assert any(found)
+    wrong = subprocess.run(
+        [str(tmp_path / "translate"), str(tmp_path)], input="", capture_output=True, text=True, check=False
+    )
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("error: there is no manifest.json")
