@@ -422,8 +422,14 @@ def test_what_may_change_in_the_middle_of_a_run() -> None:
     ("written", "said"),
     [
         ("model: {encoder: {mixer: gru}}", "ctranslate2 does not compute model.encoder.mixer=gru"),
-        ("model: {positions: none}", "ctranslate2 does not compute model.encoder.positions=none"),
-        ("model: {decoder: {positions: none}}", "ctranslate2 does not compute model.decoder.positions=none"),
+        (
+            "model: {encoder: {mixer: {type: self_attention, relative: 4}}}",
+            "ctranslate2 does not compute model.encoder.mixer.relative beside encoder.positions=sinusoidal",
+        ),
+        (
+            "model: {decoder: {positions: learned, mixer: {type: self_attention, relative: 4}}}",
+            "ctranslate2 does not compute model.decoder.mixer.relative beside decoder.positions=learned",
+        ),
         ("model: {activation: glu}", "ctranslate2 does not compute model.activation=glu"),
     ],
 )

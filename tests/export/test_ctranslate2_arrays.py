@@ -36,6 +36,11 @@ def model_of(connection: Mapping[str, object], **settings: object) -> Translatio
     return model
 
 
+def both(connection: object) -> dict[str, object]:
+    """Settings with that connection on both sides."""
+    return {side: {"layers": 2, "connection": connection} for side in ("encoder", "decoder")}
+
+
 class Reference:
     """A Transformer as CTranslate2 computes it from its arrays."""
 
@@ -112,13 +117,23 @@ def test_what_is_handed_over_computes_the_same(order: str, bias: bool) -> None:
     ("named", "settings"),
     [
         ("activation=glu", {"activation": "glu"}),
-        ("encoder.positions=none", {"positions": {"type": "none"}}),
-        ("embeddings.norm=true", {"embeddings": {"norm": True}}),
+        (
+            "embeddings.norm=true, a second norm",
+            {"embeddings": {"norm": True}, **both({"type": "post_norm", "embedding_norm": True})},
+        ),
         ("embeddings.side=true", {"embeddings": {"side": True}}),
         ("decoder.mixer=average_attention", {"decoder": {"layers": 2, "mixer": "average_attention"}}),
-        ("encoder.mixer.relative", {"encoder": {"mixer": {"type": "self_attention", "relative": 4}}}),
+        (
+            "encoder.mixer.relative beside encoder.positions=sinusoidal",
+            {"encoder": {"mixer": {"type": "self_attention", "relative": 4}}},
+        ),
+        (
+            "decoder.mixer.relative beside decoder.positions=learned",
+            {"decoder": {"mixer": {"type": "self_attention", "relative": 4}, "positions": "learned"}},
+        ),
+        ("final_norm=false", both({"type": "pre_norm", "residual": "normalised", "final_norm": False})),
         ("encoder.connection=depth_lstm", {"encoder": {"layers": 2, "connection": "depth_lstm"}}),
-        ("encoder.connection=peri_ln", {"encoder": {"layers": 2, "connection": "peri_ln"}}),
+        ("encoder.connection=keel", both("keel")),
         ("qk_norm=true", {"qk_norm": True}),
         ("inner_norm=true", {"inner_norm": True}),
         ("encoder.aggregation=dlcl", {"encoder": {"layers": 2, "aggregation": "dlcl"}}),
@@ -139,7 +154,7 @@ def test_what_ctranslate2_does_not_compute_is_refused_by_name(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"encoder": {"mixer": {"type": "self_attention", "relative": 4}}}, "use positions: rotary"),
+        ({"encoder": {"mixer": {"type": "self_attention", "relative": 4}}}, "it adds no positions to words"),
         ({"encoder": {"layers": 2, "connection": "depth_lstm"}}, "use connection: pre_norm"),
         ({"activation": "glu"}, "use relu, gelu"),
         ({"qk_norm": True}, "it computes Transformers"),

@@ -32,6 +32,15 @@ def both(connection: object, **others: object) -> dict[str, object]:
     return {**others, "encoder": {"connection": connection}, "decoder": {"connection": connection}}
 
 
+def relative(sides: str, connection: str = "pre_norm", **settings: object) -> dict[str, object]:
+    """Settings with relative positions up to 2 words on one side or both, and none on the other."""
+    of_mixer = {key: settings.pop(key) for key in list(settings) if key.startswith("relative_")}
+    mixer = {"type": "self_attention", "relative": 2, **of_mixer}
+    has = {side: {"mixer": mixer} if sides in (side, "both") else {} for side in ("encoder", "decoder")}
+    stacks = {side: {"connection": connection, **has[side]} for side in has}
+    return {**settings, "positions": "none", **stacks}
+
+
 def scores_of(model: TranslationModel, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
     """Of the words of a translation, by both programs."""
     spec = transformer_spec(settings_of(model), arrays_of(model))
@@ -69,6 +78,21 @@ def scores_of(model: TranslationModel, folder: Path) -> tuple[torch.Tensor, torc
         both("branch_norm"),
         both({"type": "layer_scale", "initial": 0.5}),
         both("layer_norm_scaling"),
+        relative("both"),
+        relative("both", relative_values=True),
+        relative("decoder"),
+        relative("encoder", relative_values=True, key_value_heads=2, norm="rms"),
+        relative("decoder", relative_table="full"),
+        relative("both", connection="post_norm"),
+        relative("both", connection="admin"),
+        {"positions": "none"},
+        both("admin", embeddings={"norm": True}),
+        both("peri_ln", embeddings={"norm": True}, norm="rms"),
+        both({"type": "pre_norm", "final_norm": False}),
+        both("peri_ln"),
+        both({"type": "peri_ln", "embedding_norm": True, "output_gain": 0.5}),
+        both("peri_ln", **MODERN),
+        both("peri_ln", parametrization=COMPLETE_P),
         {"parametrization": COMPLETE_P},
         both("branch_norm", parametrization=COMPLETE_P, key_value_heads=2),
     ],

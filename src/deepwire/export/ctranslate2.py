@@ -9,15 +9,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
+from inspect import signature
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.data.vocabulary import Vocabulary
+from deepwire.data.vocabulary import EOS, Vocabulary
+from deepwire.decoding.decoding_config import AlignmentConfig, DecodingConfig
+from deepwire.decoding.model_loading import stored_config
+from deepwire.decoding.shortlist import RECORD, Shortlist, ShortlistTable, shortlist_path
 from deepwire.errors import ModelError, UsageError
-from deepwire.export.ctranslate2_arrays import TransformerSettings, arrays_of, require_plain, settings_of
+from deepwire.export.ctranslate2_arrays import (
+    TransformerSettings,
+    arrays_of,
+    require_plain,
+    settings_of,
+    with_first_head,
+)
 from deepwire.export.export_format import ExportedModel, ExportFormat
 
 if TYPE_CHECKING:
@@ -28,7 +41,9 @@ if TYPE_CHECKING:
         TransformerSpec,
     )
 
+VOCABULARY_MAP = "vmap.txt"
 _BATCH = 32
+_LONGEST = 256
 StackSpec = TypeVar("StackSpec", "TransformerEncoderSpec", "TransformerDecoderSpec")
 
 
@@ -51,6 +66,7 @@ class CTranslate2(ExportFormat):
                 "models of one direction can be exported",
             )
         require_plain(model.model)
+        _require_peri_norm(settings_of(model.model))
         for side, vocabulary in _sides(model).items():
             pieces = _pieces(vocabulary)
             if len(set(pieces)) < len(pieces):
@@ -60,13 +76,33 @@ class CTranslate2(ExportFormat):
                     "knows subwords by their letters alone"
                 )
 
+    def notes(self, model: LoadedModel) -> tuple[str, ...]:
+        """Whether the model's shortlist goes with it."""
+        if _shortlist(model) is None:
+            return ()
+        if _vocabulary_map(model) is None:
+            return ("the shortlist is left out: CTranslate2's cannot have subwords with spaces",)
+        return (f"{VOCABULARY_MAP} is the model's shortlist, for translate_batch(..., use_vmap=True)",)
+
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
         """See the base class."""
-        spec = transformer_spec(settings_of(model.model), arrays_of(model.model))
+        settings = settings_of(model.model)
+        layer, head = _alignment(stored_config(model).alignment, settings)
+        arrays = arrays_of(model.model)
+        if head is not None:
+            arrays |= with_first_head(arrays, f"decoder/layer_{layer}/attention", head, settings)
+        spec = transformer_spec(settings, arrays)
+        # The mean of the first head alone, or of all.
+        spec.decoder.alignment_layer, spec.decoder.alignment_heads = (
+            np.int16(layer),
+            np.int16(head is not None),
+        )
         spec.config.add_source_eos = True
         spec.config.add_source_bos = model.metadata.get("source_bos") is True
         save_spec(spec, [_pieces(vocabulary) for vocabulary in _sides(model).values()], folder, quantization)
         model.vocabularies.save(folder / "vocabulary")
+        if (found := _vocabulary_map(model)) is not None:
+            (folder / VOCABULARY_MAP).write_text(found, encoding="utf-8")
 
     def read(self, folder: Path) -> ExportedModel:
         """See the base class."""
@@ -92,6 +128,27 @@ class _Read(ExportedModel):
             beam_size=1,
             disable_unk=True,
             max_decoding_length=longest,
+        )
+        return [list(result.hypotheses[0]) for result in results]
+
+    def searchable(self, config: DecodingConfig) -> DecodingConfig:
+        """Its length penalty does not count EOS, so without one."""
+        both = {name: getattr(config, name) for name in ("beam", "min_length", "no_repeat_ngram", "groups")}
+        return DecodingConfig(**both, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST)
+
+    def search(
+        self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
+    ) -> list[list[str]]:
+        """Its beam search, which stops as ours does."""
+        results = self._translator.translate_batch(
+            [list(source) for source in sources],
+            max_batch_size=_BATCH,
+            beam_size=config.beam,
+            length_penalty=0,
+            no_repeat_ngram_size=config.no_repeat_ngram,
+            disable_unk=True,
+            min_decoding_length=config.min_length,
+            max_decoding_length=config.max_length_extra,
         )
         return [list(result.hypotheses[0]) for result in results]
 
@@ -127,12 +184,17 @@ def transformer_spec(settings: TransformerSettings, arrays: Mapping[str, Tensor]
 def _stack_spec(kind: Callable[..., StackSpec], settings: TransformerSettings, index: int) -> StackSpec:
     """The description of encoder (0) or decoder (1), still without arrays."""
     from ctranslate2.specs.common_spec import Activation
+    from ctranslate2.specs.model_spec import OPTIONAL
 
-    rotary = settings["rotary"][index]
+    rotary, relative = settings["rotary"][index], settings["relative"][index]
+    of_decoder = {"external_pre_post_encoder_layers": settings["peri_norm"]} if index else {}
     spec = kind(
         settings["layers"][index],
         settings["heads"],
         pre_norm=settings["pre_norm"],
+        no_final_norm=not settings["final_norm"],
+        pre_post_layer_norm=settings["peri_norm"],
+        relative_position=relative,
         activation=Activation[settings["activation"]],
         layernorm_embedding=settings["embedding_norm"],
         ffn_glu=settings["gated"],
@@ -142,10 +204,64 @@ def _stack_spec(kind: Callable[..., StackSpec], settings: TransformerSettings, i
         rotary_dim=None if rotary is None else 0,
         rotary_interleave=rotary is not None and rotary.layout == "interleaved",
         rotary_base=10000.0 if rotary is None else rotary.base,
+        **of_decoder,
     )
+    if relative:
+        for layer in spec.layer:
+            layer.self_attention.relative_position_values = OPTIONAL
     if rotary is not None and hasattr(spec, "position_encodings"):
         del spec.position_encodings
     return spec
+
+
+def _require_peri_norm(settings: TransformerSettings) -> None:
+    """See that the installed CTranslate2 has norms on both sides of cross-attention, if they are needed.
+
+    Raises:
+        UsageError: It is too old.
+    """
+    from ctranslate2.specs.transformer_spec import TransformerDecoderSpec
+
+    known = signature(TransformerDecoderSpec.__init__).parameters
+    if settings["peri_norm"] and "external_pre_post_encoder_layers" not in known:
+        raise UsageError(
+            f"CTranslate2 {version('ctranslate2')} does not compute connection: peri_ln, newer ones do",
+            "pip install 'ctranslate2>=4.7'",
+        )
+
+
+def _alignment(config: AlignmentConfig, settings: TransformerSettings) -> tuple[int, int | None]:
+    """Layer and head whose attention says what a word comes from, from 0; no head: the mean of all."""
+    layers = settings["layers"][1]
+    layer = layers // 2 if config.layer is None else min(config.layer, layers) - 1
+    return layer, None if config.head is None else min(config.head, settings["heads"]) - 1
+
+
+def _shortlist(model: LoadedModel) -> ShortlistTable | None:
+    """The shortlist that lies with the model, if there is one."""
+    folder = shortlist_path(model.folder)
+    if not (folder / RECORD).is_file():
+        return None
+    return Shortlist.load(folder, model.vocabularies).table("")
+
+
+def _vocabulary_map(model: LoadedModel) -> str | None:
+    """The shortlist as a vocabulary map: lines of a subword, a tab, and those that it may become."""
+    table = _shortlist(model)
+    if table is None:
+        return None
+    source, target = (_pieces(vocabulary) for vocabulary in _sides(model).values())
+    if any(set(piece) & set(" \t\r\n") for piece in (*source, *target)):
+        return None
+    ranges = list(pairwise(table.offsets.tolist()))
+    rows = {piece: table.targets[slice(*each)] for piece, each in zip(source, ranges, strict=False)}
+    # Every source ends with EOS. A line without a subword is of all texts.
+    rows |= {"": torch.cat([table.always, rows.pop(source[EOS], table.always)])}
+    return "".join(
+        f"{piece}\t{' '.join(target[number] for number in sorted({*row.tolist()}))}\n"
+        for piece, row in rows.items()
+        if len(row)
+    )
 
 
 def save_spec(

@@ -1,7 +1,8 @@
 """A plain Transformer as the arrays and settings that CTranslate2 computes with.
 
-Pre-norm, post-norm and Neutron's order (residuals taken from the normalised input), with rotary positions or
-any that are a table; what CTranslate2 does not compute is refused by name.
+Pre-norm, post-norm, Peri-LN (norms on both sides of sub-layers) and Neutron's order (residuals taken from the
+normalised input), with relative or rotary positions, any that are a table, or none; what CTranslate2 does not
+compute is refused by name.
 """
 
 from __future__ import annotations
@@ -14,15 +15,14 @@ from torch import Tensor, nn
 
 from deepwire.data.vocabulary import BOS, PAD
 from deepwire.errors import ModelError
-from deepwire.export.ctranslate2_folding import fold
-from deepwire.model.connections.connection import ConnectionSection
-from deepwire.model.connections.pre_norm_variants import PreNormVariantSection
-from deepwire.model.connections.residual import PostNorm, PostNormConfig, PreNorm, PreNormConfig
+from deepwire.export.ctranslate2_folding import PERI_NORMS, PLACES, fold
+from deepwire.model.connections.pre_norm_variants import PeriLN, PeriLNConfig, PreNormVariantSection
+from deepwire.model.connections.residual import PostNorm, PreNorm, PreNormConfig
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import Embedding, RotaryConfig
 from deepwire.model.layers import GATES, FeedForward, Gated, RMSNorm
-from deepwire.model.mixers.self_attention import SelfAttention
-from deepwire.model.portability import PLAIN_ACTIVATIONS, not_in_ctranslate2
+from deepwire.model.mixers.self_attention import RelativePositions, SelfAttention
+from deepwire.model.portability import PLAIN_ACTIVATIONS, normalises_embedding, not_in_ctranslate2
 from deepwire.model.stack import Stack
 from deepwire.model.translation_model import TranslationModel
 
@@ -40,12 +40,12 @@ _ACTIVATIONS = {name: name.upper() for name in PLAIN_ACTIVATIONS} | {
 
 
 _INSTEAD = {
-    ".mixer.relative": "use positions: rotary, which tell the distance of two words too",
+    ".mixer.relative": "it adds no positions to words where attention has them: use positions: none",
     ".mixer=": "use mixer: self_attention",
     ".aggregation=": "use aggregation: last",
     ".fusion=": "use fusion: top",
     ".positions=": "use sinusoidal, learned or rotary positions",
-    ".connection=": "use connection: pre_norm, post_norm, deepnorm, admin, branch_norm or layer_scale",
+    ".connection=": "use connection: pre_norm, post_norm, peri_ln, deepnorm, admin or layer_scale",
     "activation=": "use relu, gelu, silu, swiglu or geglu",
     "embeddings.start=": "use embeddings: {start: bos} or {start: zero}",
     "different": "give both sides the same",
@@ -58,6 +58,10 @@ class TransformerSettings(TypedDict):
     layers: tuple[int, int]
     heads: int
     pre_norm: bool
+    peri_norm: bool
+    """Whether the outputs of sub-layers are normalised too."""
+    final_norm: bool
+    """Whether stacks of pre-norm end with a norm."""
     embedding_norm: bool
     activation: str
     norm_eps: float
@@ -70,6 +74,8 @@ class TransformerSettings(TypedDict):
     """Whether the decoder reads the vector zero first."""
     key_heads: tuple[int, int]
     rotary: tuple[RotaryConfig | None, RotaryConfig | None]
+    relative: tuple[bool, bool]
+    """Whether the self-attention of either side knows relative positions."""
 
 
 @torch.no_grad()
@@ -103,7 +109,9 @@ def settings_of(model: TranslationModel) -> TransformerSettings:
         # With normalised residuals it is post-norm and one norm more.
         "pre_norm": getattr(connection, "residual", "input") == "input"
         and isinstance(connection, PreNormConfig | PreNormVariantSection),
-        "embedding_norm": _normalises_embedding(connection),
+        "peri_norm": isinstance(connection, PeriLNConfig),
+        "final_norm": getattr(connection, "final_norm", True),
+        "embedding_norm": config.embeddings.norm or normalises_embedding(connection),
         "activation": _ACTIVATIONS[config.activation],
         "norm_eps": config.norm_eps,
         "scale": (model.source_embedding.scale != 1, model.target_embedding.scale != 1),
@@ -112,7 +120,36 @@ def settings_of(model: TranslationModel) -> TransformerSettings:
         "zero_start": config.embeddings.start == "zero",
         "key_heads": (contexts["encoder"].key_heads, contexts["decoder"].key_heads),
         "rotary": (contexts["encoder"].rotary, contexts["decoder"].rotary),
+        "relative": (_relative(model.stack("encoder")), _relative(model.decoder)),
     }
+
+
+def with_first_head(
+    arrays: Mapping[str, Tensor], place: str, head: int, settings: TransformerSettings
+) -> dict[str, Tensor]:
+    """The arrays of a cross-attention whose head, from 0, becomes the first, that CTranslate2 aligns by.
+
+    The heads that share keys with it move with it, so the sub-layer computes the same.
+    """
+    heads, key_heads = settings["heads"], settings["key_heads"][1]
+    group = heads // key_heads
+    orders = []
+    for count, first in ((key_heads, head // group), (group, head % group)):
+        orders.append(torch.tensor([first, *(each for each in range(count) if each != first)]))
+    queries = (orders[0].unsqueeze(1) * group + orders[1]).flatten()
+    both = torch.cat([orders[0], orders[0] + key_heads])
+
+    def moved(name: str, order: Tensor, count: int, dim: int = 0) -> Tensor:
+        array = arrays[name]
+        width = array.size(dim) // count
+        rows = order.unsqueeze(1) * width + torch.arange(width)
+        return array.index_select(dim, rows.flatten())
+
+    found = {f"{place}/linear_2/weight": moved(f"{place}/linear_2/weight", queries, heads, 1)}
+    for leaf in ("weight", "bias"):
+        found[f"{place}/linear_0/{leaf}"] = moved(f"{place}/linear_0/{leaf}", queries, heads)
+        found[f"{place}/linear_1/{leaf}"] = moved(f"{place}/linear_1/{leaf}", both, 2 * key_heads)
+    return found
 
 
 def require_plain(model: TranslationModel) -> None:
@@ -137,10 +174,8 @@ def _instead(setting: str) -> str:
     )
 
 
-def _normalises_embedding(connection: ConnectionSection) -> bool:
-    if isinstance(connection, PreNormConfig):
-        return connection.residual == "normalised"
-    return isinstance(connection, PostNormConfig) and connection.embedding_norm
+def _relative(stack: Stack) -> bool:
+    return _is(SelfAttention, stack.mixers[0]).relative is not None
 
 
 def _side(name: str, stack: Stack, embedding: Embedding) -> dict[str, Tensor]:
@@ -148,15 +183,24 @@ def _side(name: str, stack: Stack, embedding: Embedding) -> dict[str, Tensor]:
     weight = embedding.table.weight
     first = "embeddings_0" if name == "encoder" else "embeddings"
     outer, inner = _norms(stack)
+    if embedding.norm is not None:
+        outer |= _norm("layernorm_embedding", embedding.norm)
     arrays = {f"{first}/weight": weight, **outer}
     positions = embedding.positions(0, LONGEST, weight)
-    if positions is not None:  # otherwise attention has them
+    if positions is None and not _in_attention(stack):
+        positions = weight.new_zeros(1, 1).expand(LONGEST, weight.size(1))  # without any it adds sinusoids
+    if positions is not None:
         arrays["position_encodings/encodings"] = positions
     for layer, norms in enumerate(inner):
         arrays |= _prefixed(f"layer_{layer}", _layer(stack, layer) | norms)
     if embedding.scale != 1:  # CTranslate2 multiplies by the square root of the width
         arrays[f"{first}/weight"] = weight * (embedding.scale / weight.size(1) ** 0.5)
     return _prefixed(name, fold(arrays, stack, first))
+
+
+def _in_attention(stack: Stack) -> bool:
+    """Whether self-attention knows the positions of words."""
+    return _relative(stack) or _is(SelfAttention, stack.mixers[0]).rotary is not None
 
 
 def _layer(stack: Stack, layer: int) -> dict[str, Tensor]:
@@ -178,7 +222,16 @@ def _layer(stack: Stack, layer: int) -> dict[str, Tensor]:
     arrays: dict[str, Tensor] = {}
     for place, linears in maps.items():
         arrays |= _maps(place, [_weights(_is(nn.Linear, linear)) for linear in linears])
+    for name, table in (("keys", mixer.relative), ("values", mixer.relative_values)):
+        if table is not None:
+            arrays[f"self_attention/relative_position_{name}"] = _both_ways(table)
     return arrays | _inner(feed_forward)
+
+
+def _both_ways(positions: RelativePositions) -> Tensor:
+    """A table of distances as far ahead as back, `[2k + 1, h]`; a decoder's may end with the next word."""
+    ahead = positions.past - positions.future
+    return torch.cat([positions.table, positions.table[-1:].expand(ahead, -1)])
 
 
 def _fused(mixer: SelfAttention) -> Sequence[nn.Module]:
@@ -217,18 +270,23 @@ def _norms(stack: Stack) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
             outer = _norm("layernorm_embedding", connection.embedding_norm)
     else:
         before = _is(PreNorm, connection)
-        every, last = list(before.norms), _is(nn.Module, before.final_norm)
+        every, last = list(before.norms), before.final_norm
         if before.from_normalised:
             # x <- LN(x) + F(LN(x)) is post-norm whose first norm is that of the embedding.
-            first, *every = [*every, last]
+            first, *every = [*every, *([] if last is None else [last])]
             outer = _norm("layernorm_embedding", first)
-        else:
+        elif last is not None:
             outer = _norm("layer_norm", last)
-    places = ["self_attention", "attention", "ffn"] if len(stack.crosses) else ["self_attention", "ffn"]
     inner: list[dict[str, Tensor]] = [{} for _ in stack.mixers]
-    for index, norm in enumerate(every):
-        layer, place = divmod(index, len(places))
-        inner[layer] |= _norm(f"{places[place]}/layer_norm", norm)
+    if isinstance(connection, PeriLN):
+        if connection.embedding_norm is not None:
+            outer |= _norm("layernorm_embedding", connection.embedding_norm)
+        for call, *both in zip(connection.calls, every, connection.output_norms, strict=True):
+            for name, norm in zip(PERI_NORMS[call.kind], both, strict=True):
+                inner[call.layer] |= _norm(name, norm)
+        return outer, inner
+    for call, norm in zip(connection.calls, every, strict=True):
+        inner[call.layer] |= _norm(f"{PLACES[call.kind][0]}/layer_norm", norm)
     return outer, inner
 
 

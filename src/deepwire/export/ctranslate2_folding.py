@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.connection import Connection
-from deepwire.model.connections.pre_norm_variants import LayerNormScaling, LayerScale
+from deepwire.model.connections.pre_norm_variants import LayerNormScaling, LayerScale, PeriLN
 from deepwire.model.connections.scaled_post_norm import BranchNorm, ScaledPostNorm
 from deepwire.model.context import Sublayer
 from deepwire.model.cross_attention import CrossAttention
@@ -21,10 +21,16 @@ from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.stack import Stack
 
 # By sub-layer: its name in CTranslate2, the maps that read the stream, and the one that writes to it.
-_PLACES: Mapping[Sublayer, tuple[str, tuple[str, ...], str]] = {
+PLACES: Mapping[Sublayer, tuple[str, tuple[str, ...], str]] = {
     "mixer": ("self_attention", ("linear_0",), "linear_1"),
     "cross": ("attention", ("linear_0",), "linear_2"),
     "feed_forward": ("ffn", ("linear_0", "linear_0_noact"), "linear_1"),
+}
+# By sub-layer: the norms in front of and behind it where it has both.
+PERI_NORMS: Mapping[Sublayer, tuple[str, str]] = {
+    "mixer": ("input_layer_norm", "post_attention_layer_norm"),
+    "cross": ("external_pre_encoder_attention_layer_norm", "external_post_encoder_attention_layer_norm"),
+    "feed_forward": ("pre_feedforward_layer_norm", "post_feedforward_layer_norm"),
 }
 
 
@@ -44,12 +50,19 @@ def fold(arrays: Mapping[str, Tensor], stack: Stack, first: str) -> dict[str, Te
         rows = isinstance(factor, Tensor) and factor.dim() and array.dim() == 2 and not columns
         folded[name] = array * (factor.unsqueeze(1) if isinstance(factor, Tensor) and rows else factor)
 
-    before = [f"{first}/weight", "position_encodings/encodings"]  # what makes the stream of the next call
+    # What makes the stream of the next call.
+    before = [f"layernorm_embedding/{leaf}" for leaf in ("gamma", "beta")]
+    if before[0] not in folded:
+        before = [f"{first}/weight", "position_encodings/encodings"]
     for index, call in enumerate(stack.calls):
-        name, readers, writer = _PLACES[call.kind]
+        name, readers, writer = PLACES[call.kind]
         place = f"layer_{call.layer}/{name}"
-        for leaf in ("weight", "bias"):
-            multiply(f"{place}/{writer}/{leaf}", _of_branch(connection, index))
+        last, leaves = f"{place}/{writer}", ("weight", "bias")
+        if isinstance(connection, PeriLN):
+            last, leaves = f"layer_{call.layer}/{PERI_NORMS[call.kind][1]}", ("gamma", "beta")
+        for leaf in leaves:
+            if f"{last}/{leaf}" in folded:
+                multiply(f"{last}/{leaf}", _of_branch(connection, index))
         if isinstance(connection, LayerNormScaling):
             for leaf in ("gamma", "beta"):
                 if f"{place}/layer_norm/{leaf}" in folded:

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from deepwire.config.section import Section
 from deepwire.model.config import ModelConfig
+from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.layers import GATES
 from deepwire.model.plain_settings import Allowed, beyond_plain
 
@@ -25,16 +26,21 @@ PLAIN_ACTIVATIONS = ("relu", "gelu", "silu")
 _IN_CTRANSLATE2: Allowed = {
     "activation": (*PLAIN_ACTIVATIONS, *GATES),
     "embeddings.start": ("bos", "zero"),
+    "embeddings.norm": None,
     **dict.fromkeys(("norm", "parametrization", "key_value_heads", "stack.size.key_value_heads")),
-    "stack.positions": ("sinusoidal", "learned", "rotary"),
-    # The factors of others than the first two can become part of weights.
+    "stack.mixer.relative": None,
+    "stack.positions": ("sinusoidal", "learned", "rotary", "none"),
+    # The factors of others than the first three can become part of weights.
     "stack.connection": (
-        *("pre_norm", "post_norm"),
+        *("pre_norm", "post_norm", "peri_ln"),
         *("deepnorm", "admin", "branch_norm", "layer_scale", "layer_norm_scaling"),
     ),
     **dict.fromkeys(
         f"stack.connection.{name}"
-        for name in ("residual", "embedding_norm", "residual_scale", "updates", "initial")
+        for name in (
+            *("residual", "final_norm", "embedding_norm"),
+            *("residual_scale", "updates", "initial", "output_gain"),
+        )
     ),
 }
 
@@ -87,6 +93,12 @@ def not_in_marian(config: ModelConfig) -> str | None:
     return next((setting for setting, refused in others.items() if refused), None)
 
 
+def normalises_embedding(connection: ConnectionSection) -> bool:
+    """Whether the connection has a norm of the embedding."""
+    normalised = getattr(connection, "residual", "input") == "normalised"
+    return normalised or bool(getattr(connection, "embedding_norm", False))
+
+
 def not_in_ctranslate2(config: ModelConfig) -> str | None:
     """The setting that CTranslate2 does not compute; None if it computes such models.
 
@@ -95,9 +107,20 @@ def not_in_ctranslate2(config: ModelConfig) -> str | None:
     """
     if (setting := beyond_plain(config, _IN_CTRANSLATE2)) is not None:
         return setting
+    for side in config.sides:
+        stack = config.stack(side)
+        positions = (stack.positions or config.positions).type
+        if getattr(stack.mixer, "relative", None) is not None and positions != "none":
+            return f"{side}.mixer.relative beside {side}.positions={positions}"
+    connection = config.encoder.connection
     others = {
-        "different connections of encoder and decoder": config.encoder.connection
-        != config.decoder.connection,
+        "encoder.connection.final_norm=false with residual: normalised": not getattr(
+            connection, "final_norm", True
+        )
+        and getattr(connection, "residual", "input") == "normalised",
+        "embeddings.norm=true, a second norm of the embedding": config.embeddings.norm
+        and normalises_embedding(connection),
+        "different connections of encoder and decoder": connection != config.decoder.connection,
         "different sizes of encoder and decoder": config.size("encoder") != config.size("decoder"),
     }
     return next((setting for setting, refused in others.items() if refused), None)
