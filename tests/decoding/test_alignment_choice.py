@@ -35,7 +35,7 @@ def test_links_that_always_agree_say_more_than_those_by_chance():
 
 
 class Looking:
-    """A model with an attention that knows that source subword s and target subword s + 10 belong together."""
+    """A model with an attention that knows that source subword s goes with target subword s + 10."""
 
     def __init__(self, layer, head, reads):
         self.layer, self.head, self.reads = layer, head, reads

@@ -288,8 +288,6 @@ class Service:
         detected, route = await self.way(body.all, body.source, body.target)
         if route is None:
             answer: dict[str, object] = {"translations": [as_it_is(text, body) for text in body.all]}
-        elif search.alignment and body.sentences:
-            raise RequestError("invalid", "alignment: goes with lines, not with sentences")
         elif search.alignment and (why := self.models.why_not_aligned(route)):
             raise RequestError("invalid", f"alignment: {why}")
         elif body.sentences:
@@ -311,7 +309,8 @@ class Service:
         except TextFailedError as error:
             raise TextFailedError(split.owners[error.index]) from error.__cause__
         language = body.target or target_of(route)
-        return {"translations": split.answers(translations, language, scores=body.n_best is not None)}
+        told = {"scores": body.n_best is not None, "alignment": body.alignment}
+        return {"translations": split.answers(translations, language, **told)}
 
     async def _by_lines(
         self, body: RequestBody, route: Route, search: Search, client: str, gone: Gone
