@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from deepwire.analysis import attention_alignments
-from deepwire.analysis.attention_alignments import Choice, analyse_alignment
+from deepwire.analysis.attention_alignments import Attention, analyse_alignment
 from deepwire.analysis.subject.model_and_text import read_pairs
 from deepwire.cli.main import main
 from deepwire.errors import DataError
@@ -61,7 +61,7 @@ def test_the_best_head_is_named(
         "Without options alignments come from layer 1, head 1, in the step that writes"
     )
     assert [row[0] for row in finding.tables[1].rows] == [1, 2]
-    assert Choice("writes", 3, None).options == "--alignment --alignment-layer 3 --alignment-step writes"
+    assert Attention(3, None, "writes").options == "--alignment --alignment-layer 3 --alignment-step writes"
 
 
 def test_the_command(

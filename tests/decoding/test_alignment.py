@@ -8,7 +8,7 @@ import torch
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.attention_alignment import AlignedPair, best_links
+from deepwire.decoding.attention_alignment import AlignedPair, AttentionAligner, best_links
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.terminology import Term, Terminology
 from deepwire.decoding.translation_io import FORMATS, Request
@@ -42,7 +42,8 @@ def looking(toys) -> object:
 
 
 def translator(model, vocabularies, terms=None, **settings):
-    config = DecodingConfig.model_validate({"max_length_extra": 4, **settings})
+    alignment = {"alignment": {"layer": 2, **settings.pop("alignment", {})}}
+    config = DecodingConfig.model_validate({"max_length_extra": 4, **alignment, **settings})
     return Translator([model], vocabularies, config, terms=terms)
 
 
@@ -139,3 +140,11 @@ def test_neither_tags_nor_the_end_are_words():
 def test_what_is_not_there_is_refused(looking, vocabularies, settings, said):
     with pytest.raises(UsageError, match=said):
         translator(looking, vocabularies, alignment=settings).aligning()
+
+
+def test_without_a_choice_the_first_layer_aligns(looking, vocabularies):
+    model = Translator([looking], vocabularies, DecodingConfig())
+    (found,) = model.translate(["ein hund zwei"], alignment=True)
+    # Of all layers but the second the weights are reversed, so that rows are counted from the end.
+    assert AttentionAligner(looking, model.config.alignment, 64, torch.device("cpu")).layer == 0
+    assert found.links

@@ -82,6 +82,12 @@ class Browser:
         self._ask("Input.dispatchKeyEvent", type="keyDown", **about, **text)
         self._ask("Input.dispatchKeyEvent", type="keyUp", **about)
 
+    def point(self, script: str) -> None:
+        """Move the pointer to the middle of the element that JavaScript gives."""
+        where = f"(() => {{ const one = ({script}).getBoundingClientRect(); return [one.x + one.width / 2, "
+        x, y = self.value(f"{where}one.y + one.height / 2]; }})()")  # type: ignore[misc]
+        self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
     def look(self, *, dark: bool, width: int, height: int) -> None:
         """Show pages in this size and colour scheme."""
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]

@@ -115,7 +115,12 @@ def test_a_run_learns_alignments_goes_on_exactly_and_translates_with_that_head(
     assert (chosen.layer, chosen.head, chosen.step) == (1, 1, "reads")
     plain = settings(tmp_path, "plain", max_updates=1)
     deepwire.train(plain)
-    assert deepwire.load(tmp_path / "plain").config.alignment.layer is None
+    chosen = deepwire.load(tmp_path / "plain").config.alignment
+    assert chosen.layer in (1, 2)
+    given = {"alignment": {"layer": 2, "head": 1}}
+    deepwire.train({**settings(tmp_path, "named", max_updates=1), "decoding": given})
+    named = deepwire.load(tmp_path / "named").config.alignment
+    assert (named.layer, named.head, named.step) == (2, 1, "reads")
     assert "nothing learns them" in (tmp_path / "plain" / "log.txt").read_text()
 
 

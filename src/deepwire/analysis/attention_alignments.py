@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -12,7 +11,7 @@ from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Cell, Column, Table
 from deepwire.analysis.subject.model_and_text import AnalysedModel, ParallelText, open_model
 from deepwire.data.subwords.text_tokens import TextTokens
-from deepwire.data.vocabulary import BOS, EOS
+from deepwire.decoding.alignment_choice import STEPS, Attention, Step
 from deepwire.decoding.attention_alignment import AlignedPair, attention_to_source, best_links
 from deepwire.decoding.decoding_config import AlignmentConfig, DecodingConfig
 from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length
@@ -21,29 +20,7 @@ from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.errors import DataError
 from deepwire.evaluation.alignment_error import AlignmentCounts, GoldAlignment, read_gold
 
-Step = Literal["writes", "reads"]
-STEPS: tuple[Step, Step] = ("reads", "writes")
 _BATCH_TOKENS = 1024
-
-
-class Choice(NamedTuple):
-    """An attention that alignments can be read off.
-
-    Attributes:
-        step: Of the decoder.
-        layer: From 1.
-        head: From 1; None: the mean of all.
-    """
-
-    step: Step
-    layer: int
-    head: int | None
-
-    @property
-    def options(self) -> str:
-        """The options of ``deepwire translate`` that choose it."""
-        head = "" if self.head is None else f" --alignment-head {self.head}"
-        return f"--alignment --alignment-layer {self.layer}{head} --alignment-step {self.step}"
 
 
 def analyse_alignment(
@@ -90,7 +67,7 @@ def analyse_alignment(
 
 def alignment_counts(
     subject: AnalysedModel, pairs: ParallelText, gold: Sequence[GoldAlignment], *, to: str = ""
-) -> dict[Choice, AlignmentCounts]:
+) -> dict[Attention, AlignmentCounts]:
     """What each attention has in common with the gold alignments of a text.
 
     Raises:
@@ -99,7 +76,7 @@ def alignment_counts(
     """
     aligned, texts, rows = _read(subject, pairs, to)
     device = next(subject.loaded.model.parameters()).device
-    counts: dict[Choice, AlignmentCounts] = {}
+    counts: dict[Attention, AlignmentCounts] = {}
     # A pair that the model does not read has no links.
     missing = AlignmentCounts(sure=sum(len(gold[row].sure) for row in set(range(len(gold))) - set(rows)))
     lengths = [max(len(pair.source), len(pair.read)) for pair in aligned]
@@ -111,7 +88,7 @@ def alignment_counts(
             for head, chosen in heads:
                 for step in STEPS:
                     links = best_links(chosen, own, step == "reads")
-                    choice = Choice(step, layer + 1, head)
+                    choice = Attention(layer + 1, head, step)
                     total = counts.get(choice, missing)
                     for place, found in zip(batch, links, strict=True):
                         alignment = TextAlignment(*texts[place], tuple(sorted(found)))
@@ -126,13 +103,12 @@ def _read(
     """The pairs with words on both sides as the model reads them, their texts, and their places."""
     vocabularies, metadata = subject.loaded.vocabularies, subject.loaded.metadata
     into = LanguageSelector(languages_of(subject.loaded), vocabularies, lambda _: None).select(to)
-    head = [BOS] if metadata.get("source_bos") is True else []
-    head += [] if into is None or into.source_tag is None else [into.source_tag]
+    bos = metadata.get("source_bos") is True
     aligned, texts, rows = list[AlignedPair](), list[tuple[TextTokens, TextTokens]](), list[int]()
     for row, (source, target) in enumerate(zip(pairs.source.lines, pairs.reference.lines, strict=True)):
         read, written = vocabularies.source.encode(source), vocabularies.target.encode(target)
         if read and written:
-            aligned.append(AlignedPair([*head, *read, EOS], len(head), written, into))
+            aligned.append(AlignedPair.of(read, written, into, bos=bos))
             tokens = TextTokens.of(vocabularies.source, read, source)
             texts.append((tokens, TextTokens.of(vocabularies.target, written, target)))
             rows.append(row)
@@ -141,7 +117,7 @@ def _read(
     return aligned, texts, rows
 
 
-def _best_table(counts: dict[Choice, AlignmentCounts]) -> Table:
+def _best_table(counts: dict[Attention, AlignmentCounts]) -> Table:
     ranked = sorted(counts, key=lambda choice: counts[choice].error_rate)[:5]
     columns = [Column(name="layer"), Column(name="head"), Column(name="step")]
     columns += [Column(name=name, unit="%", digits=1) for name in ("AER", "precision", "recall")]
@@ -159,17 +135,17 @@ def _values(counts: AlignmentCounts) -> tuple[float, float, float]:
     return counts.error_rate, counts.precision, counts.recall
 
 
-def _head(choice: Choice) -> str:
+def _head(choice: Attention) -> str:
     return "mean" if choice.head is None else str(choice.head)
 
 
-def _table(counts: dict[Choice, AlignmentCounts], step: Step) -> Table:
+def _table(counts: dict[Attention, AlignmentCounts], step: Step) -> Table:
     """A row a layer, a column a head; layers may have different numbers of heads."""
     own = {choice: each for choice, each in counts.items() if choice.step == step}
     heads = sorted({choice.head for choice in own if choice.head is not None})
     rows: list[tuple[Cell, ...]] = []
     for layer in sorted({choice.layer for choice in own}):
-        found = [own.get(Choice(step, layer, head)) for head in (None, *heads)]
+        found = [own.get(Attention(layer, head, step)) for head in (None, *heads)]
         rows.append((layer, *(None if each is None else 100 * each.error_rate for each in found)))
     names = ["mean of heads", *(f"head {head}" for head in heads)]
     return Table(
@@ -179,7 +155,7 @@ def _table(counts: dict[Choice, AlignmentCounts], step: Step) -> Table:
     )
 
 
-def _notes(subject: AnalysedModel, counts: dict[Choice, AlignmentCounts], best: Choice) -> list[str]:
+def _notes(subject: AnalysedModel, counts: dict[Attention, AlignmentCounts], best: Attention) -> list[str]:
     where = f"layer {best.layer}, {'the mean of all heads' if best.head is None else f'head {best.head}'}"
     notes = [
         f"Best: {where}, in the step that {best.step}: AER {100 * counts[best].error_rate:.1f} %. Choose it "
@@ -195,11 +171,11 @@ def _notes(subject: AnalysedModel, counts: dict[Choice, AlignmentCounts], best: 
     return notes
 
 
-def _configured(subject: AnalysedModel, layers: Sequence[int]) -> Choice:
+def _configured(subject: AnalysedModel, layers: Sequence[int]) -> Attention:
     """The attention that the model uses by itself."""
     stored = subject.loaded.metadata.get("decoding")
     config = AlignmentConfig()
     if isinstance(stored, dict) and isinstance(stored.get("alignment"), dict):
         config = DecodingConfig.model_validate({"alignment": stored["alignment"]}).alignment
-    layer = layers[len(layers) // 2] if config.layer is None else config.layer
-    return Choice(config.step, layer, config.head)
+    layer = layers[0] if config.layer is None else config.layer
+    return Attention(layer, config.head, config.step)

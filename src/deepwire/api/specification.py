@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from deepwire.api.prepare import configured_size
 from deepwire.checkpoint.model_path import find_model
@@ -12,6 +12,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.text.noise import line_noise
 from deepwire.data.vocabulary import Vocabularies
+from deepwire.decoding.alignment_choice import best_attention, stored_pairs
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 from deepwire.distributed.process_group import ProcessGroup
@@ -147,6 +148,7 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:
         metadata=model_metadata(config, prepared),
         translate=_translation(loaded),
         score=scores,
+        examine=_examination(config, prepared),
         signatures=() if scores is None else scores.signatures,
         notes=tuple(_notes(config, scores, prepared)),
         user_config=loaded.text,
@@ -184,6 +186,26 @@ def _decoding(config: RunFile) -> DecodingConfig:
     layer = guided.layer_of(config.model.decoder.layers)
     changes = {"layer": layer, "head": guided.head, "step": guided.step}
     return config.decoding.model_copy(update={"alignment": chosen.model_copy(update=changes)})
+
+
+def _examination(
+    config: RunFile, prepared: Prepared
+) -> Callable[[TranslationModel], dict[str, object]] | None:
+    """Finds the best attention to align by; None where the run file or guided alignment chooses it."""
+    decoding, store = _decoding(config), prepared.valid or prepared.train
+    if decoding.alignment.layer or decoding.alignment.head or store.packed:
+        return None
+
+    def examine(model: TranslationModel) -> dict[str, object]:
+        bos, languages = config.data.source_bos, prepared.languages
+        pairs = stored_pairs(store, prepared.vocabularies, languages, bos=bos)
+        best = best_attention(model, pairs, next(model.parameters()).device)
+        if best is None:
+            return {}
+        alignment = decoding.alignment.model_copy(update=best._asdict())
+        return {"decoding": decoding.model_copy(update={"alignment": alignment}).model_dump(mode="json")}
+
+    return examine
 
 
 def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +29,10 @@ from deepwire.cli.decoding_options import (
 
 if TYPE_CHECKING:
     from deepwire.api.model import Model
+    from deepwire.decoding.translation_io import Candidate
+    from deepwire.decoding.translator import Translator
     from deepwire.documents.document import Document, Options
+    from deepwire.model.decoder_state import DecoderState
 
 Input = Annotated[Path, typer.Option("--input", "-i", help="Document; the ending of its name says its kind.")]
 OutputFile = Annotated[
@@ -157,17 +161,27 @@ def _translated(
         lambda texts: [len(ids) for ids in encode(texts)],
         model.config.max_source_length,
     )
-    plan = TranslationPlan(document.units, splitter, languages.target)
+    translator, aligned = _aligning(model, document)
+    starts = {0} if model.context.used else None
+    plan = TranslationPlan(document.units, splitter, languages.target, aligned=aligned, starts=starts)
     for beginning in plan.untranslated:
         warn(f"{path}: stays as it is, too long for the model and without a place for a cut: {beginning}")
-    if model.context.used:
-        warn(f"{path}: each sentence is translated without those in front of it (data.context of the model)")
-    translations = []
+    best: list[Candidate] = []
     with ProgressLine(live=False if quiet else None) as progress:
-        for translation in model.translations(plan.texts, window=_WINDOW, to=to, documents=False):
-            translations.append(translation.text)
-            progress.count("translating", len(translations), len(plan.texts), "sentences")
-    return document.written(plan.finished(translations))
+        for translation in translator.translations(plan.texts, window=_WINDOW, to=to):
+            best.append(translation.candidates[0])
+            progress.count("translating", len(best), len(plan.texts), "sentences")
+    return document.written(plan.finished([one.text for one in best], [one.alignment for one in best]))
+
+
+def _aligning(model: Model, document: Document) -> tuple[Translator[DecoderState], bool]:
+    """The model, which aligns its translations if it can and there is markup to put at their words."""
+    from deepwire.errors import UsageError
+
+    if any(len(unit) > 1 for unit in document.units):
+        with suppress(UsageError):
+            return model.aligning(), True
+    return model, False
 
 
 def _write(path: Path, content: bytes) -> None:

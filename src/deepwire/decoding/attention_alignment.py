@@ -49,6 +49,15 @@ class AlignedPair(NamedTuple):
     language: TargetLanguage | None = None
     context: Sequence[int] = ()
 
+    @classmethod
+    def of(
+        cls, source: Sequence[int], target: Sequence[int], into: TargetLanguage | None, *, bos: bool
+    ) -> AlignedPair:
+        """Of the subwords of two texts; `bos`: the model reads BOS in front of a source."""
+        head = [BOS] * bos
+        head += [] if into is None or into.source_tag is None else [into.source_tag]
+        return cls([*head, *source, EOS], len(head), target, into)
+
     @property
     def read(self) -> list[int]:
         """What the decoder reads, to the last subword."""
@@ -92,8 +101,7 @@ class AttentionAligner:
     @cached_property
     def layer(self) -> int:
         """The layer, from 0."""
-        layers = list(self._heads)
-        return layers[len(layers) // 2] if self.config.layer is None else self.config.layer - 1
+        return next(iter(self._heads)) if self.config.layer is None else self.config.layer - 1
 
     @cached_property
     def _heads(self) -> Mapping[int, int]:
@@ -151,14 +159,19 @@ def best_links(weights: Tensor, pairs: Sequence[AlignedPair], reads: bool) -> li
 
     With `reads` the weights of a subword are those of the step that reads it, else of that which writes it.
     """
-    lengths = torch.tensor([[pair.first, len(pair.source) - 1] for pair in pairs], device=weights.device)
-    places = torch.arange(weights.size(2), device=weights.device)
-    no_text = (places < lengths[:, :1]) | (places >= lengths[:, 1:])
-    best = weights.masked_fill(no_text.unsqueeze(1), -1.0).argmax(2).tolist()
+    best = text_weights(weights, pairs).argmax(2).tolist()
     return [
         [(row[place + len(pair.context) + reads] - pair.first, place) for place in range(len(pair.target))]
         for row, pair in zip(best, pairs, strict=True)
     ]
+
+
+def text_weights(weights: Tensor, pairs: Sequence[AlignedPair]) -> Tensor:
+    """Weights `[N, ..., T, S]` with -1 in the place of those of source positions that are no text."""
+    lengths = torch.tensor([[pair.first, len(pair.source) - 1] for pair in pairs], device=weights.device)
+    places = torch.arange(weights.size(-1), device=weights.device)
+    no_text = (places < lengths[:, :1]) | (places >= lengths[:, 1:])
+    return weights.masked_fill(no_text.view(len(pairs), *[1] * (weights.dim() - 2), -1), -1.0)
 
 
 def _counted(layers: Sequence[int]) -> str:

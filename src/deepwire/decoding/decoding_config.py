@@ -61,7 +61,11 @@ class AlignmentConfig(Section):
     Machine Translation, section 3.1).
     """
 
-    layer: int | None = Field(None, ge=1, description="decoder layer, from 1; null = the middle one")
+    layer: int | None = Field(
+        None,
+        ge=1,
+        description="decoder layer, from 1; null = what training found best; the first where it did not look",
+    )
     head: int | None = Field(None, ge=1, description="head, from 1; null = the mean of all")
     step: Literal["writes", "reads"] = Field(
         "reads", description="the step of the decoder that writes a subword, or the next one, which reads it"
@@ -197,5 +201,7 @@ def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> Dec
     """
     both = {**config.model_dump(), **settings}
     if isinstance(changed := both["alignment"], Mapping):
-        both["alignment"] = {**config.alignment.model_dump(), **changed}
+        # The stored head is one of the stored layer.
+        forgotten = {"head": None} if changed.get("layer") is not None else {}
+        both["alignment"] = {**config.alignment.model_dump(), **forgotten, **changed}
     return from_mapping(DecodingConfig, both, "decoding settings", allow_unused=True)

@@ -5,21 +5,60 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+Marks = tuple[int, ...]
+"""Numbers of elements, outermost first."""
+
 
 class Run(NamedTuple):
     """A stretch of text with one format.
 
     Attributes:
         text: As the reader sees it.
-        fixed: Whether it stays as it is, such as a name of a variable; it is part of its sentence.
+        fixed: Whether it stays as it is, such as a name of a variable; it is part of its sentence. Without
+            text it is a place, such as that of an image.
+        marks: The elements of the unit that it is in. Where a unit has any, its translation may have them in
+            another order.
     """
 
     text: str
     fixed: bool = False
+    marks: Marks = ()
 
 
 Unit = Sequence[Run]
 """A paragraph, heading, cell or subtitle: the runs of it in their order, whose sentences go across runs."""
+
+
+class Piece(NamedTuple):
+    """A stretch of a translated unit.
+
+    Attributes:
+        text: Of a fixed run its own.
+        run: The place of the run that it stands for; None: it has the format of its elements alone.
+        marks: The elements that it is in.
+    """
+
+    text: str
+    run: int | None = None
+    marks: Marks = ()
+
+
+Pieces = Sequence[Piece]
+"""A translated unit. Of a unit without marks there is a piece for each run, in their order. Of another each
+fixed run has one, and each element has some, which stand together."""
+
+
+def common(one: Marks, other: Marks) -> int:
+    """How many elements two pieces are in together."""
+    count = 0
+    while count < min(len(one), len(other)) and one[count] == other[count]:
+        count += 1
+    return count
+
+
+def in_order(unit: Unit, texts: Sequence[str]) -> list[Piece]:
+    """Pieces of a unit whose runs have these texts, in the order of the runs."""
+    return [Piece(text, place, run.marks) for place, (run, text) in enumerate(zip(unit, texts, strict=True))]
 
 
 class Document(Protocol):
@@ -29,8 +68,8 @@ class Document(Protocol):
     def units(self) -> Sequence[Unit]:
         """What is to be translated."""
 
-    def written(self, translations: Sequence[Sequence[str]]) -> bytes:
-        """The file with other texts: for each unit one for each of its runs."""
+    def written(self, translations: Sequence[Pieces]) -> bytes:
+        """The file with other texts for its units."""
 
 
 class Options(NamedTuple):

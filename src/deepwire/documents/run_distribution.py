@@ -1,20 +1,18 @@
-"""Where in a translation a change of format belongs, found without alignments.
+"""A translation cut into as many pieces as its sentence has runs (stretches of one format), in their order.
 
-A sentence is translated as a whole; its runs (the stretches of one format) are also translated alone. The
-translation of the sentence is then cut into as many pieces as there are runs, in their order, so that each
-piece has as many words as possible in common with its run, and about its share of the length.
+Each piece has as many words as possible that come from its run, and about its share of the length. Without an
+alignment the runs are also translated alone, and a word comes from the run whose own translation has it too.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from deepwire.documents.document import Run
+from deepwire.documents.text_matching import Matching, tokens_of
 
-_TOKENS = re.compile(r"\s+|[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+|[^\w\s]")
 _LENGTH_WEIGHT = 0.05
 _EMPTY_COST = 0.75
 _SHORT_RUN = 4.0
@@ -39,36 +37,54 @@ def distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> l
         in place of the words that translate it, and spaces next to it are those of the sentence.
     """
     pieces = [""] * len(runs)
-    places, runs, alone = _with_text(runs, alone)
-    for place, piece in zip(places, _distribute(translation, runs, alone), strict=True):
+    places, runs = _with_text(runs)
+    hits = _words_in_common(tokens_of(translation), runs, [alone[place] for place in places])
+    for place, piece in zip(places, _distribute(translation, runs, hits), strict=True):
         pieces[place] = piece
     return pieces
 
 
-def _with_text(runs: Sequence[Run], alone: Sequence[str]) -> tuple[list[int], list[Run], list[str]]:
+def distribute_aligned(matching: Matching) -> list[str]:
+    """The same for a sentence with an alignment."""
+    pieces = [""] * len(matching.runs)
+    places, runs = _with_text(matching.runs)
+    hits = [[share.get(place, 0.0) for share in matching.shares] for place in places]
+    for place, piece in zip(places, _distribute(matching.translation, runs, hits), strict=True):
+        pieces[place] = piece
+    return pieces
+
+
+def _with_text(runs: Sequence[Run]) -> tuple[list[int], list[Run]]:
     """The runs that have text, and their places; what is only space is fixed."""
-    places: list[int] = []
-    found: list[Run] = []
-    others: list[str] = []
-    for place, (run, other) in enumerate(zip(runs, alone, strict=True)):
-        if not run.text:
-            continue
-        places.append(place)
-        found.append(run._replace(fixed=run.fixed or run.text.isspace()))
-        others.append(other)
-    return places, found, others
+    places = [place for place, run in enumerate(runs) if run.text]
+    found = [runs[place] for place in places]
+    return places, [run._replace(fixed=run.fixed or run.text.isspace()) for run in found]
 
 
-def _distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> list[str]:
-    tokens = _TOKENS.findall(translation)
+Hits = Sequence[Sequence[float]]
+"""How much each token speaks for being in the piece of each run."""
+
+
+def _words_in_common(tokens: Sequence[str], runs: Sequence[Run], alone: Sequence[str]) -> Hits:
     words = [_words(run.text) | _words(other) for run, other in zip(runs, alone, strict=True)]
+    owners = Counter(word for own in words for word in own)
+    folded = [token.casefold() for token in tokens]
+    weights = [1 + _SHORT_RUN / max(1, len(own)) for own in words]
+    return [
+        [weight / owners[word] if word in own else 0.0 for word in folded]
+        for own, weight in zip(words, weights, strict=True)
+    ]
+
+
+def _distribute(translation: str, runs: Sequence[Run], hits: Hits) -> list[str]:
+    tokens = tokens_of(translation)
     expected = [0.0 if run.fixed else float(len(run.text)) for run in runs]
     scale = len(tokens) / (sum(expected) or 1.0)
     expected = [length * scale for length in expected]
     if len(tokens) ** 2 * len(runs) > _MOST_STEPS:
         ranges = _by_length(expected, len(tokens))
     else:
-        ranges = _by_words(tokens, runs, words, expected)
+        ranges = _by_words(tokens, runs, hits, expected)
     pieces = [
         run.text if run.fixed else "".join(tokens[begin:end])
         for run, (begin, end) in zip(runs, ranges, strict=True)
@@ -77,7 +93,7 @@ def _distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> 
 
 
 def _words(text: str) -> frozenset[str]:
-    return frozenset(token.casefold() for token in _TOKENS.findall(text) if not token.isspace())
+    return frozenset(token.casefold() for token in tokens_of(text) if not token.isspace())
 
 
 def _by_length(expected: Sequence[float], count: int) -> Ranges:
@@ -86,19 +102,13 @@ def _by_length(expected: Sequence[float], count: int) -> Ranges:
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def _by_words(
-    tokens: Sequence[str], runs: Sequence[Run], words: Sequence[frozenset[str]], expected: Sequence[float]
-) -> Ranges:
+def _by_words(tokens: Sequence[str], runs: Sequence[Run], hits: Hits, expected: Sequence[float]) -> Ranges:
     """The best cut: `best[end]` is the score of the runs so far if they take the tokens before `end`."""
-    owners = Counter(word for own in words for word in own)
-    folded = [token.casefold() for token in tokens]
     count = len(tokens)
     best = [0.0] + [float("-inf")] * count
     begins: list[list[int]] = []
-    for run, own, length in zip(runs, words, expected, strict=True):
-        weight = 1 + _SHORT_RUN / max(1, len(own))
-        hits = [weight / owners[word] if word in own else 0.0 for word in folded]
-        total = [0.0, *accumulate(hits)]
+    for run, own, length in zip(runs, hits, expected, strict=True):
+        total = [0.0, *accumulate(own)]
         after = [float("-inf")] * (count + 1)
         back = [0] * (count + 1)
         for begin in range(count + 1):
@@ -106,7 +116,7 @@ def _by_words(
                 continue
             for end in range(begin, count + 1):
                 if run.fixed:
-                    if end > begin and not (hits[end - 1] or tokens[end - 1].isspace()):
+                    if end > begin and not (own[end - 1] or tokens[end - 1].isspace()):
                         break
                     score = best[begin] + 2 * (total[end] - total[begin])
                 else:

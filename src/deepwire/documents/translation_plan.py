@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from deepwire.data.text.sentences import SentenceSplitter, fitting_gap, has_words, is_spaced
-from deepwire.documents.document import Run, Unit
-from deepwire.documents.run_distribution import distribute
+from deepwire.decoding.text_alignment import TextAlignment
+from deepwire.documents.document import Marks, Piece, Run, Unit, common, in_order
+from deepwire.documents.markup_projection import Edges, is_projectable, project
+from deepwire.documents.run_distribution import distribute, distribute_aligned
+from deepwire.documents.text_matching import Matching
 
 _SHOWN = 40
 
 
 @dataclass
-class _Piece:
+class _Part:
     """A sentence, or what stands between two.
 
     Attributes:
-        first: The index of its first run.
+        first: The number of its first run.
         runs: Its parts of the runs.
         text: The place of the sentence among the texts to translate; None = it stays as it is.
-        alone: The same for each of its parts, where it has several.
+        alone: The same for each of its runs, where it has several and is not aligned.
         inner: Whether it is a gap between two sentences, which may want a space or none.
     """
 
@@ -30,6 +33,20 @@ class _Piece:
     alone: list[int | None] = field(default_factory=list)
     inner: bool = False
 
+    @property
+    def marks(self) -> set[int]:
+        """The elements that it has something of."""
+        return {mark for run in self.runs for mark in run.marks}
+
+    def pieces(self, found: Sequence[Piece]) -> list[Piece]:
+        """These with the numbers that fixed runs have in the unit."""
+        return [
+            piece._replace(run=self.first + piece.run)
+            if piece.run is not None and self.runs[piece.run].fixed
+            else piece._replace(run=None)
+            for piece in found
+        ]
+
 
 class TranslationPlan:
     """What has to be translated for some units, each different text once.
@@ -38,102 +55,219 @@ class TranslationPlan:
         units: Of a document.
         splitter: Cuts them into sentences.
         language: That of the translation.
+        aligned: Whether `finished` is given alignments; else more is translated, to guess them.
+        starts: The units that begin a document, for models that read documents in their order; None: they
+            read sentences, and each different one is translated once.
 
     Attributes:
         texts: What to translate; line by line what a model reads.
+        starts: The places of those that begin a document; None: each stands for itself.
+        aligned: See above.
         untranslated: Beginnings of pieces that are too long for the model and cannot be cut: they stay.
     """
 
-    def __init__(self, units: Sequence[Unit], splitter: SentenceSplitter, language: str = "") -> None:
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        splitter: SentenceSplitter,
+        language: str = "",
+        *,
+        aligned: bool = False,
+        starts: Collection[int] | None = None,
+    ) -> None:
         self.texts: list[str] = []
+        self.starts: set[int] | None = None if starts is None else set()
         self.untranslated: list[str] = []
         self._places: dict[str, int] = {}
-        self._spaced = is_spaced(language)
+        self._spaced, self.aligned = is_spaced(language), aligned
         self._splitter = splitter
-        self._units = [(len(unit), list(self._pieces(unit))) for unit in units]
+        self._units: list[tuple[Unit, list[_Part]]] = []
+        for place, unit in enumerate(units):
+            if self.starts is not None and place in (starts or ()):
+                self.starts.add(len(self.texts))
+            self._units.append((unit, list(self._parts(unit))))
 
-    def finished(self, translations: Sequence[str]) -> list[list[str]]:
-        """The runs of each unit, translated.
+    def finished(
+        self, translations: Sequence[str], alignments: Sequence[TextAlignment | None] = ()
+    ) -> list[list[Piece]]:
+        """The units, translated.
 
         Args:
             translations: One for each of `texts`.
+            alignments: Likewise; None for one that is not aligned.
         """
-        return [self._finish(count, pieces, translations) for count, pieces in self._units]
+        aligned = alignments or [None] * len(translations)
+        return [_Finished(self._spaced, translations, aligned).unit(*unit) for unit in self._units]
 
     def _place(self, text: str) -> int:
-        if text not in self._places:
+        if text not in self._places or self.starts is not None:
             self._places[text] = len(self.texts)
             self.texts.append(text)
         return self._places[text]
 
-    def _pieces(self, unit: Unit) -> Iterator[_Piece]:
+    def _parts(self, unit: Unit) -> Iterator[_Part]:
         found = self._splitter.split("".join(run.text for run in unit))
-        at = 0
-        for index, gap in enumerate(found.gaps):
-            piece = _cut(unit, at, at + len(gap))
-            piece.inner = 0 < index < len(found.texts)
-            yield piece
-            at += len(gap)
-            if index == len(found.texts):
-                return
-            text = found.texts[index]
-            piece = _cut(unit, at, at + len(text))
-            at += len(text)
-            if index in found.too_long:
+        spans = [*found.gaps[:1]]
+        for text, gap in zip(found.texts, found.gaps[1:], strict=True):
+            spans += [text, gap]
+        for number, (text, part) in enumerate(zip(spans, _cut(unit, list(map(len, spans))), strict=True)):
+            if number % 2 == 0:  # gap, sentence, gap, ..., gap
+                part.inner = 0 < number < len(spans) - 1
+            elif number // 2 in found.too_long:
                 self.untranslated.append(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
-            elif any(not run.fixed and has_words(run.text) for run in piece.runs):
-                self._translate(piece, text)
-            yield piece
+            elif any(not run.fixed and has_words(run.text) for run in part.runs):
+                self._translate(part, text)
+            yield part
 
-    def _translate(self, piece: _Piece, text: str) -> None:
-        piece.text = self._place(text.replace("\0", " "))
-        if len(piece.runs) < 2:
+    def _translate(self, part: _Part, text: str) -> None:
+        part.text = self._place(text.replace("\0", " "))
+        if len(part.runs) < 2 or self.aligned or self.starts is not None:
             return
-        for run in piece.runs:
+        for run in part.runs:
             alone = run.text.strip()
             wanted = not run.fixed and has_words(alone)
-            piece.alone.append(self._place(alone) if wanted and self._fits(alone) else None)
+            part.alone.append(self._place(alone) if wanted and self._fits(alone) else None)
 
     def _fits(self, text: str) -> bool:
         lengths = self._splitter.lengths
         return lengths is None or lengths([text])[0] <= self._splitter.most
 
-    def _finish(self, count: int, pieces: Sequence[_Piece], translations: Sequence[str]) -> list[str]:
-        runs = [""] * count
-        for piece in pieces:
-            if piece.text is None:
-                texts = [run.text for run in piece.runs]
-                if piece.inner and not any(run.fixed for run in piece.runs):
-                    texts = [fitting_gap("".join(texts), self._spaced)] + [""] * (len(texts) - 1)
-            elif len(piece.runs) == 1:
-                texts = [translations[piece.text]]
-            else:
-                alone = ["" if place is None else translations[place] for place in piece.alone]
-                texts = distribute(translations[piece.text], piece.runs, alone)
-            for offset, text in enumerate(texts):
-                runs[piece.first + offset] += text
-        return runs
+
+@dataclass(frozen=True)
+class _Finished:
+    """Puts units together.
+
+    Attributes:
+        spaced: Whether there are spaces between sentences.
+        translations: Of all texts.
+        alignments: Of each, where there is one.
+    """
+
+    spaced: bool
+    translations: Sequence[str]
+    alignments: Sequence[TextAlignment | None]
+
+    def unit(self, unit: Unit, parts: Sequence[_Part]) -> list[Piece]:
+        """The pieces of a unit."""
+        if any(run.marks for run in unit):
+            found = self._projected(parts)
+            if found is not None and _is_whole(found, unit):
+                return found
+        texts = [""] * len(unit)
+        for part in parts:
+            for offset, text in enumerate(self._texts(part)):
+                texts[part.first + offset] += text
+        return in_order(unit, texts)
+
+    def _projected(self, parts: Sequence[_Part]) -> list[Piece] | None:
+        """With elements where their words are; None where a sentence has no alignment."""
+        found: list[Piece] = []
+        parts = _without_spaces(parts)
+        own = [part.marks for part in parts]
+        for number, part in enumerate(parts):
+            if part.text is None or len(part.runs) == 1:
+                found += part.pieces(in_order(part.runs, self._texts(part)))
+                continue
+            matching = self._matching(part)
+            if matching is None or not is_projectable(matching):
+                return None
+            before = set().union(*own[:number]) if own[number] else set()
+            behind = set().union(*own[number + 1 :]) if own[number] else set()
+            found += part.pieces(project(matching, Edges(own[number] & before, own[number] & behind)))
+        return _once([piece for piece in found if piece.text or piece.marks or piece.run is not None])
+
+    def _texts(self, part: _Part) -> list[str]:
+        """A text for each run of a part, in their order."""
+        if part.text is None:
+            texts = [run.text for run in part.runs]
+            if part.inner and not any(run.fixed for run in part.runs):
+                return [fitting_gap("".join(texts), self.spaced)] + [""] * (len(texts) - 1)
+            return texts
+        translation = self.translations[part.text]
+        if len(part.runs) == 1:
+            return [translation]
+        matching = self._matching(part)
+        if matching is not None:
+            return distribute_aligned(matching)
+        alone = ["" if place is None else self.translations[place] for place in part.alone]
+        return distribute(translation, part.runs, alone or [""] * len(part.runs))
+
+    def _matching(self, part: _Part) -> Matching | None:
+        assert part.text is not None
+        return Matching.of(self.translations[part.text], part.runs, self.alignments[part.text])
 
 
-def _cut(unit: Unit, begin: int, end: int) -> _Piece:
-    """The part of a unit between two places in its text; of an empty one the run that it is in."""
-    first: int | None = None
-    parts: list[Run] = []
-    at = 0
-    for index, run in enumerate(unit):
-        low, high = max(begin, at), min(end, at + len(run.text))
-        at += len(run.text)
-        if low >= high and not (begin == end and begin <= at and not run.fixed):
-            if first is not None and at > end:
-                break
-            if first is not None:  # a run without text inside the sentence
-                parts.append(Run("", run.fixed))
+def _without_spaces(parts: Sequence[_Part]) -> list[_Part]:
+    """The parts with what is beside the spaces at either end of a unit in the sentence next to them.
+
+    Otherwise an element with such a space would have to reach to the end of the translation.
+    """
+    found = list(parts)
+    for gap, own in ((0, 1), (-1, -2)):
+        if len(found) < 2 or "".join(run.text for run in found[gap].runs).strip():
             continue
-        first = index if first is None else first
-        if begin == end:
-            parts.append(Run("", run.fixed))
-            break
-        parts.append(Run(run.text[low - at + len(run.text) : high - at + len(run.text)], run.fixed))
-    while parts and not parts[-1].text and len(parts) > 1:
-        parts.pop()
-    return _Piece(first or 0, parts or [Run("")])
+        text = "".join(run.text for run in found[gap].runs)
+        runs = [run._replace(text="") for run in found[gap].runs]
+        first, second = (found[gap], found[own]) if gap == 0 else (found[own], found[gap])
+        shared = first.first + len(first.runs) > second.first
+        if gap == 0:
+            joined = runs[: len(runs) - shared] + found[own].runs
+        else:
+            joined = found[own].runs + runs[shared:]
+        found[own] = replace(found[own], first=first.first, runs=joined)
+        found[gap] = _Part(0, [Run(text)])
+    return found
+
+
+def _once(pieces: Sequence[Piece]) -> list[Piece]:
+    """Without a second part of a fixed run, which sentences have cut."""
+    seen: set[int] = set()
+    found = []
+    for piece in pieces:
+        if piece.run is None or piece.run not in seen:
+            found.append(piece)
+        seen |= set() if piece.run is None else {piece.run}
+    return found
+
+
+def _is_whole(pieces: Sequence[Piece], unit: Unit) -> bool:
+    """Whether each element stands together, and none and no fixed run is missing."""
+    ended: set[int] = set()
+    path: Marks = ()
+    for piece in pieces:
+        ended |= set(path) - set(piece.marks)
+        if ended & set(piece.marks):
+            return False
+        path = piece.marks
+    runs = {piece.run for piece in pieces}
+    marks = ended | set(path)
+    return all(set(run.marks) <= marks and (not run.fixed or place in runs) for place, run in enumerate(unit))
+
+
+def _cut(unit: Unit, lengths: Sequence[int]) -> Iterator[_Part]:
+    """The unit in parts of such lengths; a run without text is in the part that begins there, or the last."""
+    number, used, at, end = 0, 0, 0, 0  # the run, how much of it is in earlier parts, and places in the text
+    for index, length in enumerate(lengths):
+        part, last = _Part(number, []), index == len(lengths) - 1
+        end += length
+        while number < len(unit):
+            run = unit[number]
+            rest = len(run.text) - used
+            if at == end and (rest or not last):
+                break
+            taken = min(rest, end - at)
+            part.runs.append(run._replace(text=run.text[used : used + taken]))
+            at += taken
+            if taken < rest:
+                used += taken
+                break
+            number, used = number + 1, 0
+        yield part if part.runs else _between(unit, number if used else number - 1, number)
+
+
+def _between(unit: Unit, before: int, after: int) -> _Part:
+    """A gap without any text, between the ends of runs or within one."""
+    runs = [(place, unit[place]) for place in (before, after) if 0 <= place < len(unit)]
+    marks = [run.marks for _, run in runs] if len(runs) == 2 else [()]
+    first = next((place for place, run in runs if not run.fixed), max(before, 0))
+    return _Part(first, [Run("", marks=marks[0][: common(marks[0], marks[-1])])])

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import PurePath
 from typing import NamedTuple, TypeVar
 
-from deepwire.documents.document import Document, Options
+from deepwire.decoding.translation_io import Translation
+from deepwire.documents.document import Document, Options, Piece, Unit
 from deepwire.documents.registry import read_document, require_reader
 from deepwire.documents.translation_plan import TranslationPlan
 from deepwire.serving.model_pool import Route
+from deepwire.serving.served_model import Search
 from deepwire.serving.service import Gone, Service
 
 _SAMPLE = 500  # units of a document that its language is told by
@@ -38,6 +40,30 @@ class Way(NamedTuple):
     route: Route | None
     target: str
     code: str
+
+
+def plan_of(
+    service: Service, units: Sequence[Unit], route: Route, language: str, starts: Collection[int]
+) -> TranslationPlan:
+    """What is to be translated of documents; `starts` are the units that begin one."""
+    aligned = any(len(unit) > 1 for unit in units) and not service.models.why_not_aligned(route)
+    in_order = any(service.models.context(leg).used for leg in route)
+    given = starts if in_order else None
+    return TranslationPlan(units, service.splitter(route), language, aligned=aligned, starts=given)
+
+
+async def translate_plan(
+    service: Service, plan: TranslationPlan, route: Route, n_best: int, client: str, gone: Gone
+) -> list[Translation]:
+    """Translations of the texts of a plan; what else is that of `Service.translate_sentences`."""
+    search = Search(max(n_best, service.models.search.beam), n_best, alignment=plan.aligned)
+    return await service.translate_sentences(plan.texts, route, n_best, client, gone, search, plan.starts)
+
+
+def finished(plan: TranslationPlan, translations: Sequence[Translation]) -> list[list[Piece]]:
+    """The units of a plan with the best translations."""
+    best = [translation.candidates[0] for translation in translations]
+    return plan.finished([one.text for one in best], [one.alignment for one in best])
 
 
 class DocumentTranslator:
@@ -79,11 +105,9 @@ class DocumentTranslator:
         name = f"{stem}_{code}{ending}"
         if route is None:
             return Upload(name, file.content)
-        splitter = self._service.splitter(route)
-        plan = await self._beside(partial(TranslationPlan, document.units, splitter, target))
-        translations = await self._service.translate_sentences(plan.texts, route, 1, client, gone)
-        best = [translation.text for translation in translations]
-        return Upload(name, await self._beside(lambda: document.written(plan.finished(best))))
+        plan = await self._beside(partial(plan_of, self._service, document.units, route, target, {0}))
+        translations = await translate_plan(self._service, plan, route, 1, client, gone)
+        return Upload(name, await self._beside(lambda: document.written(finished(plan, translations))))
 
     async def _beside(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._reading, work)

@@ -87,15 +87,18 @@ def candidate_record(candidate: Candidate) -> dict[str, object]:
     }
 
 
+def links_record(candidate: Candidate) -> dict[str, object]:
+    """Which words of a text and its translation belong together, as JSON."""
+    links = () if candidate.alignment is None else candidate.alignment.word_links
+    return {"alignment": [list(link) for link in links]}
+
+
 def _line_record(translation: Translation | None, scores: bool, alignment: bool) -> dict[str, object]:
     """The translation of a line; of an empty one there is none."""
     records: list[dict[str, object]] = []
     for candidate in _EMPTY if translation is None else translation.candidates:
         record: dict[str, object] = candidate_record(candidate) if scores else {"text": candidate.text}
-        if alignment:
-            links = () if candidate.alignment is None else candidate.alignment.word_links
-            record["alignment"] = [list(link) for link in links]
-        records.append(record)
+        records.append(record | (links_record(candidate) if alignment else {}))
     best = {name: value for name, value in records[0].items() if name in ("text", "alignment")}
     return {**best, "candidates": records} if scores else best
 

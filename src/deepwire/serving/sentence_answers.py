@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments
 from deepwire.decoding.translation_io import Translation
-from deepwire.serving.line_answers import candidate_record
+from deepwire.serving.line_answers import candidate_record, links_record
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class SplitTexts:
         return cls(segments, tuple(owners), tuple(owners.values()))
 
     def answers(
-        self, translations: Sequence[Translation], language: str, *, scores: bool
+        self, translations: Sequence[Translation], language: str, *, scores: bool, alignment: bool = False
     ) -> list[dict[str, object]]:
         """The answer to each text.
 
@@ -44,14 +44,16 @@ class SplitTexts:
             translations: Those of `sentences`.
             language: That of the translations; empty = not known.
             scores: Whether candidates are told.
+            alignment: Whether it is told which words of a sentence and its translation belong together.
         """
         found = dict(zip(self.sentences, translations, strict=True))
-        return [_answer(segments, found, language, scores) for segments in self.segments]
+        return [_answer(segments, found, language, (scores, alignment)) for segments in self.segments]
 
 
 def _answer(
-    segments: TextSegments, found: dict[str, Translation], language: str, scores: bool
+    segments: TextSegments, found: dict[str, Translation], language: str, told: tuple[bool, bool]
 ) -> dict[str, object]:
+    scores, alignment = told
     records: list[dict[str, object]] = []
     texts: list[str] = []
     for place, sentence in enumerate(segments.texts):
@@ -62,8 +64,13 @@ def _answer(
         translation = found[sentence]
         texts.append(translation.text)
         record: dict[str, object] = {"source": sentence, "text": translation.text}
+        if alignment:
+            record |= links_record(translation.candidates[0])
         if scores:
-            record["candidates"] = [*map(candidate_record, translation.candidates)]
+            record["candidates"] = [
+                candidate_record(one) | (links_record(one) if alignment else {})
+                for one in translation.candidates
+            ]
         records.append(record)
     gaps = segments.gaps_for(language)
     return {"text": segments.joined(texts, language), "sentences": records, "gaps": gaps}

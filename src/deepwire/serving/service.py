@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Generator,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -194,6 +187,7 @@ class Service:
         client: str,
         gone: Gone,
         search: Search | None = None,
+        starts: Collection[int] | None = None,
     ) -> list[Translation]:
         """Translations of sentences that are not too long, however many there are: a part after the other.
 
@@ -203,18 +197,21 @@ class Service:
             n_best: How many translations of each.
             client, gone: As in `translate`.
             search: How; None = as the server does, with a wider beam if so many translations are wanted.
+            starts: The places of those that begin a document; None: each stands for itself.
 
         Raises:
             RequestError, GoneError, TextFailedError: As in `translate`.
         """
         search = search or Search(max(n_best, self.models.search.beam), n_best)
         found: list[Translation] = []
+        documents = None if starts is None else [Documents(self.models.context(leg)) for leg in route]
         for first in range(0, len(sentences), _PART):
             part = sentences[first : first + _PART]
             self.batcher.require_room(len(part), client)
             lengths = await self.aside(partial(self.models.lengths, route[0], part))
             try:
-                found += await self._along(part, lengths, route, search, client, gone)
+                own = None if starts is None else {place - first for place in starts}
+                found += await self._along(part, lengths, route, search, client, gone, own, documents)
             except TextFailedError as error:
                 raise TextFailedError(first + error.index) from error.__cause__
         return found
@@ -228,10 +225,12 @@ class Service:
         client: str,
         gone: Gone,
         starts: Collection[int] | None = None,
+        documents: Sequence[Documents] | None = None,
     ) -> list[Translation]:
         """Leg after leg; only the last one has several candidates.
 
-        `starts` are the places of the texts that begin a document; None: each is one.
+        `starts` are the places of the texts that begin a document; None: each is one. `documents` are those
+        that go on here, of each leg.
         """
         translations: list[Translation] = []
         for number, leg in enumerate(route):
@@ -246,7 +245,8 @@ class Service:
             context = NO_CONTEXT if starts is None else self.models.context(leg)
             if context.used:
                 costs = [min(length * (context.source + 1), context.max_length) for length in lengths]
-                waves = Documents(context).waves(requests, starts or ())
+                read = Documents(context) if documents is None else documents[number]
+                waves = read.waves(requests, starts or ())
                 translations = await self._in_waves(waves, costs, own, client, gone)
             else:
                 translations = await self._answer(Job(requests, lengths, own, client), gone)
@@ -288,8 +288,6 @@ class Service:
         detected, route = await self.way(body.all, body.source, body.target)
         if route is None:
             answer: dict[str, object] = {"translations": [as_it_is(text, body) for text in body.all]}
-        elif search.alignment and body.sentences:
-            raise RequestError("invalid", "alignment: goes with lines, not with sentences")
         elif search.alignment and (why := self.models.why_not_aligned(route)):
             raise RequestError("invalid", f"alignment: {why}")
         elif body.sentences:
@@ -311,7 +309,8 @@ class Service:
         except TextFailedError as error:
             raise TextFailedError(split.owners[error.index]) from error.__cause__
         language = body.target or target_of(route)
-        return {"translations": split.answers(translations, language, scores=body.n_best is not None)}
+        told = {"scores": body.n_best is not None, "alignment": body.alignment}
+        return {"translations": split.answers(translations, language, **told)}
 
     async def _by_lines(
         self, body: RequestBody, route: Route, search: Search, client: str, gone: Gone

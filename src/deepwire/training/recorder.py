@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,7 +65,15 @@ class Recorder(Protocol):
     def among_best(self, state: TrainingState) -> bool:
         """Whether a checkpoint with these scores would be one of the best."""
 
-    def save(self, model: TranslationModel, snapshot: Snapshot, state: TrainingState, *, asked: bool) -> None:
+    def save(
+        self,
+        model: TranslationModel,
+        snapshot: Snapshot,
+        state: TrainingState,
+        examined: Mapping[str, object],
+        *,
+        asked: bool,
+    ) -> None:
         """Write a checkpoint; say so where the user asked for it.
 
         Raises:
@@ -112,7 +121,15 @@ class SilentRecorder:
         """Not known here."""
         return False
 
-    def save(self, model: TranslationModel, snapshot: Snapshot, state: TrainingState, *, asked: bool) -> None:
+    def save(
+        self,
+        model: TranslationModel,
+        snapshot: Snapshot,
+        state: TrainingState,
+        examined: Mapping[str, object],
+        *,
+        asked: bool,
+    ) -> None:
         """Do nothing."""
 
     def end(self, state: TrainingState, stop_reason: StopReason) -> None:
@@ -257,12 +274,20 @@ class RunRecorder:
         metric = self._spec.config.validation.metric
         return among_best(self._run.checkpoints(), metric, scores.get(metric), count)
 
-    def save(self, model: TranslationModel, snapshot: Snapshot, state: TrainingState, *, asked: bool) -> None:
+    def save(
+        self,
+        model: TranslationModel,
+        snapshot: Snapshot,
+        state: TrainingState,
+        examined: Mapping[str, object],
+        *,
+        asked: bool,
+    ) -> None:
         """Write a checkpoint; say so where the user asked for it."""
         self._metrics.sync()
         self._records.sync()
         state.metrics = self._metrics.digest
-        path = save_checkpoint(self._spec, model, snapshot, state)
+        path = save_checkpoint(self._spec, model, snapshot, state, examined)
         if asked:
             self.say(f"u {state.update} saved {path}")
 

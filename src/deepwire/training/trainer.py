@@ -289,9 +289,22 @@ class Trainer:
         with self._with_averages():
             kept = self.average.state() if self.average is not None else {}
             snapshot = self.strategy.snapshot(self.optimizer.state() | kept)
-            self.recorder.save(self.model, snapshot, state, asked=asked)
+            self.recorder.save(self.model, snapshot, state, self._examined(), asked=asked)
         self._saved_at = state.update
         self._meter.skip_time()
+
+    def _examined(self) -> dict[str, object]:
+        """What is found out about the model that is saved; in the main process alone."""
+        examine = self.spec.examine
+        if examine is None:
+            return {}
+        with self.strategy.whole() as model:
+            mode = model.training
+            model.eval()
+            try:
+                return examine(model) if self.processes.main else {}
+            finally:
+                model.train(mode)
 
     def _with_averages(self) -> AbstractContextManager[None]:
         """The model as validation scores it and checkpoints hold it: with averages where that is wanted."""

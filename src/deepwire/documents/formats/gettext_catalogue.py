@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from deepwire.documents.document import Options, Run
+from deepwire.documents.document import Options, Pieces, Run
 from deepwire.documents.file_text import decoded
 from deepwire.documents.formats.placeholders import with_placeholders
 from deepwire.errors import DataError
@@ -28,11 +28,11 @@ class PoDocument:
             [run for _, _, run in with_placeholders(text)] for text in texts
         ]
 
-    def written(self, translations: Sequence[Sequence[str]]) -> bytes:
+    def written(self, translations: Sequence[Pieces]) -> bytes:
         """The catalogue with more translations."""
         following = iter(translations)
         for entry in self._entries:
-            found = ["".join(next(following)) for _ in _texts(entry)]
+            found = ["".join(piece.text for piece in next(following)) for _ in _texts(entry)]
             found = [_with_ends(source, text) for source, text in zip(_texts(entry), found, strict=True)]
             if entry.msgid_plural:
                 forms = len(entry.msgstr_plural) or 2

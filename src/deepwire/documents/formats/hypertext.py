@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-from typing import NamedTuple
 
-from deepwire.documents.document import Options, Run
+from deepwire.documents.document import Options
 from deepwire.documents.file_text import decoded
-from deepwire.documents.formats.replaced_text import ReplacedText, Stretch
+from deepwire.documents.formats.inline_elements import Item, Kind, block_of
+from deepwire.documents.formats.replaced_text import ReplacedText
 
 _INLINE = frozenset(
     [
@@ -27,6 +27,7 @@ _INLINE = frozenset(
         "em",
         "font",
         "i",
+        "img",
         "ins",
         "kbd",
         "label",
@@ -75,15 +76,6 @@ _VOID = frozenset(
 )
 _READ = frozenset(("title",))
 """Text inside of something that is skipped."""
-_SPACES = re.compile(r"[ \t\n\r\f]+")
-
-
-class _Piece(NamedTuple):
-    """Text between two tags: where it stands, and whether it is translated."""
-
-    begin: int
-    end: int
-    fixed: bool
 
 
 class HtmlDocument(ReplacedText):
@@ -94,18 +86,16 @@ class HtmlDocument(ReplacedText):
     """
 
     def __init__(self, source: str) -> None:
-        blocks = [
-            [
-                Stretch(begin, end, Run(_SPACES.sub(" ", html.unescape(source[begin:end])), fixed))
-                for begin, end, fixed in block
-            ]
-            for block in _Reader(source).blocks()
-        ]
-        super().__init__(source, blocks, _encoded)
+        super().__init__(source, [block_of(source, items) for items in _Reader(source).blocks()], _encoded)
+
+
+_SPACES = re.compile(r"[ \t\n\r\f]+")
 
 
 def _encoded(text: str, raw: str) -> str:
     """Text as HTML; where it begins and ends with a space, with those of the source."""
+    if not raw:
+        return html.escape(text, quote=False)
     before, after = raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :]
     core = html.escape(text.strip(" "), quote=False)
     if not core:
@@ -126,19 +116,20 @@ class _Reader:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._blocks: list[list[_Piece]] = []
-        self._block: list[_Piece] = []
+        self._blocks: list[list[Item]] = []
+        self._block: list[Item] = []
         self._skipped: list[str] = []
         self._fixed: list[str] = []
         self._missing: set[str] = set()
 
-    def blocks(self) -> list[list[_Piece]]:
-        """The text of the whole page, block by block."""
+    def blocks(self) -> list[list[Item]]:
+        """The text of the whole page and the tags in it, block by block."""
         source, text, at = self._source, 0, 0
         while (at := source.find("<", at)) >= 0:
             end = self._other_end(at)
             if end is not None:
                 self._add_text(text, at)
+                self._add(Item(at, end, "point"))
                 text = at = end
                 continue
             tag = None if self._find(">", at) < 0 else _TAG.match(source, at)
@@ -147,18 +138,28 @@ class _Reader:
                 continue
             self._add_text(text, at)
             name = tag[2].lower()
-            if name not in _INLINE:
-                self._end_block()
-            if tag[1]:
-                self._close(name)
-            elif name not in _VOID and not tag[3].endswith("/"):
-                self._open(name, tag[3])
+            self._pass(tag, name)
             text = at = tag.end()
             if not tag[1] and name in _RAW:
                 at = self._raw_end(name, at)
         self._add_text(text, len(source))
         self._end_block()
         return self._blocks
+
+    def _pass(self, tag: re.Match[str], name: str) -> None:
+        """Take note of a tag."""
+        if name not in _INLINE:
+            self._end_block()
+        kind: Kind = "point"
+        fixed = False
+        if tag[1]:
+            self._close(name)
+            kind = "close"
+        elif name not in _VOID and not tag[3].endswith("/"):
+            fixed = self._open(name, tag[3])
+            kind = "open"
+        if name in _INLINE:
+            self._add(Item(tag.start(), tag.end(), kind, name=name, fixed=fixed))
 
     def _find(self, wanted: str, start: int) -> int:
         """Where it comes next; what is not found once is not looked for again."""
@@ -186,7 +187,8 @@ class _Reader:
             return len(self._source)
         return found.start()
 
-    def _open(self, tag: str, attributes: str) -> None:
+    def _open(self, tag: str, attributes: str) -> bool:
+        """Begin an element; tells whether all that is in it stays as it is."""
         names = {key.lower(): value.strip("\"'") for key, value in _ATTRIBUTE.findall(attributes)}
         untouched = names.get("translate") == "no" or "notranslate" in names.get("class", "").split()
         if self._skipped:
@@ -199,6 +201,8 @@ class _Reader:
                 self._fixed.append(tag)
         elif tag in _FIXED or untouched:
             self._fixed.append(tag)
+            return True
+        return False
 
     def _close(self, tag: str) -> None:
         for opened in (self._skipped, self._fixed):
@@ -206,12 +210,17 @@ class _Reader:
                 opened.pop()
 
     def _add_text(self, begin: int, end: int) -> None:
-        hidden = self._skipped and self._skipped[-1] not in _READ
-        if end > begin and not hidden:
-            self._block.append(_Piece(begin, end, bool(self._fixed)))
+        if end > begin:
+            text = _SPACES.sub(" ", html.unescape(self._source[begin:end]))
+            self._add(Item(begin, end, "text", text, fixed=bool(self._fixed)))
+
+    def _add(self, item: Item) -> None:
+        if not self._skipped or self._skipped[-1] in _READ:
+            self._block.append(item)
 
     def _end_block(self) -> None:
-        if any(not self._source[begin:end].isspace() for begin, end, _ in self._block):
+        texts = (item for item in self._block if item.kind == "text")
+        if any(not self._source[item.begin : item.end].isspace() for item in texts):
             self._blocks.append(self._block)
         self._block = []
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from deepwire.documents.document import Options, Run
 from deepwire.documents.file_text import decoded
 from deepwire.documents.formats.placeholders import with_placeholders
-from deepwire.documents.formats.replaced_text import ReplacedText, Stretch
+from deepwire.documents.formats.replaced_text import Block, ReplacedText, Stretch
 from deepwire.errors import DataError, UsageError
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -37,7 +37,7 @@ def read_json(content: bytes, options: Options) -> ReplacedText:
         raise DataError("not JSON that anybody reads: nested too deeply") from None
     patterns = [_pattern(path) for path in options.paths]
     blocks = [
-        _runs(begin, end, source)
+        Block(_runs(begin, end, source))
         for path, begin, end in _strings(source, start)
         if not patterns or any(_matches(path, pattern) for pattern in patterns)
     ]

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from deepwire.documents.document import Options, Run
+from deepwire.documents.document import Options, Pieces, Run
 from deepwire.documents.formats.xml_tree import (
     SPACE,
     Slot,
@@ -66,7 +66,7 @@ class PackageDocument:
         """The files with text."""
         return set(self._trees)
 
-    def written(self, translations: Sequence[Sequence[str]]) -> bytes:
+    def written(self, translations: Sequence[Pieces]) -> bytes:
         """The package with other texts."""
         fill(self._blocks, translations)
         packed = io.BytesIO()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deepwire.documents.document import Options, Run
+from deepwire.documents.document import Options, Pieces, Run
 from deepwire.documents.file_text import decoded
 
 _MARK = "\ufeff"
@@ -21,9 +21,9 @@ class TextDocument:
         self._mark = _MARK if text.startswith(_MARK) else ""
         self.units: Sequence[Sequence[Run]] = [[Run(text.removeprefix(_MARK))]]
 
-    def written(self, translations: Sequence[Sequence[str]]) -> bytes:
+    def written(self, translations: Sequence[Pieces]) -> bytes:
         """The other text, as UTF-8."""
-        return (self._mark + "".join(translations[0])).encode()
+        return (self._mark + "".join(piece.text for piece in translations[0])).encode()
 
 
 def read_text(content: bytes, options: Options) -> TextDocument:  # noqa: ARG001 - as all readers

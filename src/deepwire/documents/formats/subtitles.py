@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from deepwire.documents.document import Options, Run
 from deepwire.documents.file_text import decoded
-from deepwire.documents.formats.replaced_text import ReplacedText, Stretch
+from deepwire.documents.formats.replaced_text import Block, ReplacedText, Stretch
 from deepwire.errors import DataError
 
 _TIME = re.compile(r"^[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+.*$", re.MULTILINE)
@@ -29,7 +29,7 @@ def read_subtitles(content: bytes, options: Options) -> ReplacedText:  # noqa: A
     for time, following in zip_longest(times, times[1:]):
         text = _CUE_TEXT.match(source, time.end(), len(source) if following is None else following.start())
         if text is not None and text[1].strip():
-            blocks.append(list(_stretches(source, text.start(1), text.end(1))))
+            blocks.append(Block(list(_stretches(source, text.start(1), text.end(1)))))
     if not times and source.strip().removeprefix("\ufeff").partition("\n")[0].strip() != "WEBVTT":
         raise DataError("no subtitles: there is no line such as 00:00:01,000 --> 00:00:03,000")
     return ReplacedText(source, blocks, _wrapped)

@@ -7,19 +7,10 @@ from copy import deepcopy
 from typing import Any
 
 from deepwire.data.text.language_guess import language_code
-from deepwire.documents.document import Options, Run
-from deepwire.documents.formats.xml_tree import (
-    Slot,
-    fill,
-    local,
-    parse_xml,
-    text_slots,
-    units_of,
-    write_xml,
-)
+from deepwire.documents.document import Options, Pieces, Run
+from deepwire.documents.formats.xliff_content import SegmentContent
+from deepwire.documents.formats.xml_tree import local, parse_xml, write_xml
 from deepwire.errors import DataError
-
-_CODES = frozenset(["x", "bx", "ex", "ph", "it", "bpt", "ept", "ut", "sc", "ec", "cp", "sm", "em"])
 
 
 class XliffDocument:
@@ -36,7 +27,7 @@ class XliffDocument:
         if local(root) != "xliff":
             raise DataError(f"not XLIFF: the file begins with <{local(root)}>")
         self._is_2 = str(root.get("version", "1.2")).startswith("2")
-        self._blocks: list[list[Slot]] = []
+        self._contents: list[SegmentContent] = []
         self._targets: list[tuple[Any, Any]] = []
         for segment, source in _segments(root, self._is_2):
             target = deepcopy(source)
@@ -45,13 +36,14 @@ class XliffDocument:
             for name in list(target.attrib):
                 if name.endswith("}lang"):
                     del target.attrib[name]
-            self._blocks.append(list(text_slots(target, _opaque)))
+            self._contents.append(SegmentContent(target))
             self._targets.append((segment, target))
-        self.units: Sequence[Sequence[Run]] = units_of(self._blocks)
+        self.units: Sequence[Sequence[Run]] = [one.runs for one in self._contents]
 
-    def written(self, translations: Sequence[Sequence[str]]) -> bytes:
+    def written(self, translations: Sequence[Pieces]) -> bytes:
         """The file with more targets."""
-        fill(self._blocks, translations)
+        for content, pieces in zip(self._contents, translations, strict=True):
+            content.put(pieces)
         for segment, target in self._targets:
             old = segment.find(target.tag)
             if old is not None:
@@ -106,8 +98,3 @@ def read_xliff(content: bytes, options: Options) -> XliffDocument:
         if named and options.target and language_code(named) != language_code(options.target):
             raise DataError(f"its target language is {named}, not {options.target}")
     return document
-
-
-def _opaque(name: str) -> str | None:
-    """Inside these elements is code of another format; and comments are no text."""
-    return "" if not name or name in _CODES else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from deepwire.documents.document import Run
+from deepwire.documents.document import Pieces, Run
 from deepwire.errors import DataError
 
 SPACE = "{http://www.w3.org/XML/1998/namespace}space"
@@ -67,11 +67,11 @@ def write_xml(tree: Any) -> bytes:
     return content
 
 
-def fill(blocks: Sequence[Sequence[Slot]], translations: Sequence[Sequence[str]]) -> None:
-    """Put translations into the slots of each block."""
-    for block, texts in zip(blocks, translations, strict=True):
-        for slot, text in zip(block, texts, strict=True):
-            slot.put(text)
+def fill(blocks: Sequence[Sequence[Slot]], translations: Sequence[Pieces]) -> None:
+    """Put translations into the slots of each block, of a unit without marks."""
+    for block, pieces in zip(blocks, translations, strict=True):
+        for slot, piece in zip(block, pieces, strict=True):
+            slot.put(piece.text)
 
 
 def local(element: Any) -> str:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import accumulate
 
 from deepwire.data.languages import Direction
 from deepwire.decoding.translation_io import Translation
-from deepwire.documents.document import Options, Run, Unit
+from deepwire.documents.document import Options, Pieces, Run, Unit
 from deepwire.documents.formats.hypertext import HtmlDocument
 from deepwire.documents.registry import require_reader
 from deepwire.documents.translation_plan import TranslationPlan
 from deepwire.errors import DeepwireError, UsageError
-from deepwire.serving.document_translation import DocumentTranslator, Upload, Way
+from deepwire.serving.document_translation import (
+    DocumentTranslator,
+    Upload,
+    Way,
+    finished,
+    plan_of,
+    translate_plan,
+)
 from deepwire.serving.language_detection import Detection, LanguageDetector
 from deepwire.serving.libretranslate.cosmetics import corrected
 from deepwire.serving.libretranslate.fields import (
@@ -97,15 +105,15 @@ class LibreTranslator:
         plan, translations = None, list[Translation]()
         documents = [HtmlDocument(text) for text in asked.texts] if asked.is_html else None
         if route is not None:
-            units = [unit for document in documents for unit in document.units] if documents else None
-            units = [[Run(text)] for text in asked.texts] if documents is None else units
-            plan = await self._plan(units or [], route, asked.target)
+            plain = [[[Run(text)]] for text in asked.texts]
+            texts = plain if documents is None else [document.units for document in documents]
+            plan = await self._plan(texts, route, asked.target)
             n_best = 1 + (0 if asked.is_html else asked.alternatives)
-            translations = await self._service.translate_sentences(plan.texts, route, n_best, client, gone)
+            translations = await translate_plan(self._service, plan, route, n_best, client, gone)
         if plan is None:
             best = list(asked.texts)
         elif documents is not None:
-            best = _pages(documents, plan.finished([one.text for one in translations]))
+            best = _pages(documents, finished(plan, translations))
         else:
             best = self._texts(asked, plan, translations, 0)
         others = (
@@ -120,7 +128,7 @@ class LibreTranslator:
     ) -> list[str]:
         """The translation of each text; of every sentence the candidate with this rank, if it has so many."""
         chosen = [one.candidates[rank if rank < len(one.candidates) else 0].text for one in translations]
-        texts = ["".join(runs) for runs in plan.finished(chosen)]
+        texts = ["".join(piece.text for piece in pieces) for pieces in plan.finished(chosen)]
         if not self._cosmetics:
             return texts
         return [corrected(source, text) for source, text in zip(asked.texts, texts, strict=True)]
@@ -154,10 +162,11 @@ class LibreTranslator:
         except DeepwireError as error:
             raise RefusedError(f"Invalid request: {error.message}") from None
 
-    async def _plan(self, units: Sequence[Unit], route: Route, target: str) -> TranslationPlan:
-        return await self._service.aside(
-            partial(TranslationPlan, units, self._service.splitter(route), target)
-        )
+    async def _plan(self, texts: Sequence[Sequence[Unit]], route: Route, target: str) -> TranslationPlan:
+        """What is to be translated of some texts, each of which is a document."""
+        starts = accumulate(map(len, texts), initial=0)
+        units = [unit for text in texts for unit in text]
+        return await self._service.aside(partial(plan_of, self._service, units, route, target, set(starts)))
 
     def _route(self, source: str, target: str) -> Route | None:
         """How to translate; None from a language into itself.
@@ -178,13 +187,13 @@ def _detected(found: Detection) -> dict[str, object]:
     return {"confidence": found.confidence, "language": written_code(found.language)}
 
 
-def _pages(documents: Sequence[HtmlDocument], runs: Sequence[Sequence[str]]) -> list[str]:
-    """The translated pages; `runs` are those of all their units."""
+def _pages(documents: Sequence[HtmlDocument], units: Sequence[Pieces]) -> list[str]:
+    """The translated pages; `units` are those of all of them."""
     pages = []
     for document in documents:
         count = len(document.units)
-        pages.append(document.text_with(runs[:count]))
-        runs = runs[count:]
+        pages.append(document.text_with(units[:count]))
+        units = units[count:]
     return pages
 
 

@@ -85,7 +85,7 @@ function languages() {
 
 /** What is asked for besides the texts; finds out the language first, of all lines together. */
 async function settings(texts, signal) {
-  const body = { ...languages(), sentences: true };
+  const body = { ...languages(), sentences: true, alignment: facts.alignment };
   detected = null;
   if (body.source === AUTO) {
     const text = texts.filter((line) => line.trim()).join(" ").slice(0, facts.limits.characters);

@@ -177,6 +177,7 @@ class TrainingSpec:
         metadata: Stored with every checkpoint: languages, decoding defaults.
         translate: Translates the validation set; needed where ``validation`` scores translations.
         score: Scores those translations; likewise.
+        examine: Finds out what is stored with a checkpoint besides `metadata`; None: nothing.
         signatures: How each metric of them counts, one line each.
         notes: What the reader of the log should know, one line each.
         user_config: Text of the user's run file, kept for the record.
@@ -196,6 +197,7 @@ class TrainingSpec:
     noise: LineNoise | None = None
     translate: TranslateTexts | None = None
     score: ScoreTexts | None = None
+    examine: Callable[[TranslationModel], dict[str, object]] | None = None
     signatures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     user_config: str = ""

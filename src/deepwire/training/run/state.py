@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
@@ -170,7 +171,11 @@ _SLACK = 1_000_000
 
 
 def save_checkpoint(
-    spec: TrainingSpec, model: TranslationModel, snapshot: Snapshot, state: TrainingState
+    spec: TrainingSpec,
+    model: TranslationModel,
+    snapshot: Snapshot,
+    state: TrainingState,
+    examined: Mapping[str, object] | None = None,
 ) -> Path:
     """Write the checkpoint of ``state`` and delete those that are no longer kept.
 
@@ -179,6 +184,7 @@ def save_checkpoint(
         model: Tells the architecture.
         snapshot: Parameters and moments.
         state: How far training has come.
+        examined: What the model was found to be like; stored with it.
 
     Raises:
         ResourceError: If the disk is full; earlier checkpoints are intact.
@@ -189,7 +195,7 @@ def save_checkpoint(
     require_space(folder, bytes_of(parameters) + bytes_of(moments) + _SLACK)
 
     def write(temporary: Path) -> None:
-        metadata = {**spec.metadata, "update": state.update, "scores": state.scores}
+        metadata = {**spec.metadata, **(examined or {}), "update": state.update, "scores": state.scores}
         if spec.config.ema is not None:
             metadata["ema"] = spec.config.ema.model_dump(mode="json")
         write_model_files(temporary, model, parameters, spec.prepared.vocabularies, metadata)

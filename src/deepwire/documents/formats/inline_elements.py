@@ -1,0 +1,110 @@
+"""Text with markup in it, such as of a paragraph: what is an element, and what is a place between words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from deepwire.documents.document import Marks, Run
+from deepwire.documents.formats.replaced_text import Block, Stretch
+
+Kind = Literal["text", "open", "close", "point"]
+_MOST_STRETCHES, _DEEPEST = 1000, 30
+_ALL = -1
+_SPACE = " \t\n\r\f"
+
+
+class Item(NamedTuple):
+    """A piece of a file.
+
+    Attributes:
+        begin, end: Where it stands.
+        kind: Text, a tag that begins or ends an element, or what stands between words, such as an image.
+        text: What a reader sees, and the model reads.
+        name: Of the tag: the one that ends an element has that of its beginning.
+        fixed: Text that stays as it is, or the beginning of an element of which all does.
+    """
+
+    begin: int
+    end: int
+    kind: Kind
+    text: str = ""
+    name: str = ""
+    fixed: bool = False
+
+
+def block_of(source: str, items: Sequence[Item]) -> Block:
+    """The unit that some items are.
+
+    Where each element that begins in it ends in it, they are its elements. Otherwise, and where they are many
+    or nested deeply, its tags stay where they are between its texts.
+
+    Args:
+        source: The file.
+        items: In their order, some with text.
+    """
+    found = _nested(source, items)
+    if found is None:
+        texts = [item for item in items if item.kind == "text"]
+        return Block([Stretch(item.begin, item.end, Run(item.text, item.fixed)) for item in texts])
+    return found
+
+
+class _Open(NamedTuple):
+    item: Item
+    first: int
+    """Of what is in it."""
+
+
+def _nested(source: str, items: Sequence[Item]) -> Block | None:
+    found: list[Stretch] = []
+    path: list[_Open] = []
+    marks: Marks = ()
+    tags: dict[int, tuple[str, str]] = {}
+    for number, item in enumerate(items):
+        raw = source[item.begin : item.end]
+        if item.kind == "open":
+            path.append(_Open(item, len(found)))
+            marks = (*marks, number)
+        elif item.kind != "close":
+            fixed = item.fixed or item.kind == "point"
+            found.append(Stretch(item.begin, item.end, Run(item.text, fixed, marks)))
+        else:
+            if not path or path[-1].item.name != item.name:
+                return None
+            begin, first = path.pop()
+            marks, mark = marks[:-1], marks[-1]
+            text = "".join(one.run.text for one in found[first:])
+            if begin.fixed or not text.strip():
+                # It is one with all that is in it.
+                found[first:] = [Stretch(begin.begin, item.end, Run(text, fixed=True, marks=marks))]
+            else:
+                tags[mark] = source[begin.begin : begin.end], raw
+        if len(path) > _DEEPEST or len(found) > _MOST_STRETCHES:
+            return None
+    if path:
+        return None
+    found = _trimmed(source, found)
+    if not tags and any(one.run.fixed for one in found):
+        # Fixed runs find their places as elements do: within one that has no tags.
+        found = [one._replace(run=one.run._replace(marks=(_ALL,))) for one in found]
+        tags[_ALL] = "", ""
+    return Block(found, tags)
+
+
+def _trimmed(source: str, stretches: Sequence[Stretch]) -> list[Stretch]:
+    """Without what has no text, and without spaces, at both ends; where they are in an element, with them."""
+    found = list(stretches)
+    while found and not found[0].run.marks and not found[0].run.text.strip():
+        del found[0]
+    while found and not found[-1].run.marks and not found[-1].run.text.strip():
+        found.pop()
+    if found and not (found[0].run.fixed or found[0].run.marks):
+        begin, end, run = found[0]
+        begin += len(source[begin:end]) - len(source[begin:end].lstrip(_SPACE))
+        found[0] = Stretch(begin, end, run._replace(text=run.text.lstrip(_SPACE)))
+    if found and not (found[-1].run.fixed or found[-1].run.marks):
+        begin, end, run = found[-1]
+        end = begin + len(source[begin:end].rstrip(_SPACE))
+        found[-1] = Stretch(begin, end, run._replace(text=run.text.rstrip(_SPACE)))
+    return found

@@ -1,0 +1,170 @@
+"""What is in a segment of XLIFF: text, elements around text, and codes of another format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+from deepwire.documents.document import Marks, Pieces, Run, common
+from deepwire.documents.formats.xml_tree import local
+
+_CODES = frozenset(["x", "bx", "ex", "ph", "it", "bpt", "ept", "ut", "sc", "ec", "cp", "sm", "em"])
+"""Inside is code of another format."""
+_PAIRS = {"bx": "ex", "bpt": "ept", "sc": "ec", "sm": "em"}
+"""Codes that begin something, and those that end it."""
+_REFERENCES = ("rid", "startRef", "id")
+_ALL = -1
+_DEEPEST, _MOST_PARTS = 30, 1000
+
+
+class _Part(NamedTuple):
+    """Text, or an element without text of its own.
+
+    Attributes:
+        text: What is there.
+        marks: Numbers of the elements and pairs of codes that it is in.
+        node: The code, or a comment; None for text.
+    """
+
+    text: str
+    marks: Marks
+    node: Any = None
+
+
+class SegmentContent:
+    """The content of a source or target.
+
+    Args:
+        element: It.
+
+    Attributes:
+        runs: Its text. Elements may change their order where each code that begins something has its end.
+    """
+
+    def __init__(self, element: Any) -> None:
+        self._element = element
+        self._elements: list[Any] = []
+        self._codes: dict[int, tuple[Any, Any]] = {}
+        parts = list(_parts(element, (), self._elements))
+        paired = self._paired(parts)
+        depth = max((len(part.marks) for part in parts), default=0)
+        self._is_free = paired is not None and depth <= _DEEPEST and len(parts) <= _MOST_PARTS
+        self._parts = parts if paired is None or not self._is_free else paired
+        has_markup = any(part.marks or part.node is not None for part in self._parts)
+        outside: Marks = (_ALL,) if self._is_free and has_markup else ()
+        self.runs: Sequence[Run] = [
+            Run(part.text, part.node is not None, (*outside, *part.marks) if self._is_free else ())
+            for part in self._parts
+        ]
+
+    def put(self, pieces: Pieces) -> None:
+        """Put a translation there."""
+        element = self._element
+        for child in list(element):
+            element.remove(child)
+        element.text = None
+        path: list[Any] = [element]
+        marks: Marks = ()
+        for piece in pieces:
+            part = None if piece.run is None else self._parts[piece.run]
+            following = piece.marks if self._is_free or part is None else part.marks
+            following = tuple(mark for mark in following if mark != _ALL)
+            self._change(path, marks, following)
+            marks = following
+            if part is not None and part.node is not None:
+                _append(path[-1], part.node)
+            else:
+                _add_text(path[-1], piece.text)
+        self._change(path, marks, ())
+
+    def _change(self, path: list[Any], marks: Marks, following: Marks) -> None:
+        """End elements and begin others; `path` are those that are written into."""
+        same = common(marks, following)
+        for mark in reversed(marks[same:]):
+            if mark in self._codes:
+                _append(path[-1], self._codes[mark][1])
+            else:
+                path.pop()
+        for mark in following[same:]:
+            if mark in self._codes:
+                _append(path[-1], self._codes[mark][0])
+            else:
+                node = self._elements[mark]
+                path.append(_subelement(path[-1], node))
+
+    def _paired(self, parts: Sequence[_Part]) -> list[_Part] | None:
+        """With what stands between two codes in an element of its own; None where a code has no other."""
+        found: list[_Part] = []
+        opened: list[tuple[int, _Part]] = []
+        for part in parts:
+            name = "" if part.node is None else local(part.node)
+            if name in _PAIRS:
+                number = len(self._elements) + len(self._codes)
+                self._codes[number] = part.node, None
+                opened.append((number, part))
+                found.append(_Part("", _path(part.marks, opened)))
+            elif name in _PAIRS.values():
+                number, begin = opened.pop() if opened else (-1, _Part("", ()))
+                if begin.marks != part.marks or not _belong(begin.node, part.node):
+                    return None
+                self._codes[number] = begin.node, part.node
+            else:
+                found.append(part._replace(marks=_path(part.marks, opened)))
+        return None if opened else found
+
+
+def _path(marks: Marks, opened: Sequence[tuple[int, _Part]]) -> Marks:
+    """The elements and pairs of codes around something; a pair is in the elements that its codes are in."""
+    path: list[int] = []
+    for depth in range(len(marks) + 1):
+        path += [number for number, part in opened if len(part.marks) == depth]
+        path += marks[depth : depth + 1]
+    return tuple(path)
+
+
+def _belong(begin: Any, end: Any) -> bool:
+    """Whether two codes belong together."""
+    if begin is None or local(end) != _PAIRS[local(begin)]:
+        return False
+    names = [{node.get(name) for name in _REFERENCES} - {None} for node in (begin, end)]
+    return bool(names[0] & names[1])
+
+
+def _parts(element: Any, marks: Marks, elements: list[Any]) -> Iterator[_Part]:
+    """What is in an element; the elements with text in them are numbered in `elements`."""
+    if element.text:
+        yield _Part(element.text, marks)
+    for child in element:
+        name = local(child)
+        if name and name not in _CODES and "".join(child.itertext()).strip():
+            elements.append(child)
+            yield from _parts(child, (*marks, len(elements) - 1), elements)
+        else:
+            yield _Part("", marks, child)
+        if child.tail:
+            yield _Part(child.tail, marks)
+
+
+def _subelement(parent: Any, like: Any) -> Any:
+    """An element with the name and attributes of another, at the end of its parent."""
+    element = parent.makeelement(like.tag, dict(like.attrib), nsmap=like.nsmap)
+    parent.append(element)
+    return element
+
+
+def _append(parent: Any, node: Any) -> None:
+    """A copy of an element, without what stands behind it."""
+    own = deepcopy(node)
+    own.tail = None
+    parent.append(own)
+
+
+def _add_text(parent: Any, text: str) -> None:
+    if not text:
+        return
+    if len(parent):
+        last = parent[-1]
+        last.tail = (last.tail or "") + text
+    else:
+        parent.text = (parent.text or "") + text

@@ -1,0 +1,149 @@
+"""Which parts of a translated sentence belong to which of its runs, as its alignment says."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+
+from deepwire.data.subwords.text_tokens import Span
+from deepwire.decoding.text_alignment import TextAlignment
+from deepwire.documents.document import Run
+
+_TOKENS = re.compile(r"\s+|[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+|[^\w\s]")
+
+
+def tokens_of(text: str) -> list[str]:
+    """The words, signs and spaces that a text consists of; writing without spaces is cut at each letter."""
+    return _TOKENS.findall(text)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """A sentence of several runs and its translation.
+
+    Attributes:
+        translation: Of the whole sentence.
+        runs: What the sentence consists of.
+        links: Spans of the source and of the translation that belong together.
+    """
+
+    translation: str
+    runs: Sequence[Run]
+    links: Sequence[tuple[Span, Span]]
+
+    @classmethod
+    def of(cls, translation: str, runs: Sequence[Run], alignment: TextAlignment | None) -> Matching | None:
+        """From an alignment; None where there is none, or it is that of other texts."""
+        length = sum(len(run.text) for run in runs)
+        if alignment is None or (len(alignment.source.text), len(alignment.target.text)) != (
+            length,
+            len(translation),
+        ):
+            return None
+        spans = alignment.source.spans, alignment.target.spans
+        links = [(spans[0][one], spans[1][other]) for one, other in alignment.subword_links]
+        return cls(translation, runs, [link for link in links if all(begin < end for begin, end in link)])
+
+    @cached_property
+    def tokens(self) -> list[str]:
+        """Those of the translation."""
+        return tokens_of(self.translation)
+
+    @cached_property
+    def begins(self) -> list[int]:
+        """Where each run begins in the sentence, and the end of the last."""
+        return list(accumulate((len(run.text) for run in self.runs), initial=0))
+
+    @cached_property
+    def shares(self) -> list[dict[int, float]]:
+        """Of each token: how much of it comes from each run; nothing, or 1 together."""
+        found: list[dict[int, float]] = [defaultdict(float) for _ in self.tokens]
+        owners = [place for place, run in enumerate(self.runs) for _ in run.text]
+        for (begin, end), tokens in self._linked:
+            runs = Counter(owners[begin:end])
+            for token in tokens:
+                for run, count in runs.items():
+                    found[token][run] += count / (end - begin)
+        for place, tokens in self.verbatim.items():
+            for token, own in enumerate(found):
+                if token in tokens:
+                    found[token] = {place: 1.0}
+                else:
+                    own.pop(place, None)
+        return [{run: count / sum(own.values()) for run, count in own.items()} for own in found]
+
+    @cached_property
+    def verbatim(self) -> dict[int, range]:
+        """The tokens that say literally what a fixed run says, each of them for one run."""
+        found: dict[int, range] = {}
+        taken = [False] * len(self.tokens)
+        for place, run in enumerate(self.runs):
+            wanted = tokens_of(run.text) if run.fixed else []
+            if not any(token.isalnum() for token in wanted):
+                continue
+            for begin in range(len(self.tokens) - len(wanted) + 1):
+                end = begin + len(wanted)
+                if self.tokens[begin:end] == wanted and not any(taken[begin:end]):
+                    found[place] = range(begin, end)
+                    taken[begin:end] = [True] * len(wanted)
+                    break
+        return found
+
+    def place_of(self, begin: int, end: int, low: int, high: int) -> int:
+        """Before which token a part of the sentence without a translation belongs, from `low` to `high`.
+
+        It is behind what comes from the word that it is attached to, or before what comes from the next one.
+        """
+        text = "".join(run.text for run in self.runs)
+        attached = begin > 0 and not text[begin - 1].isspace()
+        before, after = self._behind(begin, low, high), self._before(end, low, high)
+        order = (before, after) if attached else (after, before)
+        share = low + round((high - low) * begin / max(1, len(text)))
+        return next((place for place in order if place is not None), share)
+
+    def _behind(self, at: int, low: int, high: int) -> int | None:
+        """The place behind the translation of the last word before a place in the sentence."""
+        ends = [
+            (source[1], min(tokens.stop, high))
+            for source, tokens in self._linked
+            if source[1] <= at and tokens.start < high and tokens.stop > low
+        ]
+        last = max((end for end, _ in ends), default=0)
+        return max((place for end, place in ends if end == last), default=None)
+
+    def _before(self, at: int, low: int, high: int) -> int | None:
+        """The place before the translation of the first word behind a place in the sentence."""
+        begins = [
+            (source[0], max(tokens.start, low))
+            for source, tokens in self._linked
+            if source[0] >= at and tokens.start < high and tokens.stop > low
+        ]
+        first = min((begin for begin, _ in begins), default=0)
+        return min((place for begin, place in begins if begin == first), default=None)
+
+    @cached_property
+    def _token_begins(self) -> list[int]:
+        return list(accumulate((len(token) for token in self.tokens), initial=0))
+
+    def _tokens_in(self, span: Span) -> range:
+        """The tokens that a span of the translation has something of."""
+        first, last = bisect_right(self._token_begins, span[0]) - 1, bisect_left(self._token_begins, span[1])
+        return range(first, last)
+
+    @cached_property
+    def _linked(self) -> list[tuple[Span, range]]:
+        """Spans of the sentence and tokens: of links, and of words without any that both texts have once."""
+        found = [(source, self._tokens_in(target)) for source, target in self.links]
+        words = tokens_of("".join(run.text for run in self.runs))
+        linked = {token for _, tokens in found for token in tokens}
+        counts, others = Counter(words), Counter(self.tokens)
+        begins = dict(zip(words, accumulate((len(word) for word in words), initial=0), strict=False))
+        for token, word in enumerate(self.tokens):
+            if token not in linked and counts[word] == others[word] == 1 and word.isalnum():
+                found.append(((begins[word], begins[word] + len(word)), range(token, token + 1)))
+        return found

@@ -1,0 +1,84 @@
+"""The attention that aligns best, found without gold alignments."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from deepwire.decoding.alignment_choice import Attention, best_attention, mutual_information
+from deepwire.decoding.attention_alignment import AlignedPair
+from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.errors import ModelError
+
+CPU = torch.device("cpu")
+
+
+def test_mutual_information_of_a_few_links_by_hand():
+    # 1 stands with 5 twice, 2 with 6 and with 5 once.
+    sources, targets = torch.tensor([1, 1, 2, 2]), torch.tensor([5, 5, 6, 5])
+    # (1, 5): p(s) = 1/2, one other of two others with 5, one more from p(s): ((2 - 1) / 0.5 + 1) / 3.
+    # (2, 6): nothing else says 6. (2, 5): (0 / 0.5 + 1) / 3.
+    expected = (2 * math.log(1.0) + math.log(1.0) + math.log(1 / 3)) / 4
+    assert mutual_information(sources, targets) == pytest.approx(expected)
+
+
+def test_links_that_always_agree_say_more_than_those_by_chance():
+    generator = torch.Generator().manual_seed(1)
+    targets = torch.randint(0, 20, (500,), generator=generator)
+    chance = targets[torch.randperm(500, generator=generator)]
+    right = mutual_information(targets + 7, targets)
+    assert right > 2.5
+    assert mutual_information(chance, targets) < 0.2
+    assert mutual_information(torch.ones(500, dtype=torch.int64), targets) == pytest.approx(0.0)
+
+
+class Looking:
+    """A model with an attention that knows that source subword s goes with target subword s + 10."""
+
+    def __init__(self, layer, head, reads):
+        self.layer, self.head, self.reads = layer, head, reads
+
+    def source_weights(self, source, target_input, layers=None, *, languages=None):
+        shape = (len(source), 2, target_input.size(1), source.size(1))
+        found = {layer: torch.rand(shape, generator=torch.Generator().manual_seed(layer)) for layer in (1, 3)}
+        right = 0.1 * (target_input.unsqueeze(2) == source.unsqueeze(1) + 10).float()
+        if not self.reads:
+            right = right.roll(-1, 1)
+        found[self.layer][:, self.head] = right
+        return found
+
+
+def pairs(context=()):
+    generator = torch.Generator().manual_seed(4)
+    found = []
+    for _ in range(60):
+        source = (torch.randperm(12, generator=generator)[:6] + 5).tolist()
+        order = torch.randperm(6, generator=generator).tolist()
+        pair = AlignedPair.of(source, [source[place] + 10 for place in order], None, bos=True)
+        found.append(pair._replace(context=context))
+    return found
+
+
+@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize(("layer", "head"), [(1, 0), (3, 1)])
+@pytest.mark.parametrize("context", [(), (40, 41)])
+def test_the_attention_that_knows_is_found(layer, head, reads, context):
+    found = best_attention(Looking(layer, head, reads), pairs(context), CPU)
+    assert found == Attention(layer + 1, head + 1, "reads" if reads else "writes")
+
+
+def test_a_model_that_does_not_look_at_the_source_has_none():
+    class Blind:
+        def source_weights(self, *_, **__):
+            raise ModelError("nothing")
+
+    assert best_attention(Blind(), pairs(), CPU) is None
+
+
+def test_another_layer_is_not_given_the_stored_head():
+    stored = DecodingConfig.model_validate({"alignment": {"layer": 2, "head": 3, "step": "writes"}})
+    assert with_settings(stored, {"alignment": {"layer": 1}}).alignment.head is None
+    assert with_settings(stored, {"alignment": {"head": 1}}).alignment.layer == 2
+    assert with_settings(stored, {"alignment": {"units": "subwords"}}).alignment.head == 3
