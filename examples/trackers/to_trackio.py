@@ -19,7 +19,7 @@ for line in sys.stdin:
         values = {
             f"{record['kind']}/{key}": value
             for key, value in record.items()
-            if isinstance(value, int | float)
+            if key != "update" and isinstance(value, int | float)
         }
         trackio.log(values, step=record["update"])
 trackio.finish()

@@ -20,7 +20,7 @@ for line in sys.stdin:
         values = {
             f"{record['kind']}/{key}": value
             for key, value in record.items()
-            if isinstance(value, int | float)
+            if key != "update" and isinstance(value, int | float)
         }
         wandb.log({"update": record["update"], **values})
 wandb.finish()
