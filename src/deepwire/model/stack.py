@@ -103,6 +103,7 @@ class Stack(nn.Module):
         self,
         *,
         connection: Connection | None = None,
+        aggregation: Aggregation | None = None,
         fusion: Fusion | None = None,
         feed_forwards: Sequence[nn.Module] | None = None,
     ) -> Stack:
@@ -114,7 +115,7 @@ class Stack(nn.Module):
         return Stack(
             self.dim,
             connection or self.connection,
-            self.aggregation,
+            aggregation or self.aggregation,
             fusion or self.fusion,
             cast("Sequence[TokenMixer]", self.mixers),
             cast("Sequence[CrossAttention]", self.crosses),
