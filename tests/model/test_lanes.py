@@ -105,7 +105,7 @@ def test_an_aggregation_changes_the_stream(settings: dict[str, object]) -> None:
 def test_table_of_weights() -> None:
     """With static weights the table of depths is what each sub-layer reads of all outputs."""
     connection = connection_of({"type": "hyper", "dynamic": False, "lanes": 3})
-    (table,) = connection.depth_weights()
+    table, _ = connection.depth_weights()
     outputs = [torch.randn(2, 3, 16) for _ in range(5)]
     state = connection.start(outputs[0])
     for index, output in enumerate(outputs[1:]):
@@ -122,8 +122,10 @@ def test_table_of_weights() -> None:
 @pytest.mark.parametrize("settings", [*LANES[2:], {"type": "mhc", "end": "head"}])
 def test_table_of_weights_of_other_lanes(settings: dict[str, object]) -> None:
     """One row a sub-layer and one of the result, without gradients."""
-    (table,) = connection_of(settings).depth_weights()
+    table, norms = connection_of(settings).depth_weights()
     assert table.values.shape == (5, 5)
+    # Mixes that are doubly stochastic neither enlarge nor shrink, however many follow each other.
+    torch.testing.assert_close(norms.values, torch.ones(2, 4), atol=2e-3, rtol=0)
     assert not table.values.requires_grad
     assert table.values[4].isfinite().all()
 

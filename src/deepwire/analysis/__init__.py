@@ -21,10 +21,16 @@ STANDARD = {
     "gradients": "deepwire.analysis.internals.gradient_norms:analyse_gradients",
 }
 
-# Those of one model that also want its training text; a report has them for language models alone.
-OF_A_MODEL = {
+# With that which also wants the training text; a report has it for language models alone.
+OF_LANGUAGE_MODELS = {
     **STANDARD,
     "signal": "deepwire.analysis.internals.signal_propagation:analyse_signal",
+}
+
+# All of one model.
+OF_A_MODEL = {
+    **OF_LANGUAGE_MODELS,
+    "similarity": "deepwire.analysis.depth.layer_similarity:analyse_similarity",
 }
 
 
@@ -39,7 +45,7 @@ def analyse_all(models: Sequence[str], skipped: Callable[[str], None]) -> Iterat
         DeepwireError: An analysis fails for another reason.
     """
     for model in models:
-        for what, place in (OF_A_MODEL if _is_language_model(model) else STANDARD).items():
+        for what, place in (OF_LANGUAGE_MODELS if _is_language_model(model) else STANDARD).items():
             module, _, name = place.partition(":")
             analyse = cast("Callable[[str], Finding]", getattr(import_module(module), name))
             # Its training text may be gone, which the other analyses do not need.

@@ -182,7 +182,7 @@ class Model(Translator[DecoderState]):
         """What the model does inside; see docs/howto/analyses.md. The model is read anew, in float32.
 
         Args:
-            analysis: ``weights``, ``gates``, or of a run directory ``gradients`` or ``signal``.
+            analysis: ``weights``, ``gates``, ``similarity``, or of a run directory ``gradients``, ``signal``.
             options: Of the analysis: ``layer=3``, or ``source="test.de", reference="test.en"``.
 
         Raises:

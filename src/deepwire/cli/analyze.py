@@ -13,7 +13,7 @@ import typer
 from deepwire.cli.analyses.alignment import alignment
 from deepwire.cli.analyses.coordinate_check import coordinate_check
 from deepwire.cli.analyses.internals import gates, gradients, report, signal, weights
-from deepwire.cli.analyses.layers import depth, linearise
+from deepwire.cli.analyses.layers import depth, linearise, similarity
 from deepwire.cli.analyses.speed import speed
 from deepwire.cli.analyses.translations import agreement, compare, length
 
@@ -28,6 +28,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     compare,
     linearise,
     depth,
+    similarity,
     length,
     speed,
     report,

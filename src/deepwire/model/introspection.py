@@ -1,8 +1,9 @@
 """What the sockets show of themselves to analyses: how they weigh depths, and where their gates can be seen.
 
-Depth weights hold for every text. Gates depend on it: a probe names a module and how to read gates off one
-call of it. Analyses put forward hooks there; the modules know nothing of being watched, so training and
-decoding are the same with this file and without it.
+Depth weights hold for every text. A mixing says what they are at each position, where the text has a say.
+Gates depend on it too: a probe names a module and how to read gates off one call of it. Analyses put forward
+hooks there; the modules know nothing of being watched, so training and decoding are the same with this file
+and without it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class DepthWeights:
         row_axis, column_axis: What rows and columns are.
         value: What a number of it is.
         thinned: Whether plots leave out small weights, as Wang et al. 2019 do in Fig. 5.
+        followed: Whether columns are outputs, each of which can be followed through all that read it.
     """
 
     key: str
@@ -41,6 +43,28 @@ class DepthWeights:
     column_axis: str
     value: str = "weight"
     thinned: bool = False
+    followed: bool = False
+
+
+class Mixing(NamedTuple):
+    """How the parts of a state are mixed at the positions of a text.
+
+    Attributes:
+        read: `[R, P, B, T]`, the weights of the P parts in the R vectors that are read. Axes of positions
+            are of size 1 where the text has no say.
+        write: `[P', P + R, B, T]`, the weights of the old parts, and of the R parts of what was made of
+            what was read, in the new parts; None: nothing is written.
+    """
+
+    read: Tensor
+    write: Tensor | None = None
+
+
+def by_position(rows: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Rows of weights, each a number `[]` or one of each position `[B, T]`, as `[R, C, B or 1, T or 1]`."""
+    wide = [[weight if weight.dim() else weight.view(1, 1) for weight in row] for row in rows]
+    shape = max((weight.shape for row in wide for weight in row), key=lambda shape: shape.numel())
+    return torch.stack([torch.stack([weight.expand(shape) for weight in row]) for row in wide])
 
 
 def single(
@@ -73,6 +97,62 @@ def of_layer_inputs(
         row_axis="input of layer",
         column_axis="output of layer; y0: embedding",
         thinned=thinned,
+        followed=True,
+    )
+
+
+def of_sublayers(values: Tensor, *, key: str, title: str) -> DepthWeights:
+    """Weights of the embedding and of the outputs of K calls in what each call and the result read.
+
+    `values` are `[K + 1, K + 1]`, NaN where nothing is connected.
+    """
+    names = tuple(str(number) for number in range(1, len(values)))
+    return DepthWeights(
+        key=key,
+        title=title,
+        values=values,
+        rows=(*names, "result"),
+        columns=("0", *names),
+        row_axis="input of sub-layer",
+        column_axis="output of sub-layer; 0: embedding",
+        followed=True,
+    )
+
+
+def composite_norms(mixes: Sequence[Tensor]) -> Tensor:
+    """How much mixes C_k of n lanes can enlarge, from each of them to the last, `[2, K]`.
+
+    Of the product of C_k to C_K: the largest sum of sizes over the lanes of a row, which bounds what goes up,
+    and of a column, which bounds gradients (as DeepSeek 2025, mHC, measure it). Both are 1 where every mix is
+    doubly stochastic.
+
+    Args:
+        mixes: K of them, `[n, n, ...]`: row j says what of the old lanes the new lane j has. Means are taken
+            over what follows.
+    """
+    product = torch.eye(mixes[0].size(0), dtype=mixes[0].dtype, device=mixes[0].device)
+    product = product.view(*product.shape, *(1,) * (mixes[0].dim() - 2))
+    norms = []
+    for mix in reversed(mixes):
+        product = torch.einsum("ij...,jk...->ik...", product, mix)
+        sizes = product.abs()
+        norms.append(torch.stack([sizes.sum(axis).amax(0).mean() for axis in (1, 0)]))
+    return torch.stack(norms[::-1], 1)
+
+
+def of_composite_mixes(
+    norms: Tensor, *, key: str = "composite-mix", title: str = "Norms of the mix of lanes"
+) -> DepthWeights:
+    """The norms `[2, K]` of `composite_norms`."""
+    return DepthWeights(
+        key=key,
+        title=f"{title} from a sub-layer to the end of the stack",
+        values=norms,
+        rows=("largest row: what goes up", "largest column: gradients"),
+        columns=tuple(str(number) for number in range(1, norms.size(1) + 1)),
+        row_axis="norm",
+        column_axis="from sub-layer",
+        value="norm",
     )
 
 

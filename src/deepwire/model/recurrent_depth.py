@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from deepwire.config.section import Section
-from deepwire.model.aggregations.aggregation import AggregationSection
+from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection
 from deepwire.model.aggregations.last import LastConfig
 from deepwire.model.connections.connection import Connection, ConnectionSection
 from deepwire.model.context import StackContext
@@ -124,11 +124,14 @@ class RecurrentStack(Stack):
         self,
         *,
         connection: Connection | None = None,
+        aggregation: Aggregation | None = None,
         fusion: Fusion | None = None,
         feed_forwards: Sequence[nn.Module] | None = None,
     ) -> Stack:
         """See the base class."""
-        plain = super().with_parts(connection=connection, fusion=fusion, feed_forwards=feed_forwards)
+        plain = super().with_parts(
+            connection=connection, aggregation=aggregation, fusion=fusion, feed_forwards=feed_forwards
+        )
         other = RecurrentStack(self.recurrence, plain, self.joint)
         other.rounds, other.training_rounds = self.rounds, self.training_rounds
         return other

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
 from typing import Self, cast
@@ -41,6 +41,7 @@ class Stack(nn.Module):
             in the backward pass (activation checkpointing; Chen et al. 2016, section 4).
         dropped_calls: Numbers of calls that training leaves out: the state passes them by as it is. So a
             layer without calls gives what it reads, also to aggregation and fusion.
+        left_out: Numbers of calls that are always left out (`without`).
         call_scales: What training multiplies the output of each call by; None: nothing.
         look: Keeps how layers look at the encoder while whole sequences pass; None: nobody wants to know.
     """
@@ -69,6 +70,7 @@ class Stack(nn.Module):
         self._reads_below = any(getattr(mixer, "reads_below", False) for mixer in mixers)
         self.recomputes = False
         self.dropped_calls: frozenset[int] = frozenset()
+        self.left_out: frozenset[int] = frozenset()
         self.call_scales: tuple[float, ...] | None = None
         self.dim = dim
         self._looking = "cross" if len(self.crosses) else "mixer"
@@ -86,12 +88,14 @@ class Stack(nn.Module):
         return self.with_parts(fusion=self.fusion.restrict(first, last))
 
     def with_rounds(self, rounds: int) -> Stack:
-        """The stack that runs its middle so often; only one with recurrent depth can.
-
-        Raises:
-            ValueError: This one cannot.
-        """
+        """The stack that runs its middle so often; one without recurrent depth raises ValueError."""
         raise ValueError("the encoder has no rounds (model.encoder.recurrence)")
+
+    def without(self, layers: Collection[int]) -> Self:
+        """The same stack, all parameters shared, whose state passes some layers (from 0) by as it is."""
+        other = copy(self)
+        other.left_out = frozenset(index for index, call in enumerate(self.calls) if call.layer in layers)
+        return other
 
     def watched(self, look: SourceLook) -> Self:
         """The same stack, all parameters shared, with another `look`."""
@@ -103,6 +107,7 @@ class Stack(nn.Module):
         self,
         *,
         connection: Connection | None = None,
+        aggregation: Aggregation | None = None,
         fusion: Fusion | None = None,
         feed_forwards: Sequence[nn.Module] | None = None,
     ) -> Stack:
@@ -114,7 +119,7 @@ class Stack(nn.Module):
         return Stack(
             self.dim,
             connection or self.connection,
-            self.aggregation,
+            aggregation or self.aggregation,
             fusion or self.fusion,
             cast("Sequence[TokenMixer]", self.mixers),
             cast("Sequence[CrossAttention]", self.crosses),
@@ -236,14 +241,15 @@ class Stack(nn.Module):
         new: list[State] | None = None,
     ) -> tuple[DepthState, Carried, Below]:
         """Make the calls of one layer; with `cache_index` for one position, whose next states go to `new`."""
-        # Decoding has every layer, in whatever mode.
-        in_training = self.training and cache_index is None
-        dropped = self.dropped_calls if in_training else frozenset()
+        in_training = self.training and cache_index is None  # steps drop nothing, in whatever mode
+        dropped = self.left_out | self.dropped_calls if in_training else self.left_out
         scales = self.call_scales if in_training else None
         for index in calls:
-            if index in dropped:
-                continue
             call = self.calls[index]
+            if index in dropped:
+                if cache_index is not None and states and new is not None and call.kind == "mixer":
+                    new.append(next(states))
+                continue
             seen = depth
             if ways is not None and call.kind == "mixer":
                 seen = self.connection.with_stream(depth, ways.query)
@@ -369,7 +375,7 @@ class Stack(nn.Module):
         return list(by_layer.items())
 
     def _mixers(self) -> list[TokenMixer]:
-        return [self._mixer(layer) for layer in range(len(self.mixers))]
+        return list(map(self._mixer, range(len(self.mixers))))
 
     def _mixer(self, layer: int) -> TokenMixer:
         return cast("TokenMixer", self.mixers[layer])  # a ModuleList forgets the type

@@ -10,14 +10,17 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from deepwire.analysis.internals.text_weights import depends_on_text, text_weights
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
+from deepwire.analysis.subject.document_text import ReadText, text_for
 from deepwire.analysis.subject.model_and_text import AnalysedModel, NotApplicableError, open_model
 from deepwire.checkpoint.store import load_model, read_weights
-from deepwire.data.languages import Languages
+from deepwire.data.languages import Direction, Languages
 from deepwire.decoding.model_loading import languages_of
-from deepwire.errors import UsageError
+from deepwire.errors import DataError, UsageError
 from deepwire.model.introspection import TARGET_LANGUAGE, DepthWeights
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.logging.metrics_log import read_records
@@ -46,32 +49,54 @@ class _Shown:
         return f"{self.side.capitalize()}: {self.weights.title[0].lower()}{self.weights.title[1:]}"
 
 
-def analyse_weights(model: str, layer: int | None = None, *, blank: bool = True) -> Finding:
+def analyse_weights(
+    model: str,
+    layer: int | None = None,
+    source: Path | None = None,
+    reference: Path | None = None,
+    sentences: int | None = 500,
+    device: str = "cpu",
+    direction: Direction | None = None,
+    *,
+    blank: bool = True,
+) -> Finding:
     """How a model weighs what comes from different depths.
+
+    Weights that depend on the text are averaged over that of a test set, where there is one.
 
     Args:
         model: A MODEL name. For a run directory, the weights over training are shown too: those recorded
             during training (``training.record.depth_weights``), or else those of the checkpoints it kept.
         layer: Whose output is followed through the layers that read it, where weights are a matrix over
             layers; 0 is the embedding. Default: a layer in the middle.
+        source, reference: Text to read for weights that depend on it; default: the test set of the run. A
+            language model reads a reference alone.
+        sentences: Only so many pairs from the beginning; None: all.
+        device: Where the model reads.
+        direction: Of the text, for a model of several directions.
         blank: Whether small weights of DLCL are left blank in its heat map, as in the paper's Fig. 5.
 
     Raises:
-        NotApplicableError: The model has no such weights.
-        UsageError: There is no such layer.
+        NotApplicableError: The model has no such weights, or none without a text, and there is none.
+        UsageError: There is no such layer, or the text does not fit the model.
+        DataError: A text cannot be read.
         ModelError: There is no such model, or it is damaged.
     """
-    subject = open_model(model)
+    subject = open_model(model, device)
     languages = languages_of(subject.loaded)
+    text, missing = _text(subject, source, reference, sentences, direction)
+    of_text = () if text is None else text_weights(subject.loaded.model, text.batches())
     shown = [
-        _show(side, _with_names(weights, languages)) for side, weights in _all_weights(subject.loaded.model)
+        _show(side, _with_names(weights, languages))
+        for side, weights in (*_all_weights(subject.loaded.model), *of_text)
     ]
     if not shown:
         raise NotApplicableError(
-            f"{model}: nothing in it weighs one depth against another",
-            "DLCL, GTrans, transparent attention, MLRF (linear, feed_forward), ReZero and Runge-Kutta blocks "
-            f"of learned combination have such weights; for gates see "
-            f"{shlex.join(['deepwire', 'analyze', 'gates', model])}",
+            f"{model}: nothing in it weighs one depth against another"
+            + (f" without a text ({missing})" if missing else ""),
+            "DLCL, GTrans, MUDD, lanes, attention residuals, transparent attention, MLRF (linear, "
+            "feed_forward), ReZero and Runge-Kutta blocks of learned combination have such weights; for "
+            f"gates see {shlex.join(['deepwire', 'analyze', 'gates', model])}",
         )
     _check_layer(shown, layer)
     figures: list[Figure] = []
@@ -81,15 +106,47 @@ def analyse_weights(model: str, layer: int | None = None, *, blank: bool = True)
     notes = []
     if any(matrix.weights.values.shape[2:].numel() > 1 for matrix in shown):
         notes.append("A pair of depths has several weights (one a feature, or some); their mean is shown.")
+    if missing:
+        notes.append(f"What depends on the text is left out: {missing}.")
     return Finding(
         analysis="weights",
         title=f"Connection weights of {model}",
         measured="The numbers by which the model weighs what comes from different depths, read from its "
-        f"parameters: no text is involved.{f' {origin}' if origin else ''}",
+        f"parameters{_READ if text else ': no text is involved.'}{f' {origin}' if origin else ''}",
         figures=(*figures, *over_training),
         notes=tuple(notes),
-        provenance=provenance([subject.source]),
+        provenance=provenance([subject.source], [text.description] if text else ()),
     )
+
+
+_READ = (
+    "; and what the text decides, as the mean over the words of a text that the model reads, the decoder "
+    "with the reference as its past."
+)
+
+
+def _text(
+    subject: AnalysedModel,
+    source: Path | None,
+    reference: Path | None,
+    sentences: int | None,
+    direction: Direction | None,
+) -> tuple[ReadText | None, str]:
+    """The text to read, if it has a say; or why there is none, if it was to be the run's test set."""
+    given = source is not None or reference is not None
+    if not depends_on_text(subject.loaded.model):
+        if given:
+            raise UsageError(
+                f"{subject.name}: its weights over depth are the same for every text",
+                "leave --source and --reference out",
+            )
+        return None, ""
+    try:
+        return text_for(subject, source, reference, sentences, direction), ""
+    except (UsageError, DataError) as error:
+        if given or direction is not None:
+            raise
+        return None, str(error)
 
 
 _THINNED = (
@@ -149,13 +206,13 @@ def _figures(matrix: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figu
         values=tuple(map(tuple, matrix.values)),
         hidden=tuple(tuple(small(row)) for row in matrix.values) if weights.thinned and blank else (),
     )
-    if weights.thinned and (layer is None or layer < len(weights.columns)):
+    if weights.followed and (layer is None or layer < len(weights.columns)):
         yield _successors(matrix, layer)
 
 
 def _check_layer(shown: Sequence[_Shown], layer: int | None) -> None:
     """See that one of the stacks has the layer; the other may be shallower."""
-    followed = {matrix.side: len(matrix.weights.columns) - 1 for matrix in shown if matrix.weights.thinned}
+    followed = {matrix.side: len(matrix.weights.columns) - 1 for matrix in shown if matrix.weights.followed}
     if layer is None or any(0 <= layer <= last for last in followed.values()):
         return
     if not followed:

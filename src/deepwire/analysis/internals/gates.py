@@ -24,23 +24,9 @@ from deepwire.analysis.report.tables_and_figures import (
     Series,
     Table,
 )
-from deepwire.analysis.subject.document_text import (
-    DocumentText,
-    document_batches,
-    read_documents,
-    refuse_source,
-    text_of_model,
-)
-from deepwire.analysis.subject.model_and_text import (
-    NotApplicableError,
-    PairBatch,
-    ParallelText,
-    batches,
-    open_model,
-    read_pairs,
-)
+from deepwire.analysis.subject.document_text import text_for
+from deepwire.analysis.subject.model_and_text import NotApplicableError, PairBatch, open_model
 from deepwire.data.languages import Direction
-from deepwire.evaluation.texts import selected_target
 from deepwire.model.context import Side
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.translation_model import TranslationModel
@@ -78,21 +64,13 @@ def analyse_gates(
             "depth-wise LSTMs, Runge-Kutta gates, self-dependency units and collaboration have them; "
             f"for weights see {shlex.join(['deepwire', 'analyze', 'weights', model])}",
         )
-    text: DocumentText | ParallelText
-    if text_of_model(model) is not None:
-        refuse_source(source, direction)
-        text = read_documents(model, reference, sentences)
-        families, past = observe(inside, document_batches(subject, text)), ""
-    else:
-        to = selected_target(model, direction)
-        text = read_pairs(model, source, reference, sentences, direction)
-        families = observe(inside, batches(subject, text, to=to))
-        past = ", the decoder with the reference as its past,"
+    text = text_for(subject, source, reference, sentences, direction)
+    families = observe(inside, text.batches())
     figures = [figure for family in families for figure in _figures(family)]
     return Finding(
         analysis="gates",
         title=f"Gates of {model}",
-        measured=f"The model reads the text{past} and every gate is looked at for each word and each "
+        measured=f"The model reads the text{text.past} and every gate is looked at for each word and each "
         "feature. Mean and standard deviation are over both; a gate counts as closed below "
         f"{CLOSED} and as open above {OPEN}.",
         tables=tuple(table for family in families for table in _tables(family)),

@@ -113,15 +113,17 @@ def signal_sizes(
 
 
 @torch.no_grad()
-def signal_values(model: TranslationModel, batch: DeviceBatch) -> dict[Signal, Tensor]:
+def signal_values(
+    model: TranslationModel, batch: DeviceBatch, *, logits: bool = True
+) -> dict[Signal, Tensor]:
     """The signals themselves at the real tokens of one batch, `[tokens, ...]`, without dropout.
 
-    Of several results of a stack, and their logits, the first is taken.
+    Of several results of a stack, and their logits if they are wanted, the first is taken.
     """
     values: dict[Signal, Tensor] = {}
     with _evaluating(model):
         read = _Pass(model, batch)
-        for signal, tensor in [*read.seen(), *read.logits()]:
+        for signal, tensor in [*read.seen(), *(read.logits() if logits else ())]:
             values.setdefault(signal, tensor)
     return values
 

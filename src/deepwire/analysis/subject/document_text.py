@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import torch
 from pydantic import ValidationError
 
-from deepwire.analysis.subject.model_and_text import AnalysedModel, PairBatch
+from deepwire.analysis.subject.model_and_text import AnalysedModel, PairBatch, batches
+from deepwire.analysis.subject.model_and_text import read_pairs as read_sentences
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import read_metadata
 from deepwire.data.data_config import CorpusConfig, DataConfig
+from deepwire.data.languages import Direction
 from deepwire.data.text.corpus import read_pairs
 from deepwire.data.text_config import TextConfig, Unit
 from deepwire.data.text_documents import document_ids, documents_of
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.model_inputs import batches_by_length, pad_batch
 from deepwire.errors import DataError, ModelError, UsageError
-from deepwire.evaluation.texts import data_section, read_text
+from deepwire.evaluation.texts import data_section, read_text, selected_target
 
 
 @dataclass(frozen=True)
@@ -126,6 +129,48 @@ def document_batches(
             pad_batch(chosen, device),
             tuple(batch),
         )
+
+
+@dataclass(frozen=True)
+class ReadText:
+    """A text as a model reads it, also a language model.
+
+    Attributes:
+        description: For the provenance of a finding.
+        pairs: Whether they are sentences with their translations; otherwise documents.
+        batches: Makes the batches, as often as they are wanted.
+    """
+
+    description: str
+    pairs: bool
+    batches: Callable[[], Iterator[PairBatch]]
+
+    @property
+    def past(self) -> str:
+        """What the decoder knows of its past, in the middle of a sentence."""
+        return ", the decoder with the reference as its past," if self.pairs else ""
+
+
+def text_for(
+    subject: AnalysedModel,
+    source: Path | None,
+    reference: Path | None,
+    sentences: int | None,
+    direction: Direction | None,
+) -> ReadText:
+    """The text that a model is to read: two files, or one for a language model; or the run's test set.
+
+    Raises:
+        UsageError: The files do not fit the model, or there are none and no test set.
+        DataError: A file cannot be read, or the two differ in length.
+    """
+    if text_of_model(subject.name) is not None:
+        refuse_source(source, direction)
+        documents = read_documents(subject.name, reference, sentences)
+        return ReadText(documents.description, False, partial(document_batches, subject, documents))
+    to = selected_target(subject.name, direction)
+    pairs = read_sentences(subject.name, source, reference, sentences, direction)
+    return ReadText(pairs.description, True, partial(batches, subject, pairs, to=to))
 
 
 def refuse_source(source: Path | None, direction: object) -> None:

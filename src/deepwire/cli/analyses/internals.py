@@ -41,20 +41,28 @@ def weights(
     model: Model,
     layer: Layer = None,
     all_weights: AllWeights = False,
+    source: Source = None,
+    reference: Reference = None,
+    sentences: Sentences = 500,
+    direction: DirectionName = None,
+    device: Device = "auto",
     as_json: Json = False,
     html: Html = None,
     plots: Plots = None,
     output: Output = None,
 ) -> None:
-    """How a model weighs what comes from different depths: DLCL, GTrans, transparent attention, ReZero, ...
+    """How a model weighs what comes from different depths: DLCL, GTrans, lanes, attention residuals, ...
 
+    Weights that depend on the text are averaged over the run's data.test, or over --source and --reference.
     For a run directory, also over training: as recorded with training.record.depth_weights=N, or in the
     checkpoints that the run kept.
     """
     from deepwire.analysis.internals.connection_weights import analyse_weights
 
     outputs = FindingOutputs(as_json, html, plots, output)
-    outputs.write([analyse_weights(model, layer, blank=not all_weights)])
+    way = read_direction(direction)
+    text = (source, reference, sentences, device, way)
+    outputs.write([analyse_weights(model, layer, *text, blank=not all_weights)])
 
 
 def gates(

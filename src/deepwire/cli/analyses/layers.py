@@ -1,4 +1,4 @@
-"""``deepwire analyze depth`` and ``linearise``: layers left out, or replaced by linear maps."""
+"""``deepwire analyze depth``, ``similarity``, ``linearise``: layers left out, or replaced by linear maps."""
 
 from __future__ import annotations
 
@@ -80,6 +80,35 @@ def depth(
         scorer = open_scorers([name], pairs, changes, device, precision, way)[0]
         findings.append(fewer_layers_finding(scorer, sides, tell))
     outputs.write([*findings, *fewer_layers_side_by_side(findings)])
+
+
+def similarity(
+    model: Model,
+    side: Side = "both",
+    source: Source = None,
+    reference: Reference = None,
+    sentences: Sentences = 500,
+    direction: DirectionName = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """How alike the streams at different depths are, and the loss of a trained model without each layer.
+
+    deepwire analyze similarity runs/deep --plots plots
+    """
+    from deepwire.analysis.depth.layer_similarity import analyse_similarity
+    from deepwire.analysis.subject.model_and_text import SIDES
+    from deepwire.cli.analyses.options import one_or_all
+
+    outputs = FindingOutputs(as_json, html, plots, output)
+    sides = one_or_all(side, SIDES, "--side")
+    use_threads(threads)
+    text = (source, reference, sentences, device, read_direction(direction))
+    outputs.write([analyse_similarity(model, *text, sides=sides, tell=tell)])
 
 
 def _over_runs(

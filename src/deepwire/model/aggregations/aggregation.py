@@ -8,7 +8,7 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from deepwire.model.context import Side, SocketSection, StackContext
-from deepwire.model.introspection import DepthWeights
+from deepwire.model.introspection import DepthWeights, Mixing
 from deepwire.plugins import Kind
 
 History = tuple[Tensor, ...]
@@ -58,6 +58,13 @@ class Aggregation(nn.Module, ABC):
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The weights of layers in what is read, for analyses; none as a rule."""
         return ()
+
+    def mixing(self, output: Tensor, layer: int) -> Mixing | None:
+        """The weights of y_0 to y_{l+1} in what layer l + 1 reads, where l = `layer` (from 0) gave `output`.
+
+        The last row is that of the stream. None, as a rule: they are the same for every text.
+        """
+        return None
 
 
 class AggregationSection(SocketSection):

@@ -20,7 +20,7 @@ from deepwire.model.aggregations.aggregation import (
     Ways,
 )
 from deepwire.model.context import StackContext
-from deepwire.model.introspection import DepthWeights, of_layer_inputs
+from deepwire.model.introspection import DepthWeights, Mixing, of_layer_inputs
 from deepwire.model.layers import NoNorm
 from deepwire.ops.weighted_sum import weighted_sum
 
@@ -135,6 +135,10 @@ class MUDD(Aggregation):
         query, key, value = history[-3:]
         of_key, of_value = cast("nn.ModuleList", self.norms[layer - 1])
         return Ways(query, of_key(key, languages), of_value(value, languages))
+
+    def mixing(self, output: Tensor, layer: int) -> Mixing:
+        """Those that the output of a layer makes: of queries, keys, values and the stream, or of it alone."""
+        return Mixing(torch.stack([torch.stack(way) for way in self.makers[layer](output)]).squeeze(-1))
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The static part c: what x_2 to x_{L+1} take of y_0 to y_L before the position has its say."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
-from deepwire.model.introspection import DepthWeights, single
+from deepwire.model.introspection import DepthWeights, Mixing, single
 from deepwire.ops.precision import full_precision
 from deepwire.ops.weighted_sum import mix_positions
 
@@ -162,6 +162,21 @@ class AttnRes(PreNorm):
         names = (*(str(number) for number in range(2, len(biases) + 1)), "result")
         title = "Added to the logit of the newest source"
         return (single("attn_res", title, torch.stack(biases), names, "sub-layer"),)
+
+    def mixing(self, state: DepthState, index: int) -> Mixing:
+        """The sources are the parts."""
+        sources, scales = _halves(state)
+        count = len(sources)
+        read = self.queries[index - 1](sources, scales) if count > 1 else torch.ones_like(scales[0])[None]
+        if index == len(self.calls):
+            return Mixing(read.unsqueeze(0))
+        write = torch.eye(count + 1, device=read.device)  # the sources, and the output as the newest one
+        begins = index % self.block == 0 or count == 1
+        if self.streams or not begins:
+            write[-1, -2] = 1.0
+        if not begins:
+            write = torch.cat((write[:-2], write[-1:]))
+        return Mixing(read.unsqueeze(0), write.view(*write.shape, 1, 1))
 
     def _attend(self, state: DepthState, query: int) -> Tensor:
         sources, scales = _halves(state)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from deepwire.model.context import NormStyle, SocketSection, StackContext, Sublayer
 from deepwire.model.cross_attention import CrossAttention
-from deepwire.model.introspection import DepthWeights, GateProbe
+from deepwire.model.introspection import DepthWeights, GateProbe, Mixing
 from deepwire.plugins import Kind
 
 # The first tensor is the stream [B, T, d] as a rule, otherwise `stream` says what is; the others are the
@@ -106,6 +106,13 @@ class Connection(nn.Module, ABC):
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The weights of sub-layers or stages in the stream, for analyses; none as a rule."""
         return ()
+
+    def mixing(self, state: DepthState, index: int) -> Mixing | None:
+        """How call number `index`, or with one more the result, reads and writes a state, for analyses.
+
+        None, as a rule: its weights are the same for every text, or there are none.
+        """
+        return None
 
     def gate_probes(self) -> tuple[GateProbe, ...]:
         """Where gates can be seen, for analyses; nowhere as a rule."""

@@ -16,6 +16,7 @@ from deepwire.model.connections.connection import Connection, ConnectionSection,
 from deepwire.model.connections.hyper import DYNAMIC_SCALE, dynamic_columns
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
+from deepwire.model.introspection import Mixing, by_position
 from deepwire.ops.weighted_sum import mix_positions
 
 
@@ -87,6 +88,20 @@ class Frac(PreNorm):
     def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
         """The parts of another stream."""
         return x.chunk(self.fractions, -1)
+
+    def mixing(self, state: DepthState, index: int) -> Mixing:
+        """The parts of the stream are the parts."""
+        count = self.fractions
+        if index == len(self.calls):
+            return Mixing(torch.eye(count, device=state[0].device).view(count, count, 1, 1))
+        weights = self._of(index)
+        *columns, write = weights.writing(state)
+        zero = torch.zeros_like(write[0])
+        rows = [
+            [*column, *(write[part] if part == other else zero for other in range(count))]
+            for part, column in enumerate(columns)
+        ]
+        return Mixing(by_position(weights.reading(state)), by_position(rows))
 
     def _of(self, index: int) -> FracWeights:
         return cast("FracWeights", self.weights[index])  # a ModuleList forgets the type

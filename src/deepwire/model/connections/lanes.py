@@ -13,7 +13,14 @@ from torch import Tensor, nn
 from deepwire.model.connections.connection import ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
-from deepwire.model.introspection import DepthWeights
+from deepwire.model.introspection import (
+    DepthWeights,
+    Mixing,
+    by_position,
+    composite_norms,
+    of_composite_mixes,
+    of_sublayers,
+)
 from deepwire.ops.weighted_sum import mix_positions
 
 
@@ -120,6 +127,19 @@ class Lanes(PreNorm):
         """The sum of the lanes."""
         return sum(state[1:], state[0])
 
+    def mixing(self, state: DepthState, index: int) -> Mixing:
+        """The lanes are the parts."""
+        if index == len(self.calls):
+            return Mixing(by_position([self.end_weights(state)]))
+        weights = self._of(index)
+        columns, write = weights.writing(state)
+        rows = [[*column, own] for column, own in zip(columns, write, strict=True)]
+        return Mixing(by_position([weights.reading(state)]), by_position(rows))
+
+    def end_weights(self, state: DepthState) -> Sequence[Tensor]:
+        """The weight of each lane in the result."""
+        return self.static_end().unbind(0)
+
     @torch.no_grad()
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """What reaches a sub-layer of those below through all lanes: exact where weights are static."""
@@ -134,18 +154,9 @@ class Lanes(PreNorm):
             carried = static.mix.T @ carried
             carried[:, index + 1] = static.write
         rows[count] = self.static_end() @ carried
-        names = tuple(str(number) for number in range(1, count + 1))
-        return (
-            DepthWeights(
-                key="lanes",
-                title="Outputs of sub-layers in what each sub-layer reads, through all lanes",
-                values=rows,
-                rows=(*names, "result"),
-                columns=("0", *names),
-                row_axis="input of sub-layer",
-                column_axis="output of sub-layer; 0: embedding",
-            ),
-        )
+        title = "Outputs of sub-layers in what each sub-layer reads, through all lanes"
+        mixes = [self._of(index).static().mix.T for index in range(count)]
+        return (of_sublayers(rows, key="lanes", title=title), of_composite_mixes(composite_norms(mixes)))
 
     def _of(self, index: int) -> LaneWeights:
         return cast("LaneWeights", self.weights[index])  # a ModuleList forgets the type

@@ -200,6 +200,10 @@ class MHC(Lanes):
             return super().result(state, languages)
         return mix_positions(self.head(state), state)
 
+    def end_weights(self, state: DepthState) -> Sequence[Tensor]:
+        """The weight of each lane in the result."""
+        return super().end_weights(state) if self.head is None else self.head(state)
+
     def static_end(self) -> Tensor:
         """The weights of the lanes in the result."""
         return super().static_end() if self.head is None else self.head.static()
