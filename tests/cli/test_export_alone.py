@@ -17,8 +17,9 @@ from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
 from deepwire.data.context import ContextConfig
 from deepwire.data.text.pairs import Pair
-from deepwire.data.vocabulary import PAD, Vocabularies
+from deepwire.data.vocabulary import BOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
+from deepwire.export.host.translator import SubwordTranslator
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -52,6 +53,8 @@ def save(
             parameter.add_(0.2 * torch.randn_like(parameter))
         assert model.head.bias is not None
         model.head.bias[PAD] = -30  # as training leaves it
+        # Between lines of a document, or never.
+        model.head.bias[BOS] = 20 if metadata.get("text") == {"unit": "documents"} else -30
     save_model(Path("model"), model, vocabularies, {"decoding": DECODING, **metadata})
 
 
@@ -131,8 +134,11 @@ def test_documents_are_read(
     proven("out", multi30k["de"][:4], "torch_export")
     lines = [*multi30k["de"][:3], "", multi30k["de"][2], "Hund"]
     ours = deepwire.load("model", precision="fp32", device="cpu").translate(lines)
-    assert ours[2] != ours[4], "context must make a difference"
     assert printed("out", lines) == ours
+    host, ids = SubwordTranslator("out"), vocabularies.source.encode(lines[0])
+    context = [7, 8, PIECES], [9, PIECES]
+    scores = host.score_ids(ids, [5, 6]), host.score_ids(ids, [5, 6], context=context)
+    assert max(abs(one - other) for one, other in zip(*scores, strict=True)) > 1e-4
 
 
 def test_others_refuse_them(

@@ -307,13 +307,9 @@ class TranslationModel(nn.Module, ABC):
         return self.read_at(x, state)
 
     def read_at(self, x: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Read the next positions, embedded `[rows, T, d]`: log-probabilities `[rows, V]` behind the last.
-
-        The state has room for them.
-        """
+        """`step_at` of embedded positions `[rows, T, d]`: log-probabilities `[rows, V]` behind the last."""
         results, state = self._read(x, state.begun())
-        log_probs = self.head.log_probs([result[:, -1] for result in results], state.languages)
-        return log_probs, state
+        return self.head.log_probs([result[:, -1] for result in results], state.languages), state
 
     def _with_prompt(self, state: DecoderState, prompt: Tensor | None) -> DecoderState:
         """Read target tokens `[N, P]`, perhaps none in some rows, into a state that has read nothing."""
@@ -396,8 +392,7 @@ class TranslationModel(nn.Module, ABC):
             parts |= {f"{side} {name}": part for name, part in stack.parts().items()}
         if self.transform is not None:
             parts["language transform"] = self.transform
-        seen: set[int] = set()
-        counts = {}
+        seen, counts = set[int](), dict[str, int]()
         for name, part in parts.items():
             new = {id(parameter): parameter.numel() for parameter in part.parameters()}
             counts[name] = sum(size for key, size in new.items() if key not in seen)
