@@ -81,7 +81,7 @@ def main() -> None:
         job = json.loads(Path(sys.argv[3]).read_text())
         work(cast("Job", job), sys.argv[2])
         return
-    options = arguments()
+    options = arguments(__doc__)
     folder = Path(tempfile.mkdtemp(prefix="decoding-speed-"))
     try:
         model, task = prepare(options, folder)
@@ -98,9 +98,9 @@ def main() -> None:
     print(write_results(rounds, task, model, options))
 
 
-def arguments() -> argparse.Namespace:
+def arguments(description: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model", nargs="?", metavar="MODEL")
     parser.add_argument("--text", type=Path, help="source text, a sentence a line, .gz or not")
@@ -140,7 +140,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[TranslationModel
         shape = (options.sentences, options.length - 1)
         drawn = torch.randint(EOS + 2, options.vocabulary_size, shape, generator=generator)
         source = [[*row, EOS] for row in drawn.tolist()]
-        origin = {"recipe": options.recipe, "set": options.set, "vocabulary": options.vocabulary_size}
+        origin = origin_of(options)
         limits = (options.length, options.length)
     else:
         # A run that goes on has another best checkpoint tomorrow: every round reads this folder.
@@ -165,6 +165,13 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[TranslationModel
         longest=limits[1],
         shortlist=options.shortlist or "",
     )
+
+
+def origin_of(options: argparse.Namespace) -> dict[str, str | int | list[str]]:
+    """What the model is, as it was asked for."""
+    if options.model is not None:
+        return {"name": options.model}
+    return {"recipe": options.recipe, "set": options.set, "vocabulary": options.vocabulary_size}
 
 
 def settings_of(options: argparse.Namespace) -> list[dict[str, int]]:
@@ -373,8 +380,13 @@ def bleu(rounds: Sequence[Mapping[str, object]], options: argparse.Namespace) ->
 
 
 def write_results(
-    rounds: Sequence[Mapping[str, object]], task: Job, model: TranslationModel, options: argparse.Namespace
+    rounds: Sequence[Mapping[str, object]],
+    task: Job,
+    model: TranslationModel,
+    options: argparse.Namespace,
+    kinds: tuple[str, str] = ("Decoding speed", "decoding_speed"),
 ) -> str:
+    """Table and raw figures under the options' folder; `kinds`: heading, and how the files' names begin."""
     figures = machine.description() | {"threads": options.threads}
     record: dict[str, object] = {
         "machine": figures,
@@ -386,10 +398,10 @@ def write_results(
         "bleu": bleu(rounds, options),
         "rounds": [{key: value for key, value in each.items() if key != "translations"} for each in rounds],
     }
-    table = as_table(rounds, record, figures, options.rounds)
+    table = as_table(rounds, record, figures, options.rounds, kinds[0])
     options.results.mkdir(parents=True, exist_ok=True)
     kind = "random" if options.model is None else "trained"
-    name = machine.result_name("decoding_speed", kind, options.name)
+    name = machine.result_name(kinds[1], kind, options.name)
     stem = options.results / f"{name}_{figures['date']}"
     Path(f"{stem}.md").write_text(table)
     Path(f"{stem}.json").write_text(json.dumps(record, indent=1) + "\n")
@@ -415,11 +427,12 @@ def as_table(
     record: Mapping[str, object],
     figures: Mapping[str, object],
     count: int,
+    heading: str,
 ) -> str:
     sentences = int(str(record["sentences"]))
     beams, batches = (sorted({int(str(each[name])) for each in rounds}) for name in ("beam", "batch"))
     lines = [
-        f"# Decoding speed: beam {either(beams)}, {either(batches)} at a time, CPU {machine.kind(figures)}, "
+        f"# {heading}: beam {either(beams)}, {either(batches)} at a time, CPU {machine.kind(figures)}, "
         f"{figures['date']}",
         "",
         f"{in_words(record['origin'])}, {record['parameters']:,} parameters; {sentences} sentences, {count} "
