@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import deepwire
+from deepwire.cli.main import main
 from deepwire.data.context import ContextConfig
 from deepwire.serving.served_model import load_served_model
 
@@ -41,3 +43,41 @@ def test_a_model_without_encoder_is_served(tmp_path: Path, serving) -> None:
         assert server.post({"texts": serving.texts(9)}).texts == expected
         scored = server.post({"texts": serving.texts(1), "n_best": 2}).json["translations"][0]
         assert len(scored["candidates"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("context", "count"), [({"source": 2}, 260), ({"source": 1, "target": 1}, 5)], ids=["2+0", "1+1"]
+)
+def test_documents_in_files_are_read_in_their_order(tmp_path: Path, serving, context, count) -> None:
+    folder = serving.save(tmp_path / "model", None, ContextConfig(**context))
+    model = deepwire.load(folder, "cpu", "fp32")
+    lines = [text.replace("\n", " ") for text in serving.texts(8)]
+    lines = [lines[place * place % 7] for place in range(count)]
+    expected = model.translate(lines)
+    assert expected != [model.translate([line])[0] for line in lines], "context must make a difference"
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(lines))
+    command = ["translate-file", str(folder), "--input", str(path), "--output", str(tmp_path / "b.txt")]
+    assert main([*command, "--device", "cpu", "--precision", "fp32", "--quiet"]) == 0
+    assert (tmp_path / "b.txt").read_text() == "\n".join(expected)
+    served = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
+    with serving.running(served) as server:
+        answer = server.request("POST", "/translate_file?name=a.txt", path.read_bytes())
+        assert answer.body.decode() == "\n".join(expected)
+
+
+def test_texts_for_the_interface_of_libretranslate_are_documents(tmp_path: Path, serving) -> None:
+    from deepwire.serving.libretranslate.interface import Choices, libretranslate_site
+
+    folder = serving.save(tmp_path / "model", None, ContextConfig(source=1))
+    model = deepwire.load(folder, "cpu", "fp32")
+    first, second, third = serving.texts(3)
+    served = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
+    choices = Choices(cosmetics=False)
+    with serving.running(served, site=lambda service: libretranslate_site(service, choices)) as server:
+        body = {"q": [f"{first}\n{second}", third], "source": "de", "target": "en"}
+        answer = server.request(
+            "POST", "/translate", json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
+        pair = "\n".join(model.translate([first, second]))
+        assert answer.json["translatedText"] == [pair, model.translate([third])[0]]

@@ -60,7 +60,7 @@ Alignment = Annotated[
 AlignmentLayer = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Decoder layer whose attention aligns. Default: the model's own, or the middle one."
+        min=1, help="Decoder layer whose attention aligns. Default: the model's own, or the first."
     ),
 ]
 AlignmentHead = Annotated[

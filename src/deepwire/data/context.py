@@ -20,7 +20,7 @@ _MOST = 1000
 
 
 class ContextConfig(Section):
-    """Previous sentences in front of each sentence; a line that is empty on both sides ends a document."""
+    """Previous sentences in front of each sentence; an empty source line ends a document."""
 
     source: int = Field(0, ge=0, le=_MOST, description="previous sentences in front of a source; 1 is `2+1`")
     target: int = Field(0, ge=0, le=_MOST, description="previous sentences in front of a target; 1 is `2+2`")

@@ -120,12 +120,12 @@ def contexts_of(
 ) -> Iterator[list[ContextLine]]:
     """What stands in front of each of some lines with their translations, the earliest first.
 
-    `before` is what stands in front of the first; afterwards, of what comes next. A line that is empty on
-    both sides ends a document.
+    `before` is what stands in front of the first; afterwards, of what comes next. An empty source ends a
+    document.
     """
     for pair in pairs:
         yield before[-most:] if most else []
-        if all(map(is_blank, pair)):
+        if is_blank(pair[0]):
             before.clear()
         else:
             before.append(pair)

@@ -291,7 +291,7 @@ class Translator(Generic[StateT]):
         """The log-probability of each given translation, in order; see `TranslationScorer`.
 
         `to` is the language of the translations, for models of several directions. With document context a
-        pair that is empty on both sides ends a document.
+        pair with an empty source ends a document.
 
         Raises:
             UsageError: The model does not know the language, or needs one, or has only one direction.

@@ -140,7 +140,7 @@ _WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020
 """Ideographs, kana, hangul: letters that stand for about three of an alphabet."""
 
 ENDING_DOCUMENTS = frozenset({"both_empty", "too_long", "nul", "bad_utf8"})
-"""What is dropped for another reason is still context of the lines behind it; this is context of none."""
+"""What is dropped for another reason is still context of the lines behind it, if it has a source."""
 
 NAMES = ("", *REASONS)
 """The reasons by their numbers; 0 keeps a pair."""
@@ -307,7 +307,9 @@ class _BlockFilter:
         numbers = np.arange(lines.first, lines.first + len(reasons))
         kept = reasons == 0
         pairs = _block_of(lines, kept, block.corpus)
-        beside = ~kept & ~np.isin(reasons, _ENDING)
+        # Where there is no source, a document ends: so it does where the source alone is translated.
+        blank = np.fromiter(map(is_blank, lines.sources), np.bool_, len(reasons))
+        beside = ~kept & ~np.isin(reasons, _ENDING) & ~blank
         return FilteredBlock(
             numbers,
             reasons,
