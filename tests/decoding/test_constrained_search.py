@@ -18,7 +18,7 @@ def bounds(inside=(), opened=(), symbols=()):
     return WordBounds(frozenset(inside), frozenset(opened), torch.tensor(list(symbols), dtype=torch.int64))
 
 
-def search(toys, phrases, *, own=None, prefixes=None, limit=8, seed=0, model=None, **config):
+def search(toys, phrases, *, own=None, begins=None, limit=8, seed=0, model=None, **config):
     sources = toys.random_sources(len(phrases), SIZE, seed=seed)
     return constrained_search(
         model or toys.Model(SIZE, seed=seed),
@@ -27,7 +27,7 @@ def search(toys, phrases, *, own=None, prefixes=None, limit=8, seed=0, model=Non
         DecodingConfig.model_validate({"beam": 4, **config}),
         phrases,
         own or bounds(),
-        prefixes,
+        begins,
     )
 
 

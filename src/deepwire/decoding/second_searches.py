@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.demands import LineDemands, with_symbols
 from deepwire.decoding.guards import NO_REPEAT, suspicious
 from deepwire.decoding.hypotheses import Hypothesis
-from deepwire.decoding.sentence_search import Sentences, SentenceSearch
+from deepwire.decoding.required_phrases import Phrase, word_bounds
+from deepwire.decoding.sentence_search import Asked, Beginning, Sentences, SentenceSearch
 from deepwire.decoding.step_models import StateT
-from deepwire.decoding.term_insertion import insert_terms
+from deepwire.decoding.term_insertion import between_words, insert_terms
 from deepwire.decoding.translation_io import Request
 
+MARGIN = 3.0
+_ATTEMPTS = 3
+_LONGER, _MORE = 1.25, 6
 Found = dict[int, list[Hypothesis]]
 """The hypotheses of lines, which a second search replaces."""
 
@@ -44,19 +51,82 @@ def meet_demands(
 ) -> None:
     """Search again where translations lack something, for those that have it."""
     target = search.vocabularies.target
+    if config.term_search == "none":
+        demands = [replace(one, terms=()) for one in demands]
 
     def met(row: int) -> bool:
         return all(demands[row].met_by(target.decode(one.ids)) for one in found[row])
 
     insert_terms(demands, search, sentences, found, config)
-    # Lacking terms alone disturb the rest least; where that costs another one, all of them are demanded.
-    for every in (False, True):
+    demanded: dict[int, Counter[Phrase]] = {}
+    # Lacking terms alone disturb the rest least; where that costs another one, that is demanded, too.
+    for attempt in range(_ATTEMPTS):
         again = [row for row in found if not met(row)]
-        phrases = []
+        if not again:
+            return
         for row in again:
             prefix = with_symbols(requests[row].prefix, demands[row].values)
-            have = "" if every else target.decode(found[row][0].ids)
-            phrases.append(demands[row].phrases(target, prefix, have))
-        if again:
-            better = search.search_with(sentences, again, phrases, config)
-            found.update({row: own for row, own in zip(again, better, strict=True) if own})
+            have = "" if attempt == _ATTEMPTS - 1 else target.decode(found[row][0].ids)
+            lacking = Counter(demands[row].phrases(target, prefix, have))
+            demanded[row] = demanded.get(row, Counter()) | lacking
+        phrases = [list(demanded[row].elements()) for row in again]
+        from_start = attempt == _ATTEMPTS - 1 or config.n_best > 1
+        ways = dict(zip(again, phrases, strict=True))
+        begins = beginnings(search, sentences, found, ways, config, from_start=from_start)
+        better = search.search_with(sentences, begins, phrases, config)
+        found.update({row: own for row, own in zip(again, better, strict=True) if own})
+
+
+def beginnings(
+    search: SentenceSearch[StateT],
+    sentences: Sentences,
+    found: Found,
+    phrases: Mapping[int, Sequence[Phrase]],
+    config: DecodingConfig,
+    *,
+    from_start: bool,
+) -> list[Beginning]:
+    """How far translations stay as they are: up to where the first phrase that is demanded might stand.
+
+    There the model, which has read the translation up to it, likes the phrase nearly as much as it does
+    anywhere, against its own next subword. That takes one pass over whole translations.
+
+    Args:
+        search: Scores.
+        sentences: What is translated.
+        found: The translations that there are.
+        phrases: Of each of some of them, what is demanded.
+        config: How to search.
+        from_start: Whether nothing but a given prefix stays.
+    """
+    asked = []
+    for row, own in phrases.items():
+        firsts = sorted({way[0] for phrase in own for way in phrase.ways})
+        ids = found[row][0].ids
+        asked.append(Asked(row, ids, list(dict.fromkeys((*firsts, *ids, EOS)))))
+    begins = []
+    for one, values in zip(asked, search.scores_of(sentences, asked), strict=True):
+        column = {token: number for number, token in enumerate(one.tokens)}
+        log_probs = [values[at][column[token]] for at, token in enumerate((*one.read, EOS))]
+        given = len(sentences.prefixes[one.row])
+        starts = between_words(one.read, given, word_bounds(search.vocabularies.target))
+        at = given
+        if not from_start and starts:
+            firsts = [
+                _first_place(
+                    {at: max(values[at][column[way[0]]] for way in phrase.ways) - log_probs[at] for at in starts}
+                )
+                for phrase in phrases[one.row]
+            ]
+            at = min(firsts, default=given)
+        more = config.output_limit(sentences.length(one.row)) - at
+        if not from_start:
+            more = min(more, int(_LONGER * (len(one.read) - at)) + _MORE)
+        begins.append(Beginning(one.row, one.read[:at], max(more, 1), log_probability=sum(log_probs[:at])))
+    return begins
+
+
+def _first_place(fits: Mapping[int, float]) -> int:
+    """The first place that is nearly as good as the best."""
+    least = max(fits.values()) - MARGIN
+    return min(at for at, fit in fits.items() if fit >= least)
