@@ -16,7 +16,7 @@ from deepwire.data.text_config import TextConfig
 from deepwire.data.vocabulary_config import VocabularyConfig
 
 STDIN = Path("-")
-_OF_PAIRS = "source_column more_references alignments source target languages directions".split()
+_OF_PAIRS = ["source_column", "more_references", "alignments", "source", "target", "languages", "directions"]
 
 BadUtf8 = Literal["error", "skip", "replace"]
 Role = Literal["train", "valid", "test"]

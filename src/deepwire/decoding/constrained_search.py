@@ -30,13 +30,9 @@ from deepwire.decoding.hypotheses import (
 from deepwire.decoding.required_phrases import Phrase, WordBounds, remaining
 from deepwire.decoding.step_models import StateT, StepModel
 
-_WIDEST = 64
+_WIDEST = 16
 """Hypotheses per sentence at most; with more phrases, those that have the fewest of them are dropped."""
 _FEWEST = 4
-_PER_BANK = 2
-_NARROWEST = 4
-_STAGE = 0
-EXTRA = 0
 
 
 class Begin(NamedTuple):
@@ -52,8 +48,8 @@ class Begin(NamedTuple):
 
 
 def beam_for(beam: int, phrases: Sequence[Phrase]) -> int:
-    """Hypotheses that are kept for a sentence: two for each number of phrases, up to a power of two."""
-    wanted = max(beam, min(_WIDEST, len(phrases) + 1 + EXTRA), _NARROWEST)
+    """Hypotheses that are kept for a sentence: one for each number of phrases at least, a power of two."""
+    wanted = max(beam, _FEWEST, min(_WIDEST, len(phrases) + 1))
     return 1 << (wanted - 1).bit_length()
 
 
@@ -208,7 +204,8 @@ class _ConstrainedSearch(BeamSearch):
         self._rows = _Rows(*(torch.tensor(field, device=device) for field in fields))
         self._inside = self._opened = torch.zeros(0, dtype=torch.bool, device=device)
 
-    def _marks(self, size: int, device: torch.device) -> None:
+    def _mark(self, size: int, device: torch.device) -> None:
+        """Which of so many subwords stand within a word."""
         if self._inside.numel() == size:
             return
         self._inside = torch.zeros(size, dtype=torch.bool, device=device)
@@ -220,7 +217,7 @@ class _ConstrainedSearch(BeamSearch):
         """Continue every hypothesis by one subword; `log_probs` is `[N * W, V]`, W = 1 at first."""
         sentences, width = self.sums.shape
         view = log_probs.view(sentences, width, -1)
-        self._marks(view.size(2), view.device)
+        self._mark(view.size(2), view.device)
         ways, rows = self._ways, self._rows
         # What phrases want, before anything is forbidden.
         begun = ways.tokens.gather(1, ways.first)
@@ -264,12 +261,13 @@ class _ConstrainedSearch(BeamSearch):
         divisors = self._divisors[self._read + self.step + 1].unsqueeze(1)
         history = self.history[:, :width, : self.step]
         if self.finished.scores.size(1) > 1:
-            ending &= ~self._known(history)
+            ending &= ~self._known(history, ending)
         self.finished.add(ending, values + self.sums, divisors, history)
 
-    def _known(self, history: Tensor) -> Tensor:
-        """Which hypotheses are finished already, `[N, W]`, or equal one before them: phrases in other places."""
-        same = (history.unsqueeze(2) == history.unsqueeze(1)).all(3).tril(-1).any(2)
+    def _known(self, history: Tensor, ending: Tensor) -> Tensor:
+        """Which hypotheses have finished before with phrases in other places, or do so now, `[N, W]`."""
+        same = (history.unsqueeze(2) == history.unsqueeze(1)).all(3) & ending.unsqueeze(1)
+        same = same.tril(-1).any(2)
         padded = pad(history, (0, self.finished.tokens.size(2) - history.size(2)), value=EOS)
         return same | (padded.unsqueeze(2) == self.finished.tokens.unsqueeze(1)).all(3).any(2)
 
@@ -277,29 +275,17 @@ class _ConstrainedSearch(BeamSearch):
         self, values: Tensor, tokens: Tensor, begins: Tensor, begun: Tensor, goes_on: Tensor, tails: Tensor
     ) -> None:
         """The hypotheses that stay open: of each bank as many as of the others, if it has so many."""
-        (sentences, width, each), ways, rows = values.shape, self._ways, self._rows
-        count = begins.size(2)
-        device = values.device
+        ways, rows, device = self._ways, self._rows, values.device
+        (width, each), count = values.shape[1:], begins.size(2)
         sums = torch.cat([values, begins, goes_on.unsqueeze(2)], 2) + self.sums.unsqueeze(2)
-        every = torch.cat([tokens, begun.unsqueeze(1).expand(-1, width, -1), tails.unsqueeze(2)], 2).flatten(
-            1
-        )
-        way_of = torch.arange(each + count + 1, device=device) - each
-        way_of = way_of.clamp_(min=0)
-        way_of[-1] = 0
+        begun = begun.unsqueeze(1).expand(-1, width, -1)
+        every = torch.cat([tokens, begun, tails.unsqueeze(2)], 2).flatten(1)
+        # The candidates of a row: free subwords, the first ones of ways (number 0 is none), the next one of
+        # the way that it is in.
         tail = each + count
+        way_of = (torch.arange(tail + 1, device=device) - each).clamp_(min=0)
+        way_of[tail] = 0
         banks = (rows.lacking.unsqueeze(2) - (way_of > 0).int()).expand(-1, width, -1)
-        if _STAGE:
-            after = ways.left.gather(1, ways.following.gather(1, ways.first))
-            stage = torch.cat(
-                [
-                    torch.zeros_like(tokens),
-                    after.unsqueeze(1).expand(-1, width, -1),
-                    ways.left.gather(1, ways.following.gather(1, rows.place)).unsqueeze(2),
-                ],
-                2,
-            ).clamp(max=_STAGE)
-            banks = banks + stage * 64
         sums = sums.flatten(1)
         chosen = _allocated(sums, banks.flatten(1), self.beam)
         missing = (0, self.beam - chosen.size(1))

@@ -17,9 +17,13 @@ from deepwire.decoding.step_models import StateT
 from deepwire.decoding.term_insertion import between_words, insert_terms
 from deepwire.decoding.translation_io import Request
 
-MARGIN = 3.0
+_MARGIN = 1.5
+"""A phrase may stand where it is so many nats less probable than at its best place."""
 _ATTEMPTS = 3
+_CHOICE = 2
+"""Hypotheses of a second search, of which one may have all that the line must have."""
 _LONGER, _MORE = 1.25, 6
+"""Most subwords of what is translated anew: so many times those that were there, and a few."""
 Found = dict[int, list[Hypothesis]]
 """The hypotheses of lines, which a second search replaces."""
 
@@ -58,23 +62,28 @@ def meet_demands(
         return all(demands[row].met_by(target.decode(one.ids)) for one in found[row])
 
     insert_terms(demands, search, sentences, found, config)
+    # Lacking terms alone disturb the rest least. Where that costs another one, that is demanded, too.
     demanded: dict[int, Counter[Phrase]] = {}
-    # Lacking terms alone disturb the rest least; where that costs another one, that is demanded, too.
+    several = with_settings(config, {"n_best": max(config.n_best, min(config.beam, _CHOICE))})
     for attempt in range(_ATTEMPTS):
         again = [row for row in found if not met(row)]
         if not again:
             return
+        last = attempt == _ATTEMPTS - 1
         for row in again:
             prefix = with_symbols(requests[row].prefix, demands[row].values)
-            have = "" if attempt == _ATTEMPTS - 1 else target.decode(found[row][0].ids)
-            lacking = Counter(demands[row].phrases(target, prefix, have))
-            demanded[row] = demanded.get(row, Counter()) | lacking
-        phrases = [list(demanded[row].elements()) for row in again]
-        from_start = attempt == _ATTEMPTS - 1 or config.n_best > 1
-        ways = dict(zip(again, phrases, strict=True))
-        begins = beginnings(search, sentences, found, ways, config, from_start=from_start)
-        better = search.search_with(sentences, begins, phrases, config)
-        found.update({row: own for row, own in zip(again, better, strict=True) if own})
+            have = "" if last else target.decode(found[row][0].ids)
+            own = Counter(demands[row].phrases(target, prefix, have))
+            demanded[row] = demanded.get(row, Counter()) | own
+        phrases = {row: list(demanded[row].elements()) for row in again}
+        from_start = last or config.n_best > 1
+        begins = beginnings(search, sentences, found, phrases, config, from_start=from_start)
+        better = search.search_with(sentences, begins, list(phrases.values()), several)
+        for row, hypotheses in zip(again, better, strict=True):
+            if hypotheses:
+                # One that happens to have all terms needs no further search.
+                best = sorted(hypotheses, key=lambda one: not demands[row].met_by(target.decode(one.ids)))
+                found[row] = best[: config.n_best]
 
 
 def beginnings(
@@ -114,19 +123,23 @@ def beginnings(
         if not from_start and starts:
             firsts = [
                 _first_place(
-                    {at: max(values[at][column[way[0]]] for way in phrase.ways) - log_probs[at] for at in starts}
+                    {
+                        at: max(values[at][column[way[0]]] for way in phrase.ways) - log_probs[at]
+                        for at in starts
+                    }
                 )
                 for phrase in phrases[one.row]
             ]
             at = min(firsts, default=given)
         more = config.output_limit(sentences.length(one.row)) - at
         if not from_start:
-            more = min(more, int(_LONGER * (len(one.read) - at)) + _MORE)
+            likely = min(len(one.read), int(_LONGER * sentences.length(one.row)) + _MORE)
+            more = min(more, int(_LONGER * max(likely - at, 0)) + _MORE)
         begins.append(Beginning(one.row, one.read[:at], max(more, 1), log_probability=sum(log_probs[:at])))
     return begins
 
 
 def _first_place(fits: Mapping[int, float]) -> int:
     """The first place that is nearly as good as the best."""
-    least = max(fits.values()) - MARGIN
+    least = max(fits.values()) - _MARGIN
     return min(at for at, fit in fits.items() if fit >= least)

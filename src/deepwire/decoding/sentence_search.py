@@ -337,7 +337,7 @@ class SentenceSearch(Generic[StateT]):
 
 
 def _by_width(widths: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """Places of equal width; a few of one width go with those of the next one, for the sake of full batches."""
+    """Places of equal width; a few of one width go with those of the next one, for full batches."""
     groups: list[tuple[int, list[int]]] = []
     waiting: list[int] = []
     for width in sorted(set(widths)):

@@ -69,13 +69,18 @@ def drawn_hints(source: str, target: str, links: Iterable[Sequence[int]], seed: 
     for one, other in links:
         of_source.setdefault(one, set()).add(other)
         of_target.setdefault(other, set()).add(one)
-    hints: dict[int, Hint] = {}
+    spans = [
+        range(first, first + length)
+        for length in range(1, _LONGEST + 1)
+        for first in range(len(words[0]) - length + 1)
+    ]
+    # Short ones come first more often than long ones.
+    order = sorted(((draw() * len(span), span) for span in spans), key=lambda one: one[0])
+    hints: list[Hint] = []
     taken: set[int] = set()
-    for _ in range(2 * count):
-        first = int(draw() * len(words[0]))
-        span = range(first, min(first + 1 + int(_LONGEST * draw() ** 2), len(words[0])))
+    for _, span in order:
         found = _translation(span, of_source, of_target)
-        if found is None or taken & set(span) or len(hints) == count:
+        if found is None or taken & set(span):
             continue
         text = target[slice(*_within(target, words[1][found[0]][0], words[1][found[-1]][1]))]
         begin, end = _within(source, words[0][span[0]][0], words[0][span[-1]][1])
@@ -84,8 +89,10 @@ def drawn_hints(source: str, target: str, links: Iterable[Sequence[int]], seed: 
         taken |= set(span)
         if found[0] == 0 and text[1:].islower():
             text = text[0].lower() + text[1:]  # what begins a sentence has its capital from that
-        hints[span[-1]] = Hint(end, text)
-    return list(hints.values())
+        hints.append(Hint(end, text))
+        if len(hints) == count:
+            break
+    return hints
 
 
 def _translation(
