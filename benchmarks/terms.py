@@ -1,11 +1,13 @@
 """How many terms translations have, and what that costs, with and without `--terms`.
 
     python benchmarks/terms.py MODEL TRAIN_SOURCE TRAIN_TARGET TEST_SOURCE TEST_TARGET [--lines 1000]
-        [--terms FILE]
+        [--terms FILE] [--share 0.5] [--rounds 5] [--search beam --search insert]
 
 Learns word pairs from the training text (Dice coefficient), keeps as terms those that a test line and its
-reference have, and prints as JSON for the free and the constrained search: terms, terms hit, seconds of
-processor time, and BLEU. A term counts in a line only if the reference has it, so that it is right there.
+reference have, and prints as JSON for the free search and each `decoding.term_search`: terms, terms hit,
+lines that lack one, BLEU, and seconds of processor time. The searches take turns; the time is the median of
+the rounds, and so is its ratio to the free search of the same round. A term counts in a line only if the
+reference has it, so that it is right there.
 """
 
 from __future__ import annotations
@@ -13,11 +15,13 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import random
 import re
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import sacrebleu
 
@@ -66,6 +70,9 @@ def main() -> None:
         parser.add_argument(name, type=Path)
     parser.add_argument("--lines", type=int, default=1000)
     parser.add_argument("--terms", type=Path)
+    parser.add_argument("--share", type=float, default=1.0, help="of the terms that are used")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--search", action="append", choices=["beam", "insert"])
     options = parser.parse_args()
     lexicon = learned(list(zip(read(options.train_source), read(options.train_target), strict=True)))
     lines = read(options.test_source)[: options.lines]
@@ -80,22 +87,39 @@ def main() -> None:
             for line, reference in zip(lines, references, strict=True)
         ]
         used = sorted({term for terms in right for term in terms})
+        used = random.Random(1).sample(used, round(options.share * len(used)))
+        right = [[term for term in terms if term in used] for terms in right]
         path = Path(folder) / "used.tsv"
         path.write_text("".join(f"{term.source}\t{'|'.join(term.targets)}\n" for term in used))
-        for name, terms in (("free", None), ("terms", path)):
-            model = deepwire.load(options.model, "cpu", terms=terms)
+        searches = {"free": deepwire.load(options.model, "cpu")}
+        for name in options.search or ["beam"]:
+            searches[name] = deepwire.load(options.model, "cpu", terms=path, settings={"term_search": name})
+        seconds: dict[str, list[float]] = {name: [] for name in searches}
+        found: dict[str, list[str]] = {}
+        for model in searches.values():
             model.translate(lines[:20])
-            begun = time.process_time()
-            translations = model.translate(lines)
-            seconds = time.process_time() - begun
-            hits = [
-                term.count(text) > 0
-                for text, wanted in zip(translations, right, strict=True)
-                for term in wanted
-            ]
-            bleu = sacrebleu.corpus_bleu(translations, [references]).score
-            record = {"search": name, "terms": len(hits), "hit": sum(hits), "seconds": seconds, "bleu": bleu}
-            print(json.dumps(record), flush=True)
+        for _ in range(options.rounds):
+            for name, model in searches.items():
+                begun = time.process_time()
+                found[name] = model.translate(lines)
+                seconds[name].append(time.process_time() - begun)
+    for name, translations in found.items():
+        hits = [
+            [term.count(text) > 0 for term in wanted]
+            for text, wanted in zip(translations, right, strict=True)
+        ]
+        ratios = [own / free for own, free in zip(seconds[name], seconds["free"], strict=True)]
+        record = {
+            "search": name,
+            "terms": sum(map(len, hits)),
+            "hit": sum(map(sum, hits)),
+            "lines": sum(not all(own) for own in hits),
+            "bleu": round(sacrebleu.corpus_bleu(translations, [references]).score, 2),
+            "words": sum(len(text.split()) for text in translations),
+            "seconds": round(median(seconds[name]), 3),
+            "ratio": round(median(ratios), 3),
+        }
+        print(json.dumps(record), flush=True)
 
 
 if __name__ == "__main__":

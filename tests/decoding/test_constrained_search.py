@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 import torch
 
-from deepwire.data.vocabulary import EOS
-from deepwire.decoding.constrained_search import constrained_search
+from deepwire.data.vocabulary import BOS, EOS
+from deepwire.decoding.constrained_search import Begin, _allocated, constrained_search
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
 from deepwire.decoding.required_phrases import Phrase, WordBounds
@@ -18,7 +18,7 @@ def bounds(inside=(), opened=(), symbols=()):
     return WordBounds(frozenset(inside), frozenset(opened), torch.tensor(list(symbols), dtype=torch.int64))
 
 
-def search(toys, phrases, *, own=None, prefixes=None, limit=8, seed=0, model=None, **config):
+def search(toys, phrases, *, own=None, begins=None, limit=8, seed=0, model=None, **config):
     sources = toys.random_sources(len(phrases), SIZE, seed=seed)
     return constrained_search(
         model or toys.Model(SIZE, seed=seed),
@@ -27,7 +27,7 @@ def search(toys, phrases, *, own=None, prefixes=None, limit=8, seed=0, model=Non
         DecodingConfig.model_validate({"beam": 4, **config}),
         phrases,
         own or bounds(),
-        prefixes,
+        begins,
     )
 
 
@@ -96,15 +96,57 @@ def test_symbols_come_from_phrases_alone(toys):
             assert 9 not in hypotheses[0].ids
 
 
-def test_it_begins_with_the_prefix(toys):
-    found = search(toys, [[Phrase(((8,),))], []], prefixes=[[5, 6], []])
-    assert found[0][0].ids[:2] == (5, 6)
-    assert 8 in found[0][0].ids
-
-
 def test_no_repeated_ngrams_and_sentences_of_different_length(toys):
     found = search(toys, [[Phrase(((5, 6),))], [], [Phrase(((7,),))]] * 6, no_repeat_ngram=2, limit=12)
     for hypotheses in found[1::3]:  # what a phrase brings may have come before
         ids = hypotheses[0].ids
         assert len(list(pairwise(ids))) == len(set(pairwise(ids)))
         assert EOS not in ids
+
+
+def test_what_has_been_read_counts_in_score_and_translation(toys):
+    """A search behind a beginning gives what a model gives that reads the beginning by itself."""
+    source, begin = toys.random_sources(1, SIZE)[0], (5, 6, 9)
+    model = toys.Model(SIZE)
+
+    class Behind:
+        def start(self, source, max_length):
+            return model.start(source, max_length, prompt=torch.tensor([[BOS, *begin[:-1]]]))
+
+        def step(self, tokens, state):
+            return model.step(torch.where(tokens == BOS, begin[-1], tokens), state)
+
+    read = toys.log_probability(model, source, begin) - float(
+        model.log_probs(torch.tensor([source]), torch.tensor([[BOS, *begin]]))[0, -1, EOS]
+    )
+    config = DecodingConfig(beam=4, length_penalty=1, length_penalty_form="average")
+    phrases = [[Phrase(((8,),), whole=False)]]
+    arguments = toys.padded([source]), [6], config, phrases, bounds()
+    ((best, *_),) = constrained_search(Behind(), *arguments, [Begin(begin, read)])
+    assert best.ids[:3] == begin
+    assert 8 in best.ids[3:]
+    total = toys.log_probability(model, source, best.ids)
+    assert best.log_probability == pytest.approx(total, abs=1e-4)
+    assert best.score == pytest.approx(total / (len(best.ids) + 1), abs=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_translation_comes_twice(toys, seed):
+    """The same subwords may have their phrase in several places."""
+    phrases = [[Phrase(((5,), (5, 5)), whole=False)], [Phrase(((6,),)), Phrase(((6,),))]] * 2
+    for hypotheses in search(toys, phrases, seed=seed, n_best=4, limit=5):
+        ids = [one.ids for one in hypotheses]
+        assert len(ids) == len(set(ids)) > 1
+
+
+def test_equal_phrases_are_all_there(toys):
+    for hypotheses in search(toys, [[Phrase(((6,),))] * 3, [Phrase(((7, 8),))] * 2] * 2):
+        ids = hypotheses[0].ids
+        assert ids.count(6) >= 3 or sum(pair == (7, 8) for pair in pairwise(ids)) >= 2
+
+
+def test_the_best_of_each_bank_come_first():
+    values = torch.tensor([[0.1, 0.9, 0.5, 0.4, -torch.inf, 0.8]])
+    banks = torch.tensor([[0, 1, 1, 2, 0, 1]])
+    assert _allocated(values, banks, 4).tolist() == [[0, 1, 3, 5]]
+    assert _allocated(values, banks, 2).tolist() == [[0, 1]]

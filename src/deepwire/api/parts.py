@@ -114,6 +114,7 @@ class TrainingParts:
             languages=self.prepared.languages,
             context=self.prepared.context,
             noise=line_noise(self.settings.data),
+            term_hints=self.settings.data.term_hints,
         )
         stream = UpdateStream(
             self.prepared.train,

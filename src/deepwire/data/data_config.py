@@ -16,6 +16,7 @@ from deepwire.data.text_config import TextConfig
 from deepwire.data.vocabulary_config import VocabularyConfig
 
 STDIN = Path("-")
+_OF_PAIRS = ["source_column", "more_references", "alignments", "source", "target", "languages", "directions"]
 
 BadUtf8 = Literal["error", "skip", "replace"]
 Role = Literal["train", "valid", "test"]
@@ -156,15 +157,7 @@ class CorpusConfig(Section):
             )
         if self.jsonl is not None and text.unit != "lines":
             raise ValueError(f"{role}: a line of jsonl is a document of its own: set data.text.unit to lines")
-        for name in (
-            "source_column",
-            "more_references",
-            "alignments",
-            "source",
-            "target",
-            "languages",
-            "directions",
-        ):
+        for name in _OF_PAIRS:
             if getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"{role}: {name} is for pairs of sentences, and this is one text")
 
@@ -241,6 +234,9 @@ class DataConfig(Section):
         NO_CONTEXT, description="previous sentences of the document in front of each sentence"
     )
     noise: TextNoiseConfig | None = Field(None, description="capitals, typos and the like in training text")
+    term_hints: float = Field(
+        0.0, ge=0, le=1, description="share of training lines with hints for terms; train needs alignments"
+    )
     filters: FilterConfig = Field(default_factory=FilterConfig, description="which training pairs to drop")
     prepared: Path = Field(
         json_schema_extra=MAY_CHANGE, default=Path("prepared"), description="folder of prepared corpora"
@@ -283,11 +279,12 @@ class DataConfig(Section):
                 why = "with directions" if role == "test" else f"in {role}"
                 raise ValueError(f"more_references are for test with source and target, not {why}")
         self._check_aligned()
-        if self.placeholders and self.vocabulary.type not in ("bpe", "unigram", "existing"):
-            raise ValueError(
-                "placeholders need a vocabulary of type bpe or unigram, which keeps their symbols whole, "
-                f"not {self.vocabulary.type}"
-            )
+        for name in ("placeholders", "term_hints"):
+            if getattr(self, name) and self.vocabulary.type not in ("bpe", "unigram", "existing"):
+                raise ValueError(
+                    f"{name} need a vocabulary of type bpe or unigram, which keeps their symbols whole, "
+                    f"not {self.vocabulary.type}"
+                )
         if self.text is not None:
             self._check_text(self.text)
         elif self.languages is None:
@@ -302,6 +299,8 @@ class DataConfig(Section):
         asked += ["context"] if self.context.used else []
         if self.aligned and asked:
             raise ValueError(f"alignments of a corpus and data.{asked[0]} exclude each other")
+        if self.term_hints and not self.aligned:
+            raise ValueError("term_hints need to know which words belong together: give train alignments")
 
     @property
     def aligned(self) -> bool:
@@ -325,6 +324,7 @@ class DataConfig(Section):
             "data.context": self.context.used,
             "data.vocabulary.sampling": self.vocabulary.sampling > 0,
             "data.noise": self.noise is not None,
+            "data.term_hints": self.term_hints > 0,
         }
         if asked := [name for name, is_set in wanted.items() if is_set]:
             raise ValueError(f"{asked[0]} is for pairs of sentences, and a language model reads one text")

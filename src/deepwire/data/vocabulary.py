@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -13,14 +13,16 @@ from typing import NamedTuple
 from deepwire.data.subwords import LOADERS, learner
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.sentencepiece import train_model
+from deepwire.data.text.language_profiles import LanguageProfiles
 from deepwire.data.text.pairs import Pair
 from deepwire.data.text.placeholders import SYMBOLS
+from deepwire.data.text.term_hints import HINT_MARKS
 from deepwire.data.vocabulary_config import BpeConfig, ExistingConfig, UnigramConfig, VocabularyConfig
 from deepwire.errors import DataError, ModelError
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabularies", "Vocabulary"]
 
-HEADER = "vocabulary.json"
+HEADER, PROFILES = "vocabulary.json", "languages.json.gz"
 _FORMAT = 1
 
 
@@ -71,6 +73,23 @@ def symbol_ids(vocabulary: Vocabulary) -> dict[str, int]:
     return ids if known else {}
 
 
+def hint_ids(vocabulary: Vocabulary) -> tuple[int, int] | None:
+    """The pieces of the marks around a hint; None where the vocabulary was learned without them."""
+    begin, end = (ids[-1] if (ids := vocabulary.encode(mark)) else UNK for mark in HINT_MARKS)
+    return (begin, end) if vocabulary.pieces([begin, end]) == list(HINT_MARKS) else None
+
+
+def _profiles(path: Path) -> LanguageProfiles | None:
+    """What is in a file, if it is there."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as fault:
+        raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
+    return LanguageProfiles.from_bytes(content, str(path))
+
+
 @dataclass(frozen=True)
 class Vocabularies:
     """Source and target vocabulary of a model."""
@@ -81,6 +100,8 @@ class Vocabularies:
     """Whether a number means the same piece on both sides, so that embeddings can be shared."""
     type: str
     """`bpe`, `unigram`, `subword_nmt`, `words` or `piece_table`."""
+    profiles: LanguageProfiles | None = field(default=None, compare=False)
+    """What the languages of the run look like; None where nobody has looked. Not part of the digest."""
 
     @classmethod
     def learn(cls, config: VocabularyConfig, pairs: Iterable[Pair]) -> Vocabularies:
@@ -147,11 +168,18 @@ class Vocabularies:
         """Whether both sides have pieces for placeholders (`deepwire.data.text.placeholders`)."""
         return bool(symbol_ids(self.source)) and bool(symbol_ids(self.target))
 
+    @cached_property
+    def has_hints(self) -> bool:
+        """Whether sources can have hints (`deepwire.data.text.term_hints`)."""
+        return hint_ids(self.source) is not None
+
     def save(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing; the header comes last."""
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self._files().items():
             (folder / name).write_bytes(content)
+        if self.profiles is not None:
+            (folder / PROFILES).write_bytes(self.profiles.to_bytes())
         header = {
             "format": _FORMAT,
             "type": self.type,
@@ -187,7 +215,7 @@ class Vocabularies:
             source = target = load(folder, "joint")
         else:
             source, target = load(folder, "source"), load(folder, "target")
-        vocabularies = cls(source, target, joint, kind)
+        vocabularies = cls(source, target, joint, kind, _profiles(folder / PROFILES))
         if vocabularies.digest != digest:
             raise ModelError(f"{folder}: damaged: a file of the vocabulary is not what was saved")
         return vocabularies

@@ -3,7 +3,7 @@
 Each step extends all open hypotheses by one subword, keeps the best, and moves finished ones to a list.
 
 The beam reorder, by which each row of the decoder's state becomes the row that its hypothesis continues, is
-the call of `state.reorder` in `beam_search`; `_BeamSearch.parent_rows` says which row that is. What it does
+the call of `state.reorder` in `searched`; `BeamSearch.parent_rows` says which row that is. What it does
 to the key/value cache is in `deepwire.model.kv_cache.CacheIndex.reorder`: no key or value moves.
 """
 
@@ -52,7 +52,11 @@ def beam_search(
         before: Subwords that the model has read before each.
     """
     constraints = Constraints(config, limits, prefixes, source.device, before)
-    search = _BeamSearch(config, constraints, source.device)
+    return searched(model, source, BeamSearch(config, constraints, source.device))
+
+
+def searched(model: StepModel[StateT], source: Tensor, search: BeamSearch) -> list[list[Hypothesis]]:
+    """What a search finds for `source` `[N, S]`."""
     state = model.start(source, search.constraints.longest + 1)
     tokens = torch.full((source.size(0),), BOS, dtype=torch.int64, device=source.device)
     while True:
@@ -63,7 +67,7 @@ def beam_search(
             search.collect(range(len(ended)))
             return search.results
         if search.step == 1:
-            state = state.expand(config.beam)
+            state = state.expand(search.beam)
         leaving, staying = batch_compaction(ended)
         if leaving:
             search.collect(leaving)
@@ -78,17 +82,25 @@ def beam_search(
         tokens = search.append()
 
 
-class _BeamSearch:
-    """The open and finished hypotheses of a batch."""
+class BeamSearch:
+    """The open and finished hypotheses of a batch.
+
+    Args:
+        config: How to search.
+        constraints: What may follow.
+        device: Where the search takes place.
+        beam: Open hypotheses of a sentence; None: as `config` says.
+    """
 
     def __init__(
         self,
         config: DecodingConfig,
         constraints: Constraints,
         device: torch.device,
+        beam: int | None = None,
     ) -> None:
         sentences = constraints.limits.numel()
-        self.beam = config.beam
+        self.beam = config.beam if beam is None else beam
         self.penalty = LengthPenalty.of(config)
         self.constraints = constraints
         steps = self.constraints.longest + 1
@@ -279,16 +291,18 @@ class FinishedHypotheses:
         Raises:
             ModelError: A sentence has none, because the model gave no finite probabilities.
         """
+        return [require_finite(own) for own in self.listed(sentences)]
+
+    def listed(self, sentences: Tensor) -> list[list[Hypothesis]]:
+        """The finished hypotheses of these sentences, best first; perhaps none."""
         scores = self.scores.index_select(0, sentences).tolist()
         sums = self.log_probabilities.index_select(0, sentences).tolist()
         tokens = self.tokens.index_select(0, sentences).tolist()
         return [
-            require_finite(
-                [
-                    Hypothesis(tuple(ids[: ids.index(EOS)]), total, score)
-                    for score, total, ids in zip(*row, strict=True)
-                    if score > IMPOSSIBLE
-                ]
-            )
+            [
+                Hypothesis(tuple(ids[: ids.index(EOS)]), total, score)
+                for score, total, ids in zip(*row, strict=True)
+                if score > IMPOSSIBLE
+            ]
             for row in zip(scores, sums, tokens, strict=True)
         ]

@@ -1,52 +1,55 @@
 """Beam search for translations that have given phrases, wherever they fit best.
 
-Dynamic beam allocation (Post and Vilar 2018, Fast Lexically Constrained Decoding with Dynamic Beam
-Allocation for Neural Machine Translation). A phrase that was begun is finished without a break. Hypotheses
-compete within banks: with those that have as many whole phrases, and as much left of the one they are in. So
-one that has paid for all of a phrase is not pushed out by one that has only begun it. All but the end of
-a long phrase is one bank, where the place that suits the model best counts, so that long phrases need no wide
-beam. The search knows nothing of the model: it works with each mixer and each connection.
+Hypotheses compete within banks, with those that have as many of the phrases (Post and Vilar 2018, Fast
+Lexically Constrained Decoding with Dynamic Beam Allocation for Neural Machine Translation), and the banks
+share the beam, all in a few operations on whole batches (Hu et al. 2019, Improved Lexically Constrained
+Decoding for Translation and Monolingual Rewriting). A phrase that was begun is finished without a break. The
+search knows nothing of the model: it works with each mixer and each connection.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from deepwire.data.vocabulary import BOS, EOS, PAD
+from deepwire.data.vocabulary import EOS, PAD
+from deepwire.decoding.beam_search import BeamSearch, searched
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.hypotheses import (
     IMPOSSIBLE,
     Constraints,
     Hypothesis,
-    LengthPenalty,
     chunked_top_k,
     require_finite,
 )
-from deepwire.decoding.model_inputs import batch_compaction
 from deepwire.decoding.required_phrases import Phrase, WordBounds, remaining
 from deepwire.decoding.step_models import StateT, StepModel
 
-_NARROWEST, _WIDEST = 8, 64
+_WIDEST = 16
 """Hypotheses per sentence at most; with more phrases, those that have the fewest of them are dropped."""
-
-
 _FEWEST = 4
-_STAGES = 7
-"""Of so many subwords before the end of a phrase, each has a bank."""
+
+
+class Begin(NamedTuple):
+    """What a model has read of a translation before the search.
+
+    Attributes:
+        ids: Subwords.
+        log_probability: Theirs.
+    """
+
+    ids: tuple[int, ...] = ()
+    log_probability: float = 0.0
 
 
 def beam_for(beam: int, phrases: Sequence[Phrase]) -> int:
-    """Hypotheses that are kept for a sentence: two for each number of phrases, one for each stage of one.
-
-    More, up to a power of two: so that most sentences can share a batch.
-    """
-    stages = max((min(_STAGES, phrase.longest - 1) for phrase in phrases), default=0)
-    wanted = max(beam, min(_WIDEST, 2 * (len(phrases) + 1) + len(phrases) * stages), _NARROWEST)
+    """Hypotheses that are kept for a sentence: one for each number of phrases at least, a power of two."""
+    wanted = max(beam, _FEWEST, min(_WIDEST, len(phrases) + 1))
     return 1 << (wanted - 1).bit_length()
 
 
@@ -58,7 +61,7 @@ def constrained_search(
     config: DecodingConfig,
     phrases: Sequence[Sequence[Phrase]],
     bounds: WordBounds,
-    prefixes: Sequence[Sequence[int]] | None = None,
+    begins: Sequence[Begin] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence that have all of its phrases, best first: `n_best` at most.
 
@@ -68,257 +71,296 @@ def constrained_search(
     Args:
         model: The model.
         source: `[N, S]` subword ids, padded with PAD.
-        limits: Most subwords of each translation, without those of the phrases.
+        limits: Most subwords of each translation behind its beginning, without those of the phrases.
         config: How to search.
         phrases: Of each sentence.
         bounds: Of the target vocabulary.
-        prefixes: Subwords that each translation must begin with.
+        begins: How each translation begins: the model reads that by itself.
     """
-    starts = [0] * len(limits) if prefixes is None else list(map(len, prefixes))
-    parts = zip(phrases, limits, starts, strict=True)
-    sentences = [_Sentence(own, limit + start, start, config, bounds) for own, limit, start in parts]
+    begins = [Begin()] * len(limits) if begins is None else begins
+    most = [limit + remaining(own, 0) for limit, own in zip(limits, phrases, strict=True)]
+    constraints = Constraints(config, most, None, source.device, [begin.ids for begin in begins])
     width = max(beam_for(config.beam, own) for own in phrases)
-    constraints = Constraints(config, [one.limit for one in sentences], prefixes, source.device)
-    symbols = bounds.symbols.to(source.device)
-    state = model.start(source, constraints.longest + 1)
-    tokens = torch.full((len(sentences),), BOS, dtype=torch.int64, device=source.device)
-    kept, step, rows_each = list(range(len(sentences))), 0, 1
-    while True:
-        log_probs, state = model.step(tokens, state)
-        view = log_probs.view(len(kept), rows_each, -1)
-        open_ = [sentences[number] for number in kept]
-        asked = _asked_values(view, open_)
-        history = _history(open_, rows_each, step, config.no_repeat_ngram, source.device)
-        view = constraints.apply(view, history).index_fill_(2, symbols, IMPOSSIBLE)
-        # A bank is shared by few hypotheses: more of one of them are not worth the time to look at.
-        values, columns = chunked_top_k(view.flatten(0, 1), min(max(config.beam, _FEWEST) + 1, view.size(2)))
-        best = zip(values.tolist(), columns.tolist(), strict=True)
-        free = [list(zip(*row, strict=True)) for row in best]
-        for place, sentence in enumerate(open_):
-            sentence.advance(free[place * rows_each :][:rows_each], asked[place], step, width)
-        step += 1
-        ended = [sentence.ended for sentence in open_]
-        if all(ended):
-            return [sentence.results() for sentence in sentences]
-        if rows_each == 1 and width > 1:
-            state, rows_each = state.expand(width), width
-        leaving, staying = batch_compaction(ended)
-        if leaving:
-            index = torch.tensor(staying, device=source.device)
-            state = state.keep(index)
-            constraints.keep(index)
-            kept = [kept[place] for place in staying]
-        parents, chosen = _rows([sentences[number] for number in kept], rows_each)
-        state = state.reorder(torch.tensor(parents, device=source.device))
-        tokens = torch.tensor(chosen, device=source.device)
+    search = _ConstrainedSearch(config, constraints, phrases, bounds, begins, source.device, width)
+    return searched(model, source, search)
 
 
-class _Open(NamedTuple):
-    """An open hypothesis.
+class _Ways(NamedTuple):
+    """The ways of writing the phrases of sentences; J of them, with K subwords together.
+
+    Number 0 of all is no way, and no subword. A way can be begun where its phrase is lacking, and where equal
+    phrases that come before it are not.
 
     Attributes:
-        ids: Its subwords.
-        sum: Their log-probability.
-        met: A bit for each phrase that it has or has begun.
-        tail: What is left of the phrase that it is in.
-        fit: How well the phrase that it is in suited the model, against its own best choice.
-        bound: Whether a whole phrase has just ended, so that its word may not go on.
-        parent: The row that it continues.
+        tokens: `[N, K]` all their subwords.
+        following: `[N, K]` the place of the subword that follows each; 0 behind the last.
+        left: `[N, K]` how many subwords there are from each on.
+        first: `[N, J]` the place of the first subword.
+        bit: `[N, J]` of the phrase; 0 where there is no way.
+        before: `[N, J]` the bits of equal phrases.
+        longest: `[N, J]` subwords of the longest way of the phrase.
+        whole: `[N, J]` whether the word ends with the phrase.
+        alone: `[N, J]` the subwords of ways that have one; PAD for others.
     """
 
-    ids: tuple[int, ...]
-    sum: float
-    met: int
-    tail: tuple[int, ...]
-    fit: float
-    bound: bool
-    parent: int
+    tokens: Tensor
+    following: Tensor
+    left: Tensor
+    first: Tensor
+    bit: Tensor
+    before: Tensor
+    longest: Tensor
+    whole: Tensor
+    alone: Tensor
 
-    @property
-    def bank(self) -> tuple[int, int]:
-        """Stage of the phrase that it is in (0: in none), and how many phrases it lacks or has, negative."""
-        return min(len(self.tail), _STAGES), -self.met.bit_count()
+    @classmethod
+    def of(cls, phrases: Sequence[Sequence[Phrase]], device: torch.device) -> _Ways:
+        """Those of some sentences."""
+        rows = [_ways_of(own) for own in phrases]
+        sizes = [max(len(row[part]) for row in rows) for part in range(len(cls._fields))]
+        return cls(
+            *(
+                torch.tensor([[*row[part], *[0] * (size - len(row[part]))] for row in rows], device=device)
+                for part, size in enumerate(sizes)
+            )
+        )
 
-    @property
-    def rank(self) -> float:
-        """What counts within its bank."""
-        return self.fit if len(self.tail) >= _STAGES else self.sum
-
-
-@dataclass
-class _Asked:
-    """Log-probabilities of what phrases want: of each row the next subword of its phrase, and first ones."""
-
-    tails: list[float]
-    first: list[dict[int, float]]
+    def keep(self, sentences: Tensor) -> _Ways:
+        """Those of these sentences."""
+        return _Ways(*(part.index_select(0, sentences) for part in self))
 
 
-class _Sentence:
-    """The search for the translation of one sentence."""
+def _ways_of(phrases: Sequence[Phrase]) -> tuple[list[int], ...]:
+    """The fields of `_Ways` of a sentence."""
+    tokens, following, left = [PAD], [0], [0]
+    first, bit, before, longest, whole, alone = [0], [0], [0], [0], [0], [PAD]
+    seen: dict[Phrase, int] = {}
+    for place, phrase in enumerate(phrases):
+        for way in phrase.ways:
+            first.append(len(tokens))
+            bit.append(1 << place)
+            before.append(seen.get(phrase, 0))
+            longest.append(phrase.longest)
+            whole.append(int(phrase.whole))
+            alone.append(way[0] if len(way) == 1 else PAD)
+            following += [*range(len(tokens) + 1, len(tokens) + len(way)), 0]
+            left += range(len(way), 0, -1)
+            tokens += way
+        seen[phrase] = seen.get(phrase, 0) | 1 << place
+    return tokens, following, left, first, bit, before, longest, whole, alone
+
+
+class _Rows(NamedTuple):
+    """What is known of the open hypotheses of a batch beside their subwords, all `[N, W]`.
+
+    Attributes:
+        met: A bit for each phrase that one has or has begun.
+        lacking: How many phrases it lacks.
+        need: Most subwords of these.
+        place: Of the next subword of the phrase that it is in, see `_Ways.tokens`; 0: in none.
+        bound: Whether a whole phrase has just ended, so that its word may not go on.
+        joined: Whether its last word goes on.
+    """
+
+    met: Tensor
+    lacking: Tensor
+    need: Tensor
+    place: Tensor
+    bound: Tensor
+    joined: Tensor
+
+    def mapped(self, rows: Tensor) -> _Rows:
+        """Of some sentences."""
+        return _Rows(*(part.index_select(0, rows) for part in self))
+
+
+class _ConstrainedSearch(BeamSearch):
+    """The open and finished hypotheses of a batch of sentences with phrases."""
 
     def __init__(
         self,
-        phrases: Sequence[Phrase],
-        limit: int,
-        prefix: int,
         config: DecodingConfig,
+        constraints: Constraints,
+        phrases: Sequence[Sequence[Phrase]],
         bounds: WordBounds,
+        begins: Sequence[Begin],
+        device: torch.device,
+        width: int,
     ) -> None:
-        self.limit, self.ended = limit + remaining(phrases, 0), False
-        self.open = [_Open((), 0.0, 0, (), 0.0, False, 0)]
-        self.first_tokens = sorted({way[0] for phrase in phrases for way in phrase.ways})
-        self._phrases, self._prefix, self._n_best = phrases, prefix, config.n_best
-        self._penalty, self._all = LengthPenalty.of(config), (1 << len(phrases)) - 1
-        self._inside, self._joined = bounds.inside, bounds.open
-        # What a phrase consists of is said by the phrase, not by the model.
-        self._single = {way[0] for phrase in phrases for way in phrase.ways if len(way) == 1}
-        self._finished: list[Hypothesis] = []
-        self._needs: dict[int, int] = {}
+        super().__init__(config, constraints, device, width)
+        self._begins, self._candidates_each = begins, max(config.beam, _FEWEST) + 1
+        self._read = torch.tensor([len(begin.ids) for begin in begins], device=device)
+        longest = self.constraints.longest + max(len(begin.ids) for begin in begins)
+        divisors = [1.0, *(self.penalty.divisor(length) for length in range(1, longest + 3))]
+        self._divisors = torch.tensor(divisors, device=device)
+        self.sums = torch.tensor([[begin.log_probability] for begin in begins], device=device)
+        self._ways = _Ways.of(phrases, device)
+        self._bounds = bounds
+        self._symbols = bounds.symbols.to(device)
+        none, counts = [[0]] * len(phrases), [[len(own)] for own in phrases]
+        need = [[remaining(own, 0)] for own in phrases]
+        joined = [[bool(begin.ids) and begin.ids[-1] in bounds.open] for begin in begins]
+        fields = none, counts, need, none, [[False]] * len(phrases), joined
+        self._rows = _Rows(*(torch.tensor(field, device=device) for field in fields))
+        self._inside = self._opened = torch.zeros(0, dtype=torch.bool, device=device)
 
-    def advance(
-        self, free: Sequence[Sequence[tuple[float, int]]], asked: _Asked, step: int, width: int
-    ) -> None:
-        """Continue the open hypotheses by one subword.
-
-        Args:
-            free: Of each row the best log-probabilities and their subwords.
-            asked: What phrases want.
-            step: How many subwords the hypotheses have.
-            width: How many stay open.
-        """
-        if self.ended:
+    def _mark(self, size: int, device: torch.device) -> None:
+        """Which of so many subwords stand within a word."""
+        if self._inside.numel() == size:
             return
-        banks: dict[tuple[int, int], list[_Open]] = {}
-        for row, one in enumerate(self.open):
-            for following in self._following(row, one, free[row], asked, step):
-                banks.setdefault(following.bank, []).append(following)
-        self.open = _allocated(banks, width)
-        self._finished.sort(key=lambda hypothesis: -hypothesis.score)
-        del self._finished[self._n_best :]
-        self.ended = not self.open or self._cannot_gain(step + 1)
+        self._inside = torch.zeros(size, dtype=torch.bool, device=device)
+        self._opened = self._inside.clone()
+        self._inside[list(self._bounds.inside)] = True
+        self._opened[list(self._bounds.open)] = True
 
-    def _cannot_gain(self, step: int) -> bool:
-        """Whether no open hypothesis is likely to enter the n-best list any more."""
-        if len(self._finished) < self._n_best:
-            return False
+    def advance(self, log_probs: Tensor) -> None:
+        """Continue every hypothesis by one subword; `log_probs` is `[N * W, V]`, W = 1 at first."""
+        sentences, width = self.sums.shape
+        view = log_probs.view(sentences, width, -1)
+        self._mark(view.size(2), view.device)
+        ways, rows = self._ways, self._rows
+        # What phrases want, before anything is forbidden.
+        begun = ways.tokens.gather(1, ways.first)
+        begins = view.gather(2, begun.unsqueeze(1).expand(-1, width, -1))
+        tails = ways.tokens.gather(1, rows.place)
+        goes_on = view.gather(2, tails.unsqueeze(2)).squeeze(2)
+        view = self.constraints.apply(view, self.history[:, :width, : self.step])
+        view = view.index_fill_(2, self._symbols, IMPOSSIBLE)
+        # A bank is shared by few hypotheses: more of one of them are not worth the time to look at.
+        values, tokens = chunked_top_k(view.flatten(0, 1), min(self._candidates_each, view.size(2)))
+        values, tokens = values.view(sentences, width, -1), tokens.view(sentences, width, -1)
+
+        within = rows.place > 0
+        may = (ways.bit.unsqueeze(1) & ~rows.met.unsqueeze(2)) != 0
+        may &= (ways.before.unsqueeze(1) & ~rows.met.unsqueeze(2)) == 0
+        may &= ~(within | rows.joined).unsqueeze(2)
+        begins = begins.masked_fill(~may, IMPOSSIBLE)
+        # Where there is only room for phrases, nothing else may take their place any more.
+        room = (self.constraints.limits - self.step).unsqueeze(1) > rows.need
+        free = ~within & (room | ~may.any(2))
+        values = values.masked_fill(~free.unsqueeze(2), IMPOSSIBLE)
+        ends = tokens == EOS
+        self._end(values, ends)
+        # What a phrase consists of is said by the phrase, not by the model.
+        alone = (tokens.unsqueeze(3) == ways.alone[:, None, None]).any(3) & (rows.lacking > 0).unsqueeze(2)
+        values = values.masked_fill_(
+            ends | alone | (self._inside[tokens] & rows.bound.unsqueeze(2)), IMPOSSIBLE
+        )
+        goes_on = goes_on.masked_fill(~within, IMPOSSIBLE)
+        self._choose(values, tokens, begins, begun, goes_on, tails)
+        self.step += 1
+        self._close()
+
+    def _end(self, values: Tensor, ends: Tensor) -> None:
+        """Finish hypotheses that have all phrases."""
+        width = self.sums.size(1)
+        values = values.masked_fill(~ends | (self._rows.lacking > 0).unsqueeze(2), IMPOSSIBLE).amax(2)
+        ending = values > IMPOSSIBLE
+        if not bool(ending.any()):
+            return
+        divisors = self._divisors[self._read + self.step + 1].unsqueeze(1)
+        history = self.history[:, :width, : self.step]
+        if self.finished.scores.size(1) > 1:
+            ending &= ~self._known(history, ending)
+        self.finished.add(ending, values + self.sums, divisors, history)
+
+    def _known(self, history: Tensor, ending: Tensor) -> Tensor:
+        """Which hypotheses have finished before with phrases in other places, or do so now, `[N, W]`."""
+        same = (history.unsqueeze(2) == history.unsqueeze(1)).all(3) & ending.unsqueeze(1)
+        same = same.tril(-1).any(2)
+        padded = pad(history, (0, self.finished.tokens.size(2) - history.size(2)), value=EOS)
+        return same | (padded.unsqueeze(2) == self.finished.tokens.unsqueeze(1)).all(3).any(2)
+
+    def _choose(
+        self, values: Tensor, tokens: Tensor, begins: Tensor, begun: Tensor, goes_on: Tensor, tails: Tensor
+    ) -> None:
+        """The hypotheses that stay open: of each bank as many as of the others, if it has so many."""
+        ways, rows, device = self._ways, self._rows, values.device
+        (width, each), count = values.shape[1:], begins.size(2)
+        sums = torch.cat([values, begins, goes_on.unsqueeze(2)], 2) + self.sums.unsqueeze(2)
+        begun = begun.unsqueeze(1).expand(-1, width, -1)
+        every = torch.cat([tokens, begun, tails.unsqueeze(2)], 2).flatten(1)
+        # The candidates of a row: free subwords, the first ones of ways (number 0 is none), the next one of
+        # the way that it is in.
+        tail = each + count
+        way_of = (torch.arange(tail + 1, device=device) - each).clamp_(min=0)
+        way_of[tail] = 0
+        banks = (rows.lacking.unsqueeze(2) - (way_of > 0).int()).expand(-1, width, -1)
+        sums = sums.flatten(1)
+        chosen = _allocated(sums, banks.flatten(1), self.beam)
+        missing = (0, self.beam - chosen.size(1))
+        self.sums = pad(sums.gather(1, chosen), missing, value=IMPOSSIBLE)
+        chosen = pad(chosen, missing)
+        self.tokens = every.gather(1, chosen)
+        self.parents = chosen // (tail + 1)
+        kind = chosen % (tail + 1)
+        way, on = way_of[kind], kind == tail
+
+        def of_parent(field: Tensor) -> Tensor:
+            return field.gather(1, self.parents)
+
+        begin = way > 0
+        place = torch.where(
+            begin,
+            ways.following.gather(1, ways.first.gather(1, way)),
+            ways.following.gather(1, of_parent(rows.place)),
+        )
+        self._rows = _Rows(
+            of_parent(rows.met) | ways.bit.gather(1, way),
+            of_parent(rows.lacking) - begin.int(),
+            of_parent(rows.need) - ways.longest.gather(1, way),
+            place,
+            torch.where(begin, ways.whole.gather(1, way) > 0, of_parent(rows.bound) & on),
+            self._opened[self.tokens],
+        )
+
+    def _close(self) -> None:
+        """Which sentences have ended: no open hypothesis is likely to enter the n-best list any more."""
+        finished = self.finished
+        worst = finished.scores[:, -1]
         # What lacks phrases looks better than it is. Once all would be longer than the best translation that
         # is there, only what has all phrases counts.
-        late = step > len(self._finished[0].ids)
-        bounds = [
-            one.sum / self._penalty.divisor(step + 1 + len(one.tail))
-            for one in self.open
-            if one.met == self._all or not late
-        ]
-        return max(bounds, default=IMPOSSIBLE) <= self._finished[-1].score
+        late = self.step > (finished.tokens[:, 0] != EOS).sum(1)
+        rows = self._rows
+        left = self._ways.left.gather(1, rows.place)
+        lengths = ((self._read + self.step + 1).unsqueeze(1) + left).clamp_(max=len(self._divisors) - 1)
+        bounds = self.sums / self._divisors[lengths]
+        bounds = bounds.masked_fill((rows.lacking > 0) & late.unsqueeze(1), IMPOSSIBLE).amax(1)
+        none = ~(self.sums > IMPOSSIBLE).any(1)
+        finished.ended = finished.ended | none | ((worst > IMPOSSIBLE) & (bounds <= worst))
 
-    def _following(
-        self, row: int, one: _Open, free: Sequence[tuple[float, int]], asked: _Asked, step: int
-    ) -> list[_Open]:
-        if one.tail:
-            tail = one.tail[1:]
-            total = one.sum + asked.tails[row]
-            return [_Open((*one.ids, one.tail[0]), total, one.met, tail, one.fit, one.bound, row)]
-        found = []
-        if step >= self._prefix:
-            found = self._begun(row, one, asked, free[0][0])
-        if found and self.limit - step <= self._need(one.met):
-            return found  # nothing else may take their place any more
-        complete = one.met == self._all
-        for value, token in free:
-            if value == IMPOSSIBLE:
-                break
-            if token == EOS:
-                if complete and step >= self._prefix:
-                    self._finish(one, one.sum + value)
-                continue
-            if (one.bound and token in self._inside) or (token in self._single and not complete):
-                continue
-            found.append(_Open((*one.ids, token), one.sum + value, one.met, (), 0.0, False, row))
-        return found
+    def collect(self, rows: Sequence[int]) -> None:
+        """Move the finished hypotheses of these sentences of the batch to the results."""
+        index = torch.tensor(list(rows), device=self.sums.device)
+        found = self.finished.listed(index)
+        for row, own in zip(rows, found, strict=True):
+            begin = self._begins[self.numbers[row]].ids
+            whole = [replace(one, ids=(*begin, *one.ids)) for one in own]
+            self.results[self.numbers[row]] = require_finite(whole) if whole else []
 
-    def _need(self, met: int) -> int:
-        """Subwords of the phrases that are not met."""
-        if met not in self._needs:
-            self._needs[met] = remaining(self._phrases, met)
-        return self._needs[met]
-
-    def _finish(self, one: _Open, total: float) -> None:
-        if all(one.ids != other.ids for other in self._finished):
-            score = total / self._penalty.divisor(len(one.ids) + 1)
-            self._finished.append(Hypothesis(one.ids, total, score))
-
-    def _begun(self, row: int, one: _Open, asked: _Asked, best: float) -> list[_Open]:
-        """The hypothesis with the first subword of each phrase that it lacks."""
-        if one.ids and one.ids[-1] in self._joined:
-            return []
-        found, seen = [], set()
-        for place, phrase in enumerate(self._phrases):
-            if one.met >> place & 1 or phrase in seen:
-                continue
-            seen.add(phrase)
-            for way in phrase.ways:
-                value, met = asked.first[row][way[0]], one.met | 1 << place
-                ids, fit = (*one.ids, way[0]), value - best
-                found.append(_Open(ids, one.sum + value, met, way[1:], fit, phrase.whole, row))
-        return found
-
-    def results(self) -> list[Hypothesis]:
-        """The finished hypotheses, best first; none where no translation with all phrases was found."""
-        return require_finite(self._finished) if self._finished else []
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences stay in the batch."""
+        super().keep(sentences)
+        self._ways, self._rows = self._ways.keep(sentences), self._rows.mapped(sentences)
+        self._read = self._read.index_select(0, sentences)
 
 
-def _allocated(banks: dict[tuple[int, int], list[_Open]], width: int) -> list[_Open]:
-    """The hypotheses that stay open: of each bank as many as of the others, if it has so many."""
-    for bank in banks.values():
-        bank.sort(key=lambda one: -one.rank)
-    order = [banks[key] for key in sorted(banks)]
-    chosen: list[_Open] = []
-    for place in range(width):
-        chosen += [bank[place] for bank in order if place < len(bank)]
-        if len(chosen) >= width:
-            break
-    return chosen[:width]
+def _allocated(values: Tensor, banks: Tensor, width: int) -> Tensor:
+    """The candidates `[N, W]` that stay: the best of each bank, then the second of each, and so on.
 
-
-def _asked_values(log_probs: Tensor, sentences: Sequence[_Sentence]) -> list[_Asked]:
-    """What phrases want of `log_probs` `[N, W, V]`, before anything is forbidden."""
-    width = log_probs.size(1)
-    most = max(1, *(len(sentence.first_tokens) for sentence in sentences)) if sentences else 1
-    first = [[*one.first_tokens, *[PAD] * (most - len(one.first_tokens))] for one in sentences]
-    index = torch.tensor(first, device=log_probs.device).unsqueeze(1).expand(-1, width, -1)
-    tails = [[one.tail[0] if one.tail else PAD for one in sentence.open[:width]] for sentence in sentences]
-    tails = [[*row, *[PAD] * (width - len(row))] for row in tails]
-    tail_index = torch.tensor(tails, device=log_probs.device).unsqueeze(2)
-    values, ends = log_probs.gather(2, index).tolist(), log_probs.gather(2, tail_index).squeeze(2).tolist()
-    return [
-        _Asked(ends[place], [dict(zip(sentence.first_tokens, row, strict=False)) for row in values[place]])
-        for place, sentence in enumerate(sentences)
-    ]
-
-
-def _history(
-    sentences: Sequence[_Sentence], width: int, step: int, ngram: int, device: torch.device
-) -> Tensor:
-    """The subwords so far, `[N, W, t]`; what they are matters only where n-grams may not repeat."""
-    if not ngram:
-        return torch.empty(len(sentences), width, step, dtype=torch.int64, device=device)
-    # Sentences that have ended, and rows without a hypothesis, are filled up.
-    rows = [
-        [[*one.ids, *[PAD] * (step - len(one.ids))] for one in sentence.open[:width]]
-        for sentence in sentences
-    ]
-    filled = [[*row, *[[PAD] * step] * (width - len(row))] for row in rows]
-    return torch.tensor(filled, dtype=torch.int64, device=device).view(len(sentences), width, step)
-
-
-def _rows(sentences: Sequence[_Sentence], width: int) -> tuple[list[int], list[int]]:
-    """For each row of the state the row that it continues, and its last subword."""
-    parents, tokens = [], []
-    for place, sentence in enumerate(sentences):
-        own = sentence.open[:width]
-        for one in own:
-            parents.append(place * width + one.parent)
-            tokens.append(one.ids[-1])
-        parents += [place * width] * (width - len(own))
-        tokens += [PAD] * (width - len(own))
-    return parents, tokens
+    Args:
+        values: `[N, C]`, what counts within a bank.
+        banks: `[N, C]`, the first bank comes first.
+        width: W.
+    """
+    order = values.argsort(dim=1, descending=True, stable=True)
+    order = order.gather(1, banks.gather(1, order).argsort(dim=1, stable=True))
+    sorted_banks = banks.gather(1, order)
+    places = torch.arange(order.size(1), device=order.device).expand_as(order)
+    begins = torch.ones_like(order, dtype=torch.bool)
+    begins[:, 1:] = sorted_banks[:, 1:] != sorted_banks[:, :-1]
+    rank = places - places.masked_fill(~begins, 0).cummax(1).values
+    keys = rank * (1 << 20) + sorted_banks
+    keys = keys.masked_fill(values.gather(1, order) == IMPOSSIBLE, 1 << 40)
+    best = keys.topk(min(width, keys.size(1)), dim=1, largest=False).indices
+    return order.gather(1, best)

@@ -15,6 +15,7 @@ from deepwire.data.text.placeholders import (
     spaced_alike,
     symbols_in,
 )
+from deepwire.data.text.term_hints import Hint, with_hints
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.decoding.required_phrases import Phrase, phrase_of
 from deepwire.decoding.terminology import Term, Terminology
@@ -26,7 +27,7 @@ class LineDemands:
 
     Attributes:
         source: The line.
-        text: What the model reads: the line, or with symbols for its placeholders.
+        text: What the model reads: the line, or with symbols for its placeholders or hints for its terms.
         values: What the symbols stand for.
         kept: Placeholders without a symbol, and how often the translation must have each.
         terms: The terms of the line, as often as they occur.
@@ -127,8 +128,15 @@ class DemandFinder:
         if self.placeholders:
             found = core(line)
             ends = found.before, found.behind
-            return LineDemands(line, found.text, {}, found.kept, self._terms(found.text), ends)
-        return LineDemands(line, line, terms=self._terms(line))
+            return LineDemands(line, self._read(found.text), {}, found.kept, self._terms(found.text), ends)
+        return LineDemands(line, self._read(line), terms=self._terms(line))
+
+    def _read(self, text: str) -> str:
+        """A text with hints for its terms, if the model has learned to read hints."""
+        if self.terms is None or not self.vocabularies.has_hints:
+            return text
+        places = self.terms.places(text)
+        return with_hints(text, [Hint(end, term.targets[0]) for end, term in places if term.whole])
 
     def _terms(self, text: str) -> tuple[Term, ...]:
         return () if self.terms is None else tuple(self.terms.find(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from threading import Event
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, PAD, Vocabularies
-from deepwire.decoding.constrained_search import beam_for, constrained_search
+from deepwire.decoding.constrained_search import Begin, beam_for, constrained_search
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
 from deepwire.decoding.hypotheses import Hypothesis
@@ -35,6 +35,9 @@ from deepwire.decoding.step_models import (
 
 _FORCED_TOKENS = 512
 """Padded subwords of a batch whose probabilities of all subwords are in memory at once."""
+
+_FEW = 16
+"""So few sentences are no batch of their own."""
 
 Result = TypeVar("Result")
 _Translate = Callable[[Sequence[int], Event], list[list[Hypothesis]]]
@@ -103,12 +106,14 @@ class Beginning(NamedTuple):
         ids: Its subwords.
         more: Most subwords that may follow.
         whole: Whether its last word ends with it.
+        log_probability: Of its subwords.
     """
 
     row: int
     ids: Sequence[int]
     more: int
-    whole: bool
+    whole: bool = False
+    log_probability: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -146,40 +151,55 @@ class SentenceSearch(Generic[StateT]):
             return generate(model, source, limits, config, lines, prefixes, shortlist=tokens)
 
         tokens = max(1, config.batch_tokens // config.width)
-        return self._in_batches(sentences, rows, tokens, translate)
+        lengths = [len(sentences.sources[row]) for row in rows]
+        return self._in_batches(lengths, rows, tokens, translate)
 
     def search_with(
         self,
         sentences: Sentences,
-        rows: Sequence[int],
+        beginnings: Sequence[Beginning],
         phrases: Sequence[Sequence[Phrase]],
         config: DecodingConfig,
     ) -> list[list[Hypothesis]]:
-        """Hypotheses that have given phrases; none where there are none. All subwords may be used.
+        """Hypotheses that have given phrases behind their beginnings; none where there are none.
+
+        All subwords may be used.
 
         Args:
-            sentences: Of which some are translated.
-            rows: Which.
+            sentences: What is translated.
+            beginnings: Of some of the sentences.
             phrases: Of each of these.
             config: Settings; nothing is drawn at random.
         """
         bounds = word_bounds(self.vocabularies.target)
-        of_row = dict(zip(rows, phrases, strict=True))
 
         def translate(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
-            source, prefixes = self._inputs(sentences, rows)
-            limits, own = self._limits(sentences, rows, config), [of_row[row] for row in rows]
-            model = self._into(self.model, sentences, rows, stop)
-            return constrained_search(model, source, limits, config, own, bounds, prefixes)
+            chosen, own = [beginnings[row] for row in rows], [phrases[row] for row in rows]
+            source = pad_batch([sentences.sources[one.row] for one in chosen], self.device)
+            limits = [one.more for one in chosen]
+            begins = [Begin(tuple(one.ids), one.log_probability) for one in chosen]
+            model = self._behind(sentences, chosen, stop)
+            return constrained_search(model, source, limits, config, own, bounds, begins)
 
         found: dict[int, list[Hypothesis]] = {}
-        by_width: dict[int, list[int]] = {}
-        for row in rows:
-            by_width.setdefault(beam_for(config.beam, of_row[row]), []).append(row)
-        for width, group in by_width.items():
+        for width, group in _by_width([beam_for(config.beam, own) for own in phrases]):
+            lengths = [len(sentences.sources[beginnings[place].row]) for place in group]
             tokens = max(1, config.batch_tokens // width)
-            found |= dict(zip(group, self._in_batches(sentences, group, tokens, translate), strict=True))
-        return [found[row] for row in rows]
+            found |= dict(zip(group, self._in_batches(lengths, group, tokens, translate), strict=True))
+        return [found[place] for place in range(len(beginnings))]
+
+    def _behind(
+        self,
+        sentences: Sentences,
+        beginnings: Sequence[Beginning],
+        stop: Event,
+        not_first: Tensor | None = None,
+    ) -> CancellableModel[Any]:
+        """A model that reads the beginnings in one pass, which costs no steps of the search."""
+        begins = [[*sentences.read_first(one.row), *one.ids] for one in beginnings]
+        targets = [language for one in beginnings if (language := sentences.languages[one.row]) is not None]
+        size = self.vocabularies.target.size
+        return CancellableModel(PromptedModel(self.model, begins, size, targets or None, not_first), stop)
 
     def _into(
         self, model: Ensemble[StateT], sentences: Sentences, rows: Sequence[int], stop: Event
@@ -196,33 +216,23 @@ class SentenceSearch(Generic[StateT]):
     ) -> list[list[Hypothesis]]:
         """How translations go on behind their beginnings: hypotheses of the rest, best first.
 
-        All subwords may be used. The beginnings are read in one pass, and cost no steps of the search.
+        All subwords may be used.
         """
-        pieces, bounds = self.vocabularies.target.size, word_bounds(self.vocabularies.target)
-        inside = torch.zeros(1, pieces, dtype=torch.bool, device=self.device)
+        size, bounds = self.vocabularies.target.size, word_bounds(self.vocabularies.target)
+        inside = torch.zeros(1, size, dtype=torch.bool, device=self.device)
         inside[0, list(bounds.inside)] = True
-        own = replace(
-            sentences,
-            lines=[sentences.lines[one.row] for one in beginnings],
-            sources=[sentences.sources[one.row] for one in beginnings],
-            languages=[sentences.languages[one.row] for one in beginnings],
-            fronts=sentences.fronts and [sentences.fronts[one.row] for one in beginnings],
-            prompts=None,
-        )
 
         def translate(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
             chosen = [beginnings[row] for row in rows]
-            begins = [[*sentences.read_first(one.row), *one.ids] for one in chosen]
-            targets = [language for row in rows if (language := own.languages[row]) is not None]
             ended = torch.tensor([[one.whole] for one in chosen], device=self.device)
-            model = PromptedModel(self.model, begins, pieces, targets or None, ended & inside)
-            limits = [one.more for one in chosen]
-            source = pad_batch([own.sources[row] for row in rows], self.device)
-            lines = [own.lines[row] for row in rows]
-            return generate(CancellableModel(model, stop), source, limits, config, lines)
+            model = self._behind(sentences, chosen, stop, ended & inside)
+            source = pad_batch([sentences.sources[one.row] for one in chosen], self.device)
+            lines = [sentences.lines[one.row] for one in chosen]
+            return generate(model, source, [one.more for one in chosen], config, lines)
 
+        lengths = [len(sentences.sources[one.row]) for one in beginnings]
         tokens = max(1, config.batch_tokens // config.width)
-        return self._in_batches(own, range(len(beginnings)), tokens, translate)
+        return self._in_batches(lengths, range(len(beginnings)), tokens, translate)
 
     def scores_of(self, sentences: Sentences, asked: Sequence[Asked]) -> list[list[list[float]]]:
         """Log-probabilities `[T + 1, k]` of k subwords before each of T that are read, and behind all."""
@@ -280,12 +290,11 @@ class SentenceSearch(Generic[StateT]):
 
     def _in_batches(
         self,
-        sentences: Sentences,
+        lengths: Sequence[int],
         rows: Sequence[int],
         tokens: int,
         translate: _Translate,
     ) -> list[list[Hypothesis]]:
-        lengths = [len(sentences.sources[row]) for row in rows]
         batches = batches_by_length(lengths, tokens)
         by_batch = ordered_map(
             translate, [[rows[place] for place in batch] for batch in batches], self.device
@@ -325,3 +334,15 @@ class SentenceSearch(Generic[StateT]):
             for index, rows in rows_of.items()
         ]
         return batch_shortlist(parts, len(names)).to(self.device)
+
+
+def _by_width(widths: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """Places of equal width; a few of one width go with those of the next one, for full batches."""
+    groups: list[tuple[int, list[int]]] = []
+    waiting: list[int] = []
+    for width in sorted(set(widths)):
+        waiting += [place for place, own in enumerate(widths) if own == width]
+        if len(waiting) >= _FEW or width == max(widths):
+            groups.append((width, waiting))
+            waiting = []
+    return groups

@@ -70,7 +70,7 @@ def insert_terms(
         found: The hypotheses of lines, which are replaced.
         config: How to search.
     """
-    if config.term_search == "beam" or config.n_best > 1:
+    if config.term_search != "insert" or config.n_best > 1:
         return
     if config.no_repeat_ngram or config.min_length > 1 or config.unknown_penalty:
         return

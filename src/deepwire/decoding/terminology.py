@@ -102,6 +102,10 @@ class Terminology:
 
     def find(self, text: str) -> Iterator[Term]:
         """The terms of a text in their order, as often as they occur; none overlap."""
+        return (term for _, term in self.places(text))
+
+    def places(self, text: str) -> Iterator[tuple[int, Term]]:
+        """The same terms, each with the place where it ends."""
         at = 0
         for start in _WORD_START.finditer(text):
             if start.start() < at:
@@ -111,8 +115,8 @@ class Terminology:
             for term, pattern in near:
                 match = pattern.match(text, start.start())
                 if match and not _GOES_ON.match(text, match.end()):
-                    yield term
                     at = match.end()
+                    yield at, term
                     break
 
     @cached_property

@@ -15,6 +15,7 @@ from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.placeholders import protect_pair
+from deepwire.data.text.term_hints import without_hints
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.attention_alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
@@ -108,10 +109,17 @@ class Translator(Generic[StateT]):
             raise UsageError(
                 "terms are searched for, and sampling draws translations", "leave out one of them"
             )
+        if terms is not None and config.term_search == "none" and not vocabularies.has_hints:
+            raise UsageError(
+                "term_search none leaves terms to hints, and the model was trained without data.term_hints",
+                "set decoding.term_search to beam or insert",
+            )
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn)
         self.direction = direction
         self._casing = LineCasing(vocabularies.source, terms, "" if direction is None else direction[1])
-        self._from = None if direction is None else SourceLanguage(direction[0], direction[1:], self._warn)
+        self._from: SourceLanguage | None = None
+        if direction is not None:
+            self._from = SourceLanguage(direction[0], direction[1:], self._warn, vocabularies.profiles)
 
     @property
     def languages(self) -> Languages | None:
@@ -378,6 +386,10 @@ class Translator(Generic[StateT]):
             if demands is not None:
                 meet_demands(demands, requests, search, sentences, found, self.config)
         finishing = Finishing(self.vocabularies, self._aligner)
+        if self._aligner is not None and demands is not None and self.vocabularies.has_hints:
+            # Words of a translation belong to the words of the line, not to those of hints.
+            sources = self._source_tokenizer.encode_lines(map(without_hints, texts), lines, tags)
+            sentences = replace(sentences, sources=sources)
         candidates = finishing.candidates(requests, sentences, found, demands, copied)
         return [Translation(*parts) for parts in zip(lines, requests, candidates, strict=True)]
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from deepwire.data.languages import Direction
 from deepwire.data.text.language_guess import language_code
+from deepwire.data.text.language_profiles import LanguageProfiles
 from deepwire.serving.request import AUTO, RequestError
 
 _ENOUGH = 5000  # characters
@@ -28,11 +29,47 @@ class Detection(NamedTuple):
 
 
 class LanguageDetector:
-    """Chooses among some languages, by the frequencies of byte sequences (py3langid).
+    """Chooses among some languages.
+
+    Where the models know what all of them look like from their own text, that decides; otherwise it is
+    frequencies of byte sequences (py3langid).
 
     Args:
-        labels: The languages; those that it does not know are never chosen.
+        labels: The languages; those that are known in neither way are never chosen.
+        profiles: What the models know; None for models that were made elsewhere.
     """
+
+    def __init__(self, labels: Iterable[str], profiles: Iterable[LanguageProfiles | None] = ()) -> None:
+        self._labels = dict.fromkeys(labels)
+        known = LanguageProfiles.together(one for one in profiles if one is not None)
+        self._profiles = known if set(self._labels) <= set(known.labels) else None
+
+    def detect(self, text: str, among: Collection[str] | None = None) -> list[Detection]:
+        """The likely languages, best first, three at most; none where there is no letter to tell by.
+
+        Args:
+            text: Some text.
+            among: The languages that it can be in; None = all.
+        """
+        text = text[:_ENOUGH]
+        if not any(character.isalpha() for character in text):
+            return []
+        among = [label for label in self._labels if among is None or label in among]
+        if self._profiles is not None:
+            shares = self._profiles.shares(text, among)
+        else:
+            shares = self._byte_sequences.shares(text, among)
+        found = [Detection(label, round(100 * share, 1)) for label, share in shares.items()]
+        likely = [one for one in found[1:_MOST_ANSWERS] if one.confidence >= 100 * _LEAST]
+        return [*found[:1], *likely]
+
+    @cached_property
+    def _byte_sequences(self) -> _ByteSequences:
+        return _ByteSequences(self._labels)
+
+
+class _ByteSequences:
+    """py3langid, restricted to some languages."""
 
     def __init__(self, labels: Iterable[str]) -> None:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
@@ -48,26 +85,14 @@ class LanguageDetector:
         if self._labels:
             self._identifier.set_languages(self._labels)
 
-    def detect(self, text: str, among: Collection[str] | None = None) -> list[Detection]:
-        """The likely languages, best first, three at most; none where there is no letter to tell by.
-
-        Args:
-            text: Some text.
-            among: The languages that it can be in; None = all.
-        """
-        text = text[:_ENOUGH]
-        if not any(character.isalpha() for character in text):
-            return []
-        shares = {label: share for label, share in self._shares(text) if among is None or label in among}
-        total = sum(shares.values()) or 1.0
-        found = [Detection(label, round(100 * share / total, 1)) for label, share in shares.items()]
-        likely = [one for one in found[1:_MOST_ANSWERS] if one.confidence >= 100 * _LEAST]
-        return [*found[:1], *likely]
-
-    def _shares(self, text: str) -> list[tuple[str, float]]:
+    def shares(self, text: str, among: Collection[str]) -> dict[str, float]:
+        """How probable each language is, most probable first, together 1."""
         if not self._labels:
-            return []
-        return [(self._labels[code], float(share)) for code, share in self._identifier.rank(text)]
+            return {}
+        ranked = ((self._labels[code], float(share)) for code, share in self._identifier.rank(text))
+        shares = {label: share for label, share in ranked if label in among}
+        total = sum(shares.values()) or 1.0
+        return {label: share / total for label, share in shares.items()}
 
 
 class SourceDetector:
@@ -75,14 +100,18 @@ class SourceDetector:
 
     Args:
         directions: Those that the server translates.
+        profiles: What its models know of their languages.
     """
 
-    def __init__(self, directions: Iterable[Direction]) -> None:
-        self._directions = tuple(directions)
+    def __init__(
+        self, directions: Iterable[Direction], profiles: Iterable[LanguageProfiles | None] = ()
+    ) -> None:
+        self._directions, self._profiles = tuple(directions), tuple(profiles)
 
     @cached_property
     def _detector(self) -> LanguageDetector:
-        return LanguageDetector(sorted({label for way in self._directions for label in way}))
+        labels = sorted({label for way in self._directions for label in way})
+        return LanguageDetector(labels, self._profiles)
 
     def detect(self, texts: Sequence[str], target: str | None) -> list[list[Detection]]:
         """The likely languages of each text that somebody wants to have in the language `target`.

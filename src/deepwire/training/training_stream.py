@@ -17,6 +17,7 @@ def training_stream(spec: TrainingSpec, micro_batch_tokens: int, share: tuple[in
         languages=prepared.languages,
         context=prepared.context,
         noise=spec.noise,
+        term_hints=spec.term_hints,
         aligned=spec.config.guided_alignment is not None,
     )
     return UpdateStream(

@@ -5,6 +5,7 @@ All that is drawn depends on the seed of the run, the epoch and the place of a l
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,6 +15,7 @@ import numpy as np
 from deepwire.data.batches.context_side import ContextSide
 from deepwire.data.batches.epoch_order import Indices, mix
 from deepwire.data.batches.token_store import Sentences, StoreSide, TokenStore
+from deepwire.data.text.term_hints import drawn_hints, with_hints
 
 if TYPE_CHECKING:
     from deepwire.data.text.noise import LineNoise
@@ -23,8 +25,8 @@ _LINES_AT_ONCE = 256
 """Lines that are read between two times of giving back pages of the store."""
 _Noisy = dict[int, tuple[str, list[int]]]
 """Of each place with noise the line and its subwords."""
-_NOISE = 2
-"""Tells the random numbers of noise from those of the segmentation of the two sides."""
+_NOISE, _HINTS = 2, 3
+"""Tell the random numbers of noise and hints from those of the segmentation of the two sides."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class SentenceDraws:
         vocabularies: Cut lines into subwords.
         sampling: Strength of random segmentation; 0: none.
         noise: Of lines; None: none.
+        term_hints: Share of the lines whose sources have hints; the pairs need links of words.
     """
 
     store: TokenStore
@@ -46,6 +49,7 @@ class SentenceDraws:
     vocabularies: Vocabularies
     sampling: float
     noise: LineNoise | None
+    term_hints: float = 0.0
 
     def of(self, lines: Indices, epoch: int, first: int) -> list[Sentences]:
         """Source and target of each line; a line that comes twice in an epoch is drawn twice.
@@ -69,21 +73,18 @@ class SentenceDraws:
     def _noisy(self, lines: Indices, epoch: int, first: int) -> tuple[_Noisy, _Noisy]:
         """What noise changes, of both sides."""
         found: tuple[_Noisy, _Noisy] = {}, {}
-        if self.noise is None:
+        if self.noise is None and not self.term_hints:
             return found
         places: list[int] = []
         pairs: list[tuple[str, str | None]] = []
         for done, place in enumerate(np.argsort(lines).tolist(), 1):
             line = int(lines[place])
             way = 0 if self.store.directions is None else int(self.store.directions[line])
-            drawn = self.noise.of(
-                self.store.source_text(line), mix(self.seed, epoch, _NOISE, first + place, _NOISE), way
-            )
-            if drawn is not None:
-                target = self.store.target_text(line) if drawn.in_capitals else ""
-                other = self.noise.target(drawn, target, way)
+            seed = mix(self.seed, epoch, _NOISE, first + place, _NOISE)
+            pair = self._changed(line, way, seed)
+            if pair is not None:
                 places.append(place)
-                pairs.append((drawn.source, other if other != target else None))
+                pairs.append(pair)
             if done % _LINES_AT_ONCE == 0:
                 self._release()
         self._release()
@@ -99,6 +100,22 @@ class SentenceDraws:
             if target_text is not None and other_ids is not None:
                 found[1][place] = target_text, other_ids
         return found
+
+    def _changed(self, line: int, way: int, seed: int) -> tuple[str, str | None] | None:
+        """A line with noise and hints, and its target where that differs, too; None where nothing does."""
+        source = text = self.store.source_text(line)
+        target = None
+        if self.noise is not None and (drawn := self.noise.of(source, seed, way)) is not None:
+            text = drawn.source
+            if drawn.in_capitals:
+                stored = self.store.target_text(line)
+                other = self.noise.target(drawn, stored, way)
+                target = other if other != stored else None
+        if self.term_hints and random.Random(mix(seed, _HINTS)).random() < self.term_hints:
+            written = self.store.target_text(line) if target is None else target
+            links = self.store.word_links(line).tolist()
+            text = with_hints(text, drawn_hints(text, written, links, mix(seed, _HINTS, _HINTS)))
+        return (text, target) if text != source or target is not None else None
 
     def _release(self) -> None:
         for side in (self.store.source_side, self.store.target_side):

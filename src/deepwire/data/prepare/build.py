@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +16,28 @@ from deepwire.data.filtering.filters import NUMBERS, FilteredBlock
 from deepwire.data.filtering.selection import Selection
 from deepwire.data.prepare.packing import BlockRows
 from deepwire.data.prepare.segmenting import segment
-from deepwire.data.prepare.symbol_pairs import SymbolPairs, require_symbols, symbol_use, with_symbols
+from deepwire.data.prepare.symbol_pairs import (
+    SymbolPairs,
+    require_hints,
+    require_symbols,
+    symbol_use,
+    with_symbols,
+)
 from deepwire.data.prepare.temporary_pairs import Chunk, DocumentOrder, TemporaryPairs, read_chunk
 from deepwire.data.prepare.word_alignments import WordAlignments
 from deepwire.data.text.corpus import directed
+from deepwire.data.text.language_profiles import MOST_CHARACTERS, LanguageProfiles
 from deepwire.data.text.pairs import Pair, PairBlock
 from deepwire.data.text.placeholders import SYMBOLS
+from deepwire.data.text.term_hints import HINT_MARKS
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 
 _SEED = 20_190
+
+
+_MOST_CHUNKS = 16
+"""Parts of the text of a language that are looked at."""
 
 
 def balanced_lines(
@@ -78,6 +91,31 @@ def _line_counts(chunks: Sequence[Chunk], languages: Sequence[tuple[int, int]]) 
     return counts
 
 
+def lines_of_languages(
+    path: Path, chunks: Sequence[Chunk], labels: Sequence[tuple[str, str]]
+) -> dict[str, list[str]]:
+    """Some lines of each language from all over temporary pairs, enough to know it by.
+
+    Args:
+        path: The file of temporary pairs.
+        chunks: All of its chunks.
+        labels: Of each corpus the source and the target language.
+    """
+    places: dict[str, list[tuple[Chunk, int]]] = {}
+    for chunk in chunks:
+        for side, label in enumerate(labels[chunk.corpus]):
+            places.setdefault(label, []).append((chunk, side))
+    found: dict[str, list[str]] = {}
+    for label, every in places.items():
+        chosen = every[:: -(-len(every) // _MOST_CHUNKS)]
+        for chunk, side in chosen:
+            pairs = read_chunk(path, chunk)
+            texts = (pairs.source, pairs.target)[side]
+            step = max(1, len(texts.data) * len(chosen) // MOST_CHARACTERS)
+            found.setdefault(label, []).extend(line.decode() for line in texts.lines()[::step])
+    return found
+
+
 Progress = Callable[[str, int, int | None], None]
 """Called with what is being done, how many pairs are done, and of how many, where that is known."""
 
@@ -116,6 +154,7 @@ class Builder:
         pairs_file = TemporaryPairs(self._folder / "train.staged", documents=self._data.context.used)
         with pairs_file:
             vocabularies = self._learn(pairs_file)
+        vocabularies = replace(vocabularies, profiles=self._profiles(pairs_file))
         vocabularies.save(self._folder / VOCABULARY)
         longest = self._data.filters.max_length if self._data.text is None else None
         counts = self._segment(pairs_file, self._training, vocabularies, longest)
@@ -146,13 +185,14 @@ class Builder:
         config, languages = self._data.vocabulary, self._data.languages
         if self._data.text is not None:
             return Vocabularies.learn_of_targets(config, self._training_pairs(pairs_file))
-        symbols = SYMBOLS if self._data.placeholders else ()
+        symbols = SYMBOLS if self._data.placeholders else HINT_MARKS if self._data.term_hints else ()
         if languages is None or not isinstance(config, BpeConfig | UnigramConfig):
             blocks: Iterator[Sequence[Pair]] = self._training_pairs(pairs_file)
-            if symbols:
+            if self._data.placeholders:
                 blocks = map(SymbolPairs, self._training_pairs(pairs_file))
             vocabularies = Vocabularies.learn_from_blocks(config, blocks, symbols)
             require_symbols(vocabularies, self._data.placeholders)
+            require_hints(vocabularies, self._data.term_hints > 0)
             return vocabularies
         for _ in self._training_pairs(pairs_file):
             pass
@@ -167,6 +207,16 @@ class Builder:
             placeholders=bool(symbols),
         )
         return Vocabularies.learn_joint(config, lines, symbols)
+
+    def _profiles(self, pairs_file: TemporaryPairs) -> LanguageProfiles | None:
+        """What the languages look like; None for text of one side."""
+        if self._data.text is not None:
+            return None
+        labels = [
+            (corpus.source or self._data.source, corpus.target or self._data.target)
+            for corpus in self._training.corpora
+        ]
+        return LanguageProfiles.learn(lines_of_languages(pairs_file.path, pairs_file.chunks, labels))
 
     def _training_pairs(self, pairs_file: TemporaryPairs) -> Iterator[PairBlock]:
         """The training pairs, which are written to the file; says when all are there."""
