@@ -25,7 +25,7 @@ TEXT = ROOT / "examples" / "multi30k"
 TINY = """
 model: {d_model: 16, heads: 2, feed_forward: 32}
 decoding: {max_length_ratio: 0, max_length_extra: 4}
-training: {max_updates: 2, batch_tokens: 300, validation: {every: 1, max_sentences: 2}, schedule: {warmup: 1}}
+training: {max_updates: 5, batch_tokens: 300, validation: {every: 1, max_sentences: 2}, schedule: {warmup: 1}}
 """
 ONE_WAY = "{source: de, target: en, train: train, valid: test, test: test, vocabulary: {size: 500}}"
 MANY = "{directions: [{between: [en], and: [de, fr, cs]}], train: train, valid: test, test: test,"
@@ -42,7 +42,8 @@ RUNS = {
     "lm": "",
 }
 ALIKE = {
-    "demo": ("a", "base", "depth-lstm", "teacher"),
+    "demo": ("base", "depth-lstm", "teacher"),
+    "dlcl": ("a",),
     "post": ("b", "new", "deep", "transformer", "en-de"),
     "six": ("six-directions", "ours"),
 }
@@ -65,7 +66,7 @@ SMALLER = {
     "evaluation.md": {},
     "finetuning.md": {},
     "language-models.md": {"runs/run": "runs/lm", "train run.yaml": "train lm.yaml run=runs/lm"},
-    "training.md": {},
+    "training.md": {"max_updates=40k model.d_model=512": "max_updates=6"},
     "vocabulary.md": {"size=16k": "size=400"},
 }
 # What is not run here, and why.
@@ -74,7 +75,7 @@ ELSEWHERE = {
     r"torchrun": "several processes: tests/distributed",
     r"data download": "needs a network: tests/data",
     r"models (get|list|add)|translate models/": "in another order: tests/cli/test_models_command.py",
-    r"\bpapers/|multi30k/(six|bi)|l10n/": "needs the text of a paper, or long training",
+    r"\bpapers/|runs/big|multi30k/(six|bi)|l10n/": "needs the text of a paper, or long training",
     r"deepwire evaluate-directions|--direction en-fr": "tests/cli/test_evaluate_directions_command.py",
     r"--beside": "starts other programs: tests/analysis",
     r"--(install|show)-completion": "changes the shell: tests/cli/test_main.py",
