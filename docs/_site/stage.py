@@ -64,6 +64,13 @@ def without_escaped_pipes(text: str) -> str:
     )
 
 
+def with_whole_options(text: str) -> str:
+    """Options such as `--json` get a class, so that no line ends at their hyphens."""
+    fences = re.split(r"(^ *```.*?^ *```$)", text, flags=re.M | re.S)
+    fences[::2] = [re.sub(r"(`--?[\w-]+`)(?![\]`])", r"\1{: .option }", part) for part in fences[::2]]
+    return "".join(fences)
+
+
 def with_generated_pages(configuration: str) -> str:
     """The configuration, from the folder below, with all generated pages in the menu."""
     for page, below in (
@@ -94,7 +101,7 @@ def stage(build: Path) -> None:
         address = page.relative_to(target).as_posix()
         text = page.read_text(encoding="utf-8")
         text = without_outer_links(text, address, os.environ.get("DEEPWIRE_REPOSITORY", ""))
-        page.write_text(without_escaped_pipes(text), encoding="utf-8")
+        page.write_text(with_whole_options(without_escaped_pipes(text)), encoding="utf-8")
     configuration = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     (build / "mkdocs.yml").write_text(with_generated_pages(configuration), encoding="utf-8")
 

@@ -65,6 +65,13 @@ def test_pipes_within_the_code_of_a_table_are_no_columns() -> None:
     assert stage.without_escaped_pipes(page) == "| `a | b` | c \\| d |\n\n`e \\| f`\n"
 
 
+def test_options_are_marked_outside_of_blocks_of_code() -> None:
+    page = "Give `--json`, or `a --b`.\n\n```sh\nx `--json`\n```\n\n| `-o` | [`--c`](d.md) |\n"
+    assert stage.with_whole_options(page) == (
+        "Give `--json`{: .option }, or `a --b`.\n\n```sh\nx `--json`\n```\n\n| `-o`{: .option } | [`--c`](d.md) |\n"
+    )
+
+
 def test_the_menu_has_every_generated_page() -> None:
     menu = stage.with_generated_pages((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert [page for page in stage.generated() if page not in menu] == []

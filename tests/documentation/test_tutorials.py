@@ -129,3 +129,20 @@ def test_the_commands_of_a_page_work_in_order(
         from gains import GainConfig
 
         deepwire.testing.check_connection(GainConfig())
+
+
+def test_the_python_of_the_notebook_page_runs(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (desk / "demo.yaml").write_text(
+        "data: {source: de, target: en, train: corpus/train, valid: corpus/valid, test: corpus/test, "
+        "vocabulary: {size: 500}}\n"
+        f"{SHORT}model: {{d_model: 16, heads: 2, feed_forward: 32, encoder: {{layers: 1, connection: depth_lstm}}}}\n"
+        "training: {batch_tokens: 300, validation: {every: 2}, schedule: {warmup: 1}}\n",
+        encoding="utf-8",
+    )
+    page = [block.text for block in blocks(DOCS / "tutorials" / "notebook.md") if block.language == "python"]
+    names: dict[str, object] = {}
+    for text in page:
+        small = text.replace('"demo"', '"demo.yaml"').replace(": 200}", ": 2}").replace(": 400}", ": 4}")
+        exec(small, names)
+    assert len(page) >= 3
+    assert "Candidate(text=" in capsys.readouterr().out

@@ -184,8 +184,6 @@ def training_session(
 ) -> Iterator[TrainingSession]:
     """Train step by step: iterating over the session makes updates.
 
-    ::
-
         with deepwire.training_session("run.yaml") as session:
             for update in session:
                 if update.number == 1000:
