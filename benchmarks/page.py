@@ -1,8 +1,8 @@
-"""Put the newest result of each measurement into docs/reports/benchmarks.md.
+"""Put the newest result of each measurement into the reports benchmarks and performance.
 
     python benchmarks/page.py
 
-The page says where each table goes: between `<!-- results: NAME -->` and `<!-- end of results -->`. NAME is
+A page says where each table goes: between `<!-- results: NAME -->` and `<!-- end of results -->`. NAME is
 that of the files under benchmarks/results without the date; what has not been measured stays as it is.
 """
 
@@ -12,13 +12,14 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "reports" / "benchmarks.md"
+PAGES = [HERE.parent / "docs" / "reports" / name for name in ("benchmarks.md", "performance.md")]
 RESULTS = HERE / "results"
 PLACE = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
 
 
 def main() -> None:
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(filled(page.read_text(encoding="utf-8"), RESULTS), encoding="utf-8")
 
 
 def filled(page: str, results: Path) -> str:

@@ -510,3 +510,19 @@ def test_a_missing_text_is_named_with_the_line_that_names_it(tmp_path: Path) -> 
             list(read_lines(path))
     with pytest.raises(MissingTextError, match=rf"^{tmp_path}/other: no such file"), naming():
         list(read_lines(tmp_path / "other"))
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ({"input_noise": {"source": 0.1}}, "input_noise.source: a language model has no source"),
+        ({"layer_drop": {"encoder": 0.3}}, "layer_drop.encoder: the model has no encoder"),
+    ],
+)
+def test_a_language_model_refuses_what_is_of_a_source(training: dict[str, object], message: str) -> None:
+    """Settings without effect would be a mistake that nobody sees; those of the decoder are fine."""
+    settings = {"task": "language_model", "data": {"train": "a.txt", "valid": "b.txt"}}
+    with pytest.raises(UsageError, match=message):
+        load_run_file({**settings, "training": training})
+    for fine in ({"input_noise": {"target": 0.1}}, {"layer_drop": 0.3}, {"layer_drop": {"decoder": 0.3}}):
+        assert load_run_file({**settings, "training": fine}).config.task == "language_model"

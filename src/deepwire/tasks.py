@@ -78,6 +78,10 @@ class LanguageModelling:
                 f"data.text.block is {data.text.block} tokens, but model.max_length has {model.max_length} "
                 "positions"
             )
+        if training.input_noise is not None and training.input_noise.source.total:
+            raise ValueError(
+                "training.input_noise.source: a language model has no source; set training.input_noise.target"
+            )
         if training.validation.text_metrics:
             raise ValueError(
                 f"training.validation: {training.validation.text_metrics[0]} scores translations, and a "

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import page
+import pytest
 
 PAGE = """# Benchmarks
 
@@ -31,6 +32,8 @@ def test_filling_twice_changes_nothing(tmp_path):
     assert page.filled(once, tmp_path) == once
 
 
-def test_the_page_of_this_repository_is_up_to_date():
-    text = page.PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", page.PAGES, ids=lambda path: path.stem)
+def test_the_pages_of_this_repository_are_up_to_date(path):
+    text = path.read_text(encoding="utf-8")
+    assert "<!-- results: " in text
     assert page.filled(text, page.RESULTS) == text

@@ -46,7 +46,11 @@ VARIANTS: Mapping[str, list[Options]] = {
     "resi_dual": [{"dual_scale": 0.5, "output_scale": 2.0}],
     "peri_ln": [{"embedding_norm": True, "output_gain": 0.5}],
     "layer_scale": [{"initial": 1.0, "final_norm": False}],
-    "laurel": [{"weights": "sigmoid", "rank": 4}, {"weights": "none", "rank": 2, "final_norm": False}],
+    "laurel": [
+        {"weights": "sigmoid", "rank": 4},
+        {"weights": "none", "rank": 2, "final_norm": False},
+        {"earlier": 3},
+    ],
     "delta": [{"final_norm": False}],
     "attn_res": [{"block": "full", "bias": 3.0}, {"block": 2, "sources": "streams", "bias": 3.0}],
     "hyper": [{"lanes": 3, "lane": "layer"}, {"dynamic": False}],

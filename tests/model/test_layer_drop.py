@@ -33,7 +33,14 @@ DROPPING: list[object] = [
     {"type": "delta", "final_norm": False},
 ]
 # Those that hold several streams: what they give to an aggregation is a sum, and so not exactly what it gave.
-SEVERAL = [{"type": "attn_res", "block": "full"}, "hyper", "frac", "mhc_lite", "mhc"]
+SEVERAL = [
+    {"type": "attn_res", "block": "full"},
+    "hyper",
+    "frac",
+    "mhc_lite",
+    "mhc",
+    {"type": "laurel", "earlier": 2},
+]
 
 
 def model_of(layers: int, **settings: object) -> TranslationModel:

@@ -17,6 +17,8 @@ CHOICES: list[object] = [
     "laurel",
     {"type": "laurel", "weights": "sigmoid", "rank": 4},
     {"type": "laurel", "weights": "none", "rank": 3, "final_norm": False},
+    {"type": "laurel", "earlier": 3},
+    {"type": "laurel", "weights": "none", "rank": 2, "earlier": 1},
     "delta",
     {"type": "delta", "final_norm": False},
 ]
@@ -61,6 +63,26 @@ def test_laurel_written_out(kind: str) -> None:
     x, output = torch.randn(2, 3, 16), torch.randn(2, 3, 16)
     expected = a * output + c * x + x @ values["down.1"].T @ values["up.1"].T
     assert torch.allclose(written(module, x, output), expected, atol=1e-5)
+
+
+def test_laurel_with_earlier_inputs_written_out() -> None:
+    """Each of the last two inputs joins, times a number of the sub-layer's own; the first reads none."""
+    module = connection_of({"type": "laurel", "weights": "none", "earlier": 2})
+    shares = [parameter for name, parameter in module.named_parameters() if name.startswith("shares")]
+    assert [len(share) for share in shares] == [1, 2, 2]  # four sub-layers
+    x, outputs = torch.randn(2, 3, 16), torch.randn(4, 2, 3, 16)
+    inputs, state = [x], module.start(x)
+    for number, output in enumerate(outputs):
+        state = module.write(state, number, module.read(state, number), output)
+        expected = inputs[-1] + output
+        for back in range(1, min(number, 2) + 1):
+            expected = expected + shares[number - 1][back - 1] * inputs[-1 - back]
+        assert torch.allclose(state[0], expected, atol=1e-4)
+        inputs.append(expected)
+    assert len(state) == 3
+    (weights,) = module.depth_weights()
+    assert weights.values.shape == (3, 2)
+    assert weights.values[0].isnan().tolist() == [False, True]
 
 
 @pytest.mark.parametrize(("strength", "kept"), [(-50.0, 1.0), (0.0, 0.0), (50.0, -1.0)])
@@ -109,7 +131,7 @@ def test_weights_for_analyses() -> None:
 @pytest.mark.parametrize(
     ("connection", "message"),
     [
-        ({"type": "laurel", "weights": "none"}, "weights: none without a rank is pre_norm"),
+        ({"type": "laurel", "weights": "none"}, "weights: none without a rank or earlier inputs is pre_norm"),
         ({"type": "laurel", "rank": 16}, "laurel's rank of 16 is not low in a stream of width 16"),
         ({"type": "laurel", "rank": 0}, "greater than or equal to 1"),
         ({"type": "delta", "norm": "layer"}, "norm"),

@@ -124,10 +124,16 @@ def test_layer_scale_begins_by_depth(layers: int, start: float) -> None:
         assert torch.allclose(weights.values, torch.full((1, 2 * layers), wanted))
 
 
-def test_admin_begins_by_depth_where_asked_for() -> None:
-    """sqrt((K + 1) / ln(K + 1) - 1) for the K = 6 sub-layers of a decoder of two layers."""
-    (weights,) = connection_of({"type": "admin", "initial": "logarithmic"}, side="decoder").depth_weights()
-    assert torch.allclose(weights.values, torch.full((1, 6), math.sqrt(7 / math.log(7) - 1)))
+@pytest.mark.parametrize(
+    ("initial", "start"),
+    [("logarithmic", math.sqrt(7 / math.log(7) - 1)), ("square_root", math.sqrt(6)), ("one", 1.0)],
+)
+def test_admin_begins_by_depth_where_asked_for(initial: str, start: float) -> None:
+    """sqrt((K + 1) / ln(K + 1) - 1), or sqrt(K), for the K = 6 sub-layers of a decoder of two layers."""
+    connection = connection_of({"type": "admin", "initial": initial}, side="decoder")
+    assert not connection.needs_profile
+    (weights,) = connection.depth_weights()
+    assert torch.allclose(weights.values, torch.full((1, 6), start))
 
 
 def test_profiling_draws_on_dropout_and_leaves_the_mode() -> None:

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 
 TARGET_LANGUAGE = "target language"
 """The axis of rows that are languages: named here by their number from 1, as the model knows no names."""
+OF_SUBLAYERS = "output of sub-layer; 0: embedding"
+"""The axis of columns that are outputs of sub-layers."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ def of_sublayers(values: Tensor, *, key: str, title: str) -> DepthWeights:
         rows=(*names, "result"),
         columns=("0", *names),
         row_axis="input of sub-layer",
-        column_axis="output of sub-layer; 0: embedding",
+        column_axis=OF_SUBLAYERS,
         followed=True,
     )
 

@@ -139,6 +139,9 @@ def test_the_command_averages_over_text(
     assert table.rows == ("1", "2", "3", "4", "5", "6", "result")
     assert "mean over the words" in found.measured
     assert not found.notes
+    beside = store(make_model({"connection": "mhc_lite", "aggregation": "dlcl"}), "beside")
+    (note,) = analyse_weights(beside, None, *text).notes
+    assert note == "Weights of sub-layers of the encoder leave out what its aggregation adds."
     norms = [figure.name for figure in found.figures if "composite" in figure.name]
     assert norms == ["encoder-composite-mix", "encoder-composite-mix-of-text"]
 

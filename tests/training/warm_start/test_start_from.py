@@ -133,6 +133,24 @@ def test_a_changed_setting_may_be_allowed(teacher: Callable[..., str]) -> None:
     assert report.changed == ["model.activation: relu -> gelu", "data.source_bos: False -> True"]
 
 
+def test_a_residual_model_goes_on_with_attention_over_depth(teacher: Callable[..., str]) -> None:
+    """Of the new parameters alone it must be told, and it begins as the function that it was."""
+    residual = {"layers": 2, "connection": "pre_norm"}
+    attends = {"layers": 2, "connection": {"type": "attn_res", "sources": "streams", "bias": 30}}
+    old = model(WORDS, encoder=residual, decoder=residual).eval()
+    torch.manual_seed(2)
+    config = ModelConfig.model_validate({**SHAPE, "encoder": attends, "decoder": attends})
+    new = build_model(config, WORDS.source.size, WORDS.target.size).eval()
+    section = StartFromSection(
+        model=teacher(WORDS, encoder=residual, decoder=residual),
+        allow_changed=("model.encoder.connection*", "model.decoder.connection*"),
+        allow_missing=("*.queries.*",),
+    )
+    start_from(section, new, WORDS, source_bos=False)
+    source, target = torch.tensor([[4, 5, 2]]), torch.tensor([[1, 6, 7]])
+    torch.testing.assert_close(new.log_probs(source, target), old.log_probs(source, target))
+
+
 def test_dropout_and_initialization_may_differ(teacher: Callable[..., str]) -> None:
     student = model(WORDS, seed=2, dropout=0.3, initialization="xavier")
     assert start_from(StartFromSection(model=teacher(WORDS)), student, WORDS, source_bos=False).changed == []

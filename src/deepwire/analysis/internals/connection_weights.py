@@ -21,7 +21,7 @@ from deepwire.checkpoint.store import load_model, read_weights
 from deepwire.data.languages import Direction, Languages
 from deepwire.decoding.model_loading import languages_of
 from deepwire.errors import DataError, UsageError
-from deepwire.model.introspection import TARGET_LANGUAGE, DepthWeights
+from deepwire.model.introspection import OF_SUBLAYERS, TARGET_LANGUAGE, DepthWeights
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.logging.metrics_log import read_records
 
@@ -103,20 +103,26 @@ def analyse_weights(
     for matrix in shown:
         figures += _figures(matrix, layer, blank=blank)
     over_training, origin = _over_training(subject, shown)
-    notes = []
-    if any(matrix.weights.values.shape[2:].numel() > 1 for matrix in shown):
-        notes.append("A pair of depths has several weights (one a feature, or some); their mean is shown.")
-    if missing:
-        notes.append(f"What depends on the text is left out: {missing}.")
     return Finding(
         analysis="weights",
         title=f"Connection weights of {model}",
         measured="The numbers by which the model weighs what comes from different depths, read from its "
         f"parameters{_READ if text else ': no text is involved.'}{f' {origin}' if origin else ''}",
         figures=(*figures, *over_training),
-        notes=tuple(notes),
+        notes=tuple(_notes(shown, subject.loaded.model, missing)),
         provenance=provenance([subject.source], [text.description] if text else ()),
     )
+
+
+def _notes(shown: Sequence[_Shown], model: TranslationModel, missing: str) -> Iterator[str]:
+    if any(matrix.weights.values.shape[2:].numel() > 1 for matrix in shown):
+        yield "A pair of depths has several weights (one a feature, or some); their mean is shown."
+    for side, stack in model.stacks().items():
+        axes = {matrix.weights.column_axis for matrix in shown if matrix.side == side}
+        if stack.aggregation.acts and OF_SUBLAYERS in axes:
+            yield f"Weights of sub-layers of the {side} leave out what its aggregation adds."
+    if missing:
+        yield f"What depends on the text is left out: {missing}."
 
 
 _READ = (

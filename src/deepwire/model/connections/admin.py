@@ -21,10 +21,11 @@ class AdminConfig(ConnectionSection):
     norm_style: ClassVar[NormStyle] = "output"
 
     type: Literal["admin"] = "admin"
-    initial: Literal["profiled", "logarithmic", "one"] = Field(
+    initial: Literal["profiled", "logarithmic", "square_root", "one"] = Field(
         "profiled",
         description="the numbers before training: from one pass over the first batch; "
-        "sqrt((K + 1) / ln(K + 1) - 1) for K sub-layers (the authors' later package); or 1, as post-norm",
+        "sqrt((K + 1) / ln(K + 1) - 1) or sqrt(K) for K sub-layers, or 1, as post-norm (the authors' later "
+        "package has these three)",
     )
 
     def droppable(self, context: StackContext) -> Droppable:
@@ -49,7 +50,8 @@ class Admin(PostNorm):
     def __init__(self, config: AdminConfig, context: StackContext) -> None:
         super().__init__(PostNormConfig(), context)
         count = len(self.calls)
-        start = ((count + 1) / log(count + 1) - 1) ** 0.5 if config.initial == "logarithmic" else 1.0
+        squares = {"logarithmic": (count + 1) / log(count + 1) - 1, "square_root": count}
+        start = squares.get(config.initial, 1) ** 0.5
         self.scales = nn.ParameterList(torch.full((context.dim,), start) for _ in self.calls)
         self.needs_profile = config.initial == "profiled"
 

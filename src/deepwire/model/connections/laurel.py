@@ -1,16 +1,18 @@
-"""LAuReL: pre-norm whose residual path is learned, by two weights, a map of low rank, or both.
+"""LAuReL: pre-norm whose residual path is learned: by two weights, a map of low rank, earlier inputs, or all.
 
 Menghani, Kumar, Kumar 2025 (LAuReL: Learned Augmented Residual Layer).
 """
 
 from __future__ import annotations
 
+from math import nan
 from typing import Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.functional import pad
 
 from deepwire.config.counts import MAX_SIZE
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
@@ -20,7 +22,7 @@ from deepwire.model.introspection import DepthWeights
 
 
 class LAuReLConfig(ConnectionSection):
-    """Pre-norm with learned residual weights (RW), a residual map of low rank (LR), or both."""
+    """Pre-norm with learned residual weights (RW), a residual map of low rank (LR), earlier inputs (PA)."""
 
     type: Literal["laurel"] = "laurel"
     weights: Literal["softmax", "sigmoid", "none"] = Field(
@@ -34,12 +36,21 @@ class LAuReLConfig(ConnectionSection):
         le=MAX_SIZE,
         description="LR: rank of the map that joins the residual path; none without it",
     )
+    earlier: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="PA: inputs of so many earlier sub-layers join the residual path, each times a number of "
+        "the sub-layer's own that begins at 0 (the paper: the last 3)",
+    )
     final_norm: bool = Field(True, description="one more norm after the stack")
 
     @model_validator(mode="after")
     def _learns(self) -> LAuReLConfig:
-        if self.weights == "none" and self.rank is None:
-            raise ValueError("weights: none without a rank is pre_norm; set a rank, or connection: pre_norm")
+        if self.weights == "none" and self.rank is None and not self.earlier:
+            raise ValueError(
+                "weights: none without a rank or earlier inputs is pre_norm; set one, or connection: pre_norm"
+            )
         return self
 
     def check(self, context: StackContext) -> None:
@@ -65,10 +76,13 @@ class LAuReLConfig(ConnectionSection):
 
 
 class LAuReL(PreNorm):
-    """x <- a_k drop(F_k(LN(x))) + c_k x + B_k A_k x.
+    """x_{k+1} = a_k drop(F_k(LN(x_k))) + c_k x_k + B_k A_k x_k + sum_j g_kj x_{k-j}, j from 1.
+
+    The state is (x_k, x_{k-1}, ...), as far back as is read.
 
     Attributes:
         weights: `[K, 2]`, the two numbers behind (a, c) of each of the K calls; None without them.
+        shares: g of every call, as many numbers as there are earlier inputs; [k] has those of call k + 1.
         down: A of every call, `[r, d]`, normal with variance 1/d; up: B, `[d, r]`, which begins at 0.
     """
 
@@ -78,6 +92,9 @@ class LAuReL(PreNorm):
         self.weights: nn.Parameter | None = None
         if config.weights != "none":
             self.weights = nn.Parameter(torch.zeros(len(self.calls), 2))
+        self.earlier = config.earlier
+        reaches = range(1, len(self.calls) if config.earlier else 0)
+        self.shares = nn.ParameterList(torch.zeros(min(config.earlier, call)) for call in reaches)
         maps = range(len(self.calls) if config.rank else 0)
         rank = config.rank or 0
         self.down = nn.ParameterList(torch.empty(rank, context.dim) for _ in maps)
@@ -98,23 +115,45 @@ class LAuReL(PreNorm):
         if len(self.down):
             low = functional.linear(x, self.down[index])
             total = total + functional.linear(low, self.up[index])
-        return (total,)
+        if not self.earlier:
+            return (total,)
+        if index:
+            # Where layers are left out in training, fewer went before.
+            for share, before in zip(self.shares[index - 1], state[1:], strict=False):
+                total = torch.addcmul(total, share.to(x.dtype), before)
+        return (total, *state[: self.earlier])
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
-        """The weights a and c, for `deepwire analyze weights`."""
-        if self.weights is None:
-            return ()
-        return (
-            DepthWeights(
-                key="laurel",
-                title="Weights of branch and stream",
-                values=self._used(self.weights.detach()).T,
-                rows=("branch", "stream"),
-                columns=tuple(f"{call.layer + 1} {call.kind}" for call in self.calls),
-                row_axis="part of the sum",
-                column_axis="sub-layer",
-            ),
-        )
+        """The weights a and c, and g, for `deepwire analyze weights`."""
+        names = tuple(f"{call.layer + 1} {call.kind}" for call in self.calls)
+        shown = []
+        if self.weights is not None:
+            shown.append(
+                DepthWeights(
+                    key="laurel",
+                    title="Weights of branch and stream",
+                    values=self._used(self.weights.detach()).T,
+                    rows=("branch", "stream"),
+                    columns=names,
+                    row_axis="part of the sum",
+                    column_axis="sub-layer",
+                )
+            )
+        if len(self.shares):
+            shown.append(
+                DepthWeights(
+                    key="laurel-earlier",
+                    title="Weights of earlier inputs",
+                    values=torch.stack(
+                        [pad(row.detach(), (0, self.earlier - len(row)), value=nan) for row in self.shares]
+                    ),
+                    rows=names[1:],
+                    columns=tuple(str(back) for back in range(1, self.earlier + 1)),
+                    row_axis="sub-layer",
+                    column_axis="sub-layers back",
+                )
+            )
+        return tuple(shown)
 
     def _used(self, numbers: Tensor) -> Tensor:
         """(a, c) of pairs `[..., 2]`."""
