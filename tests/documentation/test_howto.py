@@ -1,4 +1,4 @@
-"""The commands of the how-to pages, in order, on tiny text and models that have learned nothing. Nightly: a minute."""
+"""The commands of the how-to pages, in order, on tiny text and models that have learned nothing; for nightly runs."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def do(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do one line in this process: a command of deepwire, perhaps behind a pipe, with files for its streams."""
+    """Do one line in this process: a command of deepwire, perhaps behind a pipe or with redirection."""
     told = b""
     if " | deepwire" in line:
         first, _, line = line.partition(" | ")
