@@ -1,4 +1,4 @@
-"""The commands of the how-to pages, in order, on tiny text and models that have learned nothing; run nightly."""
+"""The commands of the how-to pages, in order, on tiny text and models that have learned nothing (nightly)."""
 
 from __future__ import annotations
 
