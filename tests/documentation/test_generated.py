@@ -68,7 +68,8 @@ def test_pipes_within_the_code_of_a_table_are_no_columns() -> None:
 def test_options_are_marked_outside_of_blocks_of_code() -> None:
     page = "Give `--json`, or `a --b`.\n\n```sh\nx `--json`\n```\n\n| `-o` | [`--c`](d.md) |\n"
     assert stage.with_whole_options(page) == (
-        "Give `--json`{: .option }, or `a --b`.\n\n```sh\nx `--json`\n```\n\n| `-o`{: .option } | [`--c`](d.md) |\n"
+        "Give `--json`{: .option }, or `a --b`.\n\n```sh\nx `--json`\n```\n\n"
+        "| `-o`{: .option } | [`--c`](d.md) |\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""The commands of the how-to pages, in order, on tiny text and models that have learned nothing. Nightly: a minute."""
+"""The commands of the how-to pages, in order, on tiny text and models that have learned nothing (nightly)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,9 @@ def other_files(folder: Path) -> None:
     objects = (f'{{"translation": {{"de": "{one}", "en": "{other}"}}}}\n' for one, other in pairs)
     (folder / "pairs.jsonl").write_text("".join(objects), encoding="utf-8")
     (folder / "page.html").write_text("<p>A dog.</p>", encoding="utf-8")
-    (folder / "de.json").write_text('{"title": "Ein Hund.", "items": [{"text": "Ein Mann."}]}', encoding="utf-8")
+    (folder / "de.json").write_text(
+        '{"title": "Ein Hund.", "items": [{"text": "Ein Mann."}]}', encoding="utf-8"
+    )
     w = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
     body = "<w:body><w:p><w:r><w:t>Ein Hund.</w:t></w:r></w:p></w:body>"
     with zipfile.ZipFile(folder / "report.docx", "w") as document:
@@ -123,7 +125,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     corpus(folder)
     (folder / "tiny.yaml").write_text(TINY, encoding="utf-8")
-    (folder / "run.yaml").write_text(f"extends: ./tiny.yaml\ndata: {ONE_WAY}\n{RUNS['demo']}", encoding="utf-8")
+    (folder / "run.yaml").write_text(
+        f"extends: ./tiny.yaml\ndata: {ONE_WAY}\n{RUNS['demo']}", encoding="utf-8"
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for name, more in RUNS.items():
@@ -131,7 +135,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if name == "lm":
                 data = "{target: en, train: train, valid: test, test: test, vocabulary: {size: 400}}"
                 more = "task: language_model\n"
-            (folder / f"{name}.yaml").write_text(f"extends: ./tiny.yaml\ndata: {data}\n{more}", encoding="utf-8")
+            (folder / f"{name}.yaml").write_text(
+                f"extends: ./tiny.yaml\ndata: {data}\n{more}", encoding="utf-8"
+            )
             assert main(["train", f"{name}.yaml", f"run=runs/{name}", "--quiet"]) == 0, name
             for other in ALIKE.get(name, ()):
                 shutil.copytree(folder / "runs" / name, folder / "runs" / other)
@@ -140,7 +146,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def do(line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do one line in this process: a command of deepwire, perhaps behind a pipe, with files for its streams."""
+    """Do one line in this process: a command of deepwire, perhaps behind a pipe or with redirection."""
     told = b""
     if " | deepwire" in line:
         first, _, line = line.partition(" | ")
@@ -179,7 +185,11 @@ def commands(page: str) -> Iterator[str]:
         assert old in text, old
         text = text.replace(old, new)
     for line, _ in steps(text):
-        if "deepwire " in line and not line.startswith("pip ") and not any(re.search(no, line) for no in ELSEWHERE):
+        if (
+            "deepwire " in line
+            and not line.startswith("pip ")
+            and not any(re.search(no, line) for no in ELSEWHERE)
+        ):
             yield line
 
 

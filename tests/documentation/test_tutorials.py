@@ -135,7 +135,8 @@ def test_the_python_of_the_notebook_page_runs(desk: Path, capsys: pytest.Capture
     (desk / "demo.yaml").write_text(
         "data: {source: de, target: en, train: corpus/train, valid: corpus/valid, test: corpus/test, "
         "vocabulary: {size: 500}}\n"
-        f"{SHORT}model: {{d_model: 16, heads: 2, feed_forward: 32, encoder: {{layers: 1, connection: depth_lstm}}}}\n"
+        f"{SHORT}model: {{d_model: 16, heads: 2, feed_forward: 32,"
+        " encoder: {layers: 1, connection: depth_lstm}}\n"
         "training: {batch_tokens: 300, validation: {every: 2}, schedule: {warmup: 1}}\n",
         encoding="utf-8",
     )
