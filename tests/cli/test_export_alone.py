@@ -136,8 +136,8 @@ def test_documents_are_read(
     ours = deepwire.load("model", precision="fp32", device="cpu").translate(lines)
     assert printed("out", lines) == ours
     host, ids = SubwordTranslator("out"), vocabularies.source.encode(lines[0])
-    context = [7, 8, PIECES], [9, PIECES]
-    scores = host.score_ids(ids, [5, 6]), host.score_ids(ids, [5, 6], context=context)
+    front = [7, 8, PIECES], [9, PIECES]
+    scores = host.score_ids(ids, [5, 6]), host.score_ids(ids, [5, 6], context=front)
     assert max(abs(one - other) for one, other in zip(*scores, strict=True)) > 1e-4
 
 
