@@ -5,7 +5,7 @@
 In each line one to three words next to each other are bold, and an image is somewhere. They are put into
 the reference by the alignment of the model, and compared with the words that the gold alignment
 (`benchmarks/word_alignments.py`) surely links to them, where these stand together. Prints JSON: the
-share of lines with all tags, well nested, in references and in new translations; the share of lines whose bold
+(`benchmarks/word_alignments.py`) surely links to them, where these stand together. Prints as JSON the
 words are exactly right; precision and recall of bold words.
 """
 
