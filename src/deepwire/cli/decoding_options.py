@@ -59,9 +59,7 @@ Alignment = Annotated[
 ]
 AlignmentLayer = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="Decoder layer whose attention aligns. Default: the model's own, or the first."
-    ),
+    typer.Option(min=1, help="Decoder layer whose attention aligns. Default: the model's own, or the first."),
 ]
 AlignmentHead = Annotated[
     int | None, typer.Option(min=1, help="Head of this layer. Default: the model's own, or the mean of all.")

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from deepwire.data.batches.token_store import TokenStore
@@ -96,16 +98,16 @@ def mutual_information(sources: Tensor, targets: Tensor) -> float:
     Args:
         sources, targets: `[n]` the numbers of the subwords of each link.
     """
-    keys = torch.stack([sources, targets])
-    both, of_source, of_target = (_occurrences(values) for values in (keys, keys[:1], keys[1:]))
-    share = of_source / len(sources)
-    return float((((both - 1) / share + 1) / of_target).log().mean())
+    keys = sources.numpy() * (int(targets.max()) + 1) + targets.numpy()
+    both, of_source, of_target = map(_occurrences, (keys, sources.numpy(), targets.numpy()))
+    share = of_source / len(keys)
+    return float(np.log(((both - 1) / share + 1) / of_target).mean())
 
 
-def _occurrences(values: Tensor) -> Tensor:
-    """How often the column stands among `values` `[k, n]`, of each column."""
-    _, places, counts = values.unique(dim=1, return_inverse=True, return_counts=True)
-    return counts[places].double()
+def _occurrences(values: NDArray[np.int64]) -> NDArray[np.float64]:
+    """How often each of them `[n]` is among them."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return counts[places].astype(np.float64)
 
 
 def _linked_subwords(

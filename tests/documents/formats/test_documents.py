@@ -105,6 +105,8 @@ def test_subtitles():
     assert text_of("a.srt", srt) == srt.replace("Ein", "EIN").replace("Hund", "HUND").replace(
         "läuft\r\nauf der Wiese", "LÄUFT AUF\r\nDER WIESE"
     ).replace("Ja", "JA")
+    talk = "1\n00:00:01,000 --> 00:00:02,000\n- Ja! Ein\nHund.\n- <i>Wo</i>?\n"
+    assert text_of("a.srt", talk) == talk.replace("Ja! Ein\nHund", "JA! EIN\nHUND").replace("Wo", "WO")
     vtt = "WEBVTT\n\nNOTE nein\n\nSTYLE\n::cue {}\n\nmarke\n00:01.000 --> 00:02.000 align:start\n<v Anna>Guten Tag.\n"
     assert text_of("a.vtt", vtt) == vtt.replace("Guten Tag", "GUTEN TAG")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import pairwise, zip_longest
 
 from deepwire.documents.document import Options, Run
 from deepwire.documents.file_text import decoded
@@ -14,6 +14,7 @@ from deepwire.errors import DataError
 _TIME = re.compile(r"^[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+.*$", re.MULTILINE)
 _CUE_TEXT = re.compile(r"\r?\n(.*?)(?=(?:\r?\n)[ \t]*(?:\r?\n|\Z)|\Z)", re.DOTALL)
 _MARKUP = re.compile(r"<[^<>\n]*>|\{\\[^}\n]*\}|\[br\]")
+_DASH = re.compile(r"^[-\u2013\u2014][ \t]*", re.MULTILINE)
 _BREAK = re.compile(r"\r?\n")
 
 
@@ -29,10 +30,20 @@ def read_subtitles(content: bytes, options: Options) -> ReplacedText:  # noqa: A
     for time, following in zip_longest(times, times[1:]):
         text = _CUE_TEXT.match(source, time.end(), len(source) if following is None else following.start())
         if text is not None and text[1].strip():
-            blocks.append(Block(list(_stretches(source, text.start(1), text.end(1)))))
+            parts = _speeches(source, text.start(1), text.end(1))
+            blocks += [Block(list(_stretches(source, *part))) for part in parts]
     if not times and source.strip().removeprefix("\ufeff").partition("\n")[0].strip() != "WEBVTT":
         raise DataError("no subtitles: there is no line such as 00:00:01,000 --> 00:00:03,000")
     return ReplacedText(source, blocks, _wrapped)
+
+
+def _speeches(source: str, begin: int, end: int) -> list[tuple[int, int]]:
+    """Where the text of a cue is: all of it, or behind each dash where several people speak."""
+    dashes = list(_DASH.finditer(source, begin, end))
+    if len(dashes) < 2 or dashes[0].start() != begin:
+        return [(begin, end)]
+    ends = [one.end() + len(source[one.end() : two.start()].rstrip()) for one, two in pairwise(dashes)]
+    return [(one.end(), stop) for one, stop in zip(dashes, [*ends, end], strict=True) if one.end() < stop]
 
 
 def _stretches(source: str, begin: int, end: int) -> Iterator[Stretch]:
