@@ -70,7 +70,8 @@ class Argos(ExportFormat):
         return (
             "Argos searches with a beam of 4 and a length penalty of 0.2, and fetches a splitter of "
             "sentences at its first use",
-            "on CPUs Argos computes in int8 whatever the package has, unless ARGOS_COMPUTE_TYPE=float32 is set",
+            "on CPUs Argos computes in int8, whatever the package has; "
+            "ARGOS_COMPUTE_TYPE=float32 changes that",
         )
 
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
