@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def saved(folder: Path, words: Vocabularies, decoding: Mapping[str, object], **c
     return folder
 
 
-def exported(model: Path, words: Vocabularies, output: Path) -> tuple[LoadedModel, ctranslate2.Translator]:
+def exported(model: Path, words: Vocabularies, output: Path) -> tuple[LoadedModel, Any]:
     """The model, and what CTranslate2 reads of its export."""
     loaded = load_model(model)
     output.mkdir()
