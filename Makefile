@@ -61,6 +61,7 @@ bench: $(READY) ## speed against every toolkit set up under PEERS, into docs/rep
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task base-32k --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task deep --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/decoding_speed.py --peers "$(PEERS)" --rounds $(ROUNDS)
+	$(BIN)/python benchmarks/export_speed.py --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/decoding_toolkits.py --peers "$(PEERS)" --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/page.py
 

@@ -33,6 +33,6 @@ def test_every_program_translates_and_is_timed(monkeypatch, tmp_path: Path) -> N
     assert "tmp" not in json.dumps(record["origin"])
     (table,) = (tmp_path / "results").glob("export_speed_random*.md")
     rows = {row.split(" | ")[2]: row for row in table.read_text().splitlines() if row.startswith("| 2")}
-    # CTranslate2's probabilities are of the words that may come, which shows with 40 words and random weights.
+    # CTranslate2's probabilities are of the words that may come, which shows with 40 words.
     assert all(rows[name].endswith("| 100.0% |") for name in float32[:2])
     assert "on a busy machine" in table.read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def saved(folder: Path, words: Vocabularies, decoding: Mapping[str, object], **c
     return folder
 
 
-def exported(model: Path, words: Vocabularies, output: Path) -> tuple[LoadedModel, ctranslate2.Translator]:
+def exported(model: Path, words: Vocabularies, output: Path) -> tuple[LoadedModel, Any]:
     """The model, and what CTranslate2 reads of its export."""
     loaded = load_model(model)
     output.mkdir()
@@ -146,6 +147,16 @@ def test_it_aligns_by_the_same_attention(
     expected = weights[layer][0].mean(0) if head is None else weights[layer][0, head - 1]
     # It leaves out the column of EOS.
     torch.testing.assert_close(torch.tensor(result.attention[0]), expected[:, :-1], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("alignment", [{"layer": 3}, {"head": 5}], ids=str)
+def test_an_attention_that_is_not_there_is_refused(
+    alignment: dict[str, int], words: Vocabularies, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = saved(tmp_path / "model", words, {"alignment": alignment})
+    assert main(["export", str(model), "-o", str(tmp_path / "out"), "--unchecked"]) == 4
+    ((name, number),) = alignment.items()
+    assert f"decoding.alignment.{name} {number}: the decoder has {number - 1}" in capsys.readouterr().err
 
 
 def shortlist_of(words: Vocabularies) -> Shortlist:

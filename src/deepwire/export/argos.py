@@ -21,7 +21,7 @@ from deepwire.checkpoint.store import LoadedModel
 from deepwire.data.subwords.sentencepiece import SentencePieceVocabulary
 from deepwire.data.vocabulary import UNK
 from deepwire.errors import ModelError
-from deepwire.export.ctranslate2 import CTranslate2
+from deepwire.export.ctranslate2 import VOCABULARY_MAP, CTranslate2
 from deepwire.export.export_format import ExportedModel, ExportFormat
 from deepwire.io.atomic import json_text
 
@@ -70,7 +70,8 @@ class Argos(ExportFormat):
         return (
             "Argos searches with a beam of 4 and a length penalty of 0.2, and fetches a splitter of "
             "sentences at its first use",
-            "on CPUs Argos computes in int8, whatever the package has; ARGOS_COMPUTE_TYPE=float32 changes that",
+            "on CPUs Argos computes in int8, whatever the package has; "
+            "ARGOS_COMPUTE_TYPE=float32 changes that",
         )
 
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
@@ -84,6 +85,7 @@ class Argos(ExportFormat):
         (top / "model").mkdir(parents=True)
         self._model.write(_without_unknown(model), top / "model", quantization)
         shutil.rmtree(top / "model" / "vocabulary", ignore_errors=True)
+        (top / "model" / VOCABULARY_MAP).unlink(missing_ok=True)  # which Argos would not use
         (top / "sentencepiece.model").write_bytes(words.model)
         metadata = {
             "package_version": _PACKAGE,

@@ -66,7 +66,9 @@ class CTranslate2(ExportFormat):
                 "models of one direction can be exported",
             )
         require_plain(model.model)
-        _require_peri_norm(settings_of(model.model))
+        settings = settings_of(model.model)
+        _require_peri_norm(settings)
+        _alignment(stored_config(model).alignment, settings)
         for side, vocabulary in _sides(model).items():
             pieces = _pieces(vocabulary)
             if len(set(pieces)) < len(pieces):
@@ -133,7 +135,7 @@ class _Read(ExportedModel):
 
     def searchable(self, config: DecodingConfig) -> DecodingConfig:
         """Its length penalty does not count EOS, so without one."""
-        both = {name: getattr(config, name) for name in ("beam", "min_length", "no_repeat_ngram", "groups")}
+        both = {name: getattr(config, name) for name in ("beam", "min_length", "no_repeat_ngram")}
         return DecodingConfig(**both, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST)
 
     def search(
@@ -231,10 +233,19 @@ def _require_peri_norm(settings: TransformerSettings) -> None:
 
 
 def _alignment(config: AlignmentConfig, settings: TransformerSettings) -> tuple[int, int | None]:
-    """Layer and head whose attention says what a word comes from, from 0; no head: the mean of all."""
-    layers = settings["layers"][1]
-    layer = layers // 2 if config.layer is None else min(config.layer, layers) - 1
-    return layer, None if config.head is None else min(config.head, settings["heads"]) - 1
+    """Layer and head whose attention says what a word comes from, from 0; no head: the mean of all.
+
+    Raises:
+        ModelError: The model has no such layer or head.
+    """
+    layers, heads = settings["layers"][1], settings["heads"]
+    layer = layers // 2 + 1 if config.layer is None else config.layer
+    for name, number, most in (("layer", layer, layers), ("head", config.head or 1, heads)):
+        if number > most:
+            raise ModelError(
+                f"decoding.alignment.{name} {number}: the decoder has {most}", "choose another one"
+            )
+    return layer - 1, None if config.head is None else config.head - 1
 
 
 def _shortlist(model: LoadedModel) -> ShortlistTable | None:
