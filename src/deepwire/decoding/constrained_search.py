@@ -297,7 +297,8 @@ class _ConstrainedSearch(BeamSearch):
         """The hypotheses that stay open: of each bank as many as of the others, if it has so many."""
         ways, rows, device = self._ways, self._rows, values.device
         (width, each), count = values.shape[1:], begins.size(2)
-        sums = _joined(*(each + self.sums.unsqueeze(2) for each in (values, begins)), goes_on + self.sums)
+        before = self.sums.unsqueeze(2)
+        sums = _joined(values + before, begins + before, goes_on + self.sums)
         every = _joined(tokens, begun.unsqueeze(1).expand(-1, width, -1), tails)
         # The candidates of a row: free subwords, the first ones of ways (number 0 is none), the next one of
         # the way that it is in.
