@@ -1,4 +1,4 @@
-"""In which language a text is: by what the models know of theirs, or by frequencies that came with a package."""
+"""In which language a text is: by what the models know of theirs, or by what came with a package."""
 
 from __future__ import annotations
 
