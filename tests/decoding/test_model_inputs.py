@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deepwire.data.text.language_profiles import LanguageProfiles
 from deepwire.decoding.model_inputs import (
     Cancelled,
     SourceLanguage,
@@ -173,3 +174,14 @@ def test_mixed_text_and_the_dialect_of_the_label_are_left_alone(
     assert warnings("de", [mixed]) == []
     assert warnings("deu_Latn", [multi30k["de"][:50]], "eng_Latn") == []
     assert warnings("de-AT", [multi30k["de"][:50]]) == []
+
+
+def test_profiles_of_the_model_tell_languages_that_no_table_has():
+    texts = {"xx": ["szczerze ptak na drzewie szczeka"] * 4, "yy": ["aloha mahalo keiki moana pua"] * 4}
+    profiles, said = LanguageProfiles.learn(texts), []
+    SourceLanguage("xx", ["yy"], said.append).look(texts["yy"] * 2)
+    SourceLanguage("xx", ["yy"], said.append, profiles).look(texts["xx"] * 2)
+    SourceLanguage("xx", ["yy"], said.append, profiles).look(texts["yy"][:1])  # too short
+    assert said == []
+    SourceLanguage("xx", ["yy"], said.append, profiles).look(texts["yy"] * 2)
+    assert said == ["the text looks like 'yy', but the model translates from 'xx'"]

@@ -52,3 +52,14 @@ def test_terms_in_a_translation(term, text, count):
 def test_wrong_files(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         terms(tmp_path, text)
+
+
+def test_terms_are_found_with_the_places_where_they_end(tmp_path):
+    path = tmp_path / "terms.tsv"
+    path.write_text("Hund\tdog\nohne Gewähr\twithout warranty\n")
+    terms = Terminology.read(path)
+    text = "Ein Hund, ohne  Gewähr."
+    assert [(text[:end], term.source) for end, term in terms.places(text)] == [
+        ("Ein Hund", "Hund"),
+        ("Ein Hund, ohne  Gewähr", "ohne Gewähr"),
+    ]

@@ -233,7 +233,7 @@ class FinishedHypotheses:
         self.counts = torch.zeros(sentences, dtype=torch.int64, device=device)
         self.ended = torch.zeros(sentences, dtype=torch.bool, device=device)
 
-    def add(self, ends: Tensor, log_probabilities: Tensor, divisor: float, history: Tensor) -> None:
+    def add(self, ends: Tensor, log_probabilities: Tensor, divisor: float | Tensor, history: Tensor) -> None:
         """Take in the hypotheses that end in this step.
 
         Under the rule `first` only the first `beam` of a sentence count; those of one step in order of rank.
@@ -241,7 +241,7 @@ class FinishedHypotheses:
         Args:
             ends: `[N, k]` bool, which of the candidates end here, best first.
             log_probabilities: `[N, k]`, EOS included.
-            divisor: The length penalty of this step.
+            divisor: The length penalty of this step, perhaps `[N, 1]`.
             history: `[N, k, t]` their subwords without EOS.
         """
         ends = ends & ~self.ended.unsqueeze(1)

@@ -1,8 +1,10 @@
 """Beam search for translations that have given phrases, wherever they fit best.
 
-Hypotheses compete within banks, with those that have as many of the phrases (Post and Vilar 2018, Fast
-Lexically Constrained Decoding with Dynamic Beam Allocation for Neural Machine Translation), and the banks
-share the beam, all in a few operations on whole batches (Hu et al. 2019, Improved Lexically Constrained
+Hypotheses compete within banks, with those that have as many of the phrases, and as much left of the one
+that they are in (Post and Vilar 2018, Fast Lexically Constrained Decoding with Dynamic Beam Allocation for
+Neural Machine Translation). So one that has paid for all of a phrase is not pushed out by one that has only
+begun it. All but the end of a long phrase is one bank, where the place that suits the model best counts. The
+banks share the beam, all in a few operations on whole batches (Hu et al. 2019, Improved Lexically Constrained
 Decoding for Translation and Monolingual Rewriting). A phrase that was begun is finished without a break. The
 search knows nothing of the model: it works with each mixer and each connection.
 """
@@ -33,6 +35,10 @@ from deepwire.decoding.step_models import StateT, StepModel
 _WIDEST = 16
 """Hypotheses per sentence at most; with more phrases, those that have the fewest of them are dropped."""
 _FEWEST = 4
+_STAGES = 7
+"""Of so many subwords before the end of a phrase, each has banks of its own."""
+_LATER = 1 << 10
+"""Banks of a stage come behind those of the one before it, of however many phrases."""
 
 
 class Begin(NamedTuple):
@@ -48,8 +54,12 @@ class Begin(NamedTuple):
 
 
 def beam_for(beam: int, phrases: Sequence[Phrase]) -> int:
-    """Hypotheses that are kept for a sentence: one for each number of phrases at least, a power of two."""
-    wanted = max(beam, _FEWEST, min(_WIDEST, len(phrases) + 1))
+    """Hypotheses that are kept for a sentence, a power of two.
+
+    One for each number of phrases at least, and for each stage of one.
+    """
+    stages = max((min(_STAGES, phrase.longest - 1) for phrase in phrases), default=0)
+    wanted = max(beam, _FEWEST, min(_WIDEST, len(phrases) + 1 + stages))
     return 1 << (wanted - 1).bit_length()
 
 
@@ -160,6 +170,7 @@ class _Rows(NamedTuple):
         place: Of the next subword of the phrase that it is in, see `_Ways.tokens`; 0: in none.
         bound: Whether a whole phrase has just ended, so that its word may not go on.
         joined: Whether its last word goes on.
+        fit: How well the phrase that it is in suited the model, against its own best choice.
     """
 
     met: Tensor
@@ -168,6 +179,7 @@ class _Rows(NamedTuple):
     place: Tensor
     bound: Tensor
     joined: Tensor
+    fit: Tensor
 
     def mapped(self, rows: Tensor) -> _Rows:
         """Of some sentences."""
@@ -200,7 +212,7 @@ class _ConstrainedSearch(BeamSearch):
         none, counts = [[0]] * len(phrases), [[len(own)] for own in phrases]
         need = [[remaining(own, 0)] for own in phrases]
         joined = [[bool(begin.ids) and begin.ids[-1] in bounds.open] for begin in begins]
-        fields = none, counts, need, none, [[False]] * len(phrases), joined
+        fields = none, counts, need, none, [[False]] * len(phrases), joined, [[0.0]] * len(phrases)
         self._rows = _Rows(*(torch.tensor(field, device=device) for field in fields))
         self._inside = self._opened = torch.zeros(0, dtype=torch.bool, device=device)
 
@@ -234,7 +246,7 @@ class _ConstrainedSearch(BeamSearch):
         may = (ways.bit.unsqueeze(1) & ~rows.met.unsqueeze(2)) != 0
         may &= (ways.before.unsqueeze(1) & ~rows.met.unsqueeze(2)) == 0
         may &= ~(within | rows.joined).unsqueeze(2)
-        begins = begins.masked_fill(~may, IMPOSSIBLE)
+        begins, best = begins.masked_fill(~may, IMPOSSIBLE), values[:, :, :1]
         # Where there is only room for phrases, nothing else may take their place any more.
         room = (self.constraints.limits - self.step).unsqueeze(1) > rows.need
         free = ~within & (room | ~may.any(2))
@@ -247,7 +259,8 @@ class _ConstrainedSearch(BeamSearch):
             ends | alone | (self._inside[tokens] & rows.bound.unsqueeze(2)), IMPOSSIBLE
         )
         goes_on = goes_on.masked_fill(~within, IMPOSSIBLE)
-        self._choose(values, tokens, begins, begun, goes_on, tails)
+        fits = begins - best.masked_fill(best == IMPOSSIBLE, 0.0)
+        self._choose(values, tokens, begins, begun, goes_on, tails, fits)
         self.step += 1
         self._close()
 
@@ -272,22 +285,36 @@ class _ConstrainedSearch(BeamSearch):
         return same | (padded.unsqueeze(2) == self.finished.tokens.unsqueeze(1)).all(3).any(2)
 
     def _choose(
-        self, values: Tensor, tokens: Tensor, begins: Tensor, begun: Tensor, goes_on: Tensor, tails: Tensor
+        self,
+        values: Tensor,
+        tokens: Tensor,
+        begins: Tensor,
+        begun: Tensor,
+        goes_on: Tensor,
+        tails: Tensor,
+        fits: Tensor,
     ) -> None:
         """The hypotheses that stay open: of each bank as many as of the others, if it has so many."""
         ways, rows, device = self._ways, self._rows, values.device
         (width, each), count = values.shape[1:], begins.size(2)
-        sums = torch.cat([values, begins, goes_on.unsqueeze(2)], 2) + self.sums.unsqueeze(2)
-        begun = begun.unsqueeze(1).expand(-1, width, -1)
-        every = torch.cat([tokens, begun, tails.unsqueeze(2)], 2).flatten(1)
+        before = self.sums.unsqueeze(2)
+        sums = _joined(values + before, begins + before, goes_on + self.sums)
+        every = _joined(tokens, begun.unsqueeze(1).expand(-1, width, -1), tails)
         # The candidates of a row: free subwords, the first ones of ways (number 0 is none), the next one of
         # the way that it is in.
         tail = each + count
         way_of = (torch.arange(tail + 1, device=device) - each).clamp_(min=0)
         way_of[tail] = 0
-        banks = (rows.lacking.unsqueeze(2) - (way_of > 0).int()).expand(-1, width, -1)
-        sums = sums.flatten(1)
-        chosen = _allocated(sums, banks.flatten(1), self.beam)
+        left = _joined(
+            torch.zeros_like(tokens),
+            ways.left.gather(1, ways.following.gather(1, ways.first)).unsqueeze(1).expand(-1, width, -1),
+            ways.left.gather(1, ways.following.gather(1, rows.place)),
+        ).clamp(max=_STAGES)
+        banks = (rows.lacking.unsqueeze(2) - (way_of > 0).int()).flatten(1) + left * _LATER
+        fits = _joined(values, fits, rows.fit)
+        # Of a long phrase hypotheses have paid different parts.
+        ranks = torch.where((left == _STAGES) & (sums > IMPOSSIBLE), fits, sums)
+        chosen = _allocated(ranks, banks, self.beam)
         missing = (0, self.beam - chosen.size(1))
         self.sums = pad(sums.gather(1, chosen), missing, value=IMPOSSIBLE)
         chosen = pad(chosen, missing)
@@ -312,6 +339,7 @@ class _ConstrainedSearch(BeamSearch):
             place,
             torch.where(begin, ways.whole.gather(1, way) > 0, of_parent(rows.bound) & on),
             self._opened[self.tokens],
+            fits.gather(1, chosen),
         )
 
     def _close(self) -> None:
@@ -343,6 +371,11 @@ class _ConstrainedSearch(BeamSearch):
         super().keep(sentences)
         self._ways, self._rows = self._ways.keep(sentences), self._rows.mapped(sentences)
         self._read = self._read.index_select(0, sentences)
+
+
+def _joined(free: Tensor, begun: Tensor, going_on: Tensor) -> Tensor:
+    """The candidates of all hypotheses of a sentence, `[N, C]`: `[N, W, k]`, `[N, W, J]` and `[N, W]`."""
+    return torch.cat([free, begun, going_on.unsqueeze(2)], 2).flatten(1)
 
 
 def _allocated(values: Tensor, banks: Tensor, width: int) -> Tensor:

@@ -17,7 +17,7 @@ from deepwire.decoding.step_models import StateT
 from deepwire.decoding.term_insertion import between_words, insert_terms
 from deepwire.decoding.translation_io import Request
 
-_MARGIN = 1.5
+_MARGIN = 2.0
 """A phrase may stand where it is so many nats less probable than at its best place."""
 _ATTEMPTS = 3
 _CHOICE = 2
@@ -119,6 +119,7 @@ def beginnings(
         log_probs = [values[at][column[token]] for at, token in enumerate((*one.read, EOS))]
         given = len(sentences.prefixes[one.row])
         starts = between_words(one.read, given, word_bounds(search.vocabularies.target))
+        starts = starts[:-1] or starts  # the end of a translation is where a term goes that found no place
         at = given
         if not from_start and starts:
             firsts = [

@@ -388,8 +388,8 @@ class Translator(Generic[StateT]):
         finishing = Finishing(self.vocabularies, self._aligner)
         if self._aligner is not None and demands is not None and self.vocabularies.has_hints:
             # Words of a translation belong to the words of the line, not to those of hints.
-            sources = self._source_tokenizer.encode_lines(map(without_hints, texts), lines, tags)
-            sentences = replace(sentences, sources=sources)
+            texts = [without_hints(text) for text in texts]
+            sentences = replace(sentences, sources=self._source_tokenizer.encode_lines(texts, lines, tags))
         candidates = finishing.candidates(requests, sentences, found, demands, copied)
         return [Translation(*parts) for parts in zip(lines, requests, candidates, strict=True)]
 

@@ -126,6 +126,8 @@ def test_html_keeps_its_tags(plain):
         ({"q": None}, "Invalid request: missing q parameter"),
         ({"source": None}, "Invalid request: missing source parameter"),
         ({"target": None}, "Invalid request: missing target parameter"),
+        ({"source": ""}, "Invalid request: missing source parameter"),
+        ({"target": ""}, "Invalid request: missing target parameter"),
         ({"q": None, "source": None}, "Invalid request: missing q parameter"),
         ({"alternatives": "many", "source": "zz"}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": 8}, "Invalid request: alternatives parameter must be <= 7"),

@@ -52,13 +52,13 @@ class Fields:
     file: Upload | None = None
 
     def text(self, name: str, default: str | None = None) -> str:
-        """A field that is text.
+        """A field that is text; an empty one is missing where there is no default.
 
         Raises:
             RefusedError: It is missing, or is something else.
         """
         value = self.values.get(name)
-        if value is None:
+        if value is None or (value == "" and default is None):
             if default is None:
                 raise RefusedError(f"Invalid request: missing {name} parameter")
             return default
