@@ -116,7 +116,9 @@ def main() -> None:
     translated = deepwire.load(given.model, settings={"beam": 1, "alignment": chosen}).aligning()
     best = [one.candidates[0] for one in translated.translations(sources)]
     again = [
-        put(*each) for each in zip(pages, [b.text for b in best], [b.alignment for b in best], strict=True)
+        put(page, each.text, each.alignment)
+        for page, each in zip(pages, best, strict=True)
+        if each.alignment is not None
     ]
     print(
         json.dumps(

@@ -111,8 +111,8 @@ def main() -> None:
     options.add_argument("--output", type=Path, required=True)
     given = options.parse_args()
     source, target = ([str(line) for line in read_lines(path)] for path in given.text)
-    more = ([str(line) for line in read_lines(path)] for path in given.train) if given.train else ([], [])
-    lines = aligned((source, target), tuple(more))
+    more = [[str(line) for line in read_lines(path)] for path in given.train] if given.train else [[], []]
+    lines = aligned((source, target), (more[0], more[1]))
     if given.sure_only:
         lines = [" ".join(link for link in line.split() if "-" in link) for line in lines]
     given.output.write_text("\n".join(lines) + "\n")

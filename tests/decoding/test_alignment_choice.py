@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, cast
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from deepwire.decoding.alignment_choice import Attention, best_attention, mutual_information
 from deepwire.decoding.attention_alignment import AlignedPair
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.step_models import EnsembleMember
 from deepwire.errors import ModelError
 
 CPU = torch.device("cpu")
@@ -65,7 +67,8 @@ def pairs(context=()):
 @pytest.mark.parametrize(("layer", "head"), [(1, 0), (3, 1)])
 @pytest.mark.parametrize("context", [(), (40, 41)])
 def test_the_attention_that_knows_is_found(layer, head, reads, context):
-    found = best_attention(Looking(layer, head, reads), pairs(context), CPU)
+    model = cast("EnsembleMember[Any]", Looking(layer, head, reads))
+    found = best_attention(model, pairs(context), CPU)
     assert found == Attention(layer + 1, head + 1, "reads" if reads else "writes")
 
 
@@ -74,7 +77,7 @@ def test_a_model_that_does_not_look_at_the_source_has_none():
         def source_weights(self, *_, **__):
             raise ModelError("nothing")
 
-    assert best_attention(Blind(), pairs(), CPU) is None
+    assert best_attention(cast("EnsembleMember[Any]", Blind()), pairs(), CPU) is None
 
 
 def test_another_layer_is_not_given_the_stored_head():

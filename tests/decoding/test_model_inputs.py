@@ -178,7 +178,7 @@ def test_mixed_text_and_the_dialect_of_the_label_are_left_alone(
 
 def test_profiles_of_the_model_tell_languages_that_no_table_has():
     texts = {"xx": ["szczerze ptak na drzewie szczeka"] * 4, "yy": ["aloha mahalo keiki moana pua"] * 4}
-    profiles, said = LanguageProfiles.learn(texts), []
+    profiles, said = LanguageProfiles.learn(texts), list[str]()
     SourceLanguage("xx", ["yy"], said.append).look(texts["yy"] * 2)
     SourceLanguage("xx", ["yy"], said.append, profiles).look(texts["xx"] * 2)
     SourceLanguage("xx", ["yy"], said.append, profiles).look(texts["yy"][:1])  # too short

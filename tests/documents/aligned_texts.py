@@ -13,8 +13,10 @@ from deepwire.documents.translation_plan import TranslationPlan
 
 def aligned(source, target, links):
     """The alignment of two texts, of whose words those in `links` belong together."""
-    sides = [TextTokens(text, tuple(text.split()), tuple(words_of(text))) for text in (source, target)]
-    return TextAlignment(*sides, tuple(sorted(links)))
+    first, second = (
+        TextTokens(text, tuple(text.split()), tuple(words_of(text))) for text in (source, target)
+    )
+    return TextAlignment(first, second, tuple(sorted(links)))
 
 
 def reordered(text, order):

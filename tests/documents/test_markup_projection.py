@@ -52,8 +52,8 @@ def test_elements_are_at_the_words_that_belong_to_theirs(source, expected):
 
 def elements(text):
     """The words within each element, by the number that it has."""
-    found = {}
-    stack = []
+    found: dict[str, set[str]] = {}
+    stack: list[str] = []
     for end, number, word in re.findall(r'<(/?)[a-z]+(?: n="(\d+)")?[^<>]*>|(\w+)', text):
         if word:
             for one in stack:

@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 _SECONDS = 120
 
@@ -85,8 +85,8 @@ class Browser:
     def point(self, script: str) -> None:
         """Move the pointer to the middle of the element that JavaScript gives."""
         where = f"(() => {{ const one = ({script}).getBoundingClientRect(); return [one.x + one.width / 2, "
-        x, y = self.value(f"{where}one.y + one.height / 2]; }})()")  # type: ignore[misc]
-        self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        middle = cast("list[float]", self.value(f"{where}one.y + one.height / 2]; }})()"))
+        self._ask("Input.dispatchMouseEvent", type="mouseMoved", x=middle[0], y=middle[1])
 
     def look(self, *, dark: bool, width: int, height: int) -> None:
         """Show pages in this size and colour scheme."""

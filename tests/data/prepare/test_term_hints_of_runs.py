@@ -24,8 +24,15 @@ def prepared(folder, **settings):
     for number, name in enumerate(("train.de", "train.en", "train.align")):
         (folder / name).write_text("".join(f"{line[number]}\n" for line in LINES))
     train = {"prefix": folder / "train", "alignments": folder / "train.align"}
-    data = {"source": "de", "target": "en", "train": train, "filters": {"drop_duplicates": False}}
-    data |= {"vocabulary": {"type": "bpe", "size": 330}, "term_hints": 0.5, "prepared": folder / "prepared"}
+    data: dict[str, object] = {
+        "source": "de",
+        "target": "en",
+        "train": train,
+        "filters": {"drop_duplicates": False},
+    }
+    data.update(
+        {"vocabulary": {"type": "bpe", "size": 330}, "term_hints": 0.5, "prepared": folder / "prepared"}
+    )
     return prepare(DataConfig.model_validate({**data, **settings}), seed=1)
 
 
