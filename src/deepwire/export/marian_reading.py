@@ -23,7 +23,7 @@ _HIDDEN = -99999999.0
 
 
 class Model:
-    """Encoder and decoder steps for the search of exported models: states `[N, W, ...]`, memory `[N, ...]`."""
+    """Encoder and decoder steps for the search of exports: states `[N, W, ...]`, memory `[N, ...]`."""
 
     def __init__(self, path: Path) -> None:
         self.arrays, self.options = read_npz(path)
