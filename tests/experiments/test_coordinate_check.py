@@ -14,7 +14,11 @@ from deepwire.errors import UsageError
 from deepwire.experiments.coordinate_check import CoordinateCheck, coordinate_check, growth
 
 CPU = torch.device("cpu")
-PLAIN = ["model.encoder={connection: pre_norm}", "model.decoder={connection: pre_norm, fusion: top}"]
+PLAIN = [
+    "model.encoder={connection: pre_norm}",
+    "model.decoder={connection: pre_norm, fusion: top}",
+    "model.initialization=xavier",
+]
 WIDTHS = [*PLAIN, "model.parametrization={base: {d_model: 16, heads: 2}}"]
 DEPTHS = [*PLAIN, "model.parametrization={base: {encoder_layers: 2, decoder_layers: 2}}"]
 

@@ -32,14 +32,16 @@ def _initialization_that_learns_best(given: Mapping[str, object]) -> Initializat
     Norms after the sum bring small embeddings to size at once, and small ones learn faster. Where the
     embedding goes up the stack as it is, the words would be a whisper beside the positions. There the sum of
     many sub-layers would drown it too, so the matrices of later layers begin smaller. Without norms, other
-    parameters begin where they do that (ReZero's are 0).
+    parameters begin where they do that (ReZero's are 0), and CompleteP's multipliers follow the depth.
     """
     sides = ("decoder",) if given.get("architecture") == "decoder_only" else _SIDES
     stacks = map(given.get, sides)
     styles = {stack.connection.norm_style for stack in stacks if isinstance(stack, StackConfig)}
     if styles == {"output"}:
         return LipschitzConfig()
-    return XavierConfig() if "none" in styles else DepthScaledConfig()
+    if "none" in styles or given.get("parametrization") is not None:
+        return XavierConfig()
+    return DepthScaledConfig()
 
 
 class ModelConfig(SublayerConfig):
@@ -70,13 +72,14 @@ class ModelConfig(SublayerConfig):
         description="layer i of the decoder has the parameters of layer i of the encoder (He et al. 2018); "
         "with decoder.mixer: mixed_attention",
     )
+    parametrization: Annotated[CompletePConfig, by_name] | None = Field(
+        None, description="how multipliers and learning rates follow width and depth: complete_p"
+    )
     initialization: Initialization = Field(
         default_factory=lambda given: _initialization_that_learns_best(given),
         description="how parameters begin; without it lipschitz where both stacks have their norms after the "
-        "sum (post_norm and its relatives), xavier where a stack has none, and depth_scaled elsewhere",
-    )
-    parametrization: Annotated[CompletePConfig, by_name] | None = Field(
-        None, description="how multipliers and learning rates follow width and depth: complete_p"
+        "sum (post_norm and its relatives), xavier where a stack has none or with complete_p, and "
+        "depth_scaled elsewhere",
     )
     languages: LanguagesConfig = Field(LanguagesConfig(), description="parameters of each target language")
 
