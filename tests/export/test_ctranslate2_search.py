@@ -78,6 +78,8 @@ def exported(model: Path, words: Vocabularies, output: Path) -> tuple[LoadedMode
             "decoder": {"connection": {"type": "peri_ln", "embedding_norm": True}},
             "norm": "rms",
             "positions": "rotary",
+            # Random values of DS-Init repeat one subword, and beams that do so end at different lengths.
+            "initialization": "xavier",
         },
     ],
     ids=["relative", "relative post-norm", "peri"],

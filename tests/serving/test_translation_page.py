@@ -76,7 +76,7 @@ def test_a_page_to_translate_with(browser, server, one_direction):
 
 
 def test_languages_a_token_and_errors(browser, polyglot, serving):
-    with serving.running(polyglot, token="a-long-enough-secret", characters=20) as server:
+    with serving.running(polyglot, token="a-long-enough-secret", characters=60) as server:
         browser.open(f"http://127.0.0.1:{server.port}/")
         browser.wait("document.activeElement.id === 'token'")
         browser.type("a-wrong-token")
@@ -99,11 +99,11 @@ def test_languages_a_token_and_errors(browser, polyglot, serving):
         browser.value("document.getElementById('swap').click()")
         assert browser.value("document.getElementById('source').value") == "fr"
         shown(browser)
-        browser.value("document.getElementById('text').value = 'der hund\\n' + 'x'.repeat(21)")
+        browser.value("document.getElementById('text').value = 'der hund\\n' + 'x'.repeat(61)")
         browser.value("document.getElementById('translate').click()")
         browser.wait("document.getElementById('problem').textContent")
         problem = browser.value("document.getElementById('problem').textContent")
-        assert problem == "Line 2: 21 characters, at most 20"
+        assert problem == "Line 2: 61 characters, at most 60"
         # What stood there was of another text.
         assert browser.value("document.getElementById('result').textContent") == ""
         assert browser.value("document.getElementById('copy').disabled")
