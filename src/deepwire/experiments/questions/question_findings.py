@@ -58,10 +58,10 @@ def question_finding(question: AnsweredQuestion) -> Finding:
 
 
 def learning_curves(question: AnsweredQuestion) -> LineChart | None:
-    """Validation loss by updates, the mean over seeds with the lowest and highest; None before any run."""
+    """Validation loss by updates, the mean over seeds with the lowest and highest; None of a system alone."""
     begin = question.part.equal_updates // _SHOWN_FROM  # what is before would squeeze the rest to the foot
     lines = [line for system in question.systems.values() if (line := _curve(system, begin)) is not None]
-    if not lines:
+    if len(lines) < 2:
         return None
     return LineChart(
         name=question.name.lower(),
