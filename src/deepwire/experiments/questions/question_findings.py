@@ -207,14 +207,13 @@ def _standing_row(
 
 
 def _notes(question: AnsweredQuestion) -> Iterator[str]:
-    if waiting := [name for name, system in question.systems.items() if not system.runs]:
+    begun = {name: system for name, system in question.systems.items() if system.runs}
+    if waiting := [name for name in question.systems if name not in begun]:
         yield f"Not yet trained: {', '.join(waiting)}."
-    goals: tuple[Goal, ...] = ("equal", "plateau")
-    for goal, where in zip(goals, ("the common update", "a plateau"), strict=True):
-        begun = {name for name, system in question.systems.items() if system.runs}
-        left = [name for name in begun if not question.systems[name].standings(goal)]
-        if left:
-            yield f"Not yet trained to {where}: {', '.join(sorted(left))}."
+    goals: Mapping[Goal, str] = {"equal": "the common update", "plateau": "a plateau"}
+    for goal, where in goals.items():
+        if left := sorted(name for name, system in begun.items() if not system.standings(goal)):
+            yield f"Not yet trained to {where}: {', '.join(left)}."
     runs = [run for system in question.systems.values() for own in system.runs.values() for run in own]
     kinds = dict.fromkeys(
         ", ".join(f"{name} {value}" for name, value in run.trained_with.items()) for run in runs

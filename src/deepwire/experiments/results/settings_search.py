@@ -93,11 +93,11 @@ class SettingsSearch:
             self._put(trial, {"exit_code": outcome.exit_code, "message": outcome.message})
             self._tell(f"{label}: FAILED with exit code {outcome.exit_code}: {outcome.message}")
         else:
-            self._put(trial, {"loss": outcome})
+            self.adopt(trial, outcome)
             self._tell(f"{label}: validation loss {outcome:.3f}")
 
     def adopt(self, trial: Trial, loss: float) -> None:
-        """Keep the lowest validation loss of a trial that was made elsewhere."""
+        """Keep the lowest validation loss of a trial, wherever it was made."""
         self._put(trial, {"loss": loss})
 
     def outcome(self, trial: Trial) -> float | Failure | None:
