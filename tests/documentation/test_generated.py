@@ -65,6 +65,13 @@ def test_pipes_within_the_code_of_a_table_are_no_columns() -> None:
     assert stage.without_escaped_pipes(page) == "| `a | b` | c \\| d |\n\n`e \\| f`\n"
 
 
+def test_columns_of_sentences_are_marked() -> None:
+    prose = "what happens then, told in more than a few words"
+    page = f"| a | b |  |\n|---|---:|---|\n| `x \\| y` | {prose} | {prose} |\n\n| a |\n|---|\n| short |\n"
+    marked = page.replace("| a | b |  |", "| a | b {: .prose } |  |")
+    assert stage.with_prose_columns(page) == marked
+
+
 def test_options_are_marked_outside_of_blocks_of_code() -> None:
     page = "Give `--json`, or `a --b`.\n\n```sh\nx `--json`\n```\n\n| `-o` | [`--c`](d.md) |\n"
     assert stage.with_whole_options(page) == (
