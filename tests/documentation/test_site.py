@@ -1,4 +1,4 @@
-"""The built site in a browser: no page is wider than a phone, pictures load, light and dark as the system is."""
+"""The built site in a browser: no page is wider than a phone, pictures load, light and dark as asked for."""
 
 from __future__ import annotations
 
