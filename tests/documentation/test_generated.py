@@ -41,6 +41,15 @@ def test_the_reference_has_every_command_and_option() -> None:
     assert all("None" not in page for page in pages.values())
 
 
+def test_examples_of_commands_are_code() -> None:
+    pages = command_reference.pages()
+    assert all("Example" not in page for page in pages.values())
+    block = "\n".join(
+        ["```sh", "deepwire prepare run.yaml", "deepwire prepare run.yaml data.vocabulary.size=4k"]
+    )
+    assert block in pages["reference/commands/prepare.md"]
+
+
 def test_the_reference_has_every_key_with_its_meaning() -> None:
     text = "\n".join(run_file_reference.pages().values())
     missing = [key for key, meaning in described_keys(RunFile) if f"`{key.rpartition('.')[2]}`" not in text]
