@@ -201,7 +201,7 @@ def _draw_lines(axes: Axes, figure: LineChart) -> None:
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: f"{place:,.12g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
-    elif not figure.x.log and all(place.is_integer() for place in places):
+    elif all(place.is_integer() for place in places):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         if len(places) == 1:  # otherwise the ticks would be fractions around it
             axes.set_xlim(min(places) - 1, max(places) + 1)
