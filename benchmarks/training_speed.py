@@ -305,8 +305,8 @@ def as_table(
         f"# Training speed: {task.name}, CPU {machine.kind(figures)}, {figures['date']}",
         "",
         f"Transformer {task.layers}+{task.layers}, d {task.d_model}, FFN {task.d_ffn}, {task.heads} heads, "
-        f"{limit.vocabulary} subwords, tied embeddings, dropout {task.dropout}; Multi30k de-en, about "
-        f"{task.batch_tokens} target tokens an update; {options.rounds} rounds in turn, updates "
+        f"{limit.vocabulary} subwords, tied embeddings, dropout {task.dropout}. Text: Multi30k de-en, about "
+        f"{task.batch_tokens} target tokens an update. {options.rounds} rounds in turn, updates "
         f"{options.warmup + 1} to {options.updates} of each timed.",
         "",
         f"Machine: {machine.in_words(figures)}",

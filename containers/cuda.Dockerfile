@@ -6,9 +6,10 @@ RUN pip install torch==2.13.0
 WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
+# hadolint ignore=DL3013  # the package is this folder; pyproject.toml says which versions of others it takes
 RUN pip install '.[serve,documents]' && rm -rf /src
-RUN useradd --create-home deepwire
-USER deepwire
+RUN useradd --uid 1000 --create-home deepwire
+USER 1000
 WORKDIR /home/deepwire
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \

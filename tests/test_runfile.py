@@ -512,6 +512,17 @@ def test_a_missing_text_is_named_with_the_line_that_names_it(tmp_path: Path) -> 
         list(read_lines(tmp_path / "other"))
 
 
+def test_text_of_a_recipe_that_is_missing_is_told_where_it_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded = load_run_file("demo")
+    with pytest.raises(MissingTextError) as raised, naming_texts(loaded.config, loaded.origins):
+        list(read_lines(tmp_path / "examples" / "multi30k" / "train.de"))
+    assert raised.value.message.startswith("recipe demo:8: ")
+    assert "below the current folder" in str(raised.value.hint)
+
+
 @pytest.mark.parametrize(
     ("training", "message"),
     [

@@ -14,6 +14,7 @@ from deepwire.cli.main import COMMANDS, EPILOG, build_app
 
 FOLDER = "reference/commands"
 _EXAMPLE = re.compile(r"^(deepwire|torchrun|cat|echo|zcat|sort) ")
+_LISTED = re.compile(r"^Examples?: (.*)", re.DOTALL)
 
 
 def pages() -> dict[str, str]:
@@ -64,12 +65,15 @@ def _help(text: str) -> Iterator[str]:
     """The text of the command; its examples as code."""
     examples: list[str] = []
     for paragraph in inspect.cleandoc(text.replace("\b", "")).split("\n\n"):
-        if _EXAMPLE.match(paragraph):
+        listed = _LISTED.match(paragraph)
+        if listed:
+            examples += (command.strip() for command in " ".join(listed[1].split()).split(";"))
+        elif _EXAMPLE.match(paragraph):
             examples.append(paragraph)
         else:
             yield from (_plain(paragraph), "")
     if examples:
-        yield from ("```", *examples, "```")
+        yield from ("```sh", *examples, "```")
 
 
 def _usage(command: Any) -> str:

@@ -20,6 +20,8 @@ import run_file_reference
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(#[^)]*)?\)")
+_TABLE = re.compile(r"^(?P<head>\|.*)\n(?P<rule>\|[ :|-]+\n)(?P<rows>(?:\|.*\n)+)", re.M)
+_PROSE = 40  # letters of a cell
 # Pages beside `docs` that belong to the site too.
 BESIDE = {
     "CHANGELOG.md": "reports/changelog.md",
@@ -71,6 +73,24 @@ def with_whole_options(text: str) -> str:
     return "".join(fences)
 
 
+def with_prose_columns(text: str) -> str:
+    """Columns of tables that hold sentences get a class, so that long names beside them leave them room."""
+
+    def cells(row: str) -> list[str]:
+        return [cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip().strip("|"))]
+
+    def mended(table: re.Match[str]) -> str:
+        names = cells(table["head"])
+        rows = [cells(row) for row in table["rows"].splitlines()]
+        for column in range(len(names)):
+            longest = max((len(row[column]) for row in rows if column < len(row)), default=0)
+            if names[column] and longest > _PROSE:
+                names[column] += " {: .prose }"
+        return f"| {' | '.join(names)} |\n{table['rule']}{table['rows']}"
+
+    return _TABLE.sub(mended, text)
+
+
 def with_generated_pages(configuration: str) -> str:
     """The configuration, from the folder below, with all generated pages in the menu."""
     for page, below in (
@@ -101,7 +121,7 @@ def stage(build: Path) -> None:
         address = page.relative_to(target).as_posix()
         text = page.read_text(encoding="utf-8")
         text = without_outer_links(text, address, os.environ.get("DEEPWIRE_REPOSITORY", ""))
-        page.write_text(with_whole_options(without_escaped_pipes(text)), encoding="utf-8")
+        page.write_text(with_whole_options(without_escaped_pipes(with_prose_columns(text))), encoding="utf-8")
     configuration = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     (build / "mkdocs.yml").write_text(with_generated_pages(configuration), encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ from deepwire.config.yaml_tree import Problems, SourceLocation, parse_yaml, plai
 from deepwire.errors import UsageError
 from deepwire.runfile import RunFile, load_run_file
 
-RECIPES = sorted((Path(__file__).parents[2] / "src/deepwire/recipes").rglob("*.yaml"))
+ROOT = Path(__file__).parents[2]
+RECIPES = sorted((ROOT / "src/deepwire/recipes").rglob("*.yaml"))
+EXAMPLES = [
+    path
+    for path in sorted((ROOT / "examples").glob("*/*.yaml"))
+    # The other files are plans of experiments; names of the plugin are known only where it is installed.
+    if re.search(r"^(data|extends):", path.read_text("utf-8"), re.MULTILINE) and path.parent.name != "plugin"
+]
 TEXT = "data: {source: de, target: en, train: train}\n"
 
 RIGHT = {
@@ -70,9 +78,11 @@ def mistakes(schema: dict[str, Any], text: str) -> list[str]:
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message[:150]}" for error in found]
 
 
-def test_all_recipes_are_right(schema: dict[str, Any]) -> None:
+def test_all_recipes_and_examples_are_right(schema: dict[str, Any]) -> None:
     assert len(RECIPES) > 200
-    wrong = {path.name: found for path in RECIPES if (found := mistakes(schema, path.read_text("utf-8")))}
+    assert len(EXAMPLES) >= 3
+    files = [*RECIPES, *EXAMPLES]
+    wrong = {path.name: found for path in files if (found := mistakes(schema, path.read_text("utf-8")))}
     assert wrong == {}
 
 

@@ -55,11 +55,12 @@ def words(page: Path) -> int:
 
 
 def sentences(page: Path) -> Iterator[str]:
-    """Sentences of paragraphs, list items and cells of tables."""
+    """Sentences of paragraphs, list items and cells of tables; a colon ends one in reports only."""
+    ends = ".!?:;" if REPORTS in page.parents else ".!?"
     for passage in _passages(without_code(page.read_text(encoding="utf-8"))):
         plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", passage)
         plain = re.sub(r"`[^`]*`", "X", plain)
-        yield from re.split(r"(?<=[.!?:;])[*_)\"]*\s+", plain)
+        yield from re.split(rf"(?<=[{ends}])[*_)\"]*\s+", plain)
 
 
 def _passages(text: str) -> Iterator[str]:

@@ -41,6 +41,15 @@ def test_the_reference_has_every_command_and_option() -> None:
     assert all("None" not in page for page in pages.values())
 
 
+def test_examples_of_commands_are_code() -> None:
+    pages = command_reference.pages()
+    assert all("Example" not in page for page in pages.values())
+    block = "\n".join(
+        ["```sh", "deepwire prepare run.yaml", "deepwire prepare run.yaml data.vocabulary.size=4k"]
+    )
+    assert block in pages["reference/commands/prepare.md"]
+
+
 def test_the_reference_has_every_key_with_its_meaning() -> None:
     text = "\n".join(run_file_reference.pages().values())
     missing = [key for key, meaning in described_keys(RunFile) if f"`{key.rpartition('.')[2]}`" not in text]
@@ -63,6 +72,13 @@ def test_links_out_of_the_documentation_become_names() -> None:
 def test_pipes_within_the_code_of_a_table_are_no_columns() -> None:
     page = "| `a \\| b` | c \\| d |\n\n`e \\| f`\n"
     assert stage.without_escaped_pipes(page) == "| `a | b` | c \\| d |\n\n`e \\| f`\n"
+
+
+def test_columns_of_sentences_are_marked() -> None:
+    prose = "what happens then, told in more than a few words"
+    page = f"| a | b |  |\n|---|---:|---|\n| `x \\| y` | {prose} | {prose} |\n\n| a |\n|---|\n| short |\n"
+    marked = page.replace("| a | b |  |", "| a | b {: .prose } |  |")
+    assert stage.with_prose_columns(page) == marked
 
 
 def test_options_are_marked_outside_of_blocks_of_code() -> None:

@@ -77,6 +77,16 @@ def test_ticks_of_a_logarithmic_axis_are_the_values_and_heights_begin_at_zero() 
     assert not any("×" in text for text in drawn)
 
 
+def test_many_values_on_a_logarithmic_axis_have_round_numbers_below_them() -> None:
+    line = Series(name="a", x=tuple(range(500, 8250, 250)), y=(3.0,) * 31)
+    figure = LineChart(
+        name="curves", title="c", x=_axis("updates", log=True), y=_axis("loss"), series=(line,)
+    )
+    drawn = texts(figure)
+    assert {"500", "1,000", "2,000", "5,000"} <= set(drawn)
+    assert not any("×" in text or "^" in text for text in drawn)
+
+
 def test_long_names_of_bars_stand_upright() -> None:
     def turned(name: str) -> bool:
         names = tuple(f"{name}{number}" for number in range(3))

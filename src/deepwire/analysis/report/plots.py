@@ -171,7 +171,7 @@ def _folded(name: str) -> str:
 
 
 def _draw_lines(axes: Axes, figure: LineChart) -> None:
-    from matplotlib.ticker import MaxNLocator
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
     count = len(figure.series)
     shades = _shades(count, ordered=figure.ordered, lightest=0.75)
@@ -197,7 +197,11 @@ def _draw_lines(axes: Axes, figure: LineChart) -> None:
     if figure.x.log and len(places) <= _TICKS:
         axes.set_xticks(sorted(places), [f"{place:g}" for place in sorted(places)])
         axes.set_xticks([], minor=True)
-    elif not figure.x.log and all(place.is_integer() for place in places):
+    elif figure.x.log:
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: f"{place:,.12g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    elif all(place.is_integer() for place in places):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
         if len(places) == 1:  # otherwise the ticks would be fractions around it
             axes.set_xlim(min(places) - 1, max(places) + 1)

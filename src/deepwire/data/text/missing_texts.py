@@ -9,6 +9,11 @@ from pathlib import Path
 from deepwire.config.section import Section
 from deepwire.data.text.files import MissingTextError
 
+_OF_A_RECIPE = (
+    "a recipe looks for its text below the current folder (demo: that of the repository); "
+    "change to it, or name your own text with data.train=PREFIX and data.valid=PREFIX"
+)
+
 
 @contextmanager
 def naming_texts(settings: Section, origins: Mapping[str, str]) -> Iterator[None]:
@@ -27,7 +32,8 @@ def naming_texts(settings: Section, origins: Mapping[str, str]) -> Iterator[None
         origin = None if error.path is None else _origin(error.path, settings, origins)
         if origin is None:
             raise
-        raise MissingTextError(f"{origin}: {error.message}", error.hint) from None
+        hint = _OF_A_RECIPE if origin.startswith("recipe ") else error.hint
+        raise MissingTextError(f"{origin}: {error.message}", hint) from None
 
 
 def _origin(path: Path, settings: Section, origins: Mapping[str, str]) -> str | None:

@@ -1,0 +1,56 @@
+"""The built site in a browser: no page is wider than a phone, pictures load, light and dark as asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))
+from driven_browser import Browser
+from markdown_pages import DOCS, ROOT
+
+SITE = ROOT / "build" / "site"
+PHONE, DESKTOP = 390, 1280
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(11, 12, 15)"
+GROUND = "getComputedStyle(document.body).backgroundColor"
+WIDTH = "document.documentElement.scrollWidth"
+MISSING = "[...document.images].filter((one) => one.complete && !one.naturalWidth).map((one) => one.src)"
+
+
+@pytest.fixture(scope="module")
+def browser(
+    browser_command: Sequence[str] | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Browser]:
+    built = SITE / "index.html"
+    if not built.exists() or built.stat().st_mtime < max(one.stat().st_mtime for one in DOCS.rglob("*.*")):
+        pytest.skip("the site is not built from these pages: make docs")
+    if browser_command is None:
+        pytest.skip("no chromium on the PATH and CHROME is not set")
+    with Browser([*browser_command, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"]) as found:
+        yield found
+
+
+@pytest.mark.slow
+def test_no_page_is_wider_than_a_phone(browser: Browser) -> None:
+    pages = sorted(page for page in SITE.rglob("*.html") if page.name != "404.html")
+    assert len(pages) >= len(list(DOCS.rglob("*.md")))
+    browser.look(dark=False, width=PHONE, height=844)
+    wrong = {}
+    for page in pages:
+        browser.open(page.as_uri())
+        width, missing = browser.value(WIDTH), browser.value(MISSING)
+        if cast("int", width) > PHONE or missing:
+            wrong[page.relative_to(SITE).as_posix()] = (width, missing)
+    assert wrong == {}
+
+
+def test_pages_are_light_or_dark_as_the_system_is(browser: Browser) -> None:
+    for dark in (False, True, False):
+        browser.look(dark=dark, width=DESKTOP, height=844)
+        browser.open((SITE / "index.html").as_uri())
+        browser.wait(f"{GROUND} === '{DARK if dark else LIGHT}'")
