@@ -19,6 +19,7 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.shortlist import Shortlist, ShortlistTable, shortlist_path
 from deepwire.decoding.translator import Translator
 from deepwire.export.ctranslate2 import CTranslate2
+from deepwire.export.parity import Unequal
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -98,14 +99,10 @@ def test_both_programs_find_the_same(
     found = json.loads((tmp_path / "out" / "parity.json").read_text())["compared"]
     assert found["lines"] == LINES
     assert found["largest_difference"] < 1e-4
-    wrong = [each for each in found["unequal"] + found["beam_unequal"] if not tie(each)]
-    assert wrong == []
+    unequal = [Unequal(**each) for each in found["unequal"] + found["beam_unequal"]]
+    assert [each for each in unequal if not each.is_tie(found["largest_difference"])] == []
     assert found["equal"] > 0.9
     assert found["beam_equal"] > 0.9
-
-
-def tie(unequal: Mapping[str, float]) -> bool:
-    return abs(unequal["our_score"] - unequal["their_score"]) < 1e-3
 
 
 def test_a_beam_that_finds_something_else_is_reported(

@@ -95,7 +95,11 @@ def export(
     # It gets its name when it has passed.
     with new_folder(rejected) as folder:
         export_format.write(loaded, folder, kind)
-        parity = None if unchecked else _compared(loaded, export_format, folder, (sources, references), into)
+        parity = (
+            None
+            if unchecked
+            else _compared(loaded, export_format, folder, (sources, references), into, limits)
+        )
         _record(folder / PARITY, export_format, model, kind, parity, limits)
     faults = [] if parity is None else parity.faults(limits)
     if faults:
@@ -115,15 +119,17 @@ def _compared(
     folder: Path,
     texts: tuple[list[str], list[str] | None],
     into: str,
+    limits: Limits,
 ) -> Parity:
     """What was found when both translated the texts, or went on with them."""
     from deepwire.export.parity import compare
     from deepwire.export.text_parity import compare_texts
 
     exported = export_format.read(folder)
+    largest = limits.largest if limits.same else None
     if model.model.source_vocabulary:
-        return compare(model, exported, *texts, into)
-    return compare_texts(model, exported, texts[0])
+        return compare(model, exported, *texts, into, largest)
+    return compare_texts(model, exported, texts[0], largest)
 
 
 def _require_comparison(
