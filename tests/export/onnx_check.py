@@ -108,7 +108,7 @@ def rounding(model: TranslationModel) -> float:
 
 
 def most_allowed(model: TranslationModel, difference: float) -> float:
-    """What ONNX may differ by: where it is more than `ALLOWED`, twice the rounding, as both programs round."""
+    """What ONNX may differ by; if it is more than `ALLOWED`, twice the rounding, as both programs round."""
     return ALLOWED if difference <= ALLOWED else max(ALLOWED, 2 * rounding(model))
 
 

@@ -199,9 +199,8 @@ def compare(
     ours = _Ours(model, language, kept, [lines[number] for number in kept])
     segmented = [source.pieces(encoded[number]) for number in kept]
     stored = stored_config(model)
-    greedy = DecodingConfig(
-        beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST, groups=stored.groups
-    )
+    depth = {"groups": stored.groups, "rounds": stored.rounds}
+    greedy = DecodingConfig(beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST, **depth)
     translated = ours.translations(greedy)
     # From here on both read our translations in front of a line.
     contexts = ours.read(translated)
