@@ -145,10 +145,11 @@ class Parity:
             found.append(f"allowed is {limits.mean:g} on average")
         if not limits.same:
             return found
-        if not self.largest_difference <= max(limits.largest, 2 * (self.rounding or 0)):
+        allowed = max(limits.largest, 2 * (self.rounding or 0))
+        if not self.largest_difference <= allowed:
             found.append(f"allowed is {limits.largest:g} at most, or twice the model's own rounding")
         for what, lines in (("greedily", self.unequal), (f"with a beam of {BEAM}", self.beam_unequal)):
-            wrong = [each for each in lines if not each.is_tie(self.largest_difference)]
+            wrong = [each for each in lines if not each.is_tie(min(self.largest_difference, allowed))]
             if wrong:
                 found.append(
                     f"{len(wrong)} lines are translated otherwise {what}, first line {wrong[0].line}"
