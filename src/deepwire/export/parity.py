@@ -85,7 +85,9 @@ def unequal(
     gap = scores[0] - scores[1]
     counted = sum(len(each) / divisor for each, divisor in zip(log_probs, divisors, strict=True))
     if config.beam == 1:
-        first = next(number for number, (one, other) in enumerate(zip_longest(*texts)) if one != other)
+        pairs = enumerate(zip_longest(*texts))
+        # Other numbers may stand for the same pieces: then any will do.
+        first = next((number for number, (one, other) in pairs if one != other), 0)
         gap, counted = log_probs[0][first] - log_probs[1][first], 2
     ours, theirs = (" ".join(each) for each in texts)
     return Unequal(line, ours, theirs, scores[0], scores[1], gap, counted)
