@@ -116,6 +116,25 @@ def test_a_system_translates_the_same_there(
     assert (more.size(0), more.size(1) <= 4) == (2 * LINES, True)
 
 
+def test_rounds_of_recurrent_depth_are_chosen_at_export(
+    joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
+) -> None:
+    """The proof has as many, and so has what is evaluated."""
+    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
+    settings = {"encoder": {"layers": 3, "recurrence": recurrence}, "decoder": {"layers": 1}}
+    code, errors = export(saved(tmp_path / "model", joint, settings), "--rounds", "5")
+    assert code == 0, errors
+    there, tokenizer = opened(tmp_path / "out")
+    assert there.config.decoding["rounds"] == 5
+    batch = tokenizer(list(multi30k["de"][:2]), return_tensors="pt", padding=True)
+    given = {**batch, "decoder_input_ids": torch.tensor([[1, 9], [1, 9]])}
+    with torch.no_grad():
+        chosen = there(**given).logits
+        there.config.decoding["rounds"] = None
+        trained = there(**given).logits
+    assert not torch.allclose(chosen, trained, atol=1e-3)
+
+
 def test_several_directions_and_another_vocabulary(
     pairs: list[Pair], multi30k: Text, export: Export, tmp_path: Path
 ) -> None:

@@ -187,6 +187,7 @@ def test_a_vocabulary_of_words(multi30k: Text, export: Export, tmp_path: Path) -
     code, errors = export(saved(tmp_path / "model", words, settings))
     assert code == 0, errors
     assert "its vocabulary is of words" in errors
+    assert "beam gets narrower with every hypothesis that ends" in errors
     lines = (tmp_path / "out" / "target.yml").read_text(encoding="utf-8").splitlines()
     assert '"</s>": 2' in lines
     assert "vocabs: [" in (tmp_path / "out" / "decoder.yml").read_text()

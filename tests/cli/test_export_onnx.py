@@ -214,9 +214,52 @@ def test_other_numbers_are_rejected(
     assert report["unequal"][0]["ours"] != report["unequal"][0]["theirs"]
 
 
+def test_rounds_of_recurrent_depth_are_chosen_at_export(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --rounds, as decoding.rounds says, or as trained; the proof has as many."""
+    monkeypatch.chdir(tmp_path)
+    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
+    sizes = {"d_model": 16, "heads": 2, "feed_forward": 16}
+    config = {**sizes, "encoder": {"layers": 3, "recurrence": recurrence}, "decoder": {"layers": 1}}
+    words = load_model(folder / "model").vocabularies
+    torch.manual_seed(3)
+    model = build_model(ModelConfig.model_validate(config), 400, 400)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.15 * torch.randn_like(parameter))
+    encoded = []
+
+    def exported(name: str, *options: str, **decoding: object) -> None:
+        save_model(Path(name), model, words, {"decoding": {"max_length_extra": 6, **decoding}})
+        text = ["--text", str(folder / "text.de"), "--lines", "4", "--format", "onnx"]
+        assert main(["export", name, "-o", f"{name}-out", *text, *options]) == 0, capsys.readouterr().err
+        encoder = onnxruntime.InferenceSession(f"{name}-out/encoder.onnx")
+        encoded.append(encoder.run(None, {"source": np.array([[5, 6, 7, 2]])})[0])
+
+    exported("trained")
+    exported("stored", rounds=4)
+    exported("chosen", "--rounds", "4", rounds=3)
+    told = [
+        json.loads(Path(f"{name}-out/manifest.json").read_text()) for name in ("trained", "stored", "chosen")
+    ]
+    assert [each["rounds"] for each in told] == [2, 4, 4]
+    assert np.abs(encoded[0] - encoded[1]).max() > 1e-3
+    assert np.array_equal(encoded[1], encoded[2])
+
+
+def test_rounds_of_a_model_without_recurrent_depth_are_refused(
+    export: Export, folder: Path, tmp_path: Path
+) -> None:
+    code, errors = export("--unchecked", "--rounds", "3")
+    assert (code, "rounds 3: the encoder has no rounds (model.encoder.recurrence)" in errors) == (2, True)
+    assert not list(tmp_path.iterdir())
+    assert json.loads((folder / "onnx" / "manifest.json").read_text())["rounds"] is None
+
+
 def test_ties_are_no_fault() -> None:
     limits = parity_module.Limits(0.001, same=True)
-    tie = parity_module.Unequal(1, "a", "b", -3.0, -3.00005)
+    tie = parity_module.Unequal(1, "a", "b", -3.0, -3.00005, 0.00005, 6)
 
     def faults(**changes: object) -> list[str]:
         whole = {
@@ -232,10 +275,13 @@ def test_ties_are_no_fault() -> None:
         return parity_module.Parity(**(whole | changes)).faults(limits)  # type: ignore[arg-type]
 
     assert faults() == []
-    worse = parity_module.Unequal(2, "a", "b", -3.0, -3.5)
+    assert "1 lines" in faults(largest_difference=8e-6)[0]
+    worse = parity_module.Unequal(2, "a", "b", -3.0, -3.5, 0.5, 6)
     assert "1 lines" in faults(beam_unequal=(tie, worse))[0]
     assert "BLEU" in faults(bleu=(20.0, 20.2))[0]
     assert "0.0001 at most" in faults(largest_difference=2e-4)[0]
+    assert faults(largest_difference=2e-4, rounding=1.1e-4) == []
+    assert "twice the model's own rounding" in faults(largest_difference=2e-4, rounding=0.9e-4)[0]
     assert "on average" in faults(mean_difference=float("nan"))[0]
 
 

@@ -3,7 +3,8 @@
     python tests/export/many_exports.py [--models 200] [--seed 0] [--shard 1/4]
 
 Every fourth is a decoder alone. Prints every model that cannot be exported or computes something else there;
-the exit code is 1 if any does.
+the exit code is 1 if any does. A log-probability may differ by 1e-4 nats, or by twice what PyTorch's own
+float32 differs from float64; which models need that is printed.
 """
 
 from __future__ import annotations
@@ -19,11 +20,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parent.parent / "model"))
-from onnx_check import drawn, drawn_alone, in_onnx, largest_difference
+from onnx_check import ALLOWED, drawn, drawn_alone, in_onnx, largest_difference, most_allowed
 
 from deepwire.testing import small_model
-
-ALLOWED = 1e-4
 
 
 def main() -> int:
@@ -45,8 +44,11 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as folder:
                 model = small_model(wanted, seed)
                 difference = largest_difference(model, in_onnx(model, Path(folder)))
-            if not difference <= ALLOWED:
-                raise AssertionError(f"a log-probability differs by {difference:.1e}")
+            allowed = most_allowed(model, difference)
+            if not difference <= allowed:
+                raise AssertionError(f"a log-probability differs by {difference:.1e}, not {allowed:.1e}")
+            if difference > ALLOWED:
+                print(f"differs by {difference:.1e}, rounding allows {allowed:.1e}: {json.dumps(wanted)}")
             worked += 1
             longest = max(longest, (time.process_time() - begun_model, json.dumps(wanted)))
         # Whatever goes wrong with one model must not hide the others.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
@@ -25,6 +27,7 @@ from deepwire.testing import SIZE, small_model
 # Nobody traces these numbers of sentences, subwords and hypotheses.
 SIZES = ((1, 1, 1), (1, 6, 2), (4, 7, 3))
 STEPS = 4
+ALLOWED = 1e-4
 Arrays = dict[str, np.ndarray]
 
 
@@ -81,31 +84,63 @@ class Eager:
         return log_probs, dict(zip(state, new, strict=True))
 
 
+@contextmanager
+def in_float64(model: TranslationModel) -> Iterator[TranslationModel]:
+    """A copy that computes in float64, as new tensors are meanwhile."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield deepcopy(model).double()
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 def largest_difference(model: TranslationModel, other: Stepped) -> float:
     """Of a log-probability, over batches of all `SIZES` whose hypotheses are reordered after every step."""
+    return max(float(np.abs(found - expected).max()) for expected, found in _log_probs(model, other))
+
+
+def rounding(model: TranslationModel) -> float:
+    """The largest difference of a log-probability in float32 and in float64, both of PyTorch."""
+    rounded = [expected for expected, _ in _log_probs(model, Eager(decoding_graphs(model)))]
+    with in_float64(model) as exact:
+        right = [expected for expected, _ in _log_probs(exact, Eager(decoding_graphs(exact)))]
+    return max(float(np.abs(one - other).max()) for one, other in zip(rounded, right, strict=True))
+
+
+def most_allowed(model: TranslationModel, difference: float) -> float:
+    """What ONNX may differ by; if it is more than `ALLOWED`, twice the rounding, as both programs round."""
+    return ALLOWED if difference <= ALLOWED else max(ALLOWED, 2 * rounding(model))
+
+
+Pair = tuple[np.ndarray, np.ndarray]
+
+
+def _log_probs(model: TranslationModel, other: Stepped) -> Iterator[Pair]:
+    """Of every step of both."""
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        return max(_difference(model, other, *sizes, generator) for sizes in SIZES)
+        for sizes in SIZES:
+            yield from _of_batch(model, other, *sizes, generator)
 
 
-def _difference(
+def _of_batch(
     model: TranslationModel,
     other: Stepped,
     sentences: int,
     length: int,
     width: int,
     generator: torch.Generator,
-) -> float:
+) -> Iterator[Pair]:
     languages = torch.randint(0, COUNT, (sentences,), generator=generator) if model.languages else None
     told = None if languages is None else languages.numpy()
     begin = _begun if isinstance(model, EncoderDecoder) else _begun_alone
     (expected, state), (found, memory, theirs, first) = begin(
         model, other, sentences, length, languages, told, generator
     )
-    rows, worst = np.arange(sentences)[:, None], 0.0
+    rows = np.arange(sentences)[:, None]
     for position in range(STEPS):
         assert found.shape == (sentences, found.shape[1], expected.size(1))
-        worst = max(worst, float(np.abs(found.reshape(expected.shape) - expected.numpy()).max()))
+        yield expected.numpy(), found.reshape(expected.shape)
         parents = torch.zeros(sentences, width, dtype=torch.int64)
         if position == 0:
             state = state.expand(width)
@@ -116,7 +151,6 @@ def _difference(
         tokens = torch.randint(1, SIZE, (sentences, width), generator=generator)
         expected, state = model.step(tokens.flatten(), state)
         found, theirs = other.step(tokens.numpy(), first + position, memory, theirs)
-    return worst
 
 
 Ours = tuple[torch.Tensor, DecoderState]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.cli.decoding_options import Rounds
 from deepwire.errors import DeepwireError, ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def export(
     reference: Reference = None,
     into: Into = "",
     lines: Lines = 200,
+    rounds: Rounds = None,
     unchecked: Unchecked = False,
     most_different: MostDifferent = None,
     from_name: FromName = "",
@@ -86,7 +88,7 @@ def export(
         raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
     _require_comparison(model, export_format, text, reference, unchecked=unchecked)
     sources, references = _read(text, reference, lines)
-    loaded = _load(model, export_format)
+    loaded = _with_rounds(_load(model, export_format), rounds)
     export_format.require(loaded)
     if not unchecked:
         _require_language(loaded, into)
@@ -95,7 +97,11 @@ def export(
     # It gets its name when it has passed.
     with new_folder(rejected) as folder:
         export_format.write(loaded, folder, kind)
-        parity = None if unchecked else _compared(loaded, export_format, folder, (sources, references), into)
+        parity = (
+            None
+            if unchecked
+            else _compared(loaded, export_format, folder, (sources, references), into, limits)
+        )
         _record(folder / PARITY, export_format, model, kind, parity, limits)
     faults = [] if parity is None else parity.faults(limits)
     if faults:
@@ -115,15 +121,17 @@ def _compared(
     folder: Path,
     texts: tuple[list[str], list[str] | None],
     into: str,
+    limits: Limits,
 ) -> Parity:
     """What was found when both translated the texts, or went on with them."""
     from deepwire.export.parity import compare
     from deepwire.export.text_parity import compare_texts
 
     exported = export_format.read(folder)
+    largest = limits.largest if limits.same else None
     if model.model.source_vocabulary:
-        return compare(model, exported, *texts, into)
-    return compare_texts(model, exported, texts[0])
+        return compare(model, exported, *texts, into, largest)
+    return compare_texts(model, exported, texts[0], largest)
 
 
 def _require_comparison(
@@ -181,6 +189,25 @@ def _load(name: str, export_format: ExportFormat) -> LoadedModel:
             "export a model that was trained without",
         )
     return loaded
+
+
+def _with_rounds(model: LoadedModel, rounds: int | None) -> LoadedModel:
+    """The model with a number of rounds that it translates with.
+
+    Raises:
+        UsageError: Its encoder has no recurrent depth.
+    """
+    from dataclasses import replace
+
+    from deepwire.decoding.decoding_config import with_settings
+    from deepwire.decoding.model_loading import stored_config
+    from deepwire.decoding.step_models import as_configured
+
+    if rounds is None:
+        return model
+    decoding = with_settings(stored_config(model), {"rounds": rounds})
+    as_configured([model.model], decoding)
+    return replace(model, metadata={**model.metadata, "decoding": decoding.model_dump(mode="json")})
 
 
 def _format(name: str, from_name: str, to_name: str) -> ExportFormat:

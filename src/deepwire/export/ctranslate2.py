@@ -134,14 +134,16 @@ class _Read(ExportedModel):
         return [list(result.hypotheses[0]) for result in results]
 
     def searchable(self, config: DecodingConfig) -> DecodingConfig:
-        """Its length penalty does not count EOS, so without one."""
+        """Without a length penalty, as its own does not count EOS; a sentence then ends as with `optimal`."""
         both = {name: getattr(config, name) for name in ("beam", "min_length", "no_repeat_ngram")}
-        return DecodingConfig(**both, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST)
+        return DecodingConfig(
+            **both, stop="optimal", length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST
+        )
 
     def search(
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
     ) -> list[list[str]]:
-        """Its beam search, which stops as ours does."""
+        """Its beam search; one without a length penalty stops where an end is the best continuation."""
         results = self._translator.translate_batch(
             [list(source) for source in sources],
             max_batch_size=_BATCH,

@@ -20,6 +20,7 @@ from deepwire.data.context import separator_of
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
 from deepwire.decoding.model_loading import context_of, stored_config
+from deepwire.decoding.step_models import as_configured
 from deepwire.export.decoding_graphs import Graph, decoding_graphs
 from deepwire.export.export_format import ExportedModel, ExportFormat
 from deepwire.export.host.translator import SubwordTranslator
@@ -72,6 +73,7 @@ class GraphFolder(ExportFormat):
             "runs": self.runs,
             "architecture": _architecture(model.model),
             "weights": quantization,
+            "rounds": _rounds(model),
             "graphs": {
                 graph.name: _described(graph, folder / f"{graph.name}{self.suffix}") for graph in graphs
             },
@@ -162,8 +164,15 @@ def _context(model: LoadedModel) -> dict[str, object] | None:
     }
 
 
+def _rounds(model: LoadedModel) -> int | None:
+    """How often the encoder's graph runs its middle layers; None without recurrent depth."""
+    if model.model.config.alone or (recurrence := model.model.config.encoder.recurrence) is None:
+        return None
+    return stored_config(model).rounds or recurrence.rounds
+
+
 def _as_translated(model: LoadedModel) -> TranslationModel:
     """The model with the groups and rounds that it is translated with."""
-    config = stored_config(model)
-    chosen = model.model if config.group_range is None else model.model.restrict(*config.group_range)
-    return chosen if config.rounds is None else chosen.with_rounds(config.rounds)
+    (chosen,) = as_configured([model.model], stored_config(model))
+    assert isinstance(chosen, TranslationModel)
+    return chosen

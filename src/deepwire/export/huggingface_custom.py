@@ -112,8 +112,8 @@ class _Read(ExportedModel):
     ) -> list[list[str]]:
         """See the base class."""
         greedy = DecodingConfig(beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=longest)
-        groups = self._model.config.decoding["groups"]
-        return self.search(sources, greedy.model_copy(update={"groups": groups}), language)
+        depth = {name: self._model.config.decoding[name] for name in ("groups", "rounds")}
+        return self.search(sources, greedy.model_copy(update=depth), language)
 
     def search(
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""

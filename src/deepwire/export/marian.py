@@ -55,6 +55,10 @@ class Marian(ExportFormat):
         if config.length_penalty and config.length_penalty_form != "average":
             power = f"^{config.length_penalty:g}"
             notes.append(f"Marian divides by length{power}, and not by ((5 + length) / 6){power}")
+        if config.beam > 1:
+            notes.append(
+                "Marian's beam gets narrower with every hypothesis that ends; deepwire's is filled up"
+            )
         if model.model.config.norm_eps != _EPSILON:
             notes.append(
                 f"norms have an epsilon of {_EPSILON:g} there, and of {model.model.config.norm_eps:g} here"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import zip_longest
 from statistics import fmean
 
 import torch
@@ -27,10 +30,12 @@ from deepwire.model.decoder_state import DecoderState
 EXACT, ROUNDED = 0.001, 0.1
 """Most that the log-probability of a subword may differ by on average, in nats: with weights as they are, and
 with rounded ones."""
-SAME, TIE, SAME_BLEU = 1e-4, 1e-3, 0.1
-"""Of a format that computes the same: most that the log-probability of any subword may differ by, that the
-scores of two translations of which each program prefers another may, and that BLEU may."""
+SAME, SAME_BLEU = 1e-4, 0.1
+"""Of a format that computes the same: most that any log-probability may differ by, and BLEU."""
 BEAM = 4
+
+# About the distance of two float32 log-probabilities next to each other.
+_FLOAT32 = 1e-6
 
 # Subwords of a translation; sources of more than half as many are left out of the comparison.
 _LONGEST = 256
@@ -40,18 +45,52 @@ _SURE = _LONGEST - 2
 
 @dataclass(frozen=True)
 class Unequal:
-    """Two translations of a line, and our scores of both; a tie if those are alike."""
+    """Two translations of a line, and our scores of both.
+
+    Attributes:
+        gap: By how much we prefer ours, in nats: greedily at the first subword that is another one, by beam
+            search as a whole.
+        counted: How many log-probabilities are in `gap`, each divided by the length penalty.
+    """
 
     line: int
     ours: str
     theirs: str
     our_score: float
     their_score: float
+    gap: float
+    counted: float
 
-    @property
-    def is_tie(self) -> bool:
-        """Whether rounding alone can have chosen."""
-        return abs(self.our_score - self.their_score) <= TIE
+    def is_tie(self, difference: float) -> bool:
+        """Whether programs whose log-probabilities differ by so much can choose either."""
+        return abs(self.gap) <= self.counted * max(difference, _FLOAT32)
+
+
+def unequal(
+    line: int,
+    texts: tuple[Sequence[str], Sequence[str]],
+    log_probs: tuple[Sequence[float], Sequence[float]],
+    config: DecodingConfig,
+) -> Unequal:
+    """Our translation of a line and another, found with these settings.
+
+    Args:
+        line: Its number.
+        texts: Their subwords.
+        log_probs: Ours of these and of EOS.
+    """
+    penalty = LengthPenalty.of(config)
+    divisors = [penalty.divisor(len(each)) for each in log_probs]
+    scores = [sum(each) / divisor for each, divisor in zip(log_probs, divisors, strict=True)]
+    gap = scores[0] - scores[1]
+    counted = sum(len(each) / divisor for each, divisor in zip(log_probs, divisors, strict=True))
+    if config.beam == 1:
+        pairs = enumerate(zip_longest(*texts))
+        # Other numbers may stand for the same pieces: then any will do.
+        first = next((number for number, (one, other) in pairs if one != other), 0)
+        gap, counted = log_probs[0][first] - log_probs[1][first], 2
+    ours, theirs = (" ".join(each) for each in texts)
+    return Unequal(line, ours, theirs, scores[0], scores[1], gap, counted)
 
 
 @dataclass(frozen=True)
@@ -61,6 +100,8 @@ class Limits:
     Attributes:
         mean: Most for `Parity.mean_difference`.
         same: Whether no log-probability may differ by more than `largest`, and no translation but in ties.
+        largest: In nats. Where our own float32 is half as far from float64, twice that is allowed: both
+            programs round.
     """
 
     mean: float
@@ -79,6 +120,8 @@ class Parity:
         mean_difference: Mean of |difference| of the log-probability of a subword, in nats; both programs
             score our translations.
         largest_difference: The largest of them.
+        rounding: Most that our own log-probabilities in float32 differ from those in float64 by; measured
+            where `largest_difference` is more than usually allowed.
         bleu: BLEU of ours and of theirs, where there are references.
         unequal: The greedy translations that are not the same; `beam_unequal` those by beam search.
     """
@@ -91,6 +134,7 @@ class Parity:
     bleu: tuple[float, float] | None
     unequal: tuple[Unequal, ...]
     beam_unequal: tuple[Unequal, ...]
+    rounding: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """As it stands in `parity.json`."""
@@ -103,10 +147,11 @@ class Parity:
             found.append(f"allowed is {limits.mean:g} on average")
         if not limits.same:
             return found
-        if not self.largest_difference <= limits.largest:
-            found.append(f"allowed is {limits.largest:g} at most")
-        for what, unequal in (("greedily", self.unequal), (f"with a beam of {BEAM}", self.beam_unequal)):
-            wrong = [each for each in unequal if not each.is_tie]
+        allowed = max(limits.largest, 2 * (self.rounding or 0))
+        if not self.largest_difference <= allowed:
+            found.append(f"allowed is {limits.largest:g} at most, or twice the model's own rounding")
+        for what, lines in (("greedily", self.unequal), (f"with a beam of {BEAM}", self.beam_unequal)):
+            wrong = [each for each in lines if not each.is_tie(min(self.largest_difference, allowed))]
             if wrong:
                 found.append(
                     f"{len(wrong)} lines are translated otherwise {what}, first line {wrong[0].line}"
@@ -118,9 +163,11 @@ class Parity:
     def __str__(self) -> str:
         bleu = "" if self.bleu is None else f"; BLEU {self.bleu[0]:.2f} here, {self.bleu[1]:.2f} there"
         beam = "" if self.beam_equal is None else f", {self.beam_equal:.1%} with a beam of {BEAM}"
+        own = "" if self.rounding is None else f" (our own float32 errs by {self.rounding:.2g})"
         return (
             f"{self.lines} lines: {self.equal:.1%} translated alike{beam}, log-probability of a subword "
-            f"differs by {self.mean_difference:.2g} on average, {self.largest_difference:.2g} at most{bleu}"
+            f"differs by {self.mean_difference:.2g} on average, {self.largest_difference:.2g} at most{own}"
+            f"{bleu}"
         )
 
 
@@ -130,6 +177,7 @@ def compare(
     lines: Sequence[str],
     references: Sequence[str] | None,
     language: str = "",
+    largest: float | None = None,
 ) -> Parity:
     """Translate and score lines with both: greedily, and by beam search where both have the same.
 
@@ -139,6 +187,7 @@ def compare(
         lines: Raw source text; empty and very long ones are left out.
         references: A translation of each line, for BLEU.
         language: Into which, of a model of several.
+        largest: Measure our own rounding if a log-probability differs by more.
 
     Raises:
         DataError: No line is left.
@@ -153,16 +202,19 @@ def compare(
     ours = _Ours(model, language, kept, [lines[number] for number in kept])
     segmented = [source.pieces(encoded[number]) for number in kept]
     stored = stored_config(model)
-    greedy = DecodingConfig(
-        beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST, groups=stored.groups
-    )
+    depth = {"groups": stored.groups, "rounds": stored.rounds}
+    greedy = DecodingConfig(beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST, **depth)
     translated = ours.translations(greedy)
     # From here on both read our translations in front of a line.
     contexts = ours.read(translated)
     behind = exported if contexts is None else exported.behind(contexts)
     theirs = behind.translate(segmented, _LONGEST, language)
-    differences = _differences(ours, greedy, exported, segmented, translated)
-    unequal = ours.unequal(greedy, translated, theirs)
+    scored = ours.scored(greedy, translated)
+    differences = _differences(ours, scored, exported, segmented)
+    rounding = None
+    if largest is not None and not max(differences) <= largest:
+        rounding = ours.rounding(greedy, translated, scored)
+    greedy_unequal = ours.unequal(greedy, translated, theirs)
     beam = exported.searchable(with_settings(stored, {"beam": BEAM, "n_best": 1, "sampling": None}))
     by_beam = behind.search(segmented, beam, language)
     beam_unequal = () if by_beam is None else ours.unequal(beam, ours.translations(beam), by_beam)
@@ -174,14 +226,26 @@ def compare(
         bleu = here, there
     return Parity(
         lines=len(kept),
-        equal=1 - len(unequal) / len(kept),
+        equal=1 - len(greedy_unequal) / len(kept),
         beam_equal=None if by_beam is None else 1 - len(beam_unequal) / len(kept),
         mean_difference=fmean(differences),
         largest_difference=max(differences),
         bleu=bleu,
-        unequal=unequal,
+        unequal=greedy_unequal,
         beam_unequal=beam_unequal,
+        rounding=rounding,
     )
+
+
+@contextmanager
+def in_float64(model: LoadedModel) -> Iterator[LoadedModel]:
+    """A copy of a model that computes in float64, as new tensors are meanwhile."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield replace(model, model=deepcopy(model.model).double())
+    finally:
+        torch.set_default_dtype(usual)
 
 
 class _Ours:
@@ -241,6 +305,16 @@ class _Ours:
         texts = [(translation.request.text, translation.text) for translation in translations]
         return list(self.translator(config).score(texts, to=self.language or None))
 
+    def rounding(
+        self, config: DecodingConfig, translations: Sequence[Translation], scored: Sequence[PairScore]
+    ) -> float:
+        """How far these scores are from those in float64."""
+        with in_float64(self._model) as model:
+            exact = _Ours(model, self.language, self._kept, self._texts).scored(config, translations)
+        return max(
+            differences_of(*([each.token_log_probabilities for each in one] for one in (scored, exact)))
+        )
+
     def text(self, pieces: Sequence[str]) -> str:
         """What subwords say."""
         return self._model.vocabularies.target.decode(self._numbers[piece] for piece in pieces)
@@ -249,19 +323,19 @@ class _Ours:
         self, config: DecodingConfig, ours: Sequence[Translation], theirs: Sequence[Sequence[str]]
     ) -> tuple[Unequal, ...]:
         """The lines whose translations, found with these settings, differ."""
-        score = partial(self._score, self.translator(config), LengthPenalty.of(config))
+        log_probs = partial(self._log_probs, self.translator(config))
         tokens = [translation.candidates[0].tokens for translation in ours]
         return tuple(
-            Unequal(self._kept[row] + 1, " ".join(one), " ".join(other), score(row, one), score(row, other))
+            unequal(self._kept[row] + 1, (one, other), (log_probs(row, one), log_probs(row, other)), config)
             for row, (one, other) in enumerate(zip(tokens, theirs, strict=True))
             if list(one)[:_SURE] != list(other)[:_SURE]
         )
 
     @torch.inference_mode()
-    def _score(
-        self, translator: Translator[DecoderState], penalty: LengthPenalty, row: int, pieces: Sequence[str]
-    ) -> float:
-        """What our search would give a translation of a line."""
+    def _log_probs(
+        self, translator: Translator[DecoderState], row: int, pieces: Sequence[str]
+    ) -> list[float]:
+        """Of the subwords of a translation of a line, and of EOS."""
         source = SourceTokenizer(self._model.vocabularies.source, _LONGEST, self._source_bos, _silent)
         tags = None if self._into is None else [self._into.source_tag]
         ids = [self._numbers[piece] for piece in pieces]
@@ -275,7 +349,7 @@ class _Ours:
             pad_batch([[*[PAD] * len(begun), *ids, EOS]], translator.device),
             languages=None if self._into is None else target_language_ids([self._into], translator.device),
         )
-        return float(log_probs.sum()) / penalty.divisor(len(ids) + 1)
+        return log_probs[0, len(begun) :].tolist()
 
 
 def numbers_of_pieces(vocabulary: Vocabulary) -> dict[str, int]:
@@ -288,14 +362,9 @@ def _silent(_: str) -> None:
 
 
 def _differences(
-    ours: _Ours,
-    config: DecodingConfig,
-    exported: ExportedModel,
-    sources: Sequence[Sequence[str]],
-    translations: Sequence[Translation],
+    ours: _Ours, scored: Sequence[PairScore], exported: ExportedModel, sources: Sequence[Sequence[str]]
 ) -> list[float]:
     """|Difference| of every subword's log-probability in our translations, those of no subwords left out."""
-    scored = ours.scored(config, translations)
     rows = [row for row, score in enumerate(scored) if score.flag is None]
     if not rows:
         raise ModelError(
@@ -307,8 +376,13 @@ def _differences(
     there = exported.score(
         [sources[row] for row in rows], [scored[row].tokens for row in rows], ours.language
     )
+    return differences_of([scored[row].token_log_probabilities for row in rows], there)
+
+
+def differences_of(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
+    """|Difference| of the log-probability of every subword of some texts."""
     return [
-        abs(our_log_prob - their_log_prob)
-        for row, log_probs in zip(rows, there, strict=True)
-        for our_log_prob, their_log_prob in zip(scored[row].token_log_probabilities, log_probs, strict=True)
+        abs(one - other)
+        for our_text, their_text in zip(ours, theirs, strict=True)
+        for one, other in zip(our_text, their_text, strict=True)
     ]

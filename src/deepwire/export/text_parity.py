@@ -12,14 +12,13 @@ from deepwire.data.text.pairs import is_blank
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.generate import generate
-from deepwire.decoding.hypotheses import LengthPenalty
 from deepwire.decoding.model_inputs import pad_batch
 from deepwire.decoding.model_loading import stored_config
 from deepwire.decoding.step_models import Ensemble, EnsembleMember, PromptedModel, as_configured
 from deepwire.decoding.text_generation import LineBreaks
 from deepwire.errors import DataError
 from deepwire.export.export_format import ExportedModel
-from deepwire.export.parity import BEAM, Parity, Unequal
+from deepwire.export.parity import BEAM, Parity, Unequal, differences_of, in_float64, unequal
 from deepwire.model.decoder_state import DecoderState
 
 # Subwords of a text that are scored, of a prompt, and behind it.
@@ -27,8 +26,16 @@ _SCORED, _PROMPT, _ADDED = 128, 16, 32
 _ROWS = 16
 
 
-def compare_texts(model: LoadedModel, exported: ExportedModel, lines: Sequence[str]) -> Parity:
+def compare_texts(
+    model: LoadedModel, exported: ExportedModel, lines: Sequence[str], largest: float | None = None
+) -> Parity:
     """Score lines with both, and continue their beginnings greedily and by beam search.
+
+    Args:
+        model: Ours, on the CPU in float32.
+        exported: The same as the other program has read it.
+        lines: Raw text.
+        largest: Measure our own rounding if a log-probability differs by more.
 
     Raises:
         DataError: No line has text.
@@ -46,11 +53,12 @@ def compare_texts(model: LoadedModel, exported: ExportedModel, lines: Sequence[s
         _unequal(model, kept, prompts, exported.continued(prompts, _ADDED, config), config)
         for config in (greedy, beam)
     )
-    differences = [
-        abs(one - other)
-        for ours, theirs in zip(_scores(model, texts), exported.score_texts(texts), strict=True)
-        for one, other in zip(ours, theirs, strict=True)
-    ]
+    scored = _scores(model, texts)
+    differences = differences_of(scored, exported.score_texts(texts))
+    rounding = None
+    if largest is not None and not max(differences) <= largest:
+        with in_float64(model) as exact:
+            rounding = max(differences_of(scored, _scores(exact, texts)))
     return Parity(
         lines=len(kept),
         equal=1 - len(greedy_unequal) / len(kept),
@@ -60,6 +68,7 @@ def compare_texts(model: LoadedModel, exported: ExportedModel, lines: Sequence[s
         bleu=None,
         unequal=greedy_unequal,
         beam_unequal=beam_unequal,
+        rounding=rounding,
     )
 
 
@@ -76,16 +85,13 @@ def _unequal(
         for start in range(0, len(prompts), _ROWS)
         for each in _continued(model, prompts[start : start + _ROWS], config)
     ]
-    penalty, found = LengthPenalty.of(config), []
+    found = []
     for number, prompt, one, other in zip(kept, prompts, ours, theirs, strict=True):
         if list(one) == list(other):
             continue
-        scores = [
-            sum(_scores(model, [[*prompt, *ids]])[0][len(prompt) :]) / penalty.divisor(len(ids) + 1)
-            for ids in (one, other)
-        ]
-        pieces = [" ".join(model.vocabularies.target.pieces(ids)) for ids in (one, other)]
-        found.append(Unequal(number + 1, pieces[0], pieces[1], scores[0], scores[1]))
+        mine, others = (_scores(model, [[*prompt, *ids]])[0][len(prompt) :] for ids in (one, other))
+        pieces = model.vocabularies.target.pieces
+        found.append(unequal(number + 1, (pieces(one), pieces(other)), (mine, others), config))
     return tuple(found)
 
 

@@ -197,7 +197,7 @@ class OutputHead(nn.Module):
         weights = self._log_weights(languages)
         if weights is not None and weights.dim() == 2:
             weights = weights.unsqueeze(2).expand(-1, *targets.shape)[:, real]
-        scores = torch.zeros(targets.shape, device=targets.device)
+        scores = torch.zeros(targets.shape, dtype=torch.float32, device=targets.device)
         scores[real] = self._mix(log_probs, weights).float()
         return scores
 

@@ -15,7 +15,7 @@ from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.generate import generate
 from deepwire.decoding.model_inputs import TargetLanguage
-from deepwire.decoding.step_models import Ensemble, PromptedModel
+from deepwire.decoding.step_models import Ensemble, PromptedModel, as_configured
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
@@ -80,6 +80,8 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
     ) -> Seq2SeqLMOutput:
         """Log-probabilities `[B, T, V]` as logits, and with `labels` the mean loss of their subwords.
 
+        In evaluation with the groups and rounds that the model translates with.
+
         Args:
             input_ids: Sources `[B, S]`, which end with EOS.
             attention_mask: `[B, S]`, 0 at padding.
@@ -95,7 +97,8 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
                 decoder_input_ids = functional.pad(labels, (1, -1), value=BOS)
         if decoder_input_ids is None:
             raise ValueError("give labels or decoder_input_ids")
-        log_probs = self.translation.log_probs(source, decoder_input_ids, languages=languages)
+        model = self.translation if self.training else self._configured(self._settings({}))
+        log_probs = model.log_probs(source, decoder_input_ids, languages=languages)
         loss = None
         if labels is not None:
             loss = functional.nll_loss(log_probs.flatten(0, 1), labels.flatten(), ignore_index=PAD)
@@ -142,11 +145,14 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
             renamed |= {"max_length_ratio": 0.0, "max_length_extra": max(1, longest - 1)}
         return with_settings(DecodingConfig.model_validate(self.config.decoding), renamed)
 
+    def _configured(self, config: DecodingConfig) -> TranslationModel:
+        (model,) = as_configured([self.translation], config)
+        assert isinstance(model, TranslationModel)
+        return model
+
     def _search(self, source: Tensor, to: str, config: DecodingConfig) -> Tensor:
-        translation, count = self.translation, source.size(0)
-        if config.group_range is not None:
-            translation = translation.restrict(*config.group_range)
-        model: Any = Ensemble([translation])
+        model: Any = Ensemble([self._configured(config)])
+        count = source.size(0)
         target = self._target(to)
         if target is not None:
             if target.source_tag is not None:

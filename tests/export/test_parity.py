@@ -1,0 +1,116 @@
+"""What counts as the same: rounding of the model itself, and ties."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+import torch
+
+from deepwire.checkpoint.store import LoadedModel, load_model, save_model
+from deepwire.data.text.pairs import Pair
+from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies, Vocabulary
+from deepwire.data.vocabulary_config import BpeConfig
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.translator import Translator
+from deepwire.export.export_format import ExportedModel
+from deepwire.export.parity import SAME, Limits, compare, in_float64, numbers_of_pieces, unequal
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+Text = Mapping[str, Sequence[str]]
+LINES, LIMITS = 20, Limits(0.01, same=True)
+
+
+@pytest.fixture(scope="module")
+def loaded(multi30k: Text, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    """A model that makes much of rounding: EM routing divides by variances near its 1e-8."""
+    both = enumerate(zip(multi30k["de"][:300], multi30k["en"][:300], strict=True), 1)
+    words = Vocabularies.learn(BpeConfig(size=400), [Pair(number, *each, 0) for number, each in both])
+    routing = {"type": "em_routing", "capsules": 4, "output": "mean", "norm": False}
+    sizes = {"d_model": 16, "heads": 4, "feed_forward": 16}
+    config = {**sizes, "encoder": {"layers": 2}, "decoder": {"layers": 2, "fusion": routing}}
+    torch.manual_seed(5)
+    model = build_model(ModelConfig.model_validate(config), words.source.size, words.target.size)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        assert model.head.bias is not None
+        model.head.bias[[PAD, BOS, UNK]] = -60
+        model.head.bias[EOS] += 2
+    folder = tmp_path_factory.mktemp("model")
+    save_model(folder, model, words, {"source": "de", "target": "en"})
+    return load_model(folder)
+
+
+class InFloat64(ExportedModel):
+    """A model as exact as can be, or with an error added to every log-probability."""
+
+    def __init__(self, loaded: LoadedModel, error: float = 0.0) -> None:
+        self.loaded, self.error = loaded, error
+
+    def translate(
+        self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
+    ) -> list[list[str]]:
+        config = DecodingConfig(beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=longest)
+        texts = self.texts(self.loaded.vocabularies.source, sources)
+        with in_float64(self.loaded) as model:
+            translator = Translator([model.model], model.vocabularies, config)
+            return [list(each.candidates[0].tokens) for each in translator.translations(texts)]
+
+    def score(
+        self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
+    ) -> list[list[float]]:
+        sides = self.loaded.vocabularies
+        pairs = zip(self.texts(sides.source, sources), self.texts(sides.target, targets), strict=True)
+        with in_float64(self.loaded) as model:
+            scores = list(Translator([model.model], sides, DecodingConfig()).score(pairs))
+        return [[each + self.error for each in score.token_log_probabilities] for score in scores]
+
+    def texts(self, vocabulary: Vocabulary, segmented: Sequence[Sequence[str]]) -> list[str]:
+        numbers = numbers_of_pieces(vocabulary)
+        return [vocabulary.decode(numbers[piece] for piece in pieces) for pieces in segmented]
+
+
+def test_a_model_may_differ_by_its_own_rounding(loaded: LoadedModel, multi30k: Text) -> None:
+    """It is measured, said and stored where the usual limit is passed, and nowhere else."""
+    lines = multi30k["de"][:LINES]
+    found = compare(loaded, InFloat64(loaded), lines, None, largest=SAME)
+    assert found.rounding is not None
+    assert found.largest_difference == pytest.approx(found.rounding, rel=0.01)
+    assert found.largest_difference > SAME
+    assert found.faults(LIMITS) == []
+    assert f"our own float32 errs by {found.rounding:.2g}" in str(found)
+    assert found.to_json()["rounding"] == found.rounding
+    worse = compare(loaded, InFloat64(loaded, 1.5 * found.rounding), lines, None, largest=SAME)
+    assert worse.rounding == found.rounding
+    assert "twice the model's own rounding" in worse.faults(LIMITS)[0]
+    assert compare(loaded, InFloat64(loaded), lines, None, largest=0.1).rounding is None
+
+
+def test_a_greedy_tie_is_at_the_first_subword_that_is_another_one() -> None:
+    """What follows it is another text, whose scores mean nothing."""
+    greedy = DecodingConfig(beam=1, length_penalty=0)
+    texts = (["a", "b", "c"], ["a", "d"])
+    near = unequal(1, texts, ([-1, -2, -1, -1], [-1, -2.001, -9]), greedy)
+    assert (near.our_score, near.their_score) == (-5, pytest.approx(-12.001))
+    assert near.is_tie(0.0006)
+    assert not near.is_tie(0.0004)
+    # One of them has ended.
+    ended = unequal(1, (["a"], ["a", "b"]), ([-1, -3], [-1, -3.001, -4]), greedy)
+    assert ended.is_tie(0.0006)
+    assert not ended.is_tie(0.0004)
+
+
+def test_a_tie_of_beams_is_of_whole_scores() -> None:
+    """A score has the difference of every subword, divided as the score is."""
+    texts = (["a", "b", "c"], ["a", "d"])
+    log_probs = ([-1.0, -2.0, -1.0, -1.0], [-1.0, -3.0, -1.0])
+    summed = unequal(1, texts, log_probs, DecodingConfig(beam=4, length_penalty=0))
+    assert (summed.gap, summed.counted) == (0, 7)
+    mean = DecodingConfig(beam=4, length_penalty=1, length_penalty_form="average")
+    averaged = unequal(1, texts, log_probs, mean)
+    assert averaged.gap == pytest.approx(-5 / 4 + 5 / 3)
+    assert averaged.counted == 2
+    assert averaged.is_tie(0.21)
+    assert not averaged.is_tie(0.2)
