@@ -59,11 +59,14 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, options.clients + 1000)), hard))
     lines = read(options.text)
     serving = for_serve.split("\0") if for_serve else []
-    settings = {name: True for name in SWITCHES if f"--{name}" in serving}
+    settings: dict[str, bool | str] = {name: True for name in SWITCHES if f"--{name}" in serving}
+    if "--term-search" in serving:
+        settings["term_search"] = serving[serving.index("--term-search") + 1]
+    terms = serving[serving.index("--terms") + 1] if "--terms" in serving else None
     if "--precision" not in serving:
         serving += ["--precision", "fp32"]  # in others, a translation depends on the texts of its batch
     precision = serving[serving.index("--precision") + 1]
-    model = deepwire.load(options.model, precision=precision, settings=settings)
+    model = deepwire.load(options.model, precision=precision, settings=settings, terms=terms)
     expected = dict(zip(lines, model.translate(lines), strict=True))
     server = Server(options.model, serving)
     try:

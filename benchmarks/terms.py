@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--terms", type=Path)
     parser.add_argument("--share", type=float, default=1.0, help="of the terms that are used")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--search", action="append", choices=["beam", "insert"])
+    parser.add_argument("--search", action="append", choices=["beam", "insert", "prefer"])
     options = parser.parse_args()
     lexicon = learned(list(zip(read(options.train_source), read(options.train_target), strict=True)))
     lines = read(options.test_source)[: options.lines]

@@ -134,6 +134,26 @@ def test_prefixes(translate, tmp_path):
     assert lines[1] == ""
 
 
+def test_how_terms_come_in_can_be_chosen(translate, tmp_path, monkeypatch):
+    from deepwire.decoding import second_searches
+
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("hund\trun|sofa|cats\n")
+    searched = []
+    search_with = second_searches.SentenceSearch.search_with
+
+    def noted(*arguments):
+        searched.append(1)
+        return search_with(*arguments)
+
+    monkeypatch.setattr(second_searches.SentenceSearch, "search_with", noted)
+    translate("--terms", str(terms))
+    assert searched
+    searched.clear()
+    translate("--terms", str(terms), "--term-search", "prefer")
+    assert not searched
+
+
 def test_an_ensemble_of_equal_models_is_the_model(translate, model, tmp_path):
     assert translate(models=(model, model)) == translate()
     other = save(tmp_path / "two", seed=2)
@@ -174,6 +194,7 @@ def test_a_very_long_line(tmp_path, capsys):
         (["--output", "./input"], 2, "is a text that is read, and would be replaced"),
         (["--threads", "99999999999"], 2, "--threads"),
         (["--shortlist-from", "."], 2, "no shortlist is there"),
+        (["--term-search", "prefer"], 2, "--term-search says how terms come in, and there are none"),
     ],
 )
 def test_mistakes_are_one_line(model, tmp_path, monkeypatch, capsys, options, code, message):

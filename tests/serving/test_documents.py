@@ -66,6 +66,26 @@ def test_documents_in_files_are_read_in_their_order(tmp_path: Path, serving, con
         assert answer.body.decode() == "\n".join(expected)
 
 
+@pytest.mark.parametrize("context", [{"source": 2}, {"source": 1, "target": 1}], ids=["2+0", "1+1"])
+def test_sentences_of_a_text_are_read_in_their_order(tmp_path: Path, serving, context) -> None:
+    folder = serving.save(tmp_path / "model", None, ContextConfig(**context))
+    model = deepwire.load(folder, "cpu", "fp32")
+    first, second, third = serving.texts(3)
+    lines, others = [first, second, third, second], [third, first]  # one stands there twice
+    expected = [model.translate(lines), model.translate(others)]
+    assert expected[0] != [model.translate([line])[0] for line in lines], "context must make a difference"
+    served = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
+    with serving.running(served) as server:
+        answer = server.post({"texts": ["\n".join(lines), "", "\n".join(others)], "sentences": True})
+        found = answer.json["translations"]
+        assert [[one["text"] for one in text["sentences"]] for text in found] == [
+            expected[0],
+            [],
+            expected[1],
+        ]
+        assert found[0]["text"] == "\n".join(expected[0])
+
+
 def test_texts_for_the_interface_of_libretranslate_are_documents(tmp_path: Path, serving) -> None:
     from deepwire.serving.libretranslate.interface import Choices, libretranslate_site
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
+
 import pytest
 
 GERMAN = "Der Hund läuft auf dem Ball und die Katze schläft."
@@ -93,6 +96,40 @@ def test_documents_are_translated(plain, polyglot):
         assert refused.status == 422, query
         assert said in refused.json["error"]["message"], query
     assert ".docx" in plain.get("/languages").json["files"]
+
+
+def packed(**files: bytes) -> bytes:
+    """A package, each file named by its last word."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, inside in files.items():
+            archive.writestr(f"word/{name}.xml" if name == "document" else f"{name}.xml", inside)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.docx", packed(document=bytes(201 << 20)), "too large"),
+        ("a.docx", packed(document=b"<a>" * 9999), "not XML"),
+        ("a.docx", packed(other=b"<a/>"), "there is no word/document.xml"),
+        ("a.odt", b"PK broken", "damaged"),
+        ("a.odt", packed(content=b"<a"), "not XML"),
+        ("a.xlf", b"<a>" * 9999, "not XML"),
+        ("a.json", b"[" * 99_999, "nested too deeply"),
+        ("a.po", b"Hallo\n", "not a catalogue"),
+        ("a.srt", b"Hallo\n", "no subtitles"),
+        ("a.txt", b"\xff", "not UTF-8"),
+    ],
+)
+def test_a_wrong_document_gets_one_clear_answer_and_harms_nothing(plain, polyglot, name, content, said):
+    refused = plain.request("POST", f"/translate_file?name={name}&source=de&target=en", content)
+    assert (refused.status, refused.code) == (422, "invalid")
+    message = refused.json["error"]["message"]
+    assert said in message
+    assert "\n" not in message
+    answer = plain.request("POST", "/translate_file?name=a.txt&source=de&target=en", GERMAN.encode())
+    assert answer.body.decode() == in_english(polyglot, GERMAN)[0]
 
 
 def test_no_documents_where_the_operator_wants_none(served_model, serving):

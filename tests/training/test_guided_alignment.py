@@ -171,5 +171,8 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     for more in ({"placeholders": True}, {"context": {"source": 1}}):
         with pytest.raises(ValueError, match=f"alignments of a corpus and data.{next(iter(more))} exclude"):
             DataConfig.model_validate({**data, **more})
+    several = {name: value for name, value in data.items() if name not in ("source", "target")}
+    with pytest.raises(ValueError, match=r"alignments of a corpus and data\.directions exclude"):
+        DataConfig.model_validate({**several, "directions": ["de-en", "en-de"]})
     with pytest.raises(ValueError, match="alignments: they are for train"):
         DataConfig.model_validate({**data, "valid": data["train"]})

@@ -51,6 +51,10 @@ Terms = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Terms that translations must have: SOURCE<tab>TARGET in each line."),
 ]
+TermSearch = Annotated[
+    str | None,
+    typer.Option(metavar="beam|insert|prefer|none", help="How terms come in. Default: as the model says."),
+]
 Alignment = Annotated[
     bool,
     typer.Option(
@@ -143,6 +147,17 @@ def use_threads(count: int | None) -> None:
         import torch
 
         torch.set_num_threads(count)
+
+
+def term_settings(terms: Path | None, term_search: str | None) -> dict[str, object]:
+    """How terms are brought in, if that is said.
+
+    Raises:
+        UsageError: There are no terms.
+    """
+    if term_search is not None and terms is None:
+        raise UsageError("--term-search says how terms come in, and there are none", "add --terms FILE")
+    return specified(term_search=term_search)
 
 
 def specified(**options: object) -> dict[str, object]:

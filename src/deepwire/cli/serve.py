@@ -25,9 +25,11 @@ from deepwire.cli.decoding_options import (
     Precision,
     Rounds,
     Terms,
+    TermSearch,
     Threads,
     search_settings,
     specified,
+    term_settings,
 )
 
 if TYPE_CHECKING:
@@ -138,6 +140,7 @@ def serve(
     rounds: Rounds = None,
     batch_tokens: BatchTokens = None,
     terms: Terms = None,
+    term_search: TermSearch = None,
     placeholders: Placeholders = False,
     guards: Guards = False,
     casing: Casing = False,
@@ -159,6 +162,7 @@ def serve(
     limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
     settings = search_settings(beam, length_penalty, groups, rounds, batch_tokens)
     settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
+    settings |= term_settings(terms, term_search)
 
     from deepwire.cli.line_by_line import warn
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe

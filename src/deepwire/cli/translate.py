@@ -38,6 +38,7 @@ from deepwire.cli.decoding_options import (
     ShortlistFrom,
     Temperature,
     Terms,
+    TermSearch,
     Threads,
     TopK,
     TopP,
@@ -47,6 +48,7 @@ from deepwire.cli.decoding_options import (
     sampling_settings,
     search_settings,
     specified,
+    term_settings,
 )
 from deepwire.config.counts import counted
 from deepwire.errors import UsageError
@@ -334,6 +336,7 @@ def translate(
     shortlist_from: ShortlistFrom = None,
     seen: Seen = False,
     terms: Terms = None,
+    term_search: TermSearch = None,
     placeholders: Placeholders = False,
     guards: Guards = False,
     alignment: Alignment = False,
@@ -357,6 +360,7 @@ def translate(
     """
     changes = search_settings(beam, length_penalty, groups, rounds, batch_tokens)
     changes |= specified(n_best=n_best, placeholders=placeholders, guards=guards, casing=casing)
+    changes |= term_settings(terms, term_search)
     changes |= alignment_settings(alignment, alignment_layer, alignment_head, alignment_step, alignment_units)
     changes |= specified(sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam))
     text = InputText(input_, prefix, json_input, language_column)

@@ -22,9 +22,11 @@ from deepwire.cli.decoding_options import (
     Precision,
     Quiet,
     Terms,
+    TermSearch,
     Threads,
     search_settings,
     specified,
+    term_settings,
 )
 
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ def translate_file(
     groups: Groups = None,
     batch_tokens: BatchTokens = None,
     terms: Terms = None,
+    term_search: TermSearch = None,
     placeholders: Placeholders = False,
     guards: Guards = False,
     casing: Casing = False,
@@ -99,6 +102,7 @@ def translate_file(
     configure_process(threads=threads, flush_denormals=False)
     settings = search_settings(beam, length_penalty, groups, None, batch_tokens)
     settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
+    settings |= term_settings(terms, term_search)
     model = load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
     if output is None:

@@ -25,6 +25,7 @@ from deepwire.decoding.hypotheses import (
     require_finite,
 )
 from deepwire.decoding.model_inputs import batch_compaction
+from deepwire.decoding.required_phrases import Phrase
 from deepwire.decoding.step_models import StateT, StepModel
 
 
@@ -36,6 +37,7 @@ def beam_search(
     config: DecodingConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
     before: Sequence[Sequence[int]] | None = None,
+    preferred: Sequence[Sequence[Phrase]] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence, best first; at most `n_best`, at least one.
 
@@ -50,8 +52,9 @@ def beam_search(
         limits: Most subwords of each translation; EOS comes on top.
         prefixes: Subwords that each translation must begin with.
         before: Subwords that the model has read before each.
+        preferred: Phrases that each translation should rather have.
     """
-    constraints = Constraints(config, limits, prefixes, source.device, before)
+    constraints = Constraints(config, limits, prefixes, source.device, before, preferred)
     return searched(model, source, BeamSearch(config, constraints, source.device))
 
 
@@ -132,7 +135,7 @@ class BeamSearch:
         first = slice(0, self.beam)
         self.tokens, self.parents, self.sums = tokens[:, first], parents[:, first], sums[:, first]
         self.step += 1
-        self.finished.close(self.sums[:, 0], self._best_divisors())
+        self.finished.close(self.sums[:, 0] + self.constraints.most_gained, self._best_divisors())
 
     def _best_divisors(self) -> Tensor:
         """The best penalty that an open hypothesis of each sentence can still get."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from deepwire.data.text.placeholders import (
     SYMBOLS,
@@ -17,6 +17,7 @@ from deepwire.data.text.placeholders import (
 )
 from deepwire.data.text.term_hints import Hint, with_hints
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
+from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.required_phrases import Phrase, phrase_of
 from deepwire.decoding.terminology import Term, Terminology
 
@@ -94,6 +95,15 @@ def with_symbols(prefix: str, values: Mapping[str, str]) -> str:
     for symbol, value in values.items():
         prefix = prefix.replace(value, symbol, 1)
     return prefix
+
+
+def preferred_terms(
+    config: DecodingConfig, target: Vocabulary, demands: Sequence[LineDemands] | None
+) -> list[list[Phrase]] | None:
+    """The terms of each line, if the search is to prefer terms."""
+    if demands is None or config.term_search != "prefer":
+        return None
+    return [replace(one, values={}, kept={}).phrases(target) for one in demands]
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from deepwire.decoding.beam_search import beam_search
 from deepwire.decoding.decoding_config import DecodingConfig, SamplingConfig
 from deepwire.decoding.hypotheses import Constraints, Hypothesis, LengthPenalty, chunked_top_k, require_finite
 from deepwire.decoding.model_inputs import batch_compaction
+from deepwire.decoding.required_phrases import Phrase
 from deepwire.decoding.step_models import ShortlistModel, StateT, StepModel
 
 
@@ -29,9 +30,10 @@ def greedy_search(
     config: DecodingConfig,
     prefixes: Sequence[Sequence[int]] | None = None,
     before: Sequence[Sequence[int]] | None = None,
+    preferred: Sequence[Sequence[Phrase]] | None = None,
 ) -> list[list[Hypothesis]]:
     """The translation of each sentence `[N, S]` that takes the most probable subword at every step."""
-    constraints = Constraints(config, limits, prefixes, source.device, before)
+    constraints = Constraints(config, limits, prefixes, source.device, before, preferred)
     return _continue_rows(model, source, 1, config, constraints, _Argmax())
 
 
@@ -217,6 +219,7 @@ def generate(
     *,
     before: Sequence[Sequence[int]] | None = None,
     shortlist: Tensor | None = None,
+    preferred: Sequence[Sequence[Phrase]] | None = None,
 ) -> list[list[Hypothesis]]:
     """Hypotheses of each sentence of `source` `[N, S]`, best first: sampled, greedy or by beam search.
 
@@ -229,14 +232,15 @@ def generate(
         prefixes: Subwords that each translation must begin with.
         before: Subwords that the model has read before each: no n-gram of theirs is repeated.
         shortlist: `[k]` ascending, the subwords whose log-probabilities the model gives; None = all.
+        preferred: Phrases that each translation should rather have; random draws do not heed them.
     """
     if shortlist is not None:
-        return _generate_from(shortlist, model, source, limits, config, numbers, prefixes)
+        return _generate_from(shortlist, model, source, limits, config, numbers, prefixes, preferred)
     if config.sampling is not None:
         return sample(model, source, limits, config, config.sampling, numbers, prefixes, before)
     if config.beam == 1:
-        return greedy_search(model, source, limits, config, prefixes, before)
-    return beam_search(model, source, limits, config, prefixes, before)
+        return greedy_search(model, source, limits, config, prefixes, before, preferred)
+    return beam_search(model, source, limits, config, prefixes, before, preferred)
 
 
 def _generate_from(
@@ -247,13 +251,25 @@ def _generate_from(
     config: DecodingConfig,
     numbers: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None,
+    preferred: Sequence[Sequence[Phrase]] | None,
 ) -> list[list[Hypothesis]]:
     """`generate` in indices of the shortlist, and back to subwords."""
     indices = None
     if prefixes is not None:
         indices = [torch.searchsorted(shortlist, shortlist.new_tensor(ids)).tolist() for ids in prefixes]
     subwords = shortlist.tolist()
-    by_sentence = generate(ShortlistModel(model, shortlist), source, limits, config, numbers, indices)
+    if preferred is not None:
+        index_of = {subword: index for index, subword in enumerate(subwords)}
+        preferred = [
+            [
+                replace(phrase, ways=tuple(tuple(index_of[one] for one in way) for way in phrase.ways))
+                for phrase in own
+            ]
+            for own in preferred
+        ]
+    by_sentence = generate(
+        ShortlistModel(model, shortlist), source, limits, config, numbers, indices, preferred=preferred
+    )
     return [
         [replace(hypothesis, ids=tuple(subwords[index] for index in hypothesis.ids)) for hypothesis in best]
         for best in by_sentence

@@ -12,6 +12,8 @@ from torch import Tensor
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig, LengthPenaltyForm
 from deepwire.decoding.model_inputs import pad_batch
+from deepwire.decoding.preferred_phrases import PreferredPhrases
+from deepwire.decoding.required_phrases import Phrase
 from deepwire.errors import ModelError
 
 IMPOSSIBLE = -torch.inf
@@ -76,6 +78,7 @@ class Constraints:
         prefixes: Subwords that each translation begins with, or None.
         before: Subwords that the model has read before each, or None. They count in the shortest output,
             and no n-gram of theirs is repeated.
+        preferred: Phrases of each that are preferred, or None.
     """
 
     def __init__(
@@ -85,7 +88,11 @@ class Constraints:
         prefixes: Sequence[Sequence[int]] | None,
         device: torch.device,
         before: Sequence[Sequence[int]] | None = None,
+        preferred: Sequence[Sequence[Phrase]] | None = None,
     ) -> None:
+        self._preferred = None
+        if preferred is not None and any(preferred):
+            self._preferred = PreferredPhrases(preferred, device)
         prefixes = prefixes if prefixes is not None and any(prefixes) else None
         if prefixes is not None:
             limits = [max(limit, len(prefix)) for limit, prefix in zip(limits, prefixes, strict=True)]
@@ -105,10 +112,17 @@ class Constraints:
             # Padded in front, so that the ends stand beside what follows.
             self._before = pad_batch([each[::-1] for each in before], device).flip(1)
 
+    @property
+    def most_gained(self) -> Tensor | float:
+        """What preferred phrases can still add to the hypotheses of each sentence, `[N]`."""
+        return 0.0 if self._preferred is None else self._preferred.most
+
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences stay."""
         self.limits = self.limits.index_select(0, sentences)
         self._missing = self._missing.index_select(0, sentences)
+        if self._preferred is not None:
+            self._preferred.keep(sentences)
         if self._prefixes is not None:
             self._prefixes = self._prefixes.index_select(0, sentences)
         if self._before is not None:
@@ -122,6 +136,8 @@ class Constraints:
             history: `[N, W, t]` the subwords of each hypothesis so far.
         """
         step = history.size(2)
+        if self._preferred is not None:
+            self._preferred.add(log_probs, history)
         forced = self._forced(log_probs, step)
         log_probs.index_fill_(2, self._forbidden, IMPOSSIBLE)
         if self._unknown_penalty:

@@ -55,7 +55,7 @@ def meet_demands(
 ) -> None:
     """Search again where translations lack something, for those that have it."""
     target = search.vocabularies.target
-    if config.term_search == "none":
+    if config.term_search in ("none", "prefer"):
         demands = [replace(one, terms=()) for one in demands]
 
     def met(row: int) -> bool:

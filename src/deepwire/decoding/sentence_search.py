@@ -54,6 +54,7 @@ class Sentences:
         languages: The target languages; None with one direction.
         fronts: Subwords of each source that are context, behind its begin symbol and tag; None: none are.
         prompts: Likewise, what stands in front of each translation.
+        preferred: Phrases that the translation of each should rather have; None: there are none.
     """
 
     lines: Sequence[int]
@@ -62,6 +63,7 @@ class Sentences:
     languages: Sequence[TargetLanguage | None]
     fronts: Sequence[int] | None = None
     prompts: Sequence[Sequence[int]] | None = None
+    preferred: Sequence[Sequence[Phrase]] | None = None
 
     def length(self, row: int) -> int:
         """Subwords of a source without context and end symbol."""
@@ -142,13 +144,20 @@ class SentenceSearch(Generic[StateT]):
         def translate(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
             source, prefixes = self._inputs(sentences, rows)
             languages = [sentences.languages[row] for row in rows]
-            shortlist = self._batch_shortlist(languages, source, prefixes)
+            preferred = None if sentences.preferred is None else [sentences.preferred[row] for row in rows]
+            needed = prefixes
+            if preferred is not None:
+                ways = [[one for each in own for way in each.ways for one in way] for own in preferred]
+                needed = [[*prefix, *own] for prefix, own in zip(prefixes, ways, strict=True)]
+            shortlist = self._batch_shortlist(languages, source, needed)
             limits, lines = self._limits(sentences, rows, config), [sentences.lines[row] for row in rows]
 
             tokens = None if shortlist is None else shortlist.tokens
             chosen = self.model if shortlist is None else self.model.select(*shortlist)
             model = self._into(chosen, sentences, rows, stop)
-            return generate(model, source, limits, config, lines, prefixes, shortlist=tokens)
+            return generate(
+                model, source, limits, config, lines, prefixes, shortlist=tokens, preferred=preferred
+            )
 
         tokens = max(1, config.batch_tokens // config.width)
         lengths = [len(sentences.sources[row]) for row in rows]

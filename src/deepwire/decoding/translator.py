@@ -19,7 +19,7 @@ from deepwire.data.text.term_hints import without_hints
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.attention_alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.demands import DemandFinder, LineDemands, with_symbols
+from deepwire.decoding.demands import DemandFinder, LineDemands, preferred_terms, with_symbols
 from deepwire.decoding.document_context import ContextEncoder, Documents
 from deepwire.decoding.finished_candidates import Finishing
 from deepwire.decoding.guards import nothing_to_translate
@@ -112,7 +112,7 @@ class Translator(Generic[StateT]):
         if terms is not None and config.term_search == "none" and not vocabularies.has_hints:
             raise UsageError(
                 "term_search none leaves terms to hints, and the model was trained without data.term_hints",
-                "set decoding.term_search to beam or insert",
+                "set decoding.term_search to beam, insert or prefer",
             )
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn)
         self.direction = direction
@@ -304,8 +304,7 @@ class Translator(Generic[StateT]):
         Raises:
             UsageError: The model does not know the language, or needs one, or has only one direction.
         """
-        into = self._language_selector.select(to or "")
-        settings = self.config, self.device, into
+        settings = self.config, self.device, self._language_selector.select(to or "")
         scorer = TranslationScorer(self.model, self._before, self._source_tokenizer, *settings)
         checked = pairs_of(pairs)
         if self.vocabularies.has_symbols:
@@ -372,6 +371,7 @@ class Translator(Generic[StateT]):
             self._source_tokenizer.encode_lines(texts, lines, tags),
             [self._prefix_ids(request, demands, row) for row, request in enumerate(requests)],
             languages,
+            preferred=preferred_terms(self.config, self.vocabularies.target, demands),
         )
         if self.context.used:
             contexts = [request.context for request in requests]

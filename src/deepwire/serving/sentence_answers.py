@@ -16,24 +16,37 @@ class SplitTexts:
 
     Attributes:
         segments: The sentences of each text, and what stands between them.
-        sentences: What is to be translated, each different sentence once.
+        sentences: What is to be translated: each different sentence once, or all in their order.
         owners: The text in which each of these stands first.
+        places: Where among these the sentences of each text are; None: too long to be translated.
+        starts: Which of these begin a text, for models that read sentences in their order; else None.
     """
 
     segments: tuple[TextSegments, ...]
     sentences: tuple[str, ...]
     owners: tuple[int, ...]
+    places: tuple[tuple[int | None, ...], ...]
+    starts: frozenset[int] | None
 
     @classmethod
-    def of(cls, texts: Sequence[str], splitter: SentenceSplitter) -> SplitTexts:
-        """Split texts."""
+    def of(cls, texts: Sequence[str], splitter: SentenceSplitter, in_order: bool = False) -> SplitTexts:
+        """Split texts, for models that read one sentence after the other if `in_order`."""
         segments = tuple(splitter.split(text.replace("\0", " ")) for text in texts)
-        owners: dict[str, int] = {}
+        sentences, owners, known = list[str](), list[int](), dict[str, int]()
+        places, starts = list[tuple[int | None, ...]](), set[int]()
         for index, found in enumerate(segments):
-            for place, sentence in enumerate(found.texts):
-                if place not in found.too_long:
-                    owners.setdefault(sentence, index)
-        return cls(segments, tuple(owners), tuple(owners.values()))
+            starts.add(len(sentences))
+            own: list[int | None] = []
+            for number, sentence in enumerate(found.texts):
+                place = None if in_order else known.get(sentence)
+                if place is None and number not in found.too_long:
+                    place = known[sentence] = len(sentences)
+                    sentences.append(sentence)
+                    owners.append(index)
+                own.append(place)
+            places.append(tuple(own))
+        begins = frozenset(starts) if in_order else None
+        return cls(segments, tuple(sentences), tuple(owners), tuple(places), begins)
 
     def answers(
         self, translations: Sequence[Translation], language: str, *, scores: bool, alignment: bool = False
@@ -46,22 +59,31 @@ class SplitTexts:
             scores: Whether candidates are told.
             alignment: Whether it is told which words of a sentence and its translation belong together.
         """
-        found = dict(zip(self.sentences, translations, strict=True))
-        return [_answer(segments, found, language, (scores, alignment)) for segments in self.segments]
+        return [
+            _answer(
+                segments,
+                [None if place is None else translations[place] for place in places],
+                language,
+                (scores, alignment),
+            )
+            for segments, places in zip(self.segments, self.places, strict=True)
+        ]
 
 
 def _answer(
-    segments: TextSegments, found: dict[str, Translation], language: str, told: tuple[bool, bool]
+    segments: TextSegments,
+    translations: Sequence[Translation | None],
+    language: str,
+    told: tuple[bool, bool],
 ) -> dict[str, object]:
     scores, alignment = told
     records: list[dict[str, object]] = []
     texts: list[str] = []
-    for place, sentence in enumerate(segments.texts):
-        if place in segments.too_long:
+    for sentence, translation in zip(segments.texts, translations, strict=True):
+        if translation is None:
             texts.append(sentence)
             records.append({"source": sentence, "text": sentence, "untranslated": True})
             continue
-        translation = found[sentence]
         texts.append(translation.text)
         record: dict[str, object] = {"source": sentence, "text": translation.text}
         if alignment:

@@ -301,10 +301,11 @@ class Service:
     async def _by_sentences(
         self, body: RequestBody, route: Route, search: Search, client: str, gone: Gone
     ) -> dict[str, object]:
-        split = await self.aside(partial(SplitTexts.of, body.all, self.splitter(route)))
+        in_order = any(self.models.context(leg).used for leg in route)
+        split = await self.aside(partial(SplitTexts.of, body.all, self.splitter(route), in_order))
         try:
             translations = await self.translate_sentences(
-                split.sentences, route, search.n_best, client, gone, search
+                split.sentences, route, search.n_best, client, gone, search, split.starts
             )
         except TextFailedError as error:
             raise TextFailedError(split.owners[error.index]) from error.__cause__
