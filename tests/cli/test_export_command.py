@@ -11,18 +11,17 @@ from typing import cast
 import ctranslate2
 import pytest
 import torch
+from untrained_models import save_untrained, vocabularies_of
 
 import deepwire
 from deepwire.checkpoint.store import LoadedModel, load_model, save_model
 from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
-from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
-from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
+from deepwire.data.vocabulary import EOS, Vocabularies
+from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.export.ctranslate2 import CTranslate2
 from deepwire.export.export_format import ExportedModel, ExportFormat
 from deepwire.export.formats import FORMATS
-from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 
 LINES = 12
 Text = Mapping[str, Sequence[str]]
@@ -32,23 +31,14 @@ Export = Callable[..., tuple[int, str]]
 def saved(folder: Path, vocabularies: Vocabularies, metadata: dict[str, object], **changes: object) -> Path:
     stacks = {side: {"layers": 2, "connection": "post_norm"} for side in ("encoder", "decoder")}
     small = {"d_model": 16, "heads": 2, "feed_forward": 32, **stacks, **changes}
-    torch.manual_seed(3)
-    model = build_model(ModelConfig.model_validate(small), vocabularies.source.size, vocabularies.target.size)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-        assert model.head.bias is not None
-        model.head.bias[[PAD, BOS]] = -30  # as training leaves them
-    save_model(folder, model, vocabularies, metadata)
-    return folder
+    return save_untrained(folder, vocabularies, small, metadata, noise=0.1)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, multi30k: Text) -> Path:
     """A model and some text."""
     folder = tmp_path_factory.mktemp("export")
-    pairs = [Pair(n, *both, 0) for n, both in enumerate(zip(multi30k["de"], multi30k["en"], strict=True), 1)]
-    vocabularies = Vocabularies.learn(BpeConfig(size=400), pairs[:300])
+    vocabularies = vocabularies_of(multi30k)
     saved(folder / "model", vocabularies, {"source_bos": True})
     for language in ("de", "en"):
         (folder / f"text.{language}").write_text("\n".join(["", *multi30k[language][: LINES - 1], ""]))

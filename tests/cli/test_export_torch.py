@@ -12,18 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from untrained_models import save_untrained, vocabularies_of
 
 from deepwire.checkpoint.store import load_model, save_model
 from deepwire.cli.main import main
-from deepwire.data.text.pairs import Pair
-from deepwire.data.vocabulary import BOS, PAD, Vocabularies
-from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 from deepwire.export import graph_folder, torch_programs
 from deepwire.export.host.translator import SubwordTranslator
-from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cpp" / "translate.cpp"
 Text = Mapping[str, Sequence[str]]
@@ -40,18 +36,8 @@ SETTINGS = {
 def folder(tmp_path_factory: pytest.TempPathFactory, multi30k: Text) -> Path:
     """A model, and text."""
     folder = tmp_path_factory.mktemp("export")
-    pairs = [Pair(n, *both, 0) for n, both in enumerate(zip(multi30k["de"], multi30k["en"], strict=True), 1)]
-    vocabularies = Vocabularies.learn(BpeConfig(size=400), pairs[:300])
-    torch.manual_seed(3)
-    model = build_model(ModelConfig.model_validate(SETTINGS), 400, 400)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.15 * torch.randn_like(parameter))
-        assert model.head.bias is not None
-        model.head.bias[[PAD, BOS]] = -30  # as training leaves them
-    save_model(
-        folder / "model", model, vocabularies, {"source_bos": True, "decoding": {"max_length_extra": 12}}
-    )
+    metadata = {"source_bos": True, "decoding": {"max_length_extra": 12}}
+    save_untrained(folder / "model", vocabularies_of(multi30k), SETTINGS, metadata)
     for language in ("de", "en"):
         (folder / f"text.{language}").write_text("\n".join(multi30k[language][:6]) + "\n")
     return folder
