@@ -55,7 +55,7 @@ def test_lines_are_limited_as_texts_are() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b'{"q": "a"}', "q: unknown key (did you mean text?)"),
+        (b'{"q": "a"}', "q: unknown key (deepwire serve --api libretranslate reads q; here it is text)"),
         (b'{"text": "a", "target_lang": "de"}', "target_lang: unknown key (did you mean target?)"),
         (b'{"Text": "a"}', "Text: unknown key (did you mean text?)"),
         (

@@ -294,7 +294,10 @@ def _key(part: str | int) -> str:
 def _text(fault: ErrorDetails, keys: list[str]) -> str:
     kind, context = fault["type"], fault.get("ctx", {})
     if kind == "extra_forbidden":
-        return f"unknown key{_other_key(str(fault['loc'][-1]), keys)}"
+        key = str(fault["loc"][-1])
+        if key == "q":  # a client of LibreTranslate
+            return "unknown key (deepwire serve --api libretranslate reads q; here it is text)"
+        return f"unknown key{_other_key(key, keys)}"
     if kind == "value_error":
         return str(context["error"])
     if kind == "string_unicode":
