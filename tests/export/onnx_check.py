@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +16,7 @@ from test_product import refused
 from deepwire.errors import UsageError
 from deepwire.export.decoding_graphs import Graph, decoding_graphs
 from deepwire.export.host.graphs import Begun
+from deepwire.export.parity import in_float64
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.translation_model import TranslationModel
@@ -82,16 +81,6 @@ class Eager:
             "step", {"tokens": tokens, "position": np.array(position), **memory, **state}
         ).values()
         return log_probs, dict(zip(state, new, strict=True))
-
-
-@contextmanager
-def in_float64(model: TranslationModel) -> Iterator[TranslationModel]:
-    """A copy that computes in float64, as new tensors are meanwhile."""
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield deepcopy(model).double()
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def largest_difference(model: TranslationModel, other: Stepped) -> float:

@@ -12,7 +12,6 @@ from onnx_check import (
     Eager,
     drawn,
     drawn_alone,
-    in_float64,
     in_onnx,
     largest_difference,
     most_allowed,
@@ -20,6 +19,7 @@ from onnx_check import (
 )
 
 from deepwire.export.decoding_graphs import decoding_graphs
+from deepwire.export.parity import in_float64
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel

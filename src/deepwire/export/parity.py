@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, replace
@@ -26,6 +26,7 @@ from deepwire.errors import DataError, ModelError
 from deepwire.evaluation.metric_choice import corpus_score
 from deepwire.export.export_format import ExportedModel
 from deepwire.model.decoder_state import DecoderState
+from deepwire.model.translation_model import TranslationModel
 
 EXACT, ROUNDED = 0.001, 0.1
 """Most that the log-probability of a subword may differ by on average, in nats: with weights as they are, and
@@ -211,9 +212,6 @@ def compare(
     theirs = behind.translate(segmented, _LONGEST, language)
     scored = ours.scored(greedy, translated)
     differences = _differences(ours, scored, exported, segmented)
-    rounding = None
-    if largest is not None and not max(differences) <= largest:
-        rounding = ours.rounding(greedy, translated, scored)
     greedy_unequal = ours.unequal(greedy, translated, theirs)
     beam = exported.searchable(with_settings(stored, {"beam": BEAM, "n_best": 1, "sampling": None}))
     by_beam = behind.search(segmented, beam, language)
@@ -233,17 +231,41 @@ def compare(
         bleu=bleu,
         unequal=greedy_unequal,
         beam_unequal=beam_unequal,
-        rounding=rounding,
+        rounding=rounding_beyond(
+            largest, differences, model, log_probs_of(scored), partial(ours.log_probs_by, greedy, translated)
+        ),
     )
 
 
+def rounding_beyond(
+    largest: float | None,
+    differences: Sequence[float],
+    model: LoadedModel,
+    log_probs: Sequence[Sequence[float]],
+    score: Callable[[LoadedModel], Sequence[Sequence[float]]],
+) -> float | None:
+    """The model's own rounding if a difference is more than `largest`; else, or without that, None.
+
+    Args:
+        largest: See above.
+        differences: From the other program.
+        model: Ours in float32.
+        log_probs: Of the subwords of some texts by it.
+        score: Gives the same by a model in float64.
+    """
+    if largest is None or max(differences) <= largest:
+        return None
+    with in_float64(model.model) as exact:
+        return max(differences_of(log_probs, score(replace(model, model=exact))))
+
+
 @contextmanager
-def in_float64(model: LoadedModel) -> Iterator[LoadedModel]:
+def in_float64(model: TranslationModel) -> Iterator[TranslationModel]:
     """A copy of a model that computes in float64, as new tensors are meanwhile."""
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
-        yield replace(model, model=deepcopy(model.model).double())
+        yield deepcopy(model).double()
     finally:
         torch.set_default_dtype(usual)
 
@@ -305,15 +327,12 @@ class _Ours:
         texts = [(translation.request.text, translation.text) for translation in translations]
         return list(self.translator(config).score(texts, to=self.language or None))
 
-    def rounding(
-        self, config: DecodingConfig, translations: Sequence[Translation], scored: Sequence[PairScore]
-    ) -> float:
-        """How far these scores are from those in float64."""
-        with in_float64(self._model) as model:
-            exact = _Ours(model, self.language, self._kept, self._texts).scored(config, translations)
-        return max(
-            differences_of(*([each.token_log_probabilities for each in one] for one in (scored, exact)))
-        )
+    def log_probs_by(
+        self, config: DecodingConfig, translations: Sequence[Translation], model: LoadedModel
+    ) -> list[Sequence[float]]:
+        """Of the subwords of our translations by another copy of the model."""
+        other = _Ours(model, self.language, self._kept, self._texts)
+        return log_probs_of(other.scored(config, translations))
 
     def text(self, pieces: Sequence[str]) -> str:
         """What subwords say."""
@@ -376,7 +395,12 @@ def _differences(
     there = exported.score(
         [sources[row] for row in rows], [scored[row].tokens for row in rows], ours.language
     )
-    return differences_of([scored[row].token_log_probabilities for row in rows], there)
+    return differences_of(log_probs_of([scored[row] for row in rows]), there)
+
+
+def log_probs_of(scored: Sequence[PairScore]) -> list[Sequence[float]]:
+    """Of every subword of some texts."""
+    return [each.token_log_probabilities for each in scored]
 
 
 def differences_of(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:

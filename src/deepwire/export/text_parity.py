@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from statistics import fmean
 
 import torch
@@ -18,7 +19,7 @@ from deepwire.decoding.step_models import Ensemble, EnsembleMember, PromptedMode
 from deepwire.decoding.text_generation import LineBreaks
 from deepwire.errors import DataError
 from deepwire.export.export_format import ExportedModel
-from deepwire.export.parity import BEAM, Parity, Unequal, differences_of, in_float64, unequal
+from deepwire.export.parity import BEAM, Parity, Unequal, differences_of, rounding_beyond, unequal
 from deepwire.model.decoder_state import DecoderState
 
 # Subwords of a text that are scored, of a prompt, and behind it.
@@ -55,10 +56,6 @@ def compare_texts(
     )
     scored = _scores(model, texts)
     differences = differences_of(scored, exported.score_texts(texts))
-    rounding = None
-    if largest is not None and not max(differences) <= largest:
-        with in_float64(model) as exact:
-            rounding = max(differences_of(scored, _scores(exact, texts)))
     return Parity(
         lines=len(kept),
         equal=1 - len(greedy_unequal) / len(kept),
@@ -68,7 +65,7 @@ def compare_texts(
         bleu=None,
         unequal=greedy_unequal,
         beam_unequal=beam_unequal,
-        rounding=rounding,
+        rounding=rounding_beyond(largest, differences, model, scored, partial(_scores, texts=texts)),
     )
 
 
