@@ -135,7 +135,7 @@ class BeamSearch:
         first = slice(0, self.beam)
         self.tokens, self.parents, self.sums = tokens[:, first], parents[:, first], sums[:, first]
         self.step += 1
-        self.finished.close(self.sums[:, 0] + self.constraints.most_gained, self._best_divisors())
+        self.finished.close(self.constraints.reachable(self.sums[:, 0]), self._best_divisors())
 
     def _best_divisors(self) -> Tensor:
         """The best penalty that an open hypothesis of each sentence can still get."""

@@ -254,21 +254,14 @@ def _generate_from(
     preferred: Sequence[Sequence[Phrase]] | None,
 ) -> list[list[Hypothesis]]:
     """`generate` in indices of the shortlist, and back to subwords."""
-    indices = None
-    if prefixes is not None:
-        indices = [torch.searchsorted(shortlist, shortlist.new_tensor(ids)).tolist() for ids in prefixes]
     subwords = shortlist.tolist()
+    index_of = {subword: index for index, subword in enumerate(subwords)}
+    if prefixes is not None:
+        prefixes = [[index_of[subword] for subword in prefix] for prefix in prefixes]
     if preferred is not None:
-        index_of = {subword: index for index, subword in enumerate(subwords)}
-        preferred = [
-            [
-                replace(phrase, ways=tuple(tuple(index_of[one] for one in way) for way in phrase.ways))
-                for phrase in own
-            ]
-            for own in preferred
-        ]
+        preferred = [[phrase.renumbered(index_of) for phrase in own] for own in preferred]
     by_sentence = generate(
-        ShortlistModel(model, shortlist), source, limits, config, numbers, indices, preferred=preferred
+        ShortlistModel(model, shortlist), source, limits, config, numbers, prefixes, preferred=preferred
     )
     return [
         [replace(hypothesis, ids=tuple(subwords[index] for index in hypothesis.ids)) for hypothesis in best]

@@ -112,10 +112,9 @@ class Constraints:
             # Padded in front, so that the ends stand beside what follows.
             self._before = pad_batch([each[::-1] for each in before], device).flip(1)
 
-    @property
-    def most_gained(self) -> Tensor | float:
-        """What preferred phrases can still add to the hypotheses of each sentence, `[N]`."""
-        return 0.0 if self._preferred is None else self._preferred.most
+    def reachable(self, sums: Tensor) -> Tensor:
+        """Summed log-probabilities `[N]` with what preferred phrases can still add to them."""
+        return sums if self._preferred is None else sums + self._preferred.most
 
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences stay."""

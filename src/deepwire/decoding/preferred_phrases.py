@@ -42,11 +42,7 @@ class PreferredPhrases:
         for own in phrases:
             wanted = enumerate(Counter(own).items())
             firsts.append(
-                [
-                    (first, number, count)
-                    for number, (phrase, count) in wanted
-                    for first in sorted({way[0] for way in phrase.ways})
-                ]
+                [(first, number, count) for number, (phrase, count) in wanted for first in phrase.firsts]
             )
             ways = [way for phrase in dict.fromkeys(own) for way in phrase.ways]
             pairs.append(list(dict.fromkeys(pair for way in ways for pair in pairwise(way))))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -35,6 +35,20 @@ class Phrase:
     def longest(self) -> int:
         """Subwords of the longest way."""
         return max(map(len, self.ways))
+
+    @property
+    def firsts(self) -> list[int]:
+        """What a way begins with, ascending."""
+        return sorted({way[0] for way in self.ways})
+
+    @property
+    def subwords(self) -> list[int]:
+        """Of all ways."""
+        return [subword for way in self.ways for subword in way]
+
+    def renumbered(self, index_of: Mapping[int, int]) -> Phrase:
+        """The phrase where subwords have other numbers, as in a shortlist."""
+        return replace(self, ways=tuple(tuple(index_of[one] for one in way) for way in self.ways))
 
 
 @dataclass(frozen=True)

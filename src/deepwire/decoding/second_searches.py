@@ -110,7 +110,7 @@ def beginnings(
     """
     asked = []
     for row, own in phrases.items():
-        firsts = sorted({way[0] for phrase in own for way in phrase.ways})
+        firsts = sorted({first for phrase in own for first in phrase.firsts})
         ids = found[row][0].ids
         asked.append(Asked(row, ids, list(dict.fromkeys((*firsts, *ids, EOS)))))
     begins = []

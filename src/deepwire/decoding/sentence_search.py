@@ -147,8 +147,10 @@ class SentenceSearch(Generic[StateT]):
             preferred = None if sentences.preferred is None else [sentences.preferred[row] for row in rows]
             needed = prefixes
             if preferred is not None:
-                ways = [[one for each in own for way in each.ways for one in way] for own in preferred]
-                needed = [[*prefix, *own] for prefix, own in zip(prefixes, ways, strict=True)]
+                needed = [
+                    [*prefix, *(subword for phrase in own for subword in phrase.subwords)]
+                    for prefix, own in zip(prefixes, preferred, strict=True)
+                ]
             shortlist = self._batch_shortlist(languages, source, needed)
             limits, lines = self._limits(sentences, rows, config), [sentences.lines[row] for row in rows]
 

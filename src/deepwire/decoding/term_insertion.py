@@ -139,7 +139,7 @@ class _Insertion(Generic[StateT]):
         """
         lacking = {row: list(dict.fromkeys(self.lacking(row, self.found[row][0].ids))) for row in rows}
         firsts = {
-            row: {way[0] for phrase in phrases for way in phrase.ways} for row, phrases in lacking.items()
+            row: {first for phrase in phrases for first in phrase.firsts} for row, phrases in lacking.items()
         }
         asked = [
             Asked(row, ids, list(dict.fromkeys((*sorted(firsts[row]), *ids, EOS))))
