@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from deepwire.data.text.sentences import SentenceSplitter, fitting_gap, has_words, is_spaced
 from deepwire.decoding.text_alignment import TextAlignment
+from deepwire.documents.distinct_texts import DistinctTexts
 from deepwire.documents.document import Marks, Piece, Run, Unit, common, in_order
 from deepwire.documents.markup_projection import Edges, is_projectable, project
 from deepwire.documents.run_distribution import distribute, distribute_aligned
@@ -75,16 +76,15 @@ class TranslationPlan:
         aligned: bool = False,
         starts: Collection[int] | None = None,
     ) -> None:
-        self.texts: list[str] = []
-        self.starts: set[int] | None = None if starts is None else set()
+        self._distinct = DistinctTexts(in_order=starts is not None)
+        self.texts, self.starts = self._distinct.texts, self._distinct.starts
         self.untranslated: list[str] = []
-        self._places: dict[str, int] = {}
         self._spaced, self.aligned = is_spaced(language), aligned
         self._splitter = splitter
         self._units: list[tuple[Unit, list[_Part]]] = []
         for place, unit in enumerate(units):
-            if self.starts is not None and place in (starts or ()):
-                self.starts.add(len(self.texts))
+            if place in (starts or ()):
+                self._distinct.begin_document()
             self._units.append((unit, list(self._parts(unit))))
 
     def finished(
@@ -98,12 +98,6 @@ class TranslationPlan:
         """
         aligned = alignments or [None] * len(translations)
         return [_Finished(self._spaced, translations, aligned).unit(*unit) for unit in self._units]
-
-    def _place(self, text: str) -> int:
-        if text not in self._places or self.starts is not None:
-            self._places[text] = len(self.texts)
-            self.texts.append(text)
-        return self._places[text]
 
     def _parts(self, unit: Unit) -> Iterator[_Part]:
         found = self._splitter.split("".join(run.text for run in unit))
@@ -120,13 +114,13 @@ class TranslationPlan:
             yield part
 
     def _translate(self, part: _Part, text: str) -> None:
-        part.text = self._place(text.replace("\0", " "))
+        part.text = self._distinct.place(text.replace("\0", " "))
         if len(part.runs) < 2 or self.aligned or self.starts is not None:
             return
         for run in part.runs:
             alone = run.text.strip()
             wanted = not run.fixed and has_words(alone)
-            part.alone.append(self._place(alone) if wanted and self._fits(alone) else None)
+            part.alone.append(self._distinct.place(alone) if wanted and self._fits(alone) else None)
 
     def _fits(self, text: str) -> bool:
         lengths = self._splitter.lengths

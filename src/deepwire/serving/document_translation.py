@@ -47,8 +47,7 @@ def plan_of(
 ) -> TranslationPlan:
     """What is to be translated of documents; `starts` are the units that begin one."""
     aligned = any(len(unit) > 1 for unit in units) and not service.models.why_not_aligned(route)
-    in_order = any(service.models.context(leg).used for leg in route)
-    given = starts if in_order else None
+    given = starts if service.models.reads_in_order(route) else None
     return TranslationPlan(units, service.splitter(route), language, aligned=aligned, starts=given)
 
 

@@ -155,6 +155,10 @@ class ModelPool:
         """What of a document the model of a leg reads in front of a line."""
         return self._models[leg.model].context
 
+    def reads_in_order(self, route: Route) -> bool:
+        """Whether a model of a route reads the lines of a document in front of a line."""
+        return any(self.context(leg).used for leg in route)
+
     def most_subwords(self, leg: Leg) -> int:
         """Longer texts would be cut."""
         return self._models[leg.model].most_subwords

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments
 from deepwire.decoding.translation_io import Translation
+from deepwire.documents.distinct_texts import DistinctTexts
 from deepwire.serving.line_answers import candidate_record, links_record
 
 
@@ -32,21 +33,19 @@ class SplitTexts:
     def of(cls, texts: Sequence[str], splitter: SentenceSplitter, in_order: bool = False) -> SplitTexts:
         """Split texts, for models that read one sentence after the other if `in_order`."""
         segments = tuple(splitter.split(text.replace("\0", " ")) for text in texts)
-        sentences, owners, known = list[str](), list[int](), dict[str, int]()
-        places, starts = list[tuple[int | None, ...]](), set[int]()
+        distinct = DistinctTexts(in_order=in_order)
+        owners, places = list[int](), list[tuple[int | None, ...]]()
         for index, found in enumerate(segments):
-            starts.add(len(sentences))
-            own: list[int | None] = []
-            for number, sentence in enumerate(found.texts):
-                place = None if in_order else known.get(sentence)
-                if place is None and number not in found.too_long:
-                    place = known[sentence] = len(sentences)
-                    sentences.append(sentence)
-                    owners.append(index)
-                own.append(place)
-            places.append(tuple(own))
-        begins = frozenset(starts) if in_order else None
-        return cls(segments, tuple(sentences), tuple(owners), tuple(places), begins)
+            distinct.begin_document()
+            places.append(
+                tuple(
+                    None if number in found.too_long else distinct.place(sentence)
+                    for number, sentence in enumerate(found.texts)
+                )
+            )
+            owners += [index] * (len(distinct.texts) - len(owners))
+        starts = None if distinct.starts is None else frozenset(distinct.starts)
+        return cls(segments, tuple(distinct.texts), tuple(owners), tuple(places), starts)
 
     def answers(
         self, translations: Sequence[Translation], language: str, *, scores: bool, alignment: bool = False

@@ -301,7 +301,7 @@ class Service:
     async def _by_sentences(
         self, body: RequestBody, route: Route, search: Search, client: str, gone: Gone
     ) -> dict[str, object]:
-        in_order = any(self.models.context(leg).used for leg in route)
+        in_order = self.models.reads_in_order(route)
         split = await self.aside(partial(SplitTexts.of, body.all, self.splitter(route), in_order))
         try:
             translations = await self.translate_sentences(
