@@ -1,8 +1,8 @@
-"""Makes the helpers beside the tests of commands known to them."""
+"""Makes `untrained_models` of the tests of exports importable."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "export"))

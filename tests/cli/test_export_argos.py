@@ -10,16 +10,13 @@ from pathlib import Path
 import ctranslate2
 import pytest
 import sentencepiece
-import torch
+from untrained_models import save_untrained
 
 import deepwire
-from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
-from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
+from deepwire.data.vocabulary import EOS, UNK, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
-from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 
 Text = Mapping[str, Sequence[str]]
 NAME = "translate-de_en-1_0"
@@ -43,20 +40,15 @@ def saved(
     tie = "all" if vocabularies.joint else "none"
     settings = {"d_model": 16, "heads": 2, "feed_forward": 32, "encoder": stack, "decoder": stack}
     settings |= {"embeddings": {"tie": tie}, "bias": {"output": bias}}
-    torch.manual_seed(3)
-    model = build_model(
-        ModelConfig.model_validate(settings), vocabularies.source.size, vocabularies.target.size
-    )
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.4 * torch.randn_like(parameter))
-        if model.head.bias is not None:
-            model.head.bias[[PAD, BOS]] = -30
-            model.head.bias[EOS] += 4
-            model.head.bias[UNK] += unknown
     languages = {"source": "de", "target": "en"}
-    save_model(folder, model, vocabularies, {**languages, "decoding": {"max_length_extra": 9}, **metadata})
-    return folder
+    return save_untrained(
+        folder,
+        vocabularies,
+        settings,
+        {**languages, "decoding": {"max_length_extra": 9}, **metadata},
+        noise=0.4,
+        likely={EOS: 4, UNK: unknown},
+    )
 
 
 @pytest.fixture

@@ -7,17 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-import torch
+from untrained_models import save_untrained
 
 import deepwire
-from deepwire.checkpoint.store import load_model, save_model
+from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig, WordsConfig
 from deepwire.export import huggingface, huggingface_arrays
-from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 
 transformers = pytest.importorskip("transformers")
 
@@ -90,20 +88,8 @@ def saved(
 ) -> Path:
     """A model that ends most of its sentences, with norms and biases that are none of the first."""
     config = {"d_model": 16, "heads": 2, "feed_forward": 32, "norm_eps": 1e-5, **settings}
-    sizes = [vocabularies.source.size, vocabularies.target.size]
-    names = metadata.get("languages", ())
-    assert isinstance(names, list | tuple)
-    tags = len(names)
-    torch.manual_seed(5)
-    model = build_model(ModelConfig.model_validate(config), *(size + tags for size in sizes))
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.15 * torch.randn_like(parameter))
-        if model.head.bias is not None:
-            model.head.bias[[PAD, BOS]] = -30
-            model.head.bias[EOS] += 3
-    save_model(folder, model, vocabularies, {"decoding": DECODING, **metadata})
-    return folder
+    metadata = {"decoding": DECODING, **metadata}
+    return save_untrained(folder, vocabularies, config, metadata, seed=5, likely={EOS: 3})
 
 
 Export = Callable[..., tuple[int, str]]

@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from untrained_models import save_untrained
 
 import deepwire
-from deepwire.checkpoint.store import load_model, save_model
+from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
-from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
+from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
-from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 
 transformers = pytest.importorskip("transformers")
 
@@ -58,21 +57,8 @@ def joint(pairs: list[Pair]) -> Vocabularies:
 
 def saved(folder: Path, words: Vocabularies, settings: Mapping[str, object], **metadata: object) -> Path:
     small = {"d_model": 16, "heads": 2, "feed_forward": 32, "encoder": STACK, "decoder": STACK, **settings}
-    names = metadata.get("languages", ())
-    assert isinstance(names, list | tuple)
-    sizes = [side.size + len(names) for side in (words.source, words.target)]
-    torch.manual_seed(3)
-    own = len(names) if "languages" in settings else 0
-    model = build_model(ModelConfig.model_validate(small), *sizes, languages=own)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.15 * torch.randn_like(parameter))
-        if model.head.bias is not None:
-            model.head.bias[..., [PAD, BOS]] = -30
-            model.head.bias[..., EOS] += 2
     decoding = {"beam": 3, "length_penalty": 1.1, "max_length_extra": 6}
-    save_model(folder, model, words, {"decoding": decoding, **metadata})
-    return folder
+    return save_untrained(folder, words, small, {"decoding": decoding, **metadata}, likely={EOS: 2})
 
 
 Export = Callable[..., tuple[int, str]]

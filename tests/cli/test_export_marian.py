@@ -12,15 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from untrained_models import save_untrained
 
-from deepwire.checkpoint.store import load_model, save_model
+from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
-from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
+from deepwire.data.vocabulary import BOS, EOS, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
 from deepwire.export.marian_files import read_npz, word_list
-from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 
 Text = Mapping[str, Sequence[str]]
 Export = Callable[..., tuple[int, str]]
@@ -51,17 +50,14 @@ def vocabularies(multi30k: Text) -> Vocabularies:
 def saved(folder: Path, words: Vocabularies, settings: Mapping[str, object], **metadata: object) -> Path:
     small = {"d_model": 16, "heads": 2, "feed_forward": 32, "positions": POSITIONS, **settings}
     embeddings = {"start": "zero", **settings.get("embeddings", {})}  # type: ignore[dict-item]
-    torch.manual_seed(3)
-    config = ModelConfig.model_validate({**small, "embeddings": embeddings})
-    model = build_model(config, words.source.size, words.target.size)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.2 * torch.randn_like(parameter))
-        if model.head.bias is not None:
-            model.head.bias[[PAD, BOS]] = -30
-            model.head.bias[EOS] += 2
-    save_model(folder, model, words, {"decoding": {"max_length_extra": 9}, **metadata})
-    return folder
+    return save_untrained(
+        folder,
+        words,
+        {**small, "embeddings": embeddings},
+        {"decoding": {"max_length_extra": 9}, **metadata},
+        noise=0.2,
+        likely={EOS: 2},
+    )
 
 
 @pytest.fixture

@@ -53,4 +53,6 @@ def test_pages_are_light_or_dark_as_the_system_is(browser: Browser) -> None:
     for dark in (False, True, False):
         browser.look(dark=dark, width=DESKTOP, height=844)
         browser.open((SITE / "index.html").as_uri())
-        browser.wait(f"{GROUND} === '{DARK if dark else LIGHT}'")
+        ground = DARK if dark else LIGHT
+        browser.wait(f"{GROUND} === '{ground}'")
+        assert browser.value(GROUND) == ground

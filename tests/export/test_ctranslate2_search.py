@@ -9,19 +9,16 @@ from typing import Any
 
 import pytest
 import torch
+from untrained_models import save_untrained, vocabularies_of
 
-from deepwire.checkpoint.store import LoadedModel, load_model, save_model
+from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.cli.main import main
-from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
-from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.shortlist import Shortlist, ShortlistTable, shortlist_path
 from deepwire.decoding.translator import Translator
 from deepwire.export.ctranslate2 import CTranslate2
 from deepwire.export.parity import Unequal
-from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 
 ctranslate2 = pytest.importorskip("ctranslate2")
 Text = Mapping[str, Sequence[str]]
@@ -32,8 +29,7 @@ RELATIVE = {"type": "self_attention", "relative": 3, "relative_values": True}
 @pytest.fixture(scope="module")
 def words(multi30k: Text) -> Vocabularies:
     """A joint vocabulary."""
-    found = enumerate(zip(multi30k["de"][:300], multi30k["en"][:300], strict=True), 1)
-    return Vocabularies.learn(BpeConfig(size=400), [Pair(number, *both, 0) for number, both in found])
+    return vocabularies_of(multi30k)
 
 
 def saved(folder: Path, words: Vocabularies, decoding: Mapping[str, object], **changes: object) -> Path:
@@ -43,16 +39,11 @@ def saved(folder: Path, words: Vocabularies, decoding: Mapping[str, object], **c
         own = changes.pop(side, {})
         assert isinstance(own, dict)
         settings[side] = {"layers": 2, "connection": "pre_norm"} | own
-    torch.manual_seed(5)
-    model = build_model(ModelConfig.model_validate(settings | changes), words.source.size, words.target.size)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.3 * torch.randn_like(parameter))
-        assert model.head.bias is not None
-        model.head.bias[[PAD, BOS, UNK]] = -60
-        model.head.bias[EOS] += 5
-    save_model(folder, model, words, {"source": "de", "target": "en", "decoding": dict(decoding)})
-    return folder
+    metadata = {"source": "de", "target": "en", "decoding": dict(decoding)}
+    never = (PAD, BOS, UNK)
+    return save_untrained(
+        folder, words, settings | changes, metadata, noise=0.3, seed=5, never=never, likely={EOS: 5}
+    )
 
 
 def exported(model: Path, words: Vocabularies, output: Path) -> tuple[LoadedModel, Any]:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pytest
-import torch
+from untrained_models import save_untrained, vocabularies_of
 
-from deepwire.checkpoint.store import LoadedModel, load_model, save_model
-from deepwire.data.text.pairs import Pair
-from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies, Vocabulary
-from deepwire.data.vocabulary_config import BpeConfig
+from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 from deepwire.export.export_format import ExportedModel
 from deepwire.export.parity import SAME, Limits, compare, in_float64, numbers_of_pieces, unequal
-from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 
 Text = Mapping[str, Sequence[str]]
 LINES, LIMITS = 20, Limits(0.01, same=True)
@@ -25,21 +21,19 @@ LINES, LIMITS = 20, Limits(0.01, same=True)
 @pytest.fixture(scope="module")
 def loaded(multi30k: Text, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     """A model that makes much of rounding: EM routing divides by variances near its 1e-8."""
-    both = enumerate(zip(multi30k["de"][:300], multi30k["en"][:300], strict=True), 1)
-    words = Vocabularies.learn(BpeConfig(size=400), [Pair(number, *each, 0) for number, each in both])
     routing = {"type": "em_routing", "capsules": 4, "output": "mean", "norm": False}
     sizes = {"d_model": 16, "heads": 4, "feed_forward": 16}
     config = {**sizes, "encoder": {"layers": 2}, "decoder": {"layers": 2, "fusion": routing}}
-    torch.manual_seed(5)
-    model = build_model(ModelConfig.model_validate(config), words.source.size, words.target.size)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-        assert model.head.bias is not None
-        model.head.bias[[PAD, BOS, UNK]] = -60
-        model.head.bias[EOS] += 2
-    folder = tmp_path_factory.mktemp("model")
-    save_model(folder, model, words, {"source": "de", "target": "en"})
+    folder = save_untrained(
+        tmp_path_factory.mktemp("model"),
+        vocabularies_of(multi30k),
+        config,
+        {"source": "de", "target": "en"},
+        noise=0.1,
+        seed=5,
+        never=(PAD, BOS, UNK),
+        likely={EOS: 2},
+    )
     return load_model(folder)
 
 
@@ -54,8 +48,8 @@ class InFloat64(ExportedModel):
     ) -> list[list[str]]:
         config = DecodingConfig(beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=longest)
         texts = self.texts(self.loaded.vocabularies.source, sources)
-        with in_float64(self.loaded) as model:
-            translator = Translator([model.model], model.vocabularies, config)
+        with in_float64(self.loaded.model) as model:
+            translator = Translator([model], self.loaded.vocabularies, config)
             return [list(each.candidates[0].tokens) for each in translator.translations(texts)]
 
     def score(
@@ -63,8 +57,8 @@ class InFloat64(ExportedModel):
     ) -> list[list[float]]:
         sides = self.loaded.vocabularies
         pairs = zip(self.texts(sides.source, sources), self.texts(sides.target, targets), strict=True)
-        with in_float64(self.loaded) as model:
-            scores = list(Translator([model.model], sides, DecodingConfig()).score(pairs))
+        with in_float64(self.loaded.model) as model:
+            scores = list(Translator([model], sides, DecodingConfig()).score(pairs))
         return [[each + self.error for each in score.token_log_probabilities] for score in scores]
 
     def texts(self, vocabulary: Vocabulary, segmented: Sequence[Sequence[str]]) -> list[str]:

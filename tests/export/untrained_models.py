@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -25,17 +25,37 @@ def save_untrained(
     folder: Path,
     vocabularies: Vocabularies,
     settings: Mapping[str, object],
-    metadata: dict[str, object],
+    metadata: Mapping[str, object],
+    *,
     noise: float = 0.15,
+    seed: int = 3,
+    never: Collection[int] = (PAD, BOS),
+    likely: Mapping[int, float] | None = None,
 ) -> Path:
-    """Save a model whose values are all random, also those that begin at 0 or 1; the folder."""
-    torch.manual_seed(3)
-    sizes = vocabularies.source.size, vocabularies.target.size
-    model = build_model(ModelConfig.model_validate(settings), *sizes)
+    """Save a model whose values are all random, also those that begin at 0 or 1; the folder.
+
+    Args:
+        folder: Where.
+        vocabularies: Of the model; each language of the metadata has a tag behind their subwords.
+        settings: Those of `model`.
+        metadata: Of the checkpoint.
+        noise: Standard deviation of what is added to each value.
+        seed: Of the values.
+        never: Symbols that the model never writes, as training leaves them.
+        likely: What is added to the biases of symbols.
+    """
+    names = metadata.get("languages", ())
+    assert isinstance(names, list | tuple)
+    sizes = [side.size + len(names) for side in (vocabularies.source, vocabularies.target)]
+    torch.manual_seed(seed)
+    own = len(names) if "languages" in settings else 0
+    model = build_model(ModelConfig.model_validate(settings), *sizes, languages=own)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(noise * torch.randn_like(parameter))
-        assert model.head.bias is not None
-        model.head.bias[[PAD, BOS]] = -30  # as training leaves them
-    save_model(folder, model, vocabularies, metadata)
+        if model.head.bias is not None:
+            model.head.bias[..., list(never)] = -30
+            for symbol, more in (likely or {}).items():
+                model.head.bias[..., symbol] += more
+    save_model(folder, model, vocabularies, dict(metadata))
     return folder
