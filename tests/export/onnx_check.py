@@ -16,7 +16,7 @@ from test_product import refused
 from deepwire.errors import UsageError
 from deepwire.export.decoding_graphs import Graph, decoding_graphs
 from deepwire.export.host.graphs import Begun
-from deepwire.export.parity import in_float64
+from deepwire.export.rounding import in_float64
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.translation_model import TranslationModel

@@ -19,7 +19,7 @@ from onnx_check import (
 )
 
 from deepwire.export.decoding_graphs import decoding_graphs
-from deepwire.export.parity import in_float64
+from deepwire.export.rounding import in_float64
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import zip_longest
 from statistics import fmean
@@ -25,8 +23,8 @@ from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError
 from deepwire.evaluation.metric_choice import corpus_score
 from deepwire.export.export_format import ExportedModel
+from deepwire.export.rounding import differences_of, rounding_beyond
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.translation_model import TranslationModel
 
 EXACT, ROUNDED = 0.001, 0.1
 """Most that the log-probability of a subword may differ by on average, in nats: with weights as they are, and
@@ -237,39 +235,6 @@ def compare(
     )
 
 
-def rounding_beyond(
-    largest: float | None,
-    differences: Sequence[float],
-    model: LoadedModel,
-    log_probs: Sequence[Sequence[float]],
-    score: Callable[[LoadedModel], Sequence[Sequence[float]]],
-) -> float | None:
-    """The model's own rounding if a difference is more than `largest`; else, or without that, None.
-
-    Args:
-        largest: See above.
-        differences: From the other program.
-        model: Ours in float32.
-        log_probs: Of the subwords of some texts by it.
-        score: Gives the same by a model in float64.
-    """
-    if largest is None or max(differences) <= largest:
-        return None
-    with in_float64(model.model) as exact:
-        return max(differences_of(log_probs, score(replace(model, model=exact))))
-
-
-@contextmanager
-def in_float64(model: TranslationModel) -> Iterator[TranslationModel]:
-    """A copy of a model that computes in float64, as new tensors are meanwhile."""
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield deepcopy(model).double()
-    finally:
-        torch.set_default_dtype(usual)
-
-
 class _Ours:
     """Our side of a comparison of some lines, whose numbers, counted from 0, are `kept`."""
 
@@ -401,12 +366,3 @@ def _differences(
 def log_probs_of(scored: Sequence[PairScore]) -> list[Sequence[float]]:
     """Of every subword of some texts."""
     return [each.token_log_probabilities for each in scored]
-
-
-def differences_of(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
-    """|Difference| of the log-probability of every subword of some texts."""
-    return [
-        abs(one - other)
-        for our_text, their_text in zip(ours, theirs, strict=True)
-        for one, other in zip(our_text, their_text, strict=True)
-    ]

@@ -19,7 +19,8 @@ from deepwire.decoding.step_models import Ensemble, EnsembleMember, PromptedMode
 from deepwire.decoding.text_generation import LineBreaks
 from deepwire.errors import DataError
 from deepwire.export.export_format import ExportedModel
-from deepwire.export.parity import BEAM, Parity, Unequal, differences_of, rounding_beyond, unequal
+from deepwire.export.parity import BEAM, Parity, Unequal, unequal
+from deepwire.export.rounding import differences_of, rounding_beyond
 from deepwire.model.decoder_state import DecoderState
 
 # Subwords of a text that are scored, of a prompt, and behind it.

@@ -1,0 +1,55 @@
+"""How far float32 is from float64: as much as that, two programs that compute the same may differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import replace
+
+import torch
+
+from deepwire.checkpoint.store import LoadedModel
+from deepwire.model.translation_model import TranslationModel
+
+
+def rounding_beyond(
+    largest: float | None,
+    differences: Sequence[float],
+    model: LoadedModel,
+    log_probs: Sequence[Sequence[float]],
+    score: Callable[[LoadedModel], Sequence[Sequence[float]]],
+) -> float | None:
+    """The model's own rounding if a difference is more than `largest`; else, or without that, None.
+
+    Args:
+        largest: See above.
+        differences: From the other program.
+        model: Ours in float32.
+        log_probs: Of the subwords of some texts by it.
+        score: Gives the same by a model in float64.
+    """
+    if largest is None or max(differences) <= largest:
+        return None
+    with in_float64(model.model) as exact:
+        return max(differences_of(log_probs, score(replace(model, model=exact))))
+
+
+@contextmanager
+def in_float64(model: TranslationModel) -> Iterator[TranslationModel]:
+    """A copy of a model that computes in float64, as new tensors are meanwhile."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield deepcopy(model).double()
+    finally:
+        torch.set_default_dtype(usual)
+
+
+def differences_of(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
+    """|Difference| of the log-probability of every subword of some texts."""
+    return [
+        abs(one - other)
+        for our_text, their_text in zip(ours, theirs, strict=True)
+        for one, other in zip(our_text, their_text, strict=True)
+    ]
