@@ -10,7 +10,8 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.training.freezing import freeze
+from deepwire.model.parametrization import UpdateScale
+from deepwire.training.freezing import freeze, with_rate_factors
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run_training import run_training
 
@@ -97,3 +98,58 @@ def test_no_gradient_is_made_for_what_is_frozen(mixer: str) -> None:
     assert with_gradient
     assert not any(name.startswith(("encoder.", "decoder.mixers.0.")) for name in with_gradient)
     assert any(name.startswith("decoder.mixers.1.") for name in with_gradient)
+
+
+def test_rate_factors_are_those_of_the_last_pattern_and_multiply_what_is_there() -> None:
+    model = tiny(embeddings={"tie": "all"})
+    scales = {"encoder.connection.final_norm.weight": UpdateScale(rate=0.5, decay=2.0)}
+    factors = {"encoder.*": 0.1, "encoder.mixers.1.*": 3.0, "head.table.weight": 2.0}
+    chosen = with_rate_factors(scales, model, factors)
+    for name, _ in model.named_parameters():
+        expected = 1.0
+        if name.startswith("encoder."):
+            expected = 3.0 if name.startswith("encoder.mixers.1.") else 0.1
+        if name == "source_embedding.table.weight":  # the same matrix as that of the head
+            expected = 2.0
+        assert chosen.get(name, UpdateScale()).rate == pytest.approx(
+            expected * scales.get(name, UpdateScale()).rate
+        )
+    assert chosen["encoder.connection.final_norm.weight"].decay == 2.0
+
+
+def test_rate_factors_of_nothing_are_refused() -> None:
+    model = tiny()
+    with pytest.raises(UsageError, match=r"training\.rate_factors: encodr\.\* matches no parameter"):
+        with_rate_factors({}, model, {"encodr.*": 2.0})
+    freeze(model, ["encoder.*"])
+    with pytest.raises(UsageError, match=r"all parameters that encoder\.mixers\.0\.\* matches are frozen"):
+        with_rate_factors({}, model, {"encoder.mixers.0.*": 2.0})
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_the_first_update_is_as_much_larger_as_the_factor(make_job: JobMaker, optimizer: str) -> None:
+    """Without decay, Adam's and Muon's first steps are the rate times what the gradient alone decides."""
+    changes: list[dict[str, torch.Tensor]] = []
+    for run, factors in (("plain", {}), ("factors", {"encoder.mixers.0.*": 4.0})):
+        job = make_job(run, max_updates=1, optimizer=optimizer, rate_factors=factors)
+        torch.manual_seed(job.seed)
+        before = dict(job.build().named_parameters())
+        run_training(job, quiet=True)
+        after = load_file(job.run.checkpoint_path(1) / "model.safetensors")
+        changes.append({name: after[name] - before[name].detach() for name in before})
+    plain, larger = changes
+    for name, change in plain.items():
+        factor = 4.0 if name.startswith("encoder.mixers.0.") else 1.0
+        torch.testing.assert_close(larger[name], factor * change, rtol=1e-3, atol=1e-7)
+
+
+def test_a_run_with_rate_factors_goes_on_exactly(make_job: JobMaker, weights_digest: Digest) -> None:
+    settings: dict[str, object] = {"rate_factors": {"decoder.*": 0.3}, "validation": {"every": 10}}
+    straight = make_job("straight", max_updates=20, **settings)
+    run_training(straight, quiet=True)
+    run_training(make_job("halved", max_updates=10, **settings), quiet=True)
+    halved = make_job("halved", max_updates=20, **settings)
+    run_training(halved, quiet=True)
+    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
+    with pytest.raises(UsageError, match=r"training\.rate_factors"):
+        run_training(make_job("halved", max_updates=30, rate_factors={"decoder.*": 0.2}), quiet=True)

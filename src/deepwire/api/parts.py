@@ -29,6 +29,7 @@ from deepwire.runfile import RunFile, load_run_file
 from deepwire.training.device import choose_device
 from deepwire.training.device_batches import DeviceBatch, to_device
 from deepwire.training.disturbed_input import perturbation_of
+from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.schedule import Schedule, build_schedule
@@ -193,8 +194,8 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
     with own_random_numbers(device):
         seed_random_numbers(config.seed, device)
         model = untrained_model(config.model, prepared).to(device).train()
-    scales, strategy = update_scales(model), ParallelStrategy(model, ProcessGroup())
-    training = config.training
+    training, strategy = config.training, ParallelStrategy(model, ProcessGroup())
+    scales = with_rate_factors(update_scales(model), model, training.rate_factors)
     parts = TrainingParts(
         prepared=prepared,
         model=model,

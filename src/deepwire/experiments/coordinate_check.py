@@ -31,6 +31,7 @@ from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device_batches import DeviceUpdate
+from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizer import make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.schedule import build_schedule
@@ -205,7 +206,8 @@ def _train(
     model: TranslationModel, updates: Sequence[DeviceUpdate], config: TrainingConfig, rate: float
 ) -> None:
     """Take updates as training does, in float32 and at one rate."""
-    scales, strategy = update_scales(model), ParallelStrategy(model, ProcessGroup())
+    scales = with_rate_factors(update_scales(model), model, config.rate_factors)
+    strategy = ParallelStrategy(model, ProcessGroup())
     optimizer = make_optimizer(model, config.optimizer, config.clip_norm, strategy, scales=scales)
     smoothing = config.label_smoothing, config.label_smoothing_form
     model.train()

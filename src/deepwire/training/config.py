@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from deepwire.config.counts import Count, Duration
+from deepwire.config.counts import Count, Duration, Positive
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.model.perturbation import InputNoiseConfig, SimCutConfig
 from deepwire.training.ema import EmaConfig
@@ -161,6 +161,11 @@ class TrainingConfig(Section):
     )
     freeze: Patterns = Field(
         default=(), description="names of parameters that stay as they are, such as encoder.*"
+    )
+    rate_factors: dict[str, Positive] = Field(
+        default={},
+        description="learning rates of parameters as multiples of the schedule's, by patterns of names such "
+        "as encoder.*: 0.1; where several match, the last one counts",
     )
     ema: EmaConfig | None = Field(default=None, description="keep a moving average of the weights")
     optimizer: OptimizerChoice = Field(

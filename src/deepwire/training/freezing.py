@@ -1,9 +1,10 @@
-"""Patterns of names of parameters and settings, and freezing: parameters that training leaves as they are."""
+"""Patterns of names of parameters and settings; parameters that training leaves as they are (freezing), and
+those that learn at other rates than the schedule's."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from pydantic import BeforeValidator
 from torch import nn
 
 from deepwire.errors import UsageError
+from deepwire.model.parametrization import UpdateScale
 
 
 def _as_several(value: object) -> object:
@@ -52,17 +54,56 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> dict[str, int]:
     Raises:
         UsageError: A pattern matches no name, or nothing is left to train.
     """
-    named = list(model.named_parameters(remove_duplicate=False))
     frozen: dict[str, int] = {}
     for pattern in patterns:
-        matched = [parameter for name, parameter in named if matches(name, (pattern,))]
-        if not matched:
-            near = ", ".join(near_names(pattern, [name for name, _ in named]))
-            raise UsageError(f"training.freeze: {pattern} matches no parameter", f"near names: {near}")
-        fresh = {id(parameter): parameter for parameter in matched if parameter.requires_grad}
+        fresh = {id(parameter): parameter for parameter in _learning(model, pattern, "freeze")}
         for parameter in fresh.values():
             parameter.requires_grad_(False)
         frozen[pattern] = sum(parameter.numel() for parameter in fresh.values())
     if patterns and not any(parameter.requires_grad for parameter in model.parameters()):
         raise UsageError("training.freeze: nothing is left to train", "freeze less")
     return frozen
+
+
+def with_rate_factors(
+    scales: Mapping[str, UpdateScale], model: nn.Module, factors: Mapping[str, float]
+) -> dict[str, UpdateScale]:
+    """The factors of parameters, with those of `training.rate_factors`.
+
+    Args:
+        scales: By name of the parameter, those of the parametrisation; 1 for the others.
+        model: The model, in which frozen parameters have been marked.
+        factors: Of the learning rate, by patterns of names; where several match, the last one counts.
+
+    Raises:
+        UsageError: A pattern matches no parameter, or only frozen ones.
+    """
+    chosen: dict[int, float] = {}
+    for pattern, factor in factors.items():
+        learning = _learning(model, pattern, "rate_factors")
+        if not learning:
+            raise UsageError(
+                f"training.rate_factors: all parameters that {pattern} matches are frozen",
+                "leave it out, or change training.freeze",
+            )
+        chosen |= dict.fromkeys(map(id, learning), factor)
+    plain = UpdateScale()
+    return {
+        name: scale._replace(rate=scale.rate * chosen.get(id(parameter), 1.0))
+        for name, parameter in model.named_parameters()
+        if (scale := scales.get(name, plain)) != plain or id(parameter) in chosen
+    }
+
+
+def _learning(model: nn.Module, pattern: str, setting: str) -> list[nn.Parameter]:
+    """The parameters that a pattern of a setting matches and that are not frozen.
+
+    Raises:
+        UsageError: It matches no parameter at all.
+    """
+    named = list(model.named_parameters(remove_duplicate=False))
+    matched = [parameter for name, parameter in named if matches(name, (pattern,))]
+    if not matched:
+        near = ", ".join(near_names(pattern, [name for name, _ in named]))
+        raise UsageError(f"training.{setting}: {pattern} matches no parameter", f"near names: {near}")
+    return [parameter for parameter in matched if parameter.requires_grad]

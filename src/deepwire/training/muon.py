@@ -46,10 +46,11 @@ class MuonSettings(Section):
 
 
 class Matrices(NamedTuple):
-    """A parameter `[parts * rows, columns]` of so many matrices, one above the other."""
+    """A parameter `[parts * rows, columns]`: matrices one above the other, and the factor of their rate."""
 
     parameter: Tensor
     parts: int
+    rate_factor: float = 1.0
 
     def split(self, tensor: Tensor) -> Tensor:
         """Of a tensor of the parameter's shape, `[parts, rows, columns]`."""
@@ -140,7 +141,7 @@ class Muon:
             scale: What gradients are divided by, a scalar.
             finite: Whether anything is to happen, a scalar bool.
         """
-        rate, share = learning_rate * self.settings.rate_factor, self.settings.momentum
+        rate_of_all, share = learning_rate * self.settings.rate_factor, self.settings.momentum
         directions: list[tuple[Matrices, Tensor]] = []
         for name, one in self.matrices.items():
             if one.parameter.grad is None:
@@ -151,6 +152,7 @@ class Muon:
             directions.append((one, gradient.lerp(following, share) if self.settings.nesterov else following))
         for one, direction in self._orthogonal(directions):
             rows, columns = one.split(direction).shape[1:]
+            rate = rate_of_all * one.rate_factor
             moved = one.parameter * (1 - rate * self.weight_decay)
             moved.sub_(direction, alpha=rate * self._factor(rows, columns))
             one.parameter.copy_(torch.where(finite, moved, one.parameter))

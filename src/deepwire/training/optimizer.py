@@ -254,7 +254,8 @@ def make_optimizer(
         clip_norm: See `Optimizer`.
         strategy: See `Optimizer`.
         iteration: Number format in which Muon makes matrices orthogonal.
-        scales: See `Optimizer`; those of `update_scales`, from before the strategy divided the model.
+        scales: See `Optimizer`, and of the rates of what Muon moves; those of `update_scales` and
+            `with_rate_factors`, from before the strategy divided the model.
 
     Raises:
         UsageError: Muon finds no matrix that it is to move.
@@ -262,6 +263,9 @@ def make_optimizer(
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     muon = None
     if isinstance(config, MuonConfig):
-        matrices = hidden_matrices(model, learning, config.by_adamw)
+        matrices = {
+            name: hidden._replace(rate_factor=(scales or {}).get(name, UpdateScale()).rate)
+            for name, hidden in hidden_matrices(model, learning, config.by_adamw).items()
+        }
         muon = Muon(matrices, config, config.weight_decay, iteration)
     return Optimizer(learning.items(), config, clip_norm, strategy, muon, scales)

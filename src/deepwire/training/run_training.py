@@ -26,7 +26,7 @@ from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
 from deepwire.training.device_batches import feed
 from deepwire.training.ema import MovingAverage
-from deepwire.training.freezing import freeze
+from deepwire.training.freezing import freeze, with_rate_factors
 from deepwire.training.logging.progress import short
 from deepwire.training.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
@@ -204,7 +204,8 @@ def make_trainer(
     elif processes.main:
         _begin_with_another(spec, model, recorder)
     frozen = freeze(model, config.freeze)
-    scales, model = update_scales(model), model.to(device)
+    scales = with_rate_factors(update_scales(model), model, config.rate_factors)
+    model = model.to(device)
     if resume_point.checkpoint is None and processes.main:
         _profile(spec, model, record, device, recorder)
     strategy = _strategy(spec, model, processes)
