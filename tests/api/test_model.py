@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -42,6 +43,36 @@ def test_samples_are_drawn_by_seed_and_not_by_torch(trained: deepwire.Run) -> No
     assert model.translate(SOURCE) == deepwire.load(trained.path, "cpu", "fp32").translate(SOURCE)
     with pytest.raises(UsageError, match="temperature"):
         model.sample(SOURCE, temperature=0)
+
+
+def test_settings_of_one_call_are_those_that_a_model_is_loaded_with(
+    trained: deepwire.Run, tmp_path: Path
+) -> None:
+    model = deepwire.load(trained, "cpu", "fp32")
+    plain = model.translate(SOURCE)
+    for settings in ({"beam": 1, "max_length_extra": 1}, {"max_source_length": 2}, {"length_penalty": 3.0}):
+        loaded = deepwire.load(trained, "cpu", "fp32", settings=settings)
+        assert model.translate(SOURCE, **settings) == loaded.translate(SOURCE)
+        assert type(model.with_search(**settings)) is deepwire.Model
+    (wide,) = model.with_search(beam=3, n_best=3).translations(["a b c"])
+    assert len(wide.candidates) == 3
+    assert model.translate(SOURCE, beam=None) == model.translate(SOURCE) == plain
+    with pytest.raises(UsageError, match=r"beem: unknown key \(did you mean beam\?\)"):
+        model.translate(SOURCE, beem=2)
+    with pytest.raises(UsageError, match="beam: must be at least 1"):
+        model.translate(SOURCE, beam=0)
+    with pytest.raises(UsageError, match="rounds 2"):
+        model.translate(SOURCE, rounds=2)
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("a\tb\n")
+    with pytest.raises(UsageError, match="sampling draws"):
+        deepwire.load(trained, terms=terms).sample(SOURCE)
+
+
+@pytest.mark.parametrize("models", [3, [3], None, {"runs/demo"}])
+def test_what_is_no_name_of_a_model_is_refused(models: Any) -> None:
+    with pytest.raises(UsageError, match="not names of models but"):
+        deepwire.load(models)
 
 
 def test_a_model_is_analysed_by_name(trained: deepwire.Run) -> None:

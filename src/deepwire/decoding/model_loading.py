@@ -321,5 +321,14 @@ def _direction(metadata: Mapping[str, object]) -> tuple[str, str] | None:
 
 
 def model_names(models: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:
-    """The MODEL names that `load` is given."""
-    return [fspath(name) for name in ([models] if isinstance(models, str | PathLike) else models)]
+    """The MODEL names that `load` is given.
+
+    Raises:
+        UsageError: It is given something else.
+    """
+    names: object = [models] if isinstance(models, str | PathLike) else models
+    if not isinstance(names, Sequence) or not all(isinstance(name, str | PathLike) for name in names):
+        raise UsageError(
+            f"not names of models but {type(models).__name__}", 'give one or several: load("runs/demo")'
+        )
+    return [fspath(name) for name in names]

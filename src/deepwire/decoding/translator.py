@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
-from typing import Generic, Literal, overload
+from typing import Generic, Literal, Self, overload
 
 import torch
 
@@ -95,25 +95,13 @@ class Translator(Generic[StateT]):
         terms: Terminology | None = None,
         context: ContextConfig = NO_CONTEXT,
     ) -> None:
-        self.model = Ensemble(as_configured(models, config), weights)
+        self._models, self._weights, self._terms = models, weights, terms
         self._aligner: AttentionAligner | None = None
-        self.vocabularies, self.config, self._shortlist = vocabularies, config, shortlist
+        self.vocabularies, self._shortlist, self._source_bos = vocabularies, shortlist, source_bos
         self.context, self._before = context, ContextEncoder(vocabularies, languages, context)
         self.device = torch.device(device)
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
-        self._source_tokenizer = SourceTokenizer(
-            vocabularies.source, config.max_source_length, source_bos, self._warn
-        )
-        self._demands = DemandFinder(vocabularies, config.placeholders, terms)
-        if terms is not None and config.sampling is not None:
-            raise UsageError(
-                "terms are searched for, and sampling draws translations", "leave out one of them"
-            )
-        if terms is not None and config.term_search == "none" and not vocabularies.has_hints:
-            raise UsageError(
-                "term_search none leaves terms to hints, and the model was trained without data.term_hints",
-                "set decoding.term_search to beam, insert or prefer",
-            )
+        self._configure(config)
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn)
         self.direction = direction
         self._casing = LineCasing(vocabularies.source, terms, "" if direction is None else direction[1])
@@ -121,33 +109,41 @@ class Translator(Generic[StateT]):
         if direction is not None:
             self._from = SourceLanguage(direction[0], direction[1:], self._warn, vocabularies.profiles)
 
+    def _configure(self, config: DecodingConfig) -> None:
+        """Take these settings; the errors are those of the class."""
+        if self._terms is not None and config.sampling is not None:
+            raise UsageError("terms are searched for, and sampling draws translations", "leave out one")
+        if self._terms is not None and config.term_search == "none" and not self.vocabularies.has_hints:
+            raise UsageError(
+                "term_search none leaves terms to hints, and the model was trained without data.term_hints",
+                "set decoding.term_search to beam, insert or prefer",
+            )
+        self.config = config
+        self.model = Ensemble(as_configured(self._models, config), self._weights)
+        self._source_tokenizer = SourceTokenizer(
+            self.vocabularies.source, config.max_source_length, self._source_bos, self._warn
+        )
+        self._demands = DemandFinder(self.vocabularies, config.placeholders, self._terms)
+
     @property
     def languages(self) -> Languages | None:
         """The languages of a model with several directions; None with one."""
         return self._language_selector.languages
 
-    def with_search(
-        self,
-        *,
-        beam: int | None = None,
-        n_best: int | None = None,
-        batch_tokens: int | None = None,
-        max_length_ratio: float | None = None,
-        max_length_extra: int | None = None,
-    ) -> Translator[StateT]:
-        """The same models with other settings of the search, those that are given; nothing is copied.
+    def with_search(self, **settings: object) -> Self:
+        """The same models with other decoding settings, such as `beam=8`; nothing is copied.
+
+        Args:
+            settings: Keys of the section `decoding` of a run file; None leaves a setting as it is.
 
         Raises:
-            UsageError: A setting is impossible.
+            UsageError: There is no such setting, it is impossible, or as for the class.
         """
-        asked: dict[str, float | None] = {"beam": beam, "n_best": n_best, "batch_tokens": batch_tokens}
-        asked |= {"max_length_ratio": max_length_ratio, "max_length_extra": max_length_extra}
-        changes = {name: value for name, value in asked.items() if value is not None}
-        other = copy(self)
-        other.config = with_settings(self.config, changes)
+        other, given = copy(self), {name: value for name, value in settings.items() if value is not None}
+        other._configure(with_settings(self.config, given))
         return other
 
-    def aligning(self) -> Translator[StateT]:
+    def aligning(self) -> Self:
         """The same models, whose candidates are aligned as `decoding.alignment` says; nothing is copied.
 
         The attention is that of the first model.
@@ -155,8 +151,7 @@ class Translator(Generic[StateT]):
         Raises:
             UsageError: It has no such layer or head, or does not look at the source.
         """
-        other = copy(self)
-        settings = self.config.alignment, self.config.batch_tokens, self.device
+        other, settings = copy(self), (self.config.alignment, self.config.batch_tokens, self.device)
         other._aligner = AttentionAligner(self.model.models[0], *settings)
         return other
 
@@ -169,6 +164,7 @@ class Translator(Generic[StateT]):
         to: str | Iterable[str] | None = None,
         from_: str | None = None,
         alignment: Literal[False] = False,
+        **settings: object,
     ) -> list[str]: ...
 
     @overload
@@ -180,6 +176,7 @@ class Translator(Generic[StateT]):
         to: str | Iterable[str] | None = None,
         from_: str | None = None,
         alignment: Literal[True],
+        **settings: object,
     ) -> list[AlignedText]: ...
 
     def translate(
@@ -190,6 +187,7 @@ class Translator(Generic[StateT]):
         to: str | Iterable[str] | None = None,
         from_: str | None = None,
         alignment: bool = False,
+        **settings: object,
     ) -> list[str] | list[AlignedText]:
         """The best translation of each text; as many as there are texts, in their order.
 
@@ -205,10 +203,12 @@ class Translator(Generic[StateT]):
             from_: The language of the lines. It changes nothing but a warning where the model was not trained
                 in this direction.
             alignment: Also give which words belong together, see `aligning`.
+            settings: Other decoding settings for this call, such as `beam=8`; see `with_search`.
 
         Raises:
             ValueError: There are more lines than prefixes or languages, or the other way round.
-            UsageError: The model does not know the language, or needs one, or has only one direction.
+            UsageError: The model does not know the language, or needs one, or has only one direction, or a
+                setting is impossible.
         """
         require_several(lines)
         requests: Iterable[str | Request] = lines
@@ -221,7 +221,8 @@ class Translator(Generic[StateT]):
             )
             to = None
         texts = [split_lines(request_of(number, text)) for number, text in enumerate(requests, 1)]
-        translator = self.aligning() if alignment else self
+        translator = self.with_search(**settings) if settings else self
+        translator = translator.aligning() if alignment else translator
         answers = translator.translations((line for lines, _ in texts for line in lines), to=to, from_=from_)
         best = (answer.candidates[0] for answer in answers)
         if alignment:
@@ -288,9 +289,8 @@ class Translator(Generic[StateT]):
             UsageError: A setting is impossible, or as in `translate`.
         """
         sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        other = copy(self)
-        other.config = with_settings(self.config, {"n_best": count, "sampling": sampling})
-        translations = other.translations(lines, to=to, from_=from_)
+        drawing = self.with_search(n_best=count, sampling=sampling)
+        translations = drawing.translations(lines, to=to, from_=from_)
         return [[candidate.text for candidate in each.candidates] for each in translations]
 
     def score(
