@@ -34,16 +34,16 @@ def answer_of(question: AnsweredQuestion) -> str:
             sentence = "Not decided: a run failed."
         case ClaimOutcome.MISSING:
             return "**Not yet measured.**"
-    return " ".join([f"**{sentence}**", *claim_numbers(question, verdict)])
+    missing = verdict.plateau.outcome is ClaimOutcome.MISSING
+    rest = ["At their plateaus: not yet measured."] if missing else []
+    return " ".join([f"**{sentence}**", *claim_numbers(question, verdict), *rest])
 
 
 def claim_numbers(question: AnsweredQuestion, verdict: ClaimVerdict) -> Iterator[str]:
-    """Sentences with the numbers behind a verdict."""
+    """Sentences with the numbers behind a verdict, after equal updates and at plateaus that are known."""
     updates = question.part.equal_updates
     yield _at(f"After {updates:,} updates", question, verdict, verdict.equal)
-    if verdict.plateau.outcome is ClaimOutcome.MISSING:
-        yield "At their plateaus: not yet measured."
-    else:
+    if verdict.plateau.outcome is not ClaimOutcome.MISSING:
         where = "Where both stand still" if verdict.plateau.still else "As far as they were trained"
         yield _at(where, question, verdict, verdict.plateau)
 
