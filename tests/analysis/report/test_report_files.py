@@ -132,6 +132,19 @@ def test_many_lines_have_their_names_at_their_ends_and_beside_them_what_they_nam
     assert {"depth", *(f"layer {number}" for number in range(10))} <= set(texts(figure))
 
 
+def test_a_name_leads_to_where_its_line_ends() -> None:
+    """Also where lines end in the middle: a leader from the edge would point at nothing."""
+    from matplotlib.text import Annotation
+
+    figure = _lines("ten", [(1.0, float(number)) for number in range(10)])
+    short = figure.series[3].model_copy(update={"x": (0.0,), "y": (3.0,)})
+    figure = figure.model_copy(update={"series": (*figure.series[:3], short, *figure.series[4:])})
+    axes = plots._draw(figure, ()).axes[0]
+    ends = {text.get_text(): text.xy for text in axes.texts if isinstance(text, Annotation)}
+    assert ends["layer 3"] == (0.0, 3.0)
+    assert ends["layer 4"] == (1.0, 4.0)
+
+
 def _map(name: str, values: list[list[float | None]], log: bool = False) -> HeatMap:
     return HeatMap(
         name=name,

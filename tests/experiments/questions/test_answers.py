@@ -14,7 +14,7 @@ from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.experiments.questions.answers import AnsweredQuestion, answer_questions
-from deepwire.experiments.questions.question_findings import speeds_by_length
+from deepwire.experiments.questions.question_findings import differences, speeds_by_length
 from deepwire.experiments.questions.question_plan import ClaimPlan, read_questions
 from deepwire.experiments.questions.question_results import (
     LearningCurve,
@@ -287,6 +287,7 @@ def test_the_page_opens_with_the_answers_and_a_picture_of_each(plan: Path) -> No
     assert "As far as they were trained, a (1.5M parameters) has" in opening
     assert "After 30 updates, a (1.5M parameters) has" in opening
     assert "**Not yet measured.**" in opening.split("## Q2.")[1]
+    assert "At their plateaus" not in opening
     assert "still learning at its limit" in numbers
     assert "a run failed: loss not finite" in numbers
     assert "Not yet trained: c." in numbers
@@ -297,6 +298,26 @@ def test_the_page_opens_with_the_answers_and_a_picture_of_each(plan: Path) -> No
     assert "validation loss" in words
     ground = next(iter(picture.iter("{http://www.w3.org/2000/svg}path")))
     assert "fill: #ffffff" in ground.get("style", ""), "black letters on a dark page"
+
+
+def test_bars_show_how_far_systems_lie_above_the_one_of_the_first_claim(plan: Path) -> None:
+    """Best first; those that have not learned, or have no run, have no bar."""
+    (plan.parent / "systems.yaml").write_text(SYSTEMS.replace("c: {}", "c: {}, d: {}, e: {}, f: {}"))
+    (plan.parent / "questions.yaml").write_text(QUESTIONS.replace("[a, b, c]", "[a, b, c, d, e, f]"))
+    shares = {"a": 0.7, "b": 0.6, "c": 0.8, "d": 0.5, "e": 0.0}
+    still = {name: standing(share + 0.1, updates=60) for name, share in shares.items() if name in "abc"}
+    runs = [result(name, 1, standing(share), still.get(name)) for name, share in shares.items()]
+    first, second = answered(plan, runs)
+    chart = differences(first)
+    assert chart is not None
+    assert chart.title == "Q1: BLEU beside b after 30 updates, with 95 % intervals"
+    assert chart.categories == ("c", "a", "d")
+    (bars,) = chart.series  # two bars at the plateau would be no picture
+    expected = first.systems["c"].bleu("equal")[0] - first.systems["b"].bleu("equal")[0]
+    assert bars.y[0] == pytest.approx(expected)
+    for low, value, high in zip(bars.low, bars.y, bars.high, strict=True):
+        assert low < value < high
+    assert differences(second) is None
 
 
 def test_speeds_by_length_are_a_picture_and_missing_ones_are_said(plan: Path) -> None:

@@ -230,15 +230,18 @@ def _name_lines_at_their_ends(axes: Axes, figure: LineChart) -> None:
             return (math.log(value) - math.log(bottom)) / (math.log(top) - math.log(bottom))
         return (value - bottom) / (top - bottom)
 
-    ends = []
+    ends: list[tuple[float, int]] = []
+    last_points: dict[int, tuple[float, float]] = {}
     every = math.ceil(len(figure.series) / _NAMED)
     for number, line in enumerate(figure.series):
-        last = next(
-            (value for value in reversed(line.y) if value is not None and (value > 0 or not log)), None
-        )
-        if last is not None and number % every == 0:
-            ends.append((height(last), number))
-    heights = {number: share for share, number in ends}
+        drawn = [
+            (x, value)
+            for x, value in zip(line.x, line.y, strict=True)
+            if value is not None and (value > 0 or not log)
+        ]
+        if drawn and number % every == 0:
+            ends.append((height(drawn[-1][1]), number))
+            last_points[number] = drawn[-1]
     gap = min(0.048, 1.0 / max(len(ends), 1))
     place = -math.inf
     places = []
@@ -254,9 +257,9 @@ def _name_lines_at_their_ends(axes: Axes, figure: LineChart) -> None:
     for place, number in places:
         axes.annotate(
             figure.series[number].name,
-            xy=(1.0, heights[number]),
+            xy=last_points[number],
             xytext=(1.06, place),
-            xycoords="axes fraction",
+            xycoords="data",
             textcoords="axes fraction",
             fontsize=7,
             va="center",

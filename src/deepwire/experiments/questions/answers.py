@@ -45,12 +45,14 @@ class AnsweredQuestion:
         name, plan: The question.
         part: What is kept of its part.
         verdicts: On its claims, in their order.
+        samples: Resamples of the significance tests.
     """
 
     name: str
     plan: QuestionPlan
     part: PartResults
     verdicts: tuple[ClaimVerdict, ...]
+    samples: int
 
     @property
     def systems(self) -> dict[str, SystemResults]:
@@ -75,7 +77,7 @@ def answer_questions(plan: QuestionsPlan, results: Path) -> list[AnsweredQuestio
         part = parts[question.part]
         systems = {system: part.systems[system] for system in question.systems}
         verdicts = tuple(judge_claim(claim, systems, plan.samples) for claim in question.claims)
-        answered.append(AnsweredQuestion(name, question, part, verdicts))
+        answered.append(AnsweredQuestion(name, question, part, verdicts, plan.samples))
     return answered
 
 

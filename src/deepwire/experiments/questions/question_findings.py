@@ -7,17 +7,27 @@ import statistics
 from collections.abc import Iterator, Mapping
 
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.report.tables_and_figures import Axis, Cell, Column, LineChart, Series, Table
+from deepwire.analysis.report.tables_and_figures import (
+    Axis,
+    BarChart,
+    Cell,
+    Column,
+    LineChart,
+    Series,
+    Table,
+)
 from deepwire.errors import DataError
+from deepwire.evaluation.significance import Interval
 from deepwire.experiments.questions.answers import AnsweredQuestion
 from deepwire.experiments.questions.question_plan import Goal
 from deepwire.experiments.questions.question_results import QuestionResult
-from deepwire.experiments.questions.question_verdicts import SystemResults, has_learned
+from deepwire.experiments.questions.question_verdicts import SystemResults, difference_between, has_learned
 from deepwire.experiments.questions.question_words import parameters
 from deepwire.io.regular_files import read_json
 
 _MILLION, _HOUR = 10**6, 3600
 _SHOWN_FROM = 6
+_FEWEST_BARS = 3
 _LENGTHS = (5, 10, 20, 30, 50, 100, 200, 300)
 
 
@@ -70,6 +80,53 @@ def learning_curves(question: AnsweredQuestion) -> LineChart | None:
         y=Axis(label="validation loss", unit="nats/token"),
         series=tuple(lines),
     )
+
+
+def differences(question: AnsweredQuestion) -> BarChart | None:
+    """BLEU of each system beside that which the first claim compares with; None of fewer than three systems.
+
+    Systems that have not learned to translate are left out: beside their bars the others would vanish.
+    """
+    reference = question.plan.claims[0].than
+    goals: Mapping[Goal, str] = {
+        "equal": f"after {question.part.equal_updates:,} updates",
+        "plateau": "as far as they were trained",
+    }
+    above = {goal: _above(question, reference, goal) for goal in goals}
+    names = sorted(above["equal"], key=lambda name: -above["equal"][name][0])
+    if len(names) < _FEWEST_BARS:
+        return None
+    series = [
+        Series(
+            name=label,
+            y=tuple(above[goal][name][0] if name in above[goal] else None for name in names),
+            low=tuple(above[goal][name][1].low if name in above[goal] else None for name in names),
+            high=tuple(above[goal][name][1].high if name in above[goal] else None for name in names),
+        )
+        for goal, label in goals.items()
+        if len(above[goal]) >= _FEWEST_BARS
+    ]
+    when = f" {series[0].name}" if len(series) == 1 else ""
+    return BarChart(
+        name=f"{question.name.lower()}-differences",
+        title=f"{question.name}: BLEU beside {reference}{when}, with 95 % intervals",
+        x=Axis(label="system"),
+        y=Axis(label="difference", unit="BLEU"),
+        categories=tuple(names),
+        series=tuple(series),
+    )
+
+
+def _above(question: AnsweredQuestion, reference: str, goal: Goal) -> dict[str, tuple[float, Interval]]:
+    """By system, how far it lies above the reference, and 95 % of it."""
+    systems = question.systems
+    above = {}
+    for name, system in systems.items():
+        if name != reference and has_learned(system, systems, goal):
+            compared = difference_between(system, systems[reference], goal, question.samples)
+            if compared is not None:
+                above[name] = compared[:2]
+    return above
 
 
 def speeds_by_length(question: AnsweredQuestion) -> LineChart | None:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deepwire.analysis.report.plots import svg
-from deepwire.analysis.report.tables_and_figures import LineChart
+from deepwire.analysis.report.tables_and_figures import BarChart, LineChart
 from deepwire.analysis.report.text_pages import as_markdown
 from deepwire.experiments.questions.answers import AnsweredQuestion, answer_questions
 from deepwire.experiments.questions.question_findings import (
+    differences,
     learning_curves,
     question_finding,
     speeds_by_length,
@@ -50,12 +51,12 @@ def write_answers(plan: QuestionsPlan, results: Path, markdown: Path) -> list[An
     return questions
 
 
-def _pictures(question: AnsweredQuestion) -> list[LineChart]:
-    charts = (learning_curves(question), speeds_by_length(question))
+def _pictures(question: AnsweredQuestion) -> list[BarChart | LineChart]:
+    charts = (differences(question), learning_curves(question), speeds_by_length(question))
     return [chart for chart in charts if chart is not None]
 
 
-def _opening(question: AnsweredQuestion, charts: Sequence[LineChart], folder: str) -> list[str]:
+def _opening(question: AnsweredQuestion, charts: Sequence[BarChart | LineChart], folder: str) -> list[str]:
     """The answer to a question, its pictures, and its claims."""
     speeds = question.plan.speeds
     images = [f"![{chart.title}]({folder}/{chart.name}.svg)" for chart in charts]

@@ -135,13 +135,11 @@ def _judge(claim: ClaimPlan, systems: Mapping[str, SystemResults], goal: Goal, s
     pair = systems[claim.better], systems[claim.than]
     if any(each.failures(goal) and not each.bleu(goal) for each in pair):
         return GoalVerdict(ClaimOutcome.FAILED)
-    standings = [each.standings(goal) for each in pair]
-    seeds = tuple(sorted(standings[0].keys() & standings[1].keys()))
-    if not seeds:
+    compared = difference_between(*pair, goal, samples)
+    if compared is None:
         return GoalVerdict(ClaimOutcome.MISSING)
-    difference, bounds, p_value = paired_difference(
-        [standings[1][seed] for seed in seeds], [standings[0][seed] for seed in seeds], samples
-    )
+    difference, bounds, p_value, seeds = compared
+    standings = [each.standings(goal) for each in pair]
     first, second = (statistics.fmean(_mean_bleu(own[seed]) for seed in seeds) for own in standings)
     if not all(has_learned(each, systems, goal) for each in pair):
         outcome = ClaimOutcome.NOT_LEARNED
@@ -151,6 +149,21 @@ def _judge(claim: ClaimPlan, systems: Mapping[str, SystemResults], goal: Goal, s
         outcome = ClaimOutcome.HOLDS if difference > 0 else ClaimOutcome.REVERSED
     still = all(standing.stood_still for own in standings for seed in seeds for standing in own[seed])
     return GoalVerdict(outcome, (first, second), difference, bounds, p_value, seeds, still)
+
+
+def difference_between(
+    better: SystemResults, than: SystemResults, goal: Goal, samples: int
+) -> tuple[float, Interval, float, tuple[int, ...]] | None:
+    """How far one system's BLEU lies above another's, 95 % of it, the p-value, and the seeds of both.
+
+    None where no seed of both has reached the goal. See `paired_difference`.
+    """
+    standings = better.standings(goal), than.standings(goal)
+    seeds = tuple(sorted(standings[0].keys() & standings[1].keys()))
+    if not seeds:
+        return None
+    own, others = ([each[seed] for seed in seeds] for each in standings)
+    return *paired_difference(others, own, samples), seeds
 
 
 def paired_difference(
