@@ -180,7 +180,7 @@ def test_every_sum_is_divided(connection: object) -> None:
     if connection == "peri_ln":  # a norm comes between
         factor = 1.0
         for norm in deep.encoder.connection.get_submodule("output_norms").children():
-            torch.nn.init.constant_(norm.get_parameter("weight"), 4.0)
+            norm.get_parameter("weight").data.mul_(4.0)
     x, gives = torch.randn(1, 3, 16), torch.randn(1, 3, 16)
     ends = []
     for stack, scale in ((deep.stack("encoder"), factor), (plain.stack("encoder"), 1.0)):
@@ -190,6 +190,18 @@ def test_every_sum_is_divided(connection: object) -> None:
             state = stack.connection.write(state, index, read, scale * gives)
         ends.append(stack.connection.result(state))
     torch.testing.assert_close(*ends)
+
+
+def test_gains_of_peri_ln_begin_as_in_the_base() -> None:
+    """The sums of the deeper model are divided already; the base has 2 encoder layers and 1 decoder layer."""
+    peri = {
+        side: {"layers": layers, "connection": "peri_ln"} for side, layers in (("encoder", 8), ("decoder", 4))
+    }
+    deep = build(config(**peri))
+    for stack, sublayers in ((deep.stack("encoder"), 4), (deep.stack("decoder"), 3)):
+        for norm in stack.connection.get_submodule("output_norms").children():
+            weight = norm.get_parameter("weight")
+            torch.testing.assert_close(weight.detach(), torch.full((16,), (2 * sublayers) ** -0.5))
 
 
 @pytest.mark.parametrize("connection", DIVIDED, ids=str)

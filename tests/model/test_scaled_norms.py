@@ -69,6 +69,20 @@ def test_beside_an_aggregation_that_changes_the_stream(connection: str) -> None:
     check_model({"encoder": stack, "decoder": stack})
 
 
+@pytest.mark.parametrize(("gain", "expected"), [("auto", 12**-0.5), (1, 1.0), (0.3, 0.3)])
+def test_gains_of_peri_ln_begin_small_by_depth(gain: object, expected: float) -> None:
+    """(2 K)^(-1/2) with K sub-layers, here of three encoder layers: all of them together add 1/2."""
+    connection = connection_of({"type": "peri_ln", "output_gain": gain}, layers=3)
+    for norm in connection.get_submodule("output_norms").children():
+        torch.testing.assert_close(norm.get_parameter("weight").detach(), torch.full((16,), expected))
+
+
+@pytest.mark.parametrize("gain", [0, 101, "large"])
+def test_impossible_gains_of_peri_ln_are_refused(gain: object) -> None:
+    with pytest.raises(ValidationError, match="output_gain"):
+        config_of({"type": "peri_ln", "output_gain": gain})
+
+
 def test_layer_norm_scaling_written_out() -> None:
     """x + F(LN(x) / sqrt(l)), with one number for all sub-layers of a layer, and a plain final norm."""
     connection = connection_of("layer_norm_scaling", layers=3)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+import math
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -36,9 +37,17 @@ class PeriLNConfig(PreNormVariantSection):
 
     type: Literal["peri_ln"] = "peri_ln"
     embedding_norm: bool = Field(False, description="also normalise the embedding")
-    output_gain: float = Field(
-        1.0, gt=0, le=100, description="gain of the norms behind sub-layers before training"
+    output_gain: Literal["auto"] | Annotated[float, Field(gt=0, le=100)] = Field(
+        "auto",
+        description="gain of the norms behind sub-layers before training; auto: (2 K)^(-1/2) with K "
+        "sub-layers in the stack, paper: 1",
     )
+
+    def first_gain(self, context: StackContext) -> float:
+        """Where the gains begin; with a parametrisation as in its base, as sums are divided already."""
+        if self.output_gain != "auto":
+            return self.output_gain
+        return 1 / math.sqrt(2 * len(self.calls(context)) / context.scaling.depth)
 
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
@@ -52,7 +61,7 @@ class PeriLN(PreNorm):
         super().__init__(config.pre_norm, context)
         self.output_norms = nn.ModuleList(context.norm() for _ in self.calls)
         for norm in self.output_norms:
-            nn.init.constant_(norm.get_parameter("weight"), config.output_gain)
+            nn.init.constant_(norm.get_parameter("weight"), config.first_gain(context))
         self.embedding_norm = context.norm() if config.embedding_norm else None
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
