@@ -251,8 +251,8 @@ class UpdateStream:
         """Tokens of the targets' contexts, where these are not learned."""
         if self._collator.separator is None:
             return 0
-        whole, own = _lengths((self._collator.sides[1], self._store.target_side), lines)
-        return whole.astype(np.int64) - own
+        with_context, without_context = _lengths((self._collator.sides[1], self._store.target_side), lines)
+        return with_context.astype(np.int64) - without_context
 
     def _own(self, batches: Sequence[Indices], widths: Indices) -> list[Indices]:
         """The rows of the batches of an update that this process computes."""
