@@ -126,7 +126,7 @@ class _Window:
 
     updates: list[list[Indices]]
     """Updates, their batches, and of each batch the rows: places in this window."""
-    own: list[list[Indices]]
+    share: list[list[Indices]]
     """The same, of each update what this process computes."""
     lines: Indices
     """Of each row the pair in the store."""
@@ -205,7 +205,7 @@ class UpdateStream:
     def _update(self, plan: _Window, index: int, number: int, epoch: int) -> Update:
         whole = plan.updates[index]
         rows = np.concatenate(whole)
-        batches = tuple(plan.batch(part, self._collator) for part in plan.own[index])
+        batches = tuple(plan.batch(part, self._collator) for part in plan.share[index])
         return Update(number, epoch, batches, int(plan.target_tokens[rows].sum()), plan.lines[rows])
 
     def windows(self, epoch: int) -> int:
