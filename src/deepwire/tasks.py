@@ -99,7 +99,7 @@ def with_presets(given: object) -> object:
     task = TASKS.get(given.get("task", "translation"))
     settings = dict(given)
     for section, presets in {} if task is None else task.presets.items():
-        own = settings.get(section, {})
-        if isinstance(own, dict):
-            settings[section] = {**presets, **own}
+        section_settings = settings.get(section, {})
+        if isinstance(section_settings, dict):
+            settings[section] = {**presets, **section_settings}
     return settings

@@ -215,8 +215,8 @@ def _format(name: str, from_name: str, to_name: str) -> ExportFormat:
 
     if name not in FORMATS:
         raise UsageError(f"--format {name}: no such format", f"use {' or '.join(FORMATS)}")
-    found = FORMATS[name]
-    return found.named(from_name, to_name) if from_name or to_name else found
+    export_format = FORMATS[name]
+    return export_format.named(from_name, to_name) if from_name or to_name else export_format
 
 
 def _quantization(export_format: ExportFormat, name: str | None, int8: bool) -> str:

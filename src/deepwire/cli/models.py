@@ -98,9 +98,9 @@ def add(
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.model_registry import register
 
-    found = [score for file in scores or () for score in _scores(file, test)]
+    test_scores = [score for file in scores or () for score in _scores(file, test)]
     entry = register(
-        folder, find_model(model), name=name, licence=licence, description=description, scores=found
+        folder, find_model(model), name=name, licence=licence, description=description, scores=test_scores
     )
     _show(entry)
 
