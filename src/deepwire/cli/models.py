@@ -14,7 +14,7 @@ import typer
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.checkpoint.model_registry import RegisteredModel, Score, Shelf
+    from deepwire.checkpoint.model_registry import RegisteredModel, RegisteredScore, Shelf
 
 app = typer.Typer(help="List, get and offer trained models.", no_args_is_help=True)
 
@@ -124,19 +124,21 @@ def _show(model: RegisteredModel) -> None:
         print(f"  {score.test}: {score.score:.2f}  {score.signature}")
 
 
-def _scores(file: Path, test: str) -> list[Score]:
+def _scores(file: Path, test: str) -> list[RegisteredScore]:
     """The scores in what ``deepwire evaluate --json`` printed.
 
     Raises:
         UsageError: It is something else.
     """
-    from deepwire.checkpoint.model_registry import Score
+    from deepwire.checkpoint.model_registry import RegisteredScore
 
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         (system,) = record["systems"]
         return [
-            Score(test=test, score=score["score"], signature=f"{score['name']}|{score['signature']}")
+            RegisteredScore(
+                test=test, score=score["score"], signature=f"{score['name']}|{score['signature']}"
+            )
             for score in system["scores"]
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

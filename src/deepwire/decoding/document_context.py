@@ -11,7 +11,7 @@ from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.placeholders import protect, protect_pair
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
-from deepwire.decoding.sentence_search import Sentences
+from deepwire.decoding.sentence_search import SearchInputs
 from deepwire.decoding.translation_io import ContextLine, Request, Translation
 from deepwire.errors import UsageError
 
@@ -165,8 +165,8 @@ class ContextEncoder:
         return self._encoded(self.vocabularies.target, texts, lengths)
 
     def added(
-        self, sentences: Sentences, contexts: Sequence[Sequence[ContextLine]], *, bos: bool
-    ) -> Sentences:
+        self, sentences: SearchInputs, contexts: Sequence[Sequence[ContextLine]], *, bos: bool
+    ) -> SearchInputs:
         """Sentences with their contexts; `bos` says whether a begin symbol stands in front of a source."""
         heads = [
             int(bos) + (language is not None and language.source_tag is not None)

@@ -11,7 +11,7 @@ from deepwire.data.vocabulary import BOS, Vocabularies
 from deepwire.decoding.attention_alignment import AlignedPair, AttentionAligner
 from deepwire.decoding.demands import LineDemands
 from deepwire.decoding.hypotheses import Hypothesis
-from deepwire.decoding.sentence_search import Sentences
+from deepwire.decoding.sentence_search import SearchInputs
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.decoding.translation_io import Candidate, Request
 
@@ -33,7 +33,7 @@ class Finishing:
     def candidates(
         self,
         requests: Sequence[Request],
-        sentences: Sentences,
+        sentences: SearchInputs,
         hypotheses_of: Mapping[int, Sequence[Hypothesis]],
         demands: Sequence[LineDemands] | None,
         copied: Sequence[bool],
@@ -75,7 +75,7 @@ class Finishing:
         self,
         aligner: AttentionAligner,
         requests: Sequence[Request],
-        sentences: Sentences,
+        sentences: SearchInputs,
         hypotheses_of: Mapping[int, Sequence[Hypothesis]],
         demands: Sequence[LineDemands] | None,
         results: Sequence[tuple[Candidate, ...]],
@@ -111,7 +111,7 @@ class Finishing:
         return aligned
 
     @staticmethod
-    def _pair(sentences: Sentences, row: int, hypothesis: Hypothesis) -> AlignedPair:
+    def _pair(sentences: SearchInputs, row: int, hypothesis: Hypothesis) -> AlignedPair:
         source, language = sentences.sources[row], sentences.languages[row]
         tagged = language is not None and language.source_tag is not None
         first = (source[0] == BOS) + tagged + (sentences.fronts[row] if sentences.fronts else 0)

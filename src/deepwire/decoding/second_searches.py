@@ -12,7 +12,7 @@ from deepwire.decoding.demands import LineDemands, with_symbols
 from deepwire.decoding.guards import NO_REPEAT, suspicious
 from deepwire.decoding.hypotheses import Hypothesis
 from deepwire.decoding.required_phrases import Phrase, word_bounds
-from deepwire.decoding.sentence_search import Asked, ForcedPrefix, Sentences, SentenceSearch
+from deepwire.decoding.sentence_search import Asked, ForcedPrefix, SearchInputs, SentenceSearch
 from deepwire.decoding.step_models import StateT
 from deepwire.decoding.term_insertion import between_words, insert_terms
 from deepwire.decoding.translation_io import Request
@@ -29,7 +29,10 @@ HypothesesOf = dict[int, list[Hypothesis]]
 
 
 def try_again(
-    search: SentenceSearch[StateT], sentences: Sentences, hypotheses_of: HypothesesOf, config: DecodingConfig
+    search: SentenceSearch[StateT],
+    sentences: SearchInputs,
+    hypotheses_of: HypothesesOf,
+    config: DecodingConfig,
 ) -> None:
     """Search again, without repeated n-grams, where the best translation is clearly wrong."""
 
@@ -55,7 +58,7 @@ def meet_demands(
     demands: Sequence[LineDemands],
     requests: Sequence[Request],
     search: SentenceSearch[StateT],
-    sentences: Sentences,
+    sentences: SearchInputs,
     hypotheses_of: HypothesesOf,
     config: DecodingConfig,
 ) -> None:
@@ -96,7 +99,7 @@ def meet_demands(
 
 def forced_prefixes(
     search: SentenceSearch[StateT],
-    sentences: Sentences,
+    sentences: SearchInputs,
     hypotheses_of: HypothesesOf,
     phrases: Mapping[int, Sequence[Phrase]],
     config: DecodingConfig,

@@ -44,7 +44,7 @@ _Translate = Callable[[Sequence[int], Event], list[list[Hypothesis]]]
 
 
 @dataclass(frozen=True)
-class Sentences:
+class SearchInputs:
     """What is to be searched for, sentence by sentence.
 
     Attributes:
@@ -137,7 +137,7 @@ class SentenceSearch(Generic[StateT]):
     shortlist: Shortlist | None
 
     def search(
-        self, sentences: Sentences, rows: Sequence[int], config: DecodingConfig
+        self, sentences: SearchInputs, rows: Sequence[int], config: DecodingConfig
     ) -> list[list[Hypothesis]]:
         """Hypotheses of some of the sentences, best first, in the order of `rows`."""
 
@@ -167,7 +167,7 @@ class SentenceSearch(Generic[StateT]):
 
     def search_with(
         self,
-        sentences: Sentences,
+        sentences: SearchInputs,
         prefixes: Sequence[ForcedPrefix],
         phrases: Sequence[Sequence[Phrase]],
         config: DecodingConfig,
@@ -207,7 +207,7 @@ class SentenceSearch(Generic[StateT]):
 
     def _behind(
         self,
-        sentences: Sentences,
+        sentences: SearchInputs,
         prefixes: Sequence[ForcedPrefix],
         stop: Event,
         not_first: Tensor | None = None,
@@ -221,7 +221,7 @@ class SentenceSearch(Generic[StateT]):
         return CancellableModel(PromptedModel(self.model, begins, size, targets or None, not_first), stop)
 
     def _into(
-        self, model: Ensemble[StateT], sentences: Sentences, rows: Sequence[int], stop: Event
+        self, model: Ensemble[StateT], sentences: SearchInputs, rows: Sequence[int], stop: Event
     ) -> CancellableModel[Any]:
         """A model that translates each row into its language and behind its prompt, until told to stop."""
         targets = [language for row in rows if (language := sentences.languages[row]) is not None]
@@ -231,7 +231,7 @@ class SentenceSearch(Generic[StateT]):
         return CancellableModel(PromptedModel(model, begins, pieces, targets or None), stop)
 
     def continued(
-        self, sentences: Sentences, prefixes: Sequence[ForcedPrefix], config: DecodingConfig
+        self, sentences: SearchInputs, prefixes: Sequence[ForcedPrefix], config: DecodingConfig
     ) -> list[list[Hypothesis]]:
         """How translations go on behind their prefixes: hypotheses of the rest, best first.
 
@@ -253,7 +253,7 @@ class SentenceSearch(Generic[StateT]):
         tokens = max(1, config.batch_tokens // config.width)
         return self._in_batches(lengths, range(len(prefixes)), tokens, translate)
 
-    def scores_of(self, sentences: Sentences, asked: Sequence[Asked]) -> list[list[list[float]]]:
+    def scores_of(self, sentences: SearchInputs, asked: Sequence[Asked]) -> list[list[list[float]]]:
         """Log-probabilities `[T + 1, k]` of k subwords before each of T that are read, and behind all."""
 
         def score(batch: _ForcedBatch) -> list[list[list[float]]]:
@@ -270,7 +270,7 @@ class SentenceSearch(Generic[StateT]):
 
         return self._forced(sentences, asked, score)
 
-    def score_behind(self, sentences: Sentences, asked: Sequence[Asked]) -> list[float]:
+    def score_behind(self, sentences: SearchInputs, asked: Sequence[Asked]) -> list[float]:
         """The log-probability of subwords, one after the other, behind what is read of a translation."""
 
         def score(batch: _ForcedBatch) -> list[float]:
@@ -287,7 +287,7 @@ class SentenceSearch(Generic[StateT]):
         return self._forced(sentences, whole, score)
 
     def _forced(
-        self, sentences: Sentences, asked: Sequence[Asked], score: Callable[[_ForcedBatch], list[Result]]
+        self, sentences: SearchInputs, asked: Sequence[Asked], score: Callable[[_ForcedBatch], list[Result]]
     ) -> list[Result]:
         """What is made of passes over given translations, batch by batch."""
         read = [[*sentences.read_first(forced.row), *forced.read] for forced in asked]
@@ -327,12 +327,12 @@ class SentenceSearch(Generic[StateT]):
                 results[place] = hypotheses
         return results
 
-    def _inputs(self, sentences: Sentences, rows: Sequence[int]) -> tuple[Tensor, list[Sequence[int]]]:
+    def _inputs(self, sentences: SearchInputs, rows: Sequence[int]) -> tuple[Tensor, list[Sequence[int]]]:
         source = pad_batch([sentences.sources[row] for row in rows], self.device)
         return source, [sentences.prefixes[row] for row in rows]
 
     @staticmethod
-    def _limits(sentences: Sentences, rows: Sequence[int], config: DecodingConfig) -> list[int]:
+    def _limits(sentences: SearchInputs, rows: Sequence[int], config: DecodingConfig) -> list[int]:
         return [config.output_limit(sentences.length(row)) for row in rows]
 
     def _batch_shortlist(

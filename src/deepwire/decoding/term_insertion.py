@@ -19,7 +19,7 @@ from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.demands import LineDemands
 from deepwire.decoding.hypotheses import Hypothesis, LengthPenalty
 from deepwire.decoding.required_phrases import Phrase, WordBounds, word_bounds
-from deepwire.decoding.sentence_search import Asked, ForcedPrefix, Sentences, SentenceSearch
+from deepwire.decoding.sentence_search import Asked, ForcedPrefix, SearchInputs, SentenceSearch
 from deepwire.decoding.step_models import StateT
 
 _ROUNDS = 12
@@ -55,7 +55,7 @@ class _Place(NamedTuple):
 def insert_terms(
     demands: Sequence[LineDemands],
     search: SentenceSearch[StateT],
-    sentences: Sentences,
+    sentences: SearchInputs,
     hypotheses_of: dict[int, list[Hypothesis]],
     config: DecodingConfig,
 ) -> None:
@@ -87,7 +87,7 @@ def insert_terms(
 class _Insertion(Generic[StateT]):
     demands: Sequence[LineDemands]
     search: SentenceSearch[StateT]
-    sentences: Sentences
+    sentences: SearchInputs
     hypotheses_of: dict[int, list[Hypothesis]]
     config: DecodingConfig
     fixed: dict[int, int] = field(default_factory=dict)

@@ -33,7 +33,7 @@ from deepwire.decoding.model_inputs import (
     Warn,
 )
 from deepwire.decoding.second_searches import meet_demands, try_again
-from deepwire.decoding.sentence_search import Sentences, SentenceSearch
+from deepwire.decoding.sentence_search import SearchInputs, SentenceSearch
 from deepwire.decoding.shortlist import Shortlist
 from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_configured
 from deepwire.decoding.terminology import Terminology
@@ -366,7 +366,7 @@ class Translator(Generic[StateT]):
         copied = [self.config.guards and nothing_to_translate(request.text) for request in requests]
         texts = ["" if copy else text for text, copy in zip(texts, copied, strict=True)]
         tags = [None if language is None else language.source_tag for language in languages]
-        sentences = Sentences(
+        sentences = SearchInputs(
             lines,
             self._source_tokenizer.encode_lines(texts, lines, tags),
             [self._prefix_ids(request, demands, row) for row, request in enumerate(requests)],

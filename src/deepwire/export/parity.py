@@ -93,7 +93,7 @@ def unequal(
 
 
 @dataclass(frozen=True)
-class Limits:
+class ParityLimits:
     """What may differ.
 
     Attributes:
@@ -139,7 +139,7 @@ class Parity:
         """As it stands in `parity.json`."""
         return asdict(self)
 
-    def faults(self, limits: Limits) -> list[str]:
+    def faults(self, limits: ParityLimits) -> list[str]:
         """What differs by more than it may."""
         faults = []
         if not self.mean_difference <= limits.mean:

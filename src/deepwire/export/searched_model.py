@@ -37,7 +37,7 @@ def host_settings(config: DecodingConfig) -> dict[str, object]:
 
 
 class SteppedModel(Protocol):
-    """What the search needs of a model; see `deepwire.export.host.graphs.Model`."""
+    """What the search needs of a model; see `deepwire.export.host.graphs.GraphModel`."""
 
     def start(self, source: Array, languages: Array | None) -> tuple[Tensors, Tensors]:
         """Memory and first state."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .graphs import Begun, Model
+from .graphs import Begun, GraphModel
 from .search import BOS, EOS, PAD, Hypothesis, Search
 
 Language = Mapping[str, Any] | None
@@ -51,7 +51,7 @@ class SubwordTranslator:
             raise ValueError(f"no such setting: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
         self.settings = {**known, **(settings or {})}
         self.settings["n_best"] = min(self.settings["n_best"], self.settings["beam"])
-        self.model = Model(self.folder, self.manifest, threads, providers)
+        self.model = GraphModel(self.folder, self.manifest, threads, providers)
 
     @property
     def alone(self) -> bool:
