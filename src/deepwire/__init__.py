@@ -102,9 +102,9 @@ def __getattr__(name: str) -> object:
     """Import what ``import deepwire`` offers when it is first asked for."""
     if name not in _PLACES:
         raise AttributeError(f"module 'deepwire' has no attribute {name!r}")
-    found: object = getattr(import_module(f"deepwire.{_PLACES[name]}"), name)
-    globals()[name] = found
-    return found
+    value: object = getattr(import_module(f"deepwire.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

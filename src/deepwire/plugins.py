@@ -281,23 +281,23 @@ def _place(choice: object) -> str:
 @cache
 def _announced() -> Mapping[tuple[str, str], EntryPoint]:
     """The entry points of installed packages by kind and name; first come, first served."""
-    found: dict[tuple[str, str], EntryPoint] = {}
+    announced: dict[tuple[str, str], EntryPoint] = {}
     for entry in entry_points(group=GROUP):
         kind, _, name = entry.name.partition(".")
-        found.setdefault((kind, name), entry)
-    return found
+        announced.setdefault((kind, name), entry)
+    return announced
 
 
-def _loaded(what: str, module: str, attribute: str) -> object:
+def _loaded(label: str, module: str, attribute: str) -> object:
     try:
-        found: object = importlib.import_module(module)
+        value: object = importlib.import_module(module)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            value = getattr(value, part)
     except AttributeError:
         raise PluginError(f"{module} has no {attribute}") from None
     except Exception as error:  # whatever is wrong in it is the plugin's
-        raise PluginError(f"{what}: {_why_not(error)}; {_HINT}") from error
-    return found
+        raise PluginError(f"{label}: {_why_not(error)}; {_HINT}") from error
+    return value
 
 
 def _why_not(error: Exception) -> str:

@@ -30,7 +30,7 @@ class Task(Protocol):
         """
 
 
-class Translation:
+class TranslationTask:
     """Text of a source language becomes text of a target language."""
 
     presets: Mapping[str, Mapping[str, object]] = {}
@@ -45,7 +45,7 @@ class Translation:
             raise ValueError("data.text is text of one side: set task: language_model")
 
 
-class LanguageModelling:
+class LanguageModellingTask:
     """Each token of a text is predicted from those before it, by a decoder alone."""
 
     presets: Mapping[str, Mapping[str, object]] = {
@@ -89,7 +89,7 @@ class LanguageModelling:
             )
 
 
-TASKS: Mapping[TaskName, Task] = {"translation": Translation(), "language_model": LanguageModelling()}
+TASKS: Mapping[TaskName, Task] = {"translation": TranslationTask(), "language_model": LanguageModellingTask()}
 
 
 def with_presets(given: object) -> object:
@@ -99,7 +99,7 @@ def with_presets(given: object) -> object:
     task = TASKS.get(given.get("task", "translation"))
     settings = dict(given)
     for section, presets in {} if task is None else task.presets.items():
-        own = settings.get(section, {})
-        if isinstance(own, dict):
-            settings[section] = {**presets, **own}
+        section_settings = settings.get(section, {})
+        if isinstance(section_settings, dict):
+            settings[section] = {**presets, **section_settings}
     return settings

@@ -255,11 +255,11 @@ def language_tables(model: TranslationModel) -> dict[str, nn.Parameter]:
     """Parameters of which each language has its own, `[L, ...]`."""
     kinds = (LanguageEmbedding, LanguageTransform, LanguageNorm, LanguageRMSNorm)
     tables = {
-        f"{name}.{own}": parameter
+        f"{name}.{parameter_name}": parameter
         for name, module in model.named_modules()
         if isinstance(module, kinds)
         or (isinstance(module, GroupedLayerNorm | HeadNorm) and model.config.languages.norm)
-        for own, parameter in module.named_parameters(recurse=False)
+        for parameter_name, parameter in module.named_parameters(recurse=False)
     }
     if model.config.languages.output_bias and model.head.bias is not None:
         tables["head.bias"] = model.head.bias
@@ -278,9 +278,9 @@ def check_padding(model: TranslationModel) -> None:
     for row in range(3):
         words = slice(0, int((source[row] != 0).sum()))
         tokens = slice(0, int((target_input[row] != 0).sum()))
-        own = None if languages is None else languages[row : row + 1]
+        row_language = None if languages is None else languages[row : row + 1]
         alone = model.log_probs(
-            source[row : row + 1, words], target_input[row : row + 1, tokens], languages=own
+            source[row : row + 1, words], target_input[row : row + 1, tokens], languages=row_language
         )
         difference = (together[row, tokens] - alone[0]).abs().max().item()
         assert difference < TOLERANCE, f"padding changes row {row} by {difference:.1e}"
@@ -303,9 +303,9 @@ def check_causality(model: TranslationModel) -> None:
     if languages is not None:
         languages = languages.expand(len(rows))
     before, *after = model.log_probs(source[:1].expand(len(rows), -1), rows, languages=languages)
-    for changed, found in zip(positions, after, strict=True):
-        assert torch.allclose(before[:changed], found[:changed], atol=TOLERANCE), f"token {changed}"
-        assert not torch.allclose(before[changed], found[changed], atol=1e-6), "a token had no effect"
+    for changed, output in zip(positions, after, strict=True):
+        assert torch.allclose(before[:changed], output[:changed], atol=TOLERANCE), f"token {changed}"
+        assert not torch.allclose(before[changed], output[changed], atol=1e-6), "a token had no effect"
 
 
 def check_steps(model: TranslationModel) -> None:
@@ -348,11 +348,13 @@ def check_selection(model: TranslationModel) -> None:
     state = advance(model.start(source, 6, languages=languages).expand(2), target_input[:, :3], 2)
     state = state.reorder(torch.tensor([1, 0, 3, 3, 4, 5])).keep(order)
     rows = torch.tensor([7, 3, 5, 9])
-    found, _ = model.step(rows, state)
-    own = None if languages is None else languages[order]
-    alone = advance(model.start(source[order], 6, languages=own).expand(2), target_input[order, :3], 2)
+    selected, _ = model.step(rows, state)
+    chosen_languages = None if languages is None else languages[order]
+    alone = advance(
+        model.start(source[order], 6, languages=chosen_languages).expand(2), target_input[order, :3], 2
+    )
     expected, _ = model.step(rows, alone)
-    difference = (found - expected).abs().max().item()
+    difference = (selected - expected).abs().max().item()
     assert difference < TOLERANCE, f"selected states deviate by {difference:.1e}"
 
 

@@ -241,7 +241,7 @@ def test_rounds_of_a_model_without_recurrent_depth_are_refused(
 
 
 def test_ties_are_no_fault() -> None:
-    limits = parity_module.Limits(0.001, same=True)
+    limits = parity_module.ParityLimits(0.001, same=True)
     tie = parity_module.Unequal(1, "a", "b", -3.0, -3.00005, 0.00005, 6)
 
     def faults(**changes: object) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 
 SIZE = 30
 
@@ -15,7 +15,7 @@ def silent(*_: object) -> None: ...
 def store_of(folder, pairs, directions=None):
     with StoreWriter(folder, SIZE, SIZE, directions=directions is not None) as writer:
         for number, (source, target) in enumerate(pairs):
-            blocks = [Block.of([ids], [""]) for ids in (source, target)]
+            blocks = [TokenBlock.of([ids], [""]) for ids in (source, target)]
             writer.add(blocks[0], blocks[1], 0 if directions is None else directions[number])
         writer.finish()
     return TokenStore(folder)

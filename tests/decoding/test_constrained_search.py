@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from deepwire.data.vocabulary import BOS, EOS
-from deepwire.decoding.constrained_search import Begin, _allocated, constrained_search
+from deepwire.decoding.constrained_search import ScoredPrefix, _allocated, constrained_search
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
 from deepwire.decoding.required_phrases import Phrase, WordBounds
@@ -122,7 +122,7 @@ def test_what_has_been_read_counts_in_score_and_translation(toys):
     config = DecodingConfig(beam=4, length_penalty=1, length_penalty_form="average")
     phrases = [[Phrase(((8,),), whole=False)]]
     arguments = toys.padded([source]), [6], config, phrases, bounds()
-    ((best, *_),) = constrained_search(Behind(), *arguments, [Begin(begin, read)])
+    ((best, *_),) = constrained_search(Behind(), *arguments, [ScoredPrefix(begin, read)])
     assert best.ids[:3] == begin
     assert 8 in best.ids[3:]
     total = toys.log_probability(model, source, best.ids)

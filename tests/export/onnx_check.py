@@ -31,7 +31,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class Stepped(Protocol):
-    """What runs the graphs; `deepwire.export.host.graphs.Model` is one."""
+    """What runs the graphs; `deepwire.export.host.graphs.GraphModel` is one."""
 
     def start(self, source: np.ndarray, languages: np.ndarray | None) -> tuple[Arrays, Arrays]: ...
 
@@ -171,7 +171,7 @@ def _begun_alone(model: TranslationModel, other: Stepped, *given: *Settings) -> 
 
 def in_onnx(model: TranslationModel, folder: Path, *, int8: bool = False) -> Stepped:
     """The model as onnxruntime runs it."""
-    from deepwire.export.host.graphs import Model
+    from deepwire.export.host.graphs import GraphModel
     from deepwire.export.onnx_graphs import round_weights, write_graph
 
     graphs = decoding_graphs(model)
@@ -186,7 +186,7 @@ def in_onnx(model: TranslationModel, folder: Path, *, int8: bool = False) -> Ste
             "inputs": [asdict(leaf) for leaf in graph.inputs],
             "outputs": [asdict(leaf) for leaf in graph.outputs],
         }
-    return Model(folder, {"graphs": described})
+    return GraphModel(folder, {"graphs": described})
 
 
 def drawn(seed: int, layers: int = 2) -> Mapping[str, object]:

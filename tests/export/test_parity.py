@@ -12,11 +12,11 @@ from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 from deepwire.export.export_format import ExportedModel
-from deepwire.export.parity import SAME, Limits, compare, numbers_of_pieces, unequal
+from deepwire.export.parity import SAME, ParityLimits, compare, numbers_of_pieces, unequal
 from deepwire.export.rounding import in_float64
 
 Text = Mapping[str, Sequence[str]]
-LINES, LIMITS = 20, Limits(0.01, same=True)
+LINES, LIMITS = 20, ParityLimits(0.01, same=True)
 
 
 @pytest.fixture(scope="module")

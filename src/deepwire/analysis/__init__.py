@@ -45,15 +45,15 @@ def analyse_all(models: Sequence[str], skipped: Callable[[str], None]) -> Iterat
         DeepwireError: An analysis fails for another reason.
     """
     for model in models:
-        for what, place in (OF_LANGUAGE_MODELS if _is_language_model(model) else STANDARD).items():
+        for label, place in (OF_LANGUAGE_MODELS if _is_language_model(model) else STANDARD).items():
             module, _, name = place.partition(":")
             analyse = cast("Callable[[str], Finding]", getattr(import_module(module), name))
             # Its training text may be gone, which the other analyses do not need.
-            apart = (UsageError, DataError) if what not in STANDARD else (UsageError,)
+            apart = (UsageError, DataError) if label not in STANDARD else (UsageError,)
             try:
                 yield analyse(model)
             except apart as error:
-                skipped(f"{what}: {error}")
+                skipped(f"{label}: {error}")
 
 
 def _is_language_model(model: str) -> bool:

@@ -81,17 +81,17 @@ def alignment_counts(
     missing = AlignmentCounts(sure=sum(len(gold[row].sure) for row in set(range(len(gold))) - set(rows)))
     lengths = [max(len(pair.source), len(pair.read)) for pair in aligned]
     for batch in batches_by_length(lengths, _BATCH_TOKENS):
-        own = [aligned[place] for place in batch]
-        for layer, weights in attention_to_source(subject.loaded.model, own, None, device).items():
+        batch_pairs = [aligned[place] for place in batch]
+        for layer, weights in attention_to_source(subject.loaded.model, batch_pairs, None, device).items():
             heads: list[tuple[int | None, Tensor]] = [(None, weights.mean(1))]
             heads += [(head + 1, weights[:, head]) for head in range(weights.size(1))]
             for head, chosen in heads:
                 for step in STEPS:
-                    links = best_links(chosen, own, step == "reads")
+                    links = best_links(chosen, batch_pairs, step == "reads")
                     choice = Attention(layer + 1, head, step)
                     total = counts.get(choice, missing)
-                    for place, found in zip(batch, links, strict=True):
-                        alignment = TextAlignment(*texts[place], tuple(sorted(found)))
+                    for place, pair_links in zip(batch, links, strict=True):
+                        alignment = TextAlignment(*texts[place], tuple(sorted(pair_links)))
                         total += AlignmentCounts.of(alignment.word_links, gold[rows[place]])
                     counts[choice] = total
     return counts
@@ -141,12 +141,12 @@ def _head(choice: Attention) -> str:
 
 def _table(counts: dict[Attention, AlignmentCounts], step: Step) -> Table:
     """A row a layer, a column a head; layers may have different numbers of heads."""
-    own = {choice: each for choice, each in counts.items() if choice.step == step}
-    heads = sorted({choice.head for choice in own if choice.head is not None})
+    of_step = {choice: each for choice, each in counts.items() if choice.step == step}
+    heads = sorted({choice.head for choice in of_step if choice.head is not None})
     rows: list[tuple[Cell, ...]] = []
-    for layer in sorted({choice.layer for choice in own}):
-        found = [own.get(Attention(layer, head, step)) for head in (None, *heads)]
-        rows.append((layer, *(None if each is None else 100 * each.error_rate for each in found)))
+    for layer in sorted({choice.layer for choice in of_step}):
+        row_counts = [of_step.get(Attention(layer, head, step)) for head in (None, *heads)]
+        rows.append((layer, *(None if each is None else 100 * each.error_rate for each in row_counts)))
     names = ["mean of heads", *(f"head {head}" for head in heads)]
     return Table(
         title=f"AER in the step that {step} a subword",

@@ -51,7 +51,7 @@ class RegisteredFile(_Part):
         return path
 
 
-class Score(_Part):
+class RegisteredScore(_Part):
     """A score with what it takes to compare it."""
 
     test: str = Field(description="test set")
@@ -66,7 +66,7 @@ class RegisteredModel(_Part):
     directions: list[str] = Field(min_length=1, description="such as de-en")
     licence: str = Field(min_length=1, description="SPDX name, or words")
     description: str = ""
-    scores: list[Score] = []
+    scores: list[RegisteredScore] = []
     files: list[RegisteredFile] = Field(min_length=1)
 
     @property
@@ -174,7 +174,7 @@ def register(
     name: str,
     licence: str,
     description: str = "",
-    scores: list[Score] | None = None,
+    scores: list[RegisteredScore] | None = None,
 ) -> RegisteredModel:
     """Copy a model into the folder of a registry, made where there is none, and enter it there.
 

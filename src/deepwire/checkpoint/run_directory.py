@@ -180,7 +180,7 @@ class RunDirectory:
                     f"{checkpoint.path.name} are unknown: {checkpoint.unknown}",
                     self._name_one,
                 )
-        if not any(one.scores for one in checkpoints):
+        if not any(checkpoint.scores for checkpoint in checkpoints):
             return checkpoints[-1]
         return best(checkpoints, self.metric())
 

@@ -14,7 +14,7 @@ from deepwire.errors import DeepwireError, ModelError, UsageError
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
     from deepwire.export.export_format import ExportFormat
-    from deepwire.export.parity import Limits, Parity
+    from deepwire.export.parity import Parity, ParityLimits
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run, RUN@avg5, or a model directory.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the exported model.")]
@@ -121,7 +121,7 @@ def _compared(
     folder: Path,
     texts: tuple[list[str], list[str] | None],
     into: str,
-    limits: Limits,
+    limits: ParityLimits,
 ) -> Parity:
     """What was found when both translated the texts, or went on with them."""
     from deepwire.export.parity import compare
@@ -215,8 +215,8 @@ def _format(name: str, from_name: str, to_name: str) -> ExportFormat:
 
     if name not in FORMATS:
         raise UsageError(f"--format {name}: no such format", f"use {' or '.join(FORMATS)}")
-    found = FORMATS[name]
-    return found.named(from_name, to_name) if from_name or to_name else found
+    export_format = FORMATS[name]
+    return export_format.named(from_name, to_name) if from_name or to_name else export_format
 
 
 def _quantization(export_format: ExportFormat, name: str | None, int8: bool) -> str:
@@ -246,14 +246,14 @@ def _require_language(model: LoadedModel, name: str) -> None:
     LanguageSelector(languages, model.vocabularies, lambda _: None).select(name)
 
 
-def _limits(export_format: ExportFormat, kind: str, most_different: float | None) -> Limits:
-    from deepwire.export.parity import EXACT, ROUNDED, SAME, Limits
+def _limits(export_format: ExportFormat, kind: str, most_different: float | None) -> ParityLimits:
+    from deepwire.export.parity import EXACT, ROUNDED, SAME, ParityLimits
 
     if most_different is not None:
-        return Limits(most_different)
+        return ParityLimits(most_different)
     if kind != export_format.quantizations[0]:
-        return Limits(ROUNDED)
-    return Limits(
+        return ParityLimits(ROUNDED)
+    return ParityLimits(
         EXACT, same=export_format.computes_the_same, largest=export_format.largest_difference or SAME
     )
 
@@ -276,7 +276,7 @@ def _record(
     model: str,
     quantization: str,
     parity: Parity | None,
-    limits: Limits,
+    limits: ParityLimits,
 ) -> None:
     from deepwire import __version__
     from deepwire.io.atomic import write_json

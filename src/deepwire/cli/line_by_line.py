@@ -28,7 +28,7 @@ class ProgressLine:
     def __init__(self, *, every: float = 0.2, live: bool | None = None, transient: bool = True) -> None:
         self._live = sys.stderr.isatty() if live is None else live
         self._every, self._transient = every, transient
-        self._what, self._next = "", 0.0
+        self._activity, self._next = "", 0.0
         self._progress: Progress | None = None
 
     def __enter__(self) -> Self:
@@ -37,11 +37,11 @@ class ProgressLine:
     def __exit__(self, *_: object) -> None:
         self.end()
 
-    def count(self, what: str, done: int, total: int | None = None, unit: str = "") -> None:
+    def count(self, activity: str, done: int, total: int | None = None, unit: str = "") -> None:
         """Show how far something is, if it is time: `segmenting 4,096 of 10,000 pairs (41%)`."""
-        if self._is_due(what, complete=done == total):
+        if self._is_due(activity, complete=done == total):
             number = f" {done:,}{f' of {total:,}' if total else ''}{' ' * bool(unit)}{unit}" if done else ""
-            self._draw(f"{what}{number}{f' ({done / total:.0%})' if total and done else ''}")
+            self._draw(f"{activity}{number}{f' ({done / total:.0%})' if total and done else ''}")
 
     def show(self, text: Callable[[], str]) -> None:
         """Show a text, if it is time."""
@@ -54,12 +54,12 @@ class ProgressLine:
             self._progress.stop()
             self._progress = None
 
-    def _is_due(self, what: str, *, complete: bool) -> bool:
+    def _is_due(self, activity: str, *, complete: bool) -> bool:
         """Whether to draw now: something new began or ended, or enough time went by."""
         now = time.monotonic()
-        if not self._live or (what == self._what and now < self._next and not complete):
+        if not self._live or (activity == self._activity and now < self._next and not complete):
             return False
-        self._what, self._next = what, now + self._every
+        self._activity, self._next = activity, now + self._every
         return True
 
     def _draw(self, text: str) -> None:

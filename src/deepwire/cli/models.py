@@ -14,7 +14,7 @@ import typer
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.checkpoint.model_registry import RegisteredModel, Score, Shelf
+    from deepwire.checkpoint.model_registry import RegisteredModel, RegisteredScore, Shelf
 
 app = typer.Typer(help="List, get and offer trained models.", no_args_is_help=True)
 
@@ -98,9 +98,9 @@ def add(
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.model_registry import register
 
-    found = [score for file in scores or () for score in _scores(file, test)]
+    test_scores = [score for file in scores or () for score in _scores(file, test)]
     entry = register(
-        folder, find_model(model), name=name, licence=licence, description=description, scores=found
+        folder, find_model(model), name=name, licence=licence, description=description, scores=test_scores
     )
     _show(entry)
 
@@ -124,19 +124,21 @@ def _show(model: RegisteredModel) -> None:
         print(f"  {score.test}: {score.score:.2f}  {score.signature}")
 
 
-def _scores(file: Path, test: str) -> list[Score]:
+def _scores(file: Path, test: str) -> list[RegisteredScore]:
     """The scores in what ``deepwire evaluate --json`` printed.
 
     Raises:
         UsageError: It is something else.
     """
-    from deepwire.checkpoint.model_registry import Score
+    from deepwire.checkpoint.model_registry import RegisteredScore
 
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
         (system,) = record["systems"]
         return [
-            Score(test=test, score=score["score"], signature=f"{score['name']}|{score['signature']}")
+            RegisteredScore(
+                test=test, score=score["score"], signature=f"{score['name']}|{score['signature']}"
+            )
             for score in system["scores"]
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

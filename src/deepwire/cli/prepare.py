@@ -54,8 +54,8 @@ def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _show(line: ProgressLine, what: str, done: int, total: int | None) -> None:
-    line.count(what, done, total, "pairs" if total else "")
+def _show(line: ProgressLine, activity: str, done: int, total: int | None) -> None:
+    line.count(activity, done, total, "pairs" if total else "")
 
 
 def _record(prepared: Prepared, seconds: float) -> dict[str, object]:

@@ -137,8 +137,8 @@ def _build_with_all_values(names: Sequence[str]) -> dict[str, dict[str, RecipePa
     from deepwire.recipes.notes import read_note
     from deepwire.runfile import load_run_file
 
-    found = {name: note.parameters for name in names if (note := read_note(name)).parameters}
-    for name, parameters in found.items():
+    parameters_of = {name: note.parameters for name in names if (note := read_note(name)).parameters}
+    for name, parameters in parameters_of.items():
         for key, parameter in parameters.items():
             for value in parameter.values:
                 try:
@@ -146,7 +146,7 @@ def _build_with_all_values(names: Sequence[str]) -> dict[str, dict[str, RecipePa
                 except UsageError as error:
                     raise UsageError(f"recipe {name} with {key}={value}: {error.message}") from None
                 _count(config.model, _ANY_SIZE, _ANY_SIZE, _languages(config))
-    return found
+    return parameters_of
 
 
 def _checks(names: Sequence[str]) -> Iterator[tuple[str, RecipeNote, SizeCheck]]:

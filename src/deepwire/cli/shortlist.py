@@ -107,8 +107,8 @@ def shortlist(
     (learned if others is None else others.joined(learned)).save(place)
     progress.end()
     if not quiet:
-        what = _seen_in(learned) if seen else _likely(learned)
-        print(f"{what}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
+        summary = _seen_in(learned) if seen else _likely(learned)
+        print(f"{summary}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
     print(place)
 
 
@@ -193,14 +193,14 @@ class _Progress:
     """One line on stderr that counts; without a terminal one line for each step."""
 
     def __init__(self, quiet: bool) -> None:
-        self._plain, self._what = not quiet and not sys.stderr.isatty(), ""
+        self._plain, self._activity = not quiet and not sys.stderr.isatty(), ""
         self._line = ProgressLine(every=0.5, live=not quiet and sys.stderr.isatty())
 
-    def show(self, what: str, done: int, total: int | None) -> None:
-        self._line.count(what, done, total)
-        if self._plain and what != self._what:
-            self._what = what
-            print(what, file=sys.stderr, flush=True)
+    def show(self, activity: str, done: int, total: int | None) -> None:
+        self._line.count(activity, done, total)
+        if self._plain and activity != self._activity:
+            self._activity = activity
+            print(activity, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         self._line.end()

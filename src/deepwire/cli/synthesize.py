@@ -310,5 +310,5 @@ def _said(counts: LineCounts) -> str:
         "that the translation repeats": counts.copied,
     }
     return ", ".join(
-        [counted(counts.lines, "line"), *(f"{count:,} {what}" for what, count in odd.items() if count)]
+        [counted(counts.lines, "line"), *(f"{count:,} {kind}" for kind, count in odd.items() if count)]
     )

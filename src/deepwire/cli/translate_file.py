@@ -175,7 +175,9 @@ def _translated(
         for translation in translator.translations(plan.texts, window=_WINDOW, to=to):
             best.append(translation.candidates[0])
             progress.count("translating", len(best), len(plan.texts), "sentences")
-    return document.written(plan.finished([one.text for one in best], [one.alignment for one in best]))
+    return document.written(
+        plan.finished([candidate.text for candidate in best], [candidate.alignment for candidate in best])
+    )
 
 
 def _aligning(model: Model, document: Document) -> tuple[Translator[DecoderState], bool]:

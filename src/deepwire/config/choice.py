@@ -80,9 +80,9 @@ class ChoiceTable:
         others: Those of other packages, by the name that they were asked for by.
     """
 
-    def __init__(self, base: type[Choice], own: Sequence[type[Choice]]) -> None:
+    def __init__(self, base: type[Choice], sections: Sequence[type[Choice]]) -> None:
         self.base, self.kind = base, base.kind
-        self.own = {_tag(section): section for section in own}
+        self.own = {_tag(section): section for section in sections}
         self.others: dict[str, type[Choice]] = {}
         plugins.reserve(self.kind, list(self.own))
         _TABLES[self.kind] = self

@@ -80,7 +80,7 @@ def separator_of(pieces: int, languages: Languages | None) -> int:
     return pieces + (0 if languages is None else languages.tags)
 
 
-def in_front(previous: Sequence[Sequence[int]], own: int, most: int, separator: int) -> list[int]:
+def in_front(previous: Sequence[Sequence[int]], length: int, most: int, separator: int) -> list[int]:
     """What stands in front of a sentence: previous ones in their order, each with the separator behind it.
 
     Args:
@@ -91,8 +91,8 @@ def in_front(previous: Sequence[Sequence[int]], own: int, most: int, separator: 
     """
     taken = 0
     for sentence in reversed(previous):
-        own += len(sentence) + 1
-        if own > most:
+        length += len(sentence) + 1
+        if length > most:
             break
         taken += 1
     return [token for sentence in previous[len(previous) - taken :] for token in (*sentence, separator)]

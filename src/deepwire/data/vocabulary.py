@@ -59,9 +59,9 @@ def existing(config: ExistingConfig) -> Existing:
             f"set data.vocabulary.joint to {str(joint).lower()}",
         )
     if kind in ("words", "piece_table") and config.sampling:
-        what = "words" if kind == "words" else "pieces of a table"
+        pieces = "words" if kind == "words" else "pieces of a table"
         raise DataError(
-            f"{folder}: {what} cannot be segmented at random", "set data.vocabulary.sampling to 0"
+            f"{folder}: {pieces} cannot be segmented at random", "set data.vocabulary.sampling to 0"
         )
     return Existing(folder, digest)
 
@@ -69,7 +69,9 @@ def existing(config: ExistingConfig) -> Existing:
 def symbol_ids(vocabulary: Vocabulary) -> dict[str, int]:
     """The piece of each symbol of a placeholder; none where the vocabulary was learned without them."""
     ids = {symbol: encoded[-1] for symbol in SYMBOLS if (encoded := vocabulary.encode(symbol))}
-    known = len(ids) == len(SYMBOLS) and all(vocabulary.pieces([ids[one]]) == [one] for one in SYMBOLS)
+    known = len(ids) == len(SYMBOLS) and all(
+        vocabulary.pieces([ids[symbol]]) == [symbol] for symbol in SYMBOLS
+    )
     return ids if known else {}
 
 

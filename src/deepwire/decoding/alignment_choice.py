@@ -114,7 +114,7 @@ def _linked_subwords(
     model: EnsembleMember[Any], pairs: Sequence[AlignedPair], device: torch.device
 ) -> tuple[dict[Attention, Tensor], Tensor]:
     """The source subword of each target subword by each attention, `[n]`, and the target subwords `[n]`."""
-    found: dict[Attention, list[Tensor]] = {}
+    subwords_of: dict[Attention, list[Tensor]] = {}
     written: list[Tensor] = []
     lengths = [max(len(pair.source), len(pair.read)) for pair in pairs]
     for rows in batches_by_length(lengths, _BATCH_TOKENS):
@@ -124,9 +124,9 @@ def _linked_subwords(
             heads = torch.cat([weights.mean(1, keepdim=True), weights], dim=1)
             best = text_weights(heads, batch).argmax(3).cpu()
             for head, step in ((head, step) for head in range(best.size(1)) for step in STEPS):
-                own = found.setdefault(Attention(layer + 1, head or None, step), [])
+                subwords = subwords_of.setdefault(Attention(layer + 1, head or None, step), [])
                 for row, pair in enumerate(batch):
                     first = len(pair.context) + (step == "reads")
                     places = best[row, head, first : first + len(pair.target)]
-                    own.append(torch.tensor(pair.source)[places])
-    return {attention: torch.cat(own) for attention, own in found.items()}, torch.cat(written)
+                    subwords.append(torch.tensor(pair.source)[places])
+    return {attention: torch.cat(subwords) for attention, subwords in subwords_of.items()}, torch.cat(written)

@@ -111,7 +111,7 @@ class AttentionAligner:
             weights = attention_to_source(self.model, [nothing], None, self.device)
         except ModelError as error:
             raise UsageError(f"alignments come from attention to the source, and {error.message}") from None
-        return {layer: found.size(1) for layer, found in sorted(weights.items())}
+        return {layer: layer_weights.size(1) for layer, layer_weights in sorted(weights.items())}
 
     def links(self, pairs: Sequence[AlignedPair]) -> list[list[Link]]:
         """For each subword of each translation, in order, the subword of the text that it comes from."""
@@ -126,11 +126,11 @@ class AttentionAligner:
 
         lengths = [max(len(pair.source), len(pair.read)) for pair in pairs]
         batches = batches_by_length(lengths, max(1, self.batch_tokens // _SHARE))
-        found: list[list[Link]] = [[] for _ in pairs]
-        for rows, links in zip(batches, ordered_map(align, batches, self.device), strict=True):
-            for row, own in zip(rows, links, strict=True):
-                found[row] = own
-        return found
+        links_of: list[list[Link]] = [[] for _ in pairs]
+        for rows, batch_links in zip(batches, ordered_map(align, batches, self.device), strict=True):
+            for row, pair_links in zip(rows, batch_links, strict=True):
+                links_of[row] = pair_links
+        return links_of
 
 
 @torch.inference_mode()
@@ -151,7 +151,7 @@ def attention_to_source(
         layers,
         languages=target_language_ids(languages, device) if languages else None,
     )
-    return {layer: found.float() for layer, found in weights.items()}
+    return {layer: layer_weights.float() for layer, layer_weights in weights.items()}
 
 
 def best_links(weights: Tensor, pairs: Sequence[AlignedPair], reads: bool) -> list[list[Link]]:

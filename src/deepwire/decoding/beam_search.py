@@ -294,7 +294,7 @@ class FinishedHypotheses:
         Raises:
             ModelError: A sentence has none, because the model gave no finite probabilities.
         """
-        return [require_finite(own) for own in self.listed(sentences)]
+        return [require_finite(finished) for finished in self.listed(sentences)]
 
     def listed(self, sentences: Tensor) -> list[list[Hypothesis]]:
         """The finished hypotheses of these sentences, best first; perhaps none."""

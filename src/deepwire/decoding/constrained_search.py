@@ -41,7 +41,7 @@ _LATER = 1 << 10
 """Banks of a stage come behind those of the one before it, of however many phrases."""
 
 
-class Begin(NamedTuple):
+class ScoredPrefix(NamedTuple):
     """What a model has read of a translation before the search.
 
     Attributes:
@@ -71,7 +71,7 @@ def constrained_search(
     config: DecodingConfig,
     phrases: Sequence[Sequence[Phrase]],
     bounds: WordBounds,
-    begins: Sequence[Begin] | None = None,
+    prefixes: Sequence[ScoredPrefix] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence that have all of its phrases, best first: `n_best` at most.
 
@@ -81,17 +81,17 @@ def constrained_search(
     Args:
         model: The model.
         source: `[N, S]` subword ids, padded with PAD.
-        limits: Most subwords of each translation behind its beginning, without those of the phrases.
+        limits: Most subwords of each translation behind its prefix, without those of the phrases.
         config: How to search.
         phrases: Of each sentence.
         bounds: Of the target vocabulary.
-        begins: How each translation begins: the model reads that by itself.
+        prefixes: How each translation begins: the model reads that by itself.
     """
-    begins = [Begin()] * len(limits) if begins is None else begins
-    most = [limit + remaining(own, 0) for limit, own in zip(limits, phrases, strict=True)]
-    constraints = Constraints(config, most, None, source.device, [begin.ids for begin in begins])
-    width = max(beam_for(config.beam, own) for own in phrases)
-    search = _ConstrainedSearch(config, constraints, phrases, bounds, begins, source.device, width)
+    prefixes = [ScoredPrefix()] * len(limits) if prefixes is None else prefixes
+    most = [limit + remaining(required, 0) for limit, required in zip(limits, phrases, strict=True)]
+    constraints = Constraints(config, most, None, source.device, [prefix.ids for prefix in prefixes])
+    width = max(beam_for(config.beam, required) for required in phrases)
+    search = _ConstrainedSearch(config, constraints, phrases, bounds, prefixes, source.device, width)
     return searched(model, source, search)
 
 
@@ -126,7 +126,7 @@ class _Ways(NamedTuple):
     @classmethod
     def of(cls, phrases: Sequence[Sequence[Phrase]], device: torch.device) -> _Ways:
         """Those of some sentences."""
-        rows = [_ways_of(own) for own in phrases]
+        rows = [_ways_of(required) for required in phrases]
         sizes = [max(len(row[part]) for row in rows) for part in range(len(cls._fields))]
         return cls(
             *(
@@ -195,23 +195,23 @@ class _ConstrainedSearch(BeamSearch):
         constraints: Constraints,
         phrases: Sequence[Sequence[Phrase]],
         bounds: WordBounds,
-        begins: Sequence[Begin],
+        prefixes: Sequence[ScoredPrefix],
         device: torch.device,
         width: int,
     ) -> None:
         super().__init__(config, constraints, device, width)
-        self._begins, self._candidates_each = begins, max(config.beam, _FEWEST) + 1
-        self._read = torch.tensor([len(begin.ids) for begin in begins], device=device)
-        longest = self.constraints.longest + max(len(begin.ids) for begin in begins)
+        self._prefixes, self._candidates_each = prefixes, max(config.beam, _FEWEST) + 1
+        self._read = torch.tensor([len(prefix.ids) for prefix in prefixes], device=device)
+        longest = self.constraints.longest + max(len(prefix.ids) for prefix in prefixes)
         divisors = [1.0, *(self.penalty.divisor(length) for length in range(1, longest + 3))]
         self._divisors = torch.tensor(divisors, device=device)
-        self.sums = torch.tensor([[begin.log_probability] for begin in begins], device=device)
+        self.sums = torch.tensor([[prefix.log_probability] for prefix in prefixes], device=device)
         self._ways = _Ways.of(phrases, device)
         self._bounds = bounds
         self._symbols = bounds.symbols.to(device)
-        none, counts = [[0]] * len(phrases), [[len(own)] for own in phrases]
-        need = [[remaining(own, 0)] for own in phrases]
-        joined = [[bool(begin.ids) and begin.ids[-1] in bounds.open] for begin in begins]
+        none, counts = [[0]] * len(phrases), [[len(required)] for required in phrases]
+        need = [[remaining(required, 0)] for required in phrases]
+        joined = [[bool(prefix.ids) and prefix.ids[-1] in bounds.open] for prefix in prefixes]
         fields = none, counts, need, none, [[False]] * len(phrases), joined, [[0.0]] * len(phrases)
         self._rows = _Rows(*(torch.tensor(field, device=device) for field in fields))
         self._inside = self._opened = torch.zeros(0, dtype=torch.bool, device=device)
@@ -360,10 +360,10 @@ class _ConstrainedSearch(BeamSearch):
     def collect(self, rows: Sequence[int]) -> None:
         """Move the finished hypotheses of these sentences of the batch to the results."""
         index = torch.tensor(list(rows), device=self.sums.device)
-        found = self.finished.listed(index)
-        for row, own in zip(rows, found, strict=True):
-            begin = self._begins[self.numbers[row]].ids
-            whole = [replace(one, ids=(*begin, *one.ids)) for one in own]
+        finished = self.finished.listed(index)
+        for row, hypotheses in zip(rows, finished, strict=True):
+            prefix = self._prefixes[self.numbers[row]].ids
+            whole = [replace(hypothesis, ids=(*prefix, *hypothesis.ids)) for hypothesis in hypotheses]
             self.results[self.numbers[row]] = require_finite(whole) if whole else []
 
     def keep(self, sentences: Tensor) -> None:

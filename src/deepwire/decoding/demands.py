@@ -51,8 +51,8 @@ class LineDemands:
         """Whether a translation, with its symbols, has all that it must have."""
         if self.symbols and symbols_in(translation) != Counter(dict.fromkeys(self.values, 1)):
             return False
-        found = count_placeholders(translation)
-        if any(found[value] < count for value, count in self.kept.items()):
+        counts = count_placeholders(translation)
+        if any(counts[value] < count for value, count in self.kept.items()):
             return False
         return all(term.count(translation) >= count for term, count in Counter(self.terms).items())
 
@@ -103,7 +103,7 @@ def preferred_terms(
     """The terms of each line, if the search is to prefer terms."""
     if demands is None or config.term_search != "prefer":
         return None
-    return [replace(one, values={}, kept={}).phrases(target) for one in demands]
+    return [replace(demand, values={}, kept={}).phrases(target) for demand in demands]
 
 
 @dataclass(frozen=True)
@@ -136,9 +136,9 @@ class DemandFinder:
             terms = self._terms(protected.text)
             return LineDemands(line, protected.text, protected.values, kept, terms, symbols=True)
         if self.placeholders:
-            found = core(line)
-            ends = found.before, found.behind
-            return LineDemands(line, self._read(found.text), {}, found.kept, self._terms(found.text), ends)
+            parts = core(line)
+            ends = parts.before, parts.behind
+            return LineDemands(line, self._read(parts.text), {}, parts.kept, self._terms(parts.text), ends)
         return LineDemands(line, self._read(line), terms=self._terms(line))
 
     def _read(self, text: str) -> str:

@@ -11,7 +11,7 @@ from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.placeholders import protect, protect_pair
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
-from deepwire.decoding.sentence_search import Sentences
+from deepwire.decoding.sentence_search import SearchInputs
 from deepwire.decoding.translation_io import ContextLine, Request, Translation
 from deepwire.errors import UsageError
 
@@ -51,10 +51,10 @@ class Documents:
         """
         full = [place for place, request in enumerate(requests) if not is_blank(request.text)]
         empty = sorted(set(range(len(requests))) - set(full))
-        found = dict(
+        translations = dict(
             zip(empty, _some(translate, lines, empty, [requests[place] for place in empty]), strict=True)
         )
-        starts = [index for index, place in enumerate(full) if place - 1 in found]
+        starts = [index for index, place in enumerate(full) if place - 1 in translations]
         waves = self.waves([requests[place] for place in full], starts)
         try:
             wave = next(waves)
@@ -62,10 +62,10 @@ class Documents:
                 places = [full[index] for index in wave.places]
                 wave = waves.send(_some(translate, lines, places, wave.requests))
         except StopIteration as end:
-            found |= zip(full, end.value, strict=True)
+            translations |= zip(full, end.value, strict=True)
         if len(requests) - 1 in empty:
             self._open = []
-        return [found[place] for place in range(len(requests))]
+        return [translations[place] for place in range(len(requests))]
 
     def waves(
         self, requests: Sequence[Request], starts: Collection[int]
@@ -84,7 +84,7 @@ class Documents:
                 documents.append([])
                 known.append([])
             documents[-1].append(place)
-        found = dict[int, Translation]()
+        translations = dict[int, Translation]()
         for group in self._together(documents):
             asked = []
             for number, place in group:
@@ -93,11 +93,11 @@ class Documents:
                 known[number].append((requests[place].text, ""))
             answers = yield Wave([place for _, place in group], asked)
             for (number, place), answer in zip(group, answers, strict=True):
-                found[place] = answer
+                translations[place] = answer
                 if self._context.target:
                     known[number][-1] = (requests[place].text, answer.text)
         self._open = known[-1][-self._context.most :]
-        return [found[place] for place in range(len(requests))]
+        return [translations[place] for place in range(len(requests))]
 
     def _together(self, documents: Sequence[Sequence[int]]) -> Iterator[list[tuple[int, int]]]:
         """Lines that need no translation of each other: number of the document and place."""
@@ -146,35 +146,35 @@ class ContextEncoder:
     languages: Languages | None = None
     context: ContextConfig = NO_CONTEXT
 
-    def sources(self, contexts: Sequence[Sequence[ContextLine]], own: Sequence[int]) -> list[list[int]]:
-        """Subwords in front of each source; `own` are the subwords of each line itself."""
+    def sources(self, contexts: Sequence[Sequence[ContextLine]], lengths: Sequence[int]) -> list[list[int]]:
+        """Subwords in front of each source; `lengths` are the subwords of each line itself."""
         symbols, count = self.vocabularies.has_symbols, self.context.source
         texts = [
             [protect(line).text if symbols else line for line, _ in lines[-count:]] if count else []
             for lines in contexts
         ]
-        return self._encoded(self.vocabularies.source, texts, own)
+        return self._encoded(self.vocabularies.source, texts, lengths)
 
-    def targets(self, contexts: Sequence[Sequence[ContextLine]], own: Sequence[int]) -> list[list[int]]:
-        """Likewise in front of each target; `own` of one that is not there yet is that of its source."""
+    def targets(self, contexts: Sequence[Sequence[ContextLine]], lengths: Sequence[int]) -> list[list[int]]:
+        """Likewise in front of each target; the length of one that is not there yet is that of its source."""
         symbols, count = self.vocabularies.has_symbols, self.context.target
         texts = [
             [(protect_pair(*line) if symbols else line)[1] for line in lines[-count:]] if count else []
             for lines in contexts
         ]
-        return self._encoded(self.vocabularies.target, texts, own)
+        return self._encoded(self.vocabularies.target, texts, lengths)
 
     def added(
-        self, sentences: Sentences, contexts: Sequence[Sequence[ContextLine]], *, bos: bool
-    ) -> Sentences:
+        self, sentences: SearchInputs, contexts: Sequence[Sequence[ContextLine]], *, bos: bool
+    ) -> SearchInputs:
         """Sentences with their contexts; `bos` says whether a begin symbol stands in front of a source."""
         heads = [
             int(bos) + (language is not None and language.source_tag is not None)
             for language in sentences.languages
         ]
-        own = [len(ids) - head - 1 for ids, head in zip(sentences.sources, heads, strict=True)]
+        lengths = [len(ids) - head - 1 for ids, head in zip(sentences.sources, heads, strict=True)]
         sources, fronts = self.behind_contexts(sentences.sources, heads, contexts)
-        return replace(sentences, sources=sources, fronts=fronts, prompts=self.targets(contexts, own))
+        return replace(sentences, sources=sources, fronts=fronts, prompts=self.targets(contexts, lengths))
 
     def behind_contexts(
         self,
@@ -186,8 +186,8 @@ class ContextEncoder:
 
         A source without subwords, not even an end symbol, stays empty.
         """
-        own = [len(ids) - head - 1 for ids, head in zip(sources, heads, strict=True)]
-        fronts = self.sources(contexts, own)
+        lengths = [len(ids) - head - 1 for ids, head in zip(sources, heads, strict=True)]
+        fronts = self.sources(contexts, lengths)
         whole = [
             [*ids[:head], *front, *ids[head:]] if ids else []
             for ids, head, front in zip(sources, heads, fronts, strict=True)
@@ -195,18 +195,18 @@ class ContextEncoder:
         return whole, [*map(len, fronts)]
 
     def _encoded(
-        self, vocabulary: Vocabulary, texts: Sequence[Sequence[str]], own: Sequence[int]
+        self, vocabulary: Vocabulary, texts: Sequence[Sequence[str]], lengths: Sequence[int]
     ) -> list[list[int]]:
         different = list(dict.fromkeys(text for lines in texts for text in lines))
         ids = dict(zip(different, vocabulary.encode_lines(different), strict=True))
         separator = separator_of(vocabulary.size, self.languages)
         return [
             in_front([ids[text] for text in lines], length, self.context.max_length, separator)
-            for lines, length in zip(texts, own, strict=True)
+            for lines, length in zip(texts, lengths, strict=True)
         ]
 
 
-def require_no_context(context: ContextConfig, what: str) -> None:
+def require_no_context(context: ContextConfig, reason: str) -> None:
     """Refuse work that takes lines one by one, or in parts, of a model that reads documents.
 
     Raises:
@@ -214,6 +214,6 @@ def require_no_context(context: ContextConfig, what: str) -> None:
     """
     if context.used:
         raise UsageError(
-            f"the model was trained with data.context and reads documents in their order, {what}",
+            f"the model was trained with data.context and reads documents in their order, {reason}",
             "use one process of deepwire translate",
         )

@@ -11,7 +11,7 @@ from deepwire.data.vocabulary import BOS, Vocabularies
 from deepwire.decoding.attention_alignment import AlignedPair, AttentionAligner
 from deepwire.decoding.demands import LineDemands
 from deepwire.decoding.hypotheses import Hypothesis
-from deepwire.decoding.sentence_search import Sentences
+from deepwire.decoding.sentence_search import SearchInputs
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.decoding.translation_io import Candidate, Request
 
@@ -33,8 +33,8 @@ class Finishing:
     def candidates(
         self,
         requests: Sequence[Request],
-        sentences: Sentences,
-        found: Mapping[int, Sequence[Hypothesis]],
+        sentences: SearchInputs,
+        hypotheses_of: Mapping[int, Sequence[Hypothesis]],
         demands: Sequence[LineDemands] | None,
         copied: Sequence[bool],
     ) -> list[tuple[Candidate, ...]]:
@@ -43,22 +43,24 @@ class Finishing:
         Args:
             requests: What was asked for.
             sentences: The lines as the model reads them.
-            found: Hypotheses of some of them.
+            hypotheses_of: Hypotheses of some of them.
             demands: What translations must have; None where nothing is.
             copied: Lines that are their own translation.
         """
         results: list[tuple[Candidate, ...]] = []
         for row, request in enumerate(requests):
-            own = None if demands is None else demands[row]
+            demand = None if demands is None else demands[row]
             if copied[row]:
                 results.append((Candidate(request.text, (), 0.0, 0.0),))
-            elif found.get(row):
-                results.append(tuple(self._candidate(hypothesis, own) for hypothesis in found[row]))
+            elif hypotheses_of.get(row):
+                results.append(
+                    tuple(self._candidate(hypothesis, demand) for hypothesis in hypotheses_of[row])
+                )
             else:
-                results.append((_EMPTY if own is None else Candidate(own.finished(""), (), 0.0, 0.0),))
+                results.append((_EMPTY if demand is None else Candidate(demand.finished(""), (), 0.0, 0.0),))
         if self.aligner is None:
             return results
-        seen = {row: found[row] for row in found if found[row] and not copied[row]}
+        seen = {row: hypotheses_of[row] for row in hypotheses_of if hypotheses_of[row] and not copied[row]}
         return self._aligned(self.aligner, requests, sentences, seen, demands, results)
 
     def _candidate(self, hypothesis: Hypothesis, demands: LineDemands | None) -> Candidate:
@@ -73,36 +75,43 @@ class Finishing:
         self,
         aligner: AttentionAligner,
         requests: Sequence[Request],
-        sentences: Sentences,
-        found: Mapping[int, Sequence[Hypothesis]],
+        sentences: SearchInputs,
+        hypotheses_of: Mapping[int, Sequence[Hypothesis]],
         demands: Sequence[LineDemands] | None,
         results: Sequence[tuple[Candidate, ...]],
     ) -> list[tuple[Candidate, ...]]:
         units = aligner.config.units
         aligned = [
-            tuple(replace(one, alignment=_of_words(request.text, one.text, units)) for one in own)
-            for request, own in zip(requests, results, strict=True)
+            tuple(
+                replace(candidate, alignment=_of_words(request.text, candidate.text, units))
+                for candidate in candidates
+            )
+            for request, candidates in zip(requests, results, strict=True)
         ]
-        pairs = [self._pair(sentences, row, one) for row, own in found.items() for one in own]
+        pairs = [
+            self._pair(sentences, row, hypothesis)
+            for row, hypotheses in hypotheses_of.items()
+            for hypothesis in hypotheses
+        ]
         links = iter(zip(pairs, aligner.links(pairs), strict=True))
         vocabularies = self.vocabularies
-        for row, own in found.items():
+        for row, hypotheses in hypotheses_of.items():
             values = {} if demands is None else demands[row].values
             text, source = plain(requests[row].text), None
             better = []
-            for hypothesis, candidate in zip(own, results[row], strict=True):
-                pair, found_links = next(links)
+            for hypothesis, candidate in zip(hypotheses, results[row], strict=True):
+                pair, pair_links = next(links)
                 if source is None:
                     ids = pair.source[pair.first : -1]
                     source = TextTokens.of(vocabularies.source, ids, text, values)
                 target = TextTokens.of(vocabularies.target, hypothesis.ids, candidate.text, values)
-                alignment = TextAlignment(source, target, tuple(sorted(found_links)), units)
+                alignment = TextAlignment(source, target, tuple(sorted(pair_links)), units)
                 better.append(replace(candidate, alignment=alignment))
             aligned[row] = tuple(better)
         return aligned
 
     @staticmethod
-    def _pair(sentences: Sentences, row: int, hypothesis: Hypothesis) -> AlignedPair:
+    def _pair(sentences: SearchInputs, row: int, hypothesis: Hypothesis) -> AlignedPair:
         source, language = sentences.sources[row], sentences.languages[row]
         tagged = language is not None and language.source_tag is not None
         first = (source[0] == BOS) + tagged + (sentences.fronts[row] if sentences.fronts else 0)

@@ -259,7 +259,9 @@ def _generate_from(
     if prefixes is not None:
         prefixes = [[index_of[subword] for subword in prefix] for prefix in prefixes]
     if preferred is not None:
-        preferred = [[phrase.renumbered(index_of) for phrase in own] for own in preferred]
+        preferred = [
+            [phrase.renumbered(index_of) for phrase in sentence_phrases] for sentence_phrases in preferred
+        ]
     by_sentence = generate(
         ShortlistModel(model, shortlist), source, limits, config, numbers, prefixes, preferred=preferred
     )

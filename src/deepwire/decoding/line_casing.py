@@ -32,14 +32,14 @@ class LineCasing:
         self, lines: Sequence[int], requests: Sequence[Request], translate: Translate
     ) -> list[Translation]:
         """Translations of requests; `translate` gives those of ordinary sentences."""
-        found = [None if request.prefix else self._ordinary.of(request.text) for request in requests]
+        ordinary = [None if request.prefix else self._ordinary.of(request.text) for request in requests]
         asked = [
             request if line is None else replace(request, text=line.text)
-            for request, line in zip(requests, found, strict=True)
+            for request, line in zip(requests, ordinary, strict=True)
         ]
         return [
             translation if line is None else self._restored(translation, request, line)
-            for translation, request, line in zip(translate(lines, asked), requests, found, strict=True)
+            for translation, request, line in zip(translate(lines, asked), requests, ordinary, strict=True)
         ]
 
     def _restored(self, translation: Translation, request: Request, line: OrdinaryLine) -> Translation:

@@ -69,13 +69,13 @@ class LongLines:
         Returns:
             The line numbers, the requests, and of each line how it was cut, or the place of its request.
         """
-        numbers, found, cuts = list[int](), list[Request](), list[LongLine | int]()
+        numbers, piece_requests, cuts = list[int](), list[Request](), list[LongLine | int]()
         for line, request in zip(lines, requests, strict=True):
             segments = self._cut(plain(request.text))
             if segments is None:
-                cuts.append(len(found))
+                cuts.append(len(piece_requests))
                 numbers.append(line)
-                found.append(request)
+                piece_requests.append(request)
                 continue
             places: list[int | None] = []
             for index, text in enumerate(segments.texts):
@@ -84,25 +84,25 @@ class LongLines:
                     self.warn(f"line {line}: a word too long for the model stays as it is: {shown}")
                     places.append(None)
                     continue
-                places.append(len(found))
+                places.append(len(piece_requests))
                 numbers.append(line)
-                found.append(replace(request, text=text, prefix="" if index else request.prefix))
+                piece_requests.append(replace(request, text=text, prefix="" if index else request.prefix))
             cuts.append(LongLine(segments, tuple(places)))
-        return numbers, found, cuts
+        return numbers, piece_requests, cuts
 
     def joined(
         self, line: int, request: Request, cut: LongLine, translations: Sequence[Translation]
     ) -> Translation:
         """Of a line, from those of its pieces: the best of each, then the second of each, and so on."""
         pieces = [None if place is None else translations[place].candidates for place in cut.places]
-        count = min((len(own) for own in pieces if own is not None), default=1)
+        count = min((len(ranking) for ranking in pieces if ranking is not None), default=1)
         candidates = []
         for rank in range(count):
-            own = [None if piece is None else piece[rank] for piece in pieces]
-            there = [candidate for candidate in own if candidate is not None]
+            ranked = [None if piece is None else piece[rank] for piece in pieces]
+            there = [candidate for candidate in ranked if candidate is not None]
             texts = [
                 kept if candidate is None else candidate.text
-                for candidate, kept in zip(own, cut.segments.texts, strict=True)
+                for candidate, kept in zip(ranked, cut.segments.texts, strict=True)
             ]
             parts = cut.segments.parts(texts, request.to or self.languages[1])
             candidates.append(
@@ -111,7 +111,7 @@ class LongLines:
                     tuple(token for candidate in there for token in candidate.tokens),
                     sum(candidate.log_probability for candidate in there),
                     sum(candidate.score for candidate in there),
-                    _joined_alignment(cut.segments, own, parts),
+                    _joined_alignment(cut.segments, ranked, parts),
                 )
             )
         return Translation(line, request, tuple(candidates))
@@ -145,7 +145,7 @@ def _joined_alignment(
         source += [text, gap]
     places = [list(accumulate(map(len, parts)))[::2] for parts in (source, target)]
     parts = []
-    for piece, kept, *at in zip(pieces, segments.texts, *(own[:-1] for own in places), strict=True):
-        own = None if piece is None else piece.alignment
-        parts.append((TextAlignment.copied(kept, aligned[0].units) if own is None else own, *at))
+    for piece, kept, *at in zip(pieces, segments.texts, *(side[:-1] for side in places), strict=True):
+        alignment = None if piece is None else piece.alignment
+        parts.append((TextAlignment.copied(kept, aligned[0].units) if alignment is None else alignment, *at))
     return joined("".join(source), "".join(target), parts)

@@ -283,10 +283,10 @@ class SourceLanguage:
         # Lines may come one by one: looking only at twice as many costs no more than looking once.
         self._next = 2 * self._words
         guess = guess_language(self._lines, self._among)
-        found = self._by_profile() if guess is None else guess.language
-        if found not in (None, self._language):
-            self._warn(f"the text looks like {found!r}, but the model translates from {self._language!r}")
-        if found is not None or self._words > _MOST_WORDS:
+        language = self._by_profile() if guess is None else guess.language
+        if language not in (None, self._language):
+            self._warn(f"the text looks like {language!r}, but the model translates from {self._language!r}")
+        if language is not None or self._words > _MOST_WORDS:
             self._open = False
             self._lines.clear()
 

@@ -39,19 +39,20 @@ class PreferredPhrases:
     def __init__(self, phrases: Sequence[Sequence[Phrase]], device: torch.device) -> None:
         firsts: list[list[tuple[int, int, int]]] = []
         pairs: list[list[tuple[int, int]]] = []
-        for own in phrases:
-            wanted = enumerate(Counter(own).items())
+        for sentence_phrases in phrases:
+            wanted = enumerate(Counter(sentence_phrases).items())
             firsts.append(
                 [(first, number, count) for number, (phrase, count) in wanted for first in phrase.firsts]
             )
-            ways = [way for phrase in dict.fromkeys(own) for way in phrase.ways]
+            ways = [way for phrase in dict.fromkeys(sentence_phrases) for way in phrase.ways]
             pairs.append(list(dict.fromkeys(pair for way in ways for pair in pairwise(way))))
         first, number, self._count = _columns(firsts, (PAD, _NONE, 0), device)
         self._first = first
         self._same = (number.unsqueeze(1) == number.unsqueeze(2)).float()
         self._before, self._next = _columns(pairs, (_NONE, PAD), device)
         self.most = BONUS * torch.tensor(
-            [float(sum(phrase.longest for phrase in own)) for own in phrases], device=device
+            [float(sum(phrase.longest for phrase in sentence_phrases)) for sentence_phrases in phrases],
+            device=device,
         )
 
     def keep(self, sentences: Tensor) -> None:
@@ -90,7 +91,7 @@ def _columns(
     longest = max(map(len, rows))
     return [
         torch.tensor(
-            [[*(one[part] for one in row), *[empty] * (longest - len(row))] for row in rows],
+            [[*(entry[part] for entry in row), *[empty] * (longest - len(row))] for row in rows],
             dtype=torch.int64,
             device=device,
         )

@@ -48,7 +48,7 @@ class Phrase:
 
     def renumbered(self, index_of: Mapping[int, int]) -> Phrase:
         """The phrase where subwords have other numbers, as in a shortlist."""
-        return replace(self, ways=tuple(tuple(index_of[one] for one in way) for way in self.ways))
+        return replace(self, ways=tuple(tuple(index_of[subword] for subword in way) for way in self.ways))
 
 
 @dataclass(frozen=True)

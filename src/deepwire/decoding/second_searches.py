@@ -12,7 +12,7 @@ from deepwire.decoding.demands import LineDemands, with_symbols
 from deepwire.decoding.guards import NO_REPEAT, suspicious
 from deepwire.decoding.hypotheses import Hypothesis
 from deepwire.decoding.required_phrases import Phrase, word_bounds
-from deepwire.decoding.sentence_search import Asked, Beginning, Sentences, SentenceSearch
+from deepwire.decoding.sentence_search import Asked, ForcedPrefix, SearchInputs, SentenceSearch
 from deepwire.decoding.step_models import StateT
 from deepwire.decoding.term_insertion import between_words, insert_terms
 from deepwire.decoding.translation_io import Request
@@ -24,12 +24,15 @@ _CHOICE = 2
 """Hypotheses of a second search, of which one may have all that the line must have."""
 _LONGER, _MORE = 1.25, 6
 """Most subwords of what is translated anew: so many times those that were there, and a few."""
-Found = dict[int, list[Hypothesis]]
+HypothesesOf = dict[int, list[Hypothesis]]
 """The hypotheses of lines, which a second search replaces."""
 
 
 def try_again(
-    search: SentenceSearch[StateT], sentences: Sentences, found: Found, config: DecodingConfig
+    search: SentenceSearch[StateT],
+    sentences: SearchInputs,
+    hypotheses_of: HypothesesOf,
+    config: DecodingConfig,
 ) -> None:
     """Search again, without repeated n-grams, where the best translation is clearly wrong."""
 
@@ -38,63 +41,71 @@ def try_again(
         source = sentences.sources[row][-length - 1 :]
         return suspicious(source, hypotheses[0].ids, config.output_limit(length))
 
-    again = [row for row, hypotheses in found.items() if is_wrong(row, hypotheses)]
+    again = [row for row, hypotheses in hypotheses_of.items() if is_wrong(row, hypotheses)]
     if again:
         better = search.search(sentences, again, with_settings(config, {"no_repeat_ngram": NO_REPEAT}))
         # One that is wrong in both tries is shown as the model would have it.
-        found.update({row: own for row, own in zip(again, better, strict=True) if not is_wrong(row, own)})
+        hypotheses_of.update(
+            {
+                row: hypotheses
+                for row, hypotheses in zip(again, better, strict=True)
+                if not is_wrong(row, hypotheses)
+            }
+        )
 
 
 def meet_demands(
     demands: Sequence[LineDemands],
     requests: Sequence[Request],
     search: SentenceSearch[StateT],
-    sentences: Sentences,
-    found: Found,
+    sentences: SearchInputs,
+    hypotheses_of: HypothesesOf,
     config: DecodingConfig,
 ) -> None:
     """Search again where translations lack something, for those that have it."""
     target = search.vocabularies.target
     if config.term_search in ("none", "prefer"):
-        demands = [replace(one, terms=()) for one in demands]
+        demands = [replace(demand, terms=()) for demand in demands]
 
     def met(row: int) -> bool:
-        return all(demands[row].met_by(target.decode(one.ids)) for one in found[row])
+        return all(demands[row].met_by(target.decode(hypothesis.ids)) for hypothesis in hypotheses_of[row])
 
-    insert_terms(demands, search, sentences, found, config)
+    insert_terms(demands, search, sentences, hypotheses_of, config)
     # Lacking terms alone disturb the rest least. Where that costs another one, that is demanded, too.
     demanded: dict[int, Counter[Phrase]] = {}
     several = with_settings(config, {"n_best": max(config.n_best, min(config.beam, _CHOICE))})
     for attempt in range(_ATTEMPTS):
-        again = [row for row in found if not met(row)]
+        again = [row for row in hypotheses_of if not met(row)]
         if not again:
             return
         last = attempt == _ATTEMPTS - 1
         for row in again:
             prefix = with_symbols(requests[row].prefix, demands[row].values)
-            have = "" if last else target.decode(found[row][0].ids)
-            own = Counter(demands[row].phrases(target, prefix, have))
-            demanded[row] = demanded.get(row, Counter()) | own
+            have = "" if last else target.decode(hypotheses_of[row][0].ids)
+            required = Counter(demands[row].phrases(target, prefix, have))
+            demanded[row] = demanded.get(row, Counter()) | required
         phrases = {row: list(demanded[row].elements()) for row in again}
         from_start = last or config.n_best > 1
-        begins = beginnings(search, sentences, found, phrases, config, from_start=from_start)
-        better = search.search_with(sentences, begins, list(phrases.values()), several)
+        prefixes = forced_prefixes(search, sentences, hypotheses_of, phrases, config, from_start=from_start)
+        better = search.search_with(sentences, prefixes, list(phrases.values()), several)
         for row, hypotheses in zip(again, better, strict=True):
             if hypotheses:
                 # One that happens to have all terms needs no further search.
-                best = sorted(hypotheses, key=lambda one: not demands[row].met_by(target.decode(one.ids)))
-                found[row] = best[: config.n_best]
+                best = sorted(
+                    hypotheses, key=lambda hypothesis: not demands[row].met_by(target.decode(hypothesis.ids))
+                )
+                hypotheses_of[row] = best[: config.n_best]
 
 
-def beginnings(
+def forced_prefixes(
     search: SentenceSearch[StateT],
-    sentences: Sentences,
-    found: Found,
+    sentences: SearchInputs,
+    hypotheses_of: HypothesesOf,
     phrases: Mapping[int, Sequence[Phrase]],
     config: DecodingConfig,
     *,
     from_start: bool,
-) -> list[Beginning]:
+) -> list[ForcedPrefix]:
     """How far translations stay as they are: up to where the first phrase that is demanded might stand.
 
     There the model, which has read the translation up to it, likes the phrase nearly as much as it does
@@ -103,22 +114,22 @@ def beginnings(
     Args:
         search: Scores.
         sentences: What is translated.
-        found: The translations that there are.
+        hypotheses_of: The translations that there are.
         phrases: Of each of some of them, what is demanded.
         config: How to search.
         from_start: Whether nothing but a given prefix stays.
     """
     asked = []
-    for row, own in phrases.items():
-        firsts = sorted({first for phrase in own for first in phrase.firsts})
-        ids = found[row][0].ids
+    for row, row_phrases in phrases.items():
+        firsts = sorted({first for phrase in row_phrases for first in phrase.firsts})
+        ids = hypotheses_of[row][0].ids
         asked.append(Asked(row, ids, list(dict.fromkeys((*firsts, *ids, EOS)))))
-    begins = []
-    for one, values in zip(asked, search.scores_of(sentences, asked), strict=True):
-        column = {token: number for number, token in enumerate(one.tokens)}
-        log_probs = [values[at][column[token]] for at, token in enumerate((*one.read, EOS))]
-        given = len(sentences.prefixes[one.row])
-        starts = between_words(one.read, given, word_bounds(search.vocabularies.target))
+    prefixes = []
+    for forced, values in zip(asked, search.scores_of(sentences, asked), strict=True):
+        column = {token: number for number, token in enumerate(forced.tokens)}
+        log_probs = [values[at][column[token]] for at, token in enumerate((*forced.read, EOS))]
+        given = len(sentences.prefixes[forced.row])
+        starts = between_words(forced.read, given, word_bounds(search.vocabularies.target))
         starts = starts[:-1] or starts  # the end of a translation is where a term goes that found no place
         at = given
         if not from_start and starts:
@@ -129,15 +140,17 @@ def beginnings(
                         for at in starts
                     }
                 )
-                for phrase in phrases[one.row]
+                for phrase in phrases[forced.row]
             ]
             at = min(firsts, default=given)
-        more = config.output_limit(sentences.length(one.row)) - at
+        more = config.output_limit(sentences.length(forced.row)) - at
         if not from_start:
-            likely = min(len(one.read), int(_LONGER * sentences.length(one.row)) + _MORE)
+            likely = min(len(forced.read), int(_LONGER * sentences.length(forced.row)) + _MORE)
             more = min(more, int(_LONGER * max(likely - at, 0)) + _MORE)
-        begins.append(Beginning(one.row, one.read[:at], max(more, 1), log_probability=sum(log_probs[:at])))
-    return begins
+        prefixes.append(
+            ForcedPrefix(forced.row, forced.read[:at], max(more, 1), log_probability=sum(log_probs[:at]))
+        )
+    return prefixes
 
 
 def _first_place(fits: Mapping[int, float]) -> int:

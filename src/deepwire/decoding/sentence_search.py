@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, PAD, Vocabularies
-from deepwire.decoding.constrained_search import Begin, beam_for, constrained_search
+from deepwire.decoding.constrained_search import ScoredPrefix, beam_for, constrained_search
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
 from deepwire.decoding.hypotheses import Hypothesis
@@ -44,7 +44,7 @@ _Translate = Callable[[Sequence[int], Event], list[list[Hypothesis]]]
 
 
 @dataclass(frozen=True)
-class Sentences:
+class SearchInputs:
     """What is to be searched for, sentence by sentence.
 
     Attributes:
@@ -100,8 +100,8 @@ class _ForcedBatch(NamedTuple):
     firsts: Sequence[int]
 
 
-class Beginning(NamedTuple):
-    """A beginning from which a translation goes on.
+class ForcedPrefix(NamedTuple):
+    """A forced prefix: a beginning of a translation, from which the search goes on.
 
     Attributes:
         row: Of which sentence.
@@ -137,7 +137,7 @@ class SentenceSearch(Generic[StateT]):
     shortlist: Shortlist | None
 
     def search(
-        self, sentences: Sentences, rows: Sequence[int], config: DecodingConfig
+        self, sentences: SearchInputs, rows: Sequence[int], config: DecodingConfig
     ) -> list[list[Hypothesis]]:
         """Hypotheses of some of the sentences, best first, in the order of `rows`."""
 
@@ -148,8 +148,8 @@ class SentenceSearch(Generic[StateT]):
             needed = prefixes
             if preferred is not None:
                 needed = [
-                    [*prefix, *(subword for phrase in own for subword in phrase.subwords)]
-                    for prefix, own in zip(prefixes, preferred, strict=True)
+                    [*prefix, *(subword for phrase in phrases for subword in phrase.subwords)]
+                    for prefix, phrases in zip(prefixes, preferred, strict=True)
                 ]
             shortlist = self._batch_shortlist(languages, source, needed)
             limits, lines = self._limits(sentences, rows, config), [sentences.lines[row] for row in rows]
@@ -167,53 +167,61 @@ class SentenceSearch(Generic[StateT]):
 
     def search_with(
         self,
-        sentences: Sentences,
-        beginnings: Sequence[Beginning],
+        sentences: SearchInputs,
+        prefixes: Sequence[ForcedPrefix],
         phrases: Sequence[Sequence[Phrase]],
         config: DecodingConfig,
     ) -> list[list[Hypothesis]]:
-        """Hypotheses that have given phrases behind their beginnings; none where there are none.
+        """Hypotheses that have given phrases behind their prefixes; none where there are none.
 
         All subwords may be used.
 
         Args:
             sentences: What is translated.
-            beginnings: Of some of the sentences.
+            prefixes: Of some of the sentences.
             phrases: Of each of these.
             config: Settings; nothing is drawn at random.
         """
         bounds = word_bounds(self.vocabularies.target)
 
         def translate(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
-            chosen, own = [beginnings[row] for row in rows], [phrases[row] for row in rows]
-            source = pad_batch([sentences.sources[one.row] for one in chosen], self.device)
-            limits = [one.more for one in chosen]
-            begins = [Begin(tuple(one.ids), one.log_probability) for one in chosen]
-            model = self._behind(sentences, chosen, stop)
-            return constrained_search(model, source, limits, config, own, bounds, begins)
+            chosen_prefixes, chosen_phrases = [prefixes[row] for row in rows], [phrases[row] for row in rows]
+            source = pad_batch([sentences.sources[prefix.row] for prefix in chosen_prefixes], self.device)
+            limits = [prefix.more for prefix in chosen_prefixes]
+            scored_prefixes = [
+                ScoredPrefix(tuple(prefix.ids), prefix.log_probability) for prefix in chosen_prefixes
+            ]
+            model = self._behind(sentences, chosen_prefixes, stop)
+            return constrained_search(model, source, limits, config, chosen_phrases, bounds, scored_prefixes)
 
-        found: dict[int, list[Hypothesis]] = {}
-        for width, group in _by_width([beam_for(config.beam, own) for own in phrases]):
-            lengths = [len(sentences.sources[beginnings[place].row]) for place in group]
+        hypotheses_of: dict[int, list[Hypothesis]] = {}
+        for width, group in _by_width(
+            [beam_for(config.beam, sentence_phrases) for sentence_phrases in phrases]
+        ):
+            lengths = [len(sentences.sources[prefixes[place].row]) for place in group]
             tokens = max(1, config.batch_tokens // width)
-            found |= dict(zip(group, self._in_batches(lengths, group, tokens, translate), strict=True))
-        return [found[place] for place in range(len(beginnings))]
+            hypotheses_of |= dict(
+                zip(group, self._in_batches(lengths, group, tokens, translate), strict=True)
+            )
+        return [hypotheses_of[place] for place in range(len(prefixes))]
 
     def _behind(
         self,
-        sentences: Sentences,
-        beginnings: Sequence[Beginning],
+        sentences: SearchInputs,
+        prefixes: Sequence[ForcedPrefix],
         stop: Event,
         not_first: Tensor | None = None,
     ) -> CancellableModel[Any]:
-        """A model that reads the beginnings in one pass, which costs no steps of the search."""
-        begins = [[*sentences.read_first(one.row), *one.ids] for one in beginnings]
-        targets = [language for one in beginnings if (language := sentences.languages[one.row]) is not None]
+        """A model that reads the prefixes in one pass, which costs no steps of the search."""
+        begins = [[*sentences.read_first(prefix.row), *prefix.ids] for prefix in prefixes]
+        targets = [
+            language for prefix in prefixes if (language := sentences.languages[prefix.row]) is not None
+        ]
         size = self.vocabularies.target.size
         return CancellableModel(PromptedModel(self.model, begins, size, targets or None, not_first), stop)
 
     def _into(
-        self, model: Ensemble[StateT], sentences: Sentences, rows: Sequence[int], stop: Event
+        self, model: Ensemble[StateT], sentences: SearchInputs, rows: Sequence[int], stop: Event
     ) -> CancellableModel[Any]:
         """A model that translates each row into its language and behind its prompt, until told to stop."""
         targets = [language for row in rows if (language := sentences.languages[row]) is not None]
@@ -223,9 +231,9 @@ class SentenceSearch(Generic[StateT]):
         return CancellableModel(PromptedModel(model, begins, pieces, targets or None), stop)
 
     def continued(
-        self, sentences: Sentences, beginnings: Sequence[Beginning], config: DecodingConfig
+        self, sentences: SearchInputs, prefixes: Sequence[ForcedPrefix], config: DecodingConfig
     ) -> list[list[Hypothesis]]:
-        """How translations go on behind their beginnings: hypotheses of the rest, best first.
+        """How translations go on behind their prefixes: hypotheses of the rest, best first.
 
         All subwords may be used.
         """
@@ -234,18 +242,18 @@ class SentenceSearch(Generic[StateT]):
         inside[0, list(bounds.inside)] = True
 
         def translate(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
-            chosen = [beginnings[row] for row in rows]
-            ended = torch.tensor([[one.whole] for one in chosen], device=self.device)
+            chosen = [prefixes[row] for row in rows]
+            ended = torch.tensor([[prefix.whole] for prefix in chosen], device=self.device)
             model = self._behind(sentences, chosen, stop, ended & inside)
-            source = pad_batch([sentences.sources[one.row] for one in chosen], self.device)
-            lines = [sentences.lines[one.row] for one in chosen]
-            return generate(model, source, [one.more for one in chosen], config, lines)
+            source = pad_batch([sentences.sources[prefix.row] for prefix in chosen], self.device)
+            lines = [sentences.lines[prefix.row] for prefix in chosen]
+            return generate(model, source, [prefix.more for prefix in chosen], config, lines)
 
-        lengths = [len(sentences.sources[one.row]) for one in beginnings]
+        lengths = [len(sentences.sources[prefix.row]) for prefix in prefixes]
         tokens = max(1, config.batch_tokens // config.width)
-        return self._in_batches(lengths, range(len(beginnings)), tokens, translate)
+        return self._in_batches(lengths, range(len(prefixes)), tokens, translate)
 
-    def scores_of(self, sentences: Sentences, asked: Sequence[Asked]) -> list[list[list[float]]]:
+    def scores_of(self, sentences: SearchInputs, asked: Sequence[Asked]) -> list[list[list[float]]]:
         """Log-probabilities `[T + 1, k]` of k subwords before each of T that are read, and behind all."""
 
         def score(batch: _ForcedBatch) -> list[list[list[float]]]:
@@ -253,13 +261,16 @@ class SentenceSearch(Generic[StateT]):
             wanted = pad_batch([asked[row].tokens for row in batch.rows], self.device)
             values = log_probs.gather(2, wanted.unsqueeze(1).expand(-1, log_probs.size(1), -1)).tolist()
             return [
-                [each[: len(asked[row].tokens)] for each in own[first : first + len(asked[row].read) + 1]]
-                for row, first, own in zip(batch.rows, batch.firsts, values, strict=True)
+                [
+                    each[: len(asked[row].tokens)]
+                    for each in row_values[first : first + len(asked[row].read) + 1]
+                ]
+                for row, first, row_values in zip(batch.rows, batch.firsts, values, strict=True)
             ]
 
         return self._forced(sentences, asked, score)
 
-    def score_behind(self, sentences: Sentences, asked: Sequence[Asked]) -> list[float]:
+    def score_behind(self, sentences: SearchInputs, asked: Sequence[Asked]) -> list[float]:
         """The log-probability of subwords, one after the other, behind what is read of a translation."""
 
         def score(batch: _ForcedBatch) -> list[float]:
@@ -272,15 +283,15 @@ class SentenceSearch(Generic[StateT]):
                 self.model.score(batch.source, batch.read, whole, languages=batch.languages).sum(1).tolist()
             )
 
-        whole = [one._replace(read=[*one.read, *one.tokens[:-1]]) for one in asked]
+        whole = [forced._replace(read=[*forced.read, *forced.tokens[:-1]]) for forced in asked]
         return self._forced(sentences, whole, score)
 
     def _forced(
-        self, sentences: Sentences, asked: Sequence[Asked], score: Callable[[_ForcedBatch], list[Result]]
+        self, sentences: SearchInputs, asked: Sequence[Asked], score: Callable[[_ForcedBatch], list[Result]]
     ) -> list[Result]:
         """What is made of passes over given translations, batch by batch."""
-        read = [[*sentences.read_first(one.row), *one.read] for one in asked]
-        sources = [sentences.sources[one.row] for one in asked]
+        read = [[*sentences.read_first(forced.row), *forced.read] for forced in asked]
+        sources = [sentences.sources[forced.row] for forced in asked]
 
         @torch.inference_mode()
         def scored(rows: Sequence[int], stop: Event) -> list[Result]:
@@ -294,10 +305,10 @@ class SentenceSearch(Generic[StateT]):
 
         lengths = [max(map(len, pair)) for pair in zip(sources, read, strict=True)]
         batches = batches_by_length(lengths, _FORCED_TOKENS)
-        found: dict[int, Result] = {}
+        results: dict[int, Result] = {}
         for batch, values in zip(batches, ordered_map(scored, batches, self.device), strict=True):
-            found |= dict(zip(batch, values, strict=True))
-        return [found[place] for place in range(len(asked))]
+            results |= dict(zip(batch, values, strict=True))
+        return [results[place] for place in range(len(asked))]
 
     def _in_batches(
         self,
@@ -310,18 +321,18 @@ class SentenceSearch(Generic[StateT]):
         by_batch = ordered_map(
             translate, [[rows[place] for place in batch] for batch in batches], self.device
         )
-        found: list[list[Hypothesis]] = [[] for _ in rows]
-        for batch, hypotheses in zip(batches, by_batch, strict=True):
-            for place, own in zip(batch, hypotheses, strict=True):
-                found[place] = own
-        return found
+        results: list[list[Hypothesis]] = [[] for _ in rows]
+        for batch, of_batch in zip(batches, by_batch, strict=True):
+            for place, hypotheses in zip(batch, of_batch, strict=True):
+                results[place] = hypotheses
+        return results
 
-    def _inputs(self, sentences: Sentences, rows: Sequence[int]) -> tuple[Tensor, list[Sequence[int]]]:
+    def _inputs(self, sentences: SearchInputs, rows: Sequence[int]) -> tuple[Tensor, list[Sequence[int]]]:
         source = pad_batch([sentences.sources[row] for row in rows], self.device)
         return source, [sentences.prefixes[row] for row in rows]
 
     @staticmethod
-    def _limits(sentences: Sentences, rows: Sequence[int], config: DecodingConfig) -> list[int]:
+    def _limits(sentences: SearchInputs, rows: Sequence[int], config: DecodingConfig) -> list[int]:
         return [config.output_limit(sentences.length(row)) for row in rows]
 
     def _batch_shortlist(
@@ -352,7 +363,7 @@ def _by_width(widths: Sequence[int]) -> list[tuple[int, list[int]]]:
     groups: list[tuple[int, list[int]]] = []
     waiting: list[int] = []
     for width in sorted(set(widths)):
-        waiting += [place for place, own in enumerate(widths) if own == width]
+        waiting += [place for place, beam in enumerate(widths) if beam == width]
         if len(waiting) >= _FEW or width == max(widths):
             groups.append((width, waiting))
             waiting = []

@@ -19,7 +19,7 @@ from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.demands import LineDemands
 from deepwire.decoding.hypotheses import Hypothesis, LengthPenalty
 from deepwire.decoding.required_phrases import Phrase, WordBounds, word_bounds
-from deepwire.decoding.sentence_search import Asked, Beginning, Sentences, SentenceSearch
+from deepwire.decoding.sentence_search import Asked, ForcedPrefix, SearchInputs, SentenceSearch
 from deepwire.decoding.step_models import StateT
 
 _ROUNDS = 12
@@ -55,8 +55,8 @@ class _Place(NamedTuple):
 def insert_terms(
     demands: Sequence[LineDemands],
     search: SentenceSearch[StateT],
-    sentences: Sentences,
-    found: dict[int, list[Hypothesis]],
+    sentences: SearchInputs,
+    hypotheses_of: dict[int, list[Hypothesis]],
     config: DecodingConfig,
 ) -> None:
     """Give the terms to translations that lack nothing else.
@@ -67,17 +67,17 @@ def insert_terms(
         demands: What each translation must have.
         search: Scores, and searches again.
         sentences: What is translated.
-        found: The hypotheses of lines, which are replaced.
+        hypotheses_of: The hypotheses of lines, which are replaced.
         config: How to search.
     """
     if config.term_search != "insert" or config.n_best > 1:
         return
     if config.no_repeat_ngram or config.min_length > 1 or config.unknown_penalty:
         return
-    work = _Insertion(demands, search, sentences, found, config)
-    rows = list(found)
+    work = _Insertion(demands, search, sentences, hypotheses_of, config)
+    rows = list(hypotheses_of)
     for _ in range(_ROUNDS):
-        rows = [row for row in rows if 0 < work.missing(row, found[row][0].ids) < sys.maxsize]
+        rows = [row for row in rows if 0 < work.missing(row, hypotheses_of[row][0].ids) < sys.maxsize]
         if not rows:
             return
         work.improve(rows)
@@ -87,8 +87,8 @@ def insert_terms(
 class _Insertion(Generic[StateT]):
     demands: Sequence[LineDemands]
     search: SentenceSearch[StateT]
-    sentences: Sentences
-    found: dict[int, list[Hypothesis]]
+    sentences: SearchInputs
+    hypotheses_of: dict[int, list[Hypothesis]]
     config: DecodingConfig
     fixed: dict[int, int] = field(default_factory=dict)
     """Subwords at the beginning of translations that stay."""
@@ -112,52 +112,54 @@ class _Insertion(Generic[StateT]):
 
     def improve(self, rows: Sequence[int]) -> None:
         """Give translations that lack terms one of these, and translate anew what comes behind it."""
-        own, of_first = self._places(rows)
-        places = self._best(of_first, own)
-        beginnings = [self._beginning(place) for place in places]
+        log_probs, of_first = self._places(rows)
+        places = self._best(of_first, log_probs)
+        prefixes = [self._forced_prefix(place) for place in places]
         narrow = with_settings(self.config, {"beam": min(self.config.beam, _BEAM)})
-        ends = self.search.continued(self.sentences, beginnings, narrow)
+        ends = self.search.continued(self.sentences, prefixes, narrow)
         divisor = LengthPenalty.of(self.config).divisor
-        for place, beginning, (end, *_) in zip(places, beginnings, ends, strict=True):
-            ids = (*beginning.ids, *end.ids)
-            before = sum(own[place.row][: place.at + 1]) + place.fit
+        for place, prefix, (end, *_) in zip(places, prefixes, ends, strict=True):
+            ids = (*prefix.ids, *end.ids)
+            before = sum(log_probs[place.row][: place.at + 1]) + place.fit
             total = before + end.log_probability
             if self.missing(place.row, ids) < sys.maxsize:
-                self.found[place.row] = [Hypothesis(ids, total, total / divisor(len(ids) + 1))]
-                self.fixed[place.row] = len(beginning.ids)
+                self.hypotheses_of[place.row] = [Hypothesis(ids, total, total / divisor(len(ids) + 1))]
+                self.fixed[place.row] = len(prefix.ids)
 
-    def _beginning(self, place: _Place) -> Beginning:
+    def _forced_prefix(self, place: _Place) -> ForcedPrefix:
         """A translation up to a term. What follows is not much longer than what followed before."""
-        ids = self.found[place.row][0].ids
+        ids = self.hypotheses_of[place.row][0].ids
         more = int(_LONGER * (len(ids) - place.at)) + _MORE
-        return Beginning(place.row, (*ids[: place.at], *place.way), more, whole=place.whole)
+        return ForcedPrefix(place.row, (*ids[: place.at], *place.way), more, whole=place.whole)
 
     def _places(self, rows: Sequence[int]) -> tuple[dict[int, list[float]], dict[int, list[_Place]]]:
         """Log-probabilities of the subwords of translations; and places of one term by its first subword.
 
         The term is that whose best place comes first.
         """
-        lacking = {row: list(dict.fromkeys(self.lacking(row, self.found[row][0].ids))) for row in rows}
+        lacking = {
+            row: list(dict.fromkeys(self.lacking(row, self.hypotheses_of[row][0].ids))) for row in rows
+        }
         firsts = {
             row: {first for phrase in phrases for first in phrase.firsts} for row, phrases in lacking.items()
         }
         asked = [
             Asked(row, ids, list(dict.fromkeys((*sorted(firsts[row]), *ids, EOS))))
             for row in rows
-            for ids in [self.found[row][0].ids]
+            for ids in [self.hypotheses_of[row][0].ids]
         ]
-        own: dict[int, list[float]] = {}
-        found: dict[int, list[_Place]] = {}
-        for one, values in zip(asked, self.search.scores_of(self.sentences, asked), strict=True):
-            row, column = one.row, {token: number for number, token in enumerate(one.tokens)}
-            own[row] = [values[at][column[token]] for at, token in enumerate((*one.read, EOS))]
+        log_probs: dict[int, list[float]] = {}
+        places_of: dict[int, list[_Place]] = {}
+        for forced, values in zip(asked, self.search.scores_of(self.sentences, asked), strict=True):
+            row, column = forced.row, {token: number for number, token in enumerate(forced.tokens)}
+            log_probs[row] = [values[at][column[token]] for at, token in enumerate((*forced.read, EOS))]
             start = max(self.fixed.get(row, 0), len(self.sentences.prefixes[row]))
-            starts = between_words(one.read, start, self.bounds)
+            starts = between_words(forced.read, start, self.bounds)
             by_term = [
                 nlargest(
                     _PLACES,
                     (
-                        _Place(row, at, way, phrase.whole, values[at][column[way[0]]] - own[row][at])
+                        _Place(row, at, way, phrase.whole, values[at][column[way[0]]] - log_probs[row][at])
                         for at in starts
                         for way in phrase.ways
                     ),
@@ -165,22 +167,24 @@ class _Insertion(Generic[StateT]):
                 )
                 for phrase in lacking[row]
             ]
-            found[row] = min(filter(None, by_term), key=lambda places: places[0].at, default=[])
-        return own, found
+            places_of[row] = min(filter(None, by_term), key=lambda places: places[0].at, default=[])
+        return log_probs, places_of
 
     def _best(
-        self, places: Mapping[int, Sequence[_Place]], own: Mapping[int, Sequence[float]]
+        self, places: Mapping[int, Sequence[_Place]], log_probs: Mapping[int, Sequence[float]]
     ) -> list[_Place]:
         """The best place of each translation by all subwords of the term."""
         every = [place for each in places.values() for place in each]
         # With one subword the fit is known.
         long = [place for place in every if len(place.way) > 1]
-        asked = [Asked(one.row, self.found[one.row][0].ids[: one.at], one.way) for one in long]
+        asked = [
+            Asked(place.row, self.hypotheses_of[place.row][0].ids[: place.at], place.way) for place in long
+        ]
         values = iter(self.search.score_behind(self.sentences, asked))
         best: dict[int, _Place] = {}
         for place in every:
             if len(place.way) > 1:
-                place = place._replace(fit=next(values) - own[place.row][place.at])
+                place = place._replace(fit=next(values) - log_probs[place.row][place.at])
             if place.row not in best or place.fit > best[place.row].fit:
                 best[place.row] = place
         return list(best.values())

@@ -39,13 +39,13 @@ class Term(NamedTuple):
 
     def texts(self) -> tuple[str, ...]:
         """What may be written; a small letter at the beginning may also be a capital."""
-        found: dict[str, None] = {}
+        spellings: dict[str, None] = {}
         for target in self.targets:
             text = target.removesuffix("*")
-            found[text] = None
+            spellings[text] = None
             if text[:1].islower():
-                found[text[0].upper() + text[1:]] = None
-        return tuple(found)
+                spellings[text[0].upper() + text[1:]] = None
+        return tuple(spellings)
 
     def count(self, translation: str) -> int:
         """How often a translation has one of the targets, in whatever case its first letter is."""
@@ -77,7 +77,7 @@ class Terminology:
         Raises:
             DataError: A line has another form, two lines of one term differ, or there is no term.
         """
-        found: dict[str, Term] = {}
+        terms: dict[str, Term] = {}
         places: dict[str, int] = {}
         for number, line in enumerate(read_text(path, lambda _: None), 1):
             if is_blank(line) or line.startswith("#"):
@@ -85,20 +85,20 @@ class Terminology:
             where = f"{display(path)}:{number}"
             source, *others = [" ".join(column.split()) for column in line.split("\t")]
             targets = tuple(target.strip() for target in others[0].split("|")) if others else ()
-            complete = len(others) == 1 and all(one.strip("* ") for one in targets)
+            complete = len(others) == 1 and all(target.strip("* ") for target in targets)
             if not complete or not source[:1].isalnum():
                 raise DataError(f"{where}: no term and translation with one tab between them", _FORM)
             key = source.casefold()
-            if key in found and found[key].targets != targets:
+            if key in terms and terms[key].targets != targets:
                 raise DataError(
                     f"{where}: {source!r} stands in line {places[key]} with another translation",
                     "write both in one line: SOURCE<tab>ONE|OTHER",
                 )
-            found.setdefault(key, Term(source, targets))
+            terms.setdefault(key, Term(source, targets))
             places.setdefault(key, number)
-        if not found:
+        if not terms:
             raise DataError(f"{display(path)}: has no terms", _FORM)
-        return cls(tuple(found.values()))
+        return cls(tuple(terms.values()))
 
     def find(self, text: str) -> Iterator[Term]:
         """The terms of a text in their order, as often as they occur; none overlap."""
@@ -122,13 +122,13 @@ class Terminology:
     @cached_property
     def _by_start(self) -> dict[str, list[tuple[Term, re.Pattern[str]]]]:
         """The terms by their first letters, longest first; one of one letter under all that it can begin."""
-        found: dict[str, list[tuple[Term, re.Pattern[str]]]] = {}
-        for term in sorted(self.terms, key=lambda one: len(one.source), reverse=True):
+        by_start: dict[str, list[tuple[Term, re.Pattern[str]]]] = {}
+        for term in sorted(self.terms, key=lambda term: len(term.source), reverse=True):
             words = r"\s+".join(
                 re.escape(word.removesuffix("*")) + (r"\w*" if word.endswith("*") else "")
                 for word in term.source.split(" ")
             )
             pattern = re.compile(words, re.IGNORECASE)
             key = re.split(r"[*\s]", term.source)[0][:_KEY].casefold()
-            found.setdefault(key, []).append((term, pattern))
-        return found
+            by_start.setdefault(key, []).append((term, pattern))
+        return by_start

@@ -56,7 +56,10 @@ class TextAlignment:
         source, target = words_of(self.source.text), words_of(self.target.text)
         owning = owners(self.source.spans, source), owners(self.target.spans, target)
         links = {
-            (i, j) for one, other in self.subword_links for i in owning[0][one] for j in owning[1][other]
+            (i, j)
+            for source_subword, target_subword in self.subword_links
+            for i in owning[0][source_subword]
+            for j in owning[1][target_subword]
         }
         return tuple(sorted(links | set(_equalwords_of(self, source, target, links))))
 
@@ -71,7 +74,10 @@ def joined(source: str, target: str, parts: Sequence[tuple[TextAlignment, int, i
     links: list[Link] = []
     counts = [0, 0]
     for part, *places in parts:
-        links += [(one + counts[0], other + counts[1]) for one, other in part.subword_links]
+        links += [
+            (source_subword + counts[0], target_subword + counts[1])
+            for source_subword, target_subword in part.subword_links
+        ]
         sides = part.source, part.target
         for side, (text, at) in enumerate(zip((source, target), places, strict=True)):
             tokens[side].append(sides[side].within(text, at))
@@ -79,10 +85,10 @@ def joined(source: str, target: str, parts: Sequence[tuple[TextAlignment, int, i
     both = [
         TextTokens(
             text,
-            tuple(token for one in own for token in one.tokens),
-            tuple(span for one in own for span in one.spans),
+            tuple(token for piece in pieces for token in piece.tokens),
+            tuple(span for piece in pieces for span in piece.spans),
         )
-        for text, own in zip((source, target), tokens, strict=True)
+        for text, pieces in zip((source, target), tokens, strict=True)
     ]
     units = parts[0][0].units if parts else "words"
     return TextAlignment(both[0], both[1], tuple(sorted(links)), units)

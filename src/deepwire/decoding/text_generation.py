@@ -98,22 +98,22 @@ class TextGenerator(Generic[StateT]):
         ids = [self._ids(number, prompt) for number, prompt in enumerate(prompts, first)]
 
         def search(rows: Sequence[int], stop: Event) -> list[_Continued]:
-            own = [ids[row] for row in rows]
+            prompt_ids = [ids[row] for row in rows]
             # A document begins behind the end of another one.
-            prompted = PromptedModel(self.model, [[EOS, *each] for each in own], self.vocabulary.size)
+            prompted = PromptedModel(self.model, [[EOS, *each] for each in prompt_ids], self.vocabulary.size)
             model = CancellableModel(LineBreaks(prompted, self.vocabulary.size), stop)
             source = torch.zeros(len(rows), 0, dtype=torch.int64, device=self.device)
             limits, numbers = [self.limit] * len(rows), [first + row for row in rows]
-            before = [[self._shown(token) for token in each] for each in own]
-            found = generate(model, source, limits, self.config, numbers, before=before)
-            return [*zip(self._probabilities(own), (best[0] for best in found), strict=True)]
+            before = [[self._shown(token) for token in each] for each in prompt_ids]
+            hypotheses = generate(model, source, limits, self.config, numbers, before=before)
+            return [*zip(self._probabilities(prompt_ids), (best[0] for best in hypotheses), strict=True)]
 
         tokens = max(1, self.config.batch_tokens // self.config.width)
         batches = batches_by_length([len(row) + self.limit for row in ids], tokens)
-        found: dict[int, _Continued] = {}
+        continuations: dict[int, _Continued] = {}
         for batch, continued in zip(batches, ordered_map(search, batches, self.device), strict=True):
-            found |= zip(batch, continued, strict=True)
-        return [self._text(prompt, ids[row], found[row]) for row, prompt in enumerate(prompts)]
+            continuations |= zip(batch, continued, strict=True)
+        return [self._text(prompt, ids[row], continuations[row]) for row, prompt in enumerate(prompts)]
 
     @torch.inference_mode()
     def _probabilities(self, prompts: Sequence[Sequence[int]]) -> list[float]:
@@ -141,11 +141,13 @@ class TextGenerator(Generic[StateT]):
         return document_ids([plain(line) for line in prompt.split("\n")], self.vocabulary)[:-1]
 
     def _text(self, prompt: str, ids: Sequence[int], continued: _Continued) -> GeneratedText:
-        before, found = continued
+        before, hypothesis = continued
         ids = [self._shown(token) for token in ids]
-        head, whole = self._decoded(ids), self._decoded([*ids, *found.ids])
+        head, whole = self._decoded(ids), self._decoded([*ids, *hypothesis.ids])
         text = prompt + whole[len(head) :] if whole.startswith(head) else whole
-        return GeneratedText(prompt, text, before + found.log_probability, len(found.ids) < self.limit)
+        return GeneratedText(
+            prompt, text, before + hypothesis.log_probability, len(hypothesis.ids) < self.limit
+        )
 
     def _decoded(self, ids: Sequence[int]) -> str:
         lines, line = [], list[int]()

@@ -140,9 +140,9 @@ class TextScorer:
         """The score of all documents as one stream, in which they see those before them, as in training."""
         counts, ids = TextScore(), list[int]()
         for lines in documents:
-            own = document_ids(lines, self.vocabulary)
-            counts += TextScore(0.0, len(own), *words_and_bytes(lines, self.text.unit), 1)
-            ids += own
+            subwords = document_ids(lines, self.vocabulary)
+            counts += TextScore(0.0, len(subwords), *words_and_bytes(lines, self.text.unit), 1)
+            ids += subwords
         return counts + TextScore(self._totals([ids])[0])
 
     @torch.inference_mode()
@@ -166,8 +166,8 @@ class TextScorer:
                 .tolist()
             )
             for each, row in zip(chosen, values, strict=True):
-                own = row[each.scored - each.start : each.stop - each.start]
-                totals[each.document] += math.fsum(own)
+                scored = row[each.scored - each.start : each.stop - each.start]
+                totals[each.document] += math.fsum(scored)
         return totals
 
     def _windows(self, document: int, tokens: int) -> Iterator[_Window]:

@@ -346,9 +346,9 @@ def pairs_of(pairs: Iterable[object]) -> Iterator[tuple[str, str]]:
                 yield source, target
             case _:
                 parts = [type(part).__name__ for part in pair] if isinstance(pair, tuple | list) else []
-                what = " of ".join([type(pair).__name__, *([" and ".join(parts)] if parts else [])])
+                given = " of ".join([type(pair).__name__, *([" and ".join(parts)] if parts else [])])
                 raise UsageError(
-                    f"pair {number}: must be a source and a target text, not {what}",
+                    f"pair {number}: must be a source and a target text, not {given}",
                     'give a list of pairs: score([("...", "...")])',
                 )
 

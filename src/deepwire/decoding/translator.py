@@ -33,7 +33,7 @@ from deepwire.decoding.model_inputs import (
     Warn,
 )
 from deepwire.decoding.second_searches import meet_demands, try_again
-from deepwire.decoding.sentence_search import Sentences, SentenceSearch
+from deepwire.decoding.sentence_search import SearchInputs, SentenceSearch
 from deepwire.decoding.shortlist import Shortlist
 from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_configured
 from deepwire.decoding.terminology import Terminology
@@ -362,11 +362,11 @@ class Translator(Generic[StateT]):
             self._target_language(line, request) for line, request in zip(lines, requests, strict=True)
         ]
         demands = [self._demands.of(request.text) for request in requests] if self._demands.active else None
-        texts = [request.text for request in requests] if demands is None else [one.text for one in demands]
+        texts = [request.text for request in requests] if demands is None else [line.text for line in demands]
         copied = [self.config.guards and nothing_to_translate(request.text) for request in requests]
         texts = ["" if copy else text for text, copy in zip(texts, copied, strict=True)]
         tags = [None if language is None else language.source_tag for language in languages]
-        sentences = Sentences(
+        sentences = SearchInputs(
             lines,
             self._source_tokenizer.encode_lines(texts, lines, tags),
             [self._prefix_ids(request, demands, row) for row, request in enumerate(requests)],
@@ -378,19 +378,19 @@ class Translator(Generic[StateT]):
             sentences = self._before.added(sentences, contexts, bos=self._source_tokenizer.bos)
         full = [row for row, ids in enumerate(sentences.sources) if ids]
         search = SentenceSearch(self.model, self.vocabularies, self.device, self.languages, self._shortlist)
-        found = dict(zip(full, search.search(sentences, full, self.config), strict=True))
+        hypotheses_of = dict(zip(full, search.search(sentences, full, self.config), strict=True))
         # What was drawn at random stays; missing placeholders are added to it.
         if self.config.sampling is None:
             if self.config.guards:
-                try_again(search, sentences, found, self.config)
+                try_again(search, sentences, hypotheses_of, self.config)
             if demands is not None:
-                meet_demands(demands, requests, search, sentences, found, self.config)
+                meet_demands(demands, requests, search, sentences, hypotheses_of, self.config)
         finishing = Finishing(self.vocabularies, self._aligner)
         if self._aligner is not None and demands is not None and self.vocabularies.has_hints:
             # Words of a translation belong to the words of the line, not to those of hints.
             texts = [without_hints(text) for text in texts]
             sentences = replace(sentences, sources=self._source_tokenizer.encode_lines(texts, lines, tags))
-        candidates = finishing.candidates(requests, sentences, found, demands, copied)
+        candidates = finishing.candidates(requests, sentences, hypotheses_of, demands, copied)
         return [Translation(*parts) for parts in zip(lines, requests, candidates, strict=True)]
 
     def _prefix_ids(self, request: Request, demands: Sequence[LineDemands] | None, row: int) -> list[int]:

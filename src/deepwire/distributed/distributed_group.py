@@ -96,19 +96,19 @@ class DistributedGroup(ProcessGroup):
 
     def gather(self, value: object) -> list[object]:
         """The value of each process in the order of ranks."""
-        own = _bytes(value)
-        sizes = [int(size) for size in self._all_gather(torch.tensor([len(own)]))]
+        content = _bytes(value)
+        sizes = [int(size) for size in self._all_gather(torch.tensor([len(content)]))]
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
-        padded[: len(own)] = own
+        padded[: len(content)] = content
         return [_value(data[:size]) for data, size in zip(self._all_gather(padded), sizes, strict=True)]
 
     def broadcast_value(self, value: object) -> object:
         """The value of the main process."""
-        own = _bytes(value if self.main else None)
-        size = torch.tensor([len(own)])
+        content = _bytes(value if self.main else None)
+        size = torch.tensor([len(content)])
         with self._lost_process_errors():
             dist.broadcast(size, 0)
-            data = own if self.main else torch.zeros(int(size), dtype=torch.uint8)
+            data = content if self.main else torch.zeros(int(size), dtype=torch.uint8)
             dist.broadcast(data, 0)
         return _value(data)
 
@@ -129,14 +129,14 @@ class DistributedGroup(ProcessGroup):
                 time.sleep(_POLL_SECONDS)
         return work()
 
-    def require_same(self, tensors: Sequence[Tensor], what: str) -> None:
+    def require_same(self, tensors: Sequence[Tensor], name: str) -> None:
         """See that float32 tensors are the same in all processes, by sums over their bits."""
         sums = torch.stack([tensor.detach().view(torch.int32).sum(dtype=torch.int64) for tensor in tensors])
         sums_of_ranks = self.gather(sums.tolist())
         strangers = [str(rank) for rank, other in enumerate(sums_of_ranks) if other != sums_of_ranks[0]]
         if strangers:
             raise ResourceError(
-                f"{what} are no longer the same in all {self.count} processes: "
+                f"{name} are no longer the same in all {self.count} processes: "
                 f"process {', '.join(strangers)} differs from process 0",
                 "a device computes wrongly, or the machines differ; the same command goes on from the last "
                 "checkpoint",

@@ -25,7 +25,7 @@ def join_process_group(wanted: Callable[[], int] = lambda: 1) -> Iterator[Proces
     elif (count := wanted()) > 1:
         from deepwire.distributed.forked_group import fork_process_group
 
-        with fork_process_group(count) as own:
-            yield own
+        with fork_process_group(count) as group:
+            yield group
     else:
         yield ProcessGroup()

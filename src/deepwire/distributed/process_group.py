@@ -71,9 +71,9 @@ class ProcessGroup:
         """
         return work()
 
-    def require_same(self, tensors: Sequence[Tensor], what: str) -> None:
+    def require_same(self, tensors: Sequence[Tensor], name: str) -> None:
         """See that the tensors are the same in all processes, bit for bit.
 
         Raises:
-            ResourceError: If they are not; `what` says what they are.
+            ResourceError: If they are not; `name` says what they are.
         """

@@ -49,8 +49,8 @@ class AlignmentCounts:
     @classmethod
     def of(cls, links: Iterable[Link], gold: GoldAlignment) -> AlignmentCounts:
         """Those of one pair."""
-        own = set(links)
-        return cls(len(own), len(gold.sure), len(own & gold.sure), len(own & gold.possible))
+        predicted = set(links)
+        return cls(len(predicted), len(gold.sure), len(predicted & gold.sure), len(predicted & gold.possible))
 
     def __add__(self, other: AlignmentCounts) -> AlignmentCounts:
         return AlignmentCounts(

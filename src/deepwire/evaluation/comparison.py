@@ -160,12 +160,12 @@ def paired_comparison(
     )
 
 
-def few_sentences(paired: PairedTest | None, sentences: int, what: str = "sentences") -> list[str]:
+def few_sentences(paired: PairedTest | None, sentences: int, unit: str = "sentences") -> list[str]:
     """What is odd about a test on so many sentences, or what else is drawn, one line each."""
     if paired is None or paired.test != "bootstrap" or sentences >= _FEW_SENTENCES:
         return []
     return [
-        f"fewer than {_FEW_SENTENCES} {what}: a bootstrap draws the same few again and again, so its "
+        f"fewer than {_FEW_SENTENCES} {unit}: a bootstrap draws the same few again and again, so its "
         "p-values and intervals say little; --paired randomization is valid for any number"
     ]
 

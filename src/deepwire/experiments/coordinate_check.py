@@ -111,11 +111,11 @@ def coordinate_check(
         for size, config in configs.items():
             tell(f"{dimension} {size}: {check.updates} updates")
             measured[size] = _averaged(run, config, check, rate, device, by_layer=dimension == "width")
-        for what in ("change", "size"):
-            sizes = {size: getattr(each, what) for size, each in measured.items()}
-            title = f"{'Change' if what == 'change' else 'Size'} of signals by {dimension}, rms"
+        for quantity in ("change", "size"):
+            sizes = {size: getattr(each, quantity) for size, each in measured.items()}
+            title = f"{'Change' if quantity == 'change' else 'Size'} of signals by {dimension}, rms"
             tables.append(_table(title, dimension, sizes))
-            figures += _figures(title, f"{what}-by-{dimension}", dimension, sizes)
+            figures += _figures(title, f"{quantity}-by-{dimension}", dimension, sizes)
     return Finding(
         analysis="coordinate-check",
         title=f"Coordinate check of {run.description}",
@@ -199,7 +199,9 @@ def _averaged(
                 {place: _rms(value - before[place]) for place, value in after.items()},
             )
         )
-    return Measured(_mean([one.size for one in each]), _mean([one.change for one in each]))
+    return Measured(
+        _mean([measured.size for measured in each]), _mean([measured.change for measured in each])
+    )
 
 
 def _train(
@@ -227,7 +229,7 @@ def _by_place(values: Mapping[Signal, Tensor], by_layer: bool) -> dict[str, Tens
     places: dict[str, Tensor] = {}
     for side in dict.fromkeys(signal.side for signal in values):
         places[f"{side} embedding"] = values[Signal(side, "embedding")]
-        layers = [signal for signal in values if (signal.side, signal.what) == (side, "output")]
+        layers = [signal for signal in values if (signal.side, signal.kind) == (side, "output")]
         if by_layer:
             named = {str(signal.number + 1): signal for signal in layers}
         else:
@@ -242,7 +244,7 @@ def _rms(value: Tensor) -> float:
 
 
 def _mean(each: Sequence[Sizes]) -> Sizes:
-    return {place: fmean(one[place] for one in each) for place in each[0]}
+    return {place: fmean(sizes[place] for sizes in each) for place in each[0]}
 
 
 def growth(sizes: Mapping[int, float]) -> float | None:
@@ -251,8 +253,8 @@ def growth(sizes: Mapping[int, float]) -> float | None:
         return None
     x, y = [math.log(size) for size in sizes], [math.log(value) for value in sizes.values()]
     mean_x, mean_y = fmean(x), fmean(y)
-    products = sum((one - mean_x) * (other - mean_y) for one, other in zip(x, y, strict=True))
-    return products / sum((one - mean_x) ** 2 for one in x)
+    products = sum((x_value - mean_x) * (y_value - mean_y) for x_value, y_value in zip(x, y, strict=True))
+    return products / sum((x_value - mean_x) ** 2 for x_value in x)
 
 
 def _table(title: str, dimension: Dimension, measured: Mapping[int, Sizes]) -> Table:

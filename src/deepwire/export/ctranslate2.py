@@ -103,8 +103,8 @@ class CTranslate2(ExportFormat):
         spec.config.add_source_bos = model.metadata.get("source_bos") is True
         save_spec(spec, [_pieces(vocabulary) for vocabulary in _sides(model).values()], folder, quantization)
         model.vocabularies.save(folder / "vocabulary")
-        if (found := _vocabulary_map(model)) is not None:
-            (folder / VOCABULARY_MAP).write_text(found, encoding="utf-8")
+        if (vocabulary_map := _vocabulary_map(model)) is not None:
+            (folder / VOCABULARY_MAP).write_text(vocabulary_map, encoding="utf-8")
 
     def read(self, folder: Path) -> ExportedModel:
         """See the base class."""

@@ -145,11 +145,11 @@ def with_first_head(
         rows = order.unsqueeze(1) * width + torch.arange(width)
         return array.index_select(dim, rows.flatten())
 
-    found = {f"{place}/linear_2/weight": moved(f"{place}/linear_2/weight", queries, heads, 1)}
+    reordered = {f"{place}/linear_2/weight": moved(f"{place}/linear_2/weight", queries, heads, 1)}
     for leaf in ("weight", "bias"):
-        found[f"{place}/linear_0/{leaf}"] = moved(f"{place}/linear_0/{leaf}", queries, heads)
-        found[f"{place}/linear_1/{leaf}"] = moved(f"{place}/linear_1/{leaf}", both, 2 * key_heads)
-    return found
+        reordered[f"{place}/linear_0/{leaf}"] = moved(f"{place}/linear_0/{leaf}", queries, heads)
+        reordered[f"{place}/linear_1/{leaf}"] = moved(f"{place}/linear_1/{leaf}", both, 2 * key_heads)
+    return reordered
 
 
 def require_plain(model: TranslationModel) -> None:

@@ -123,8 +123,8 @@ class _Prompt(nn.Module):
         embedded, first = [], 0
         sides = model.source_embedding, model.target_embedding
         for embedding, part in zip(sides[-len(parts) :], parts, strict=True):
-            own = None if vectors is None else vectors[first : first + part.size(1)]
-            embedded.append(embedding.placed(part, own, languages))
+            positions = None if vectors is None else vectors[first : first + part.size(1)]
+            embedded.append(embedding.placed(part, positions, languages))
             first += part.size(1)
         x = torch.cat(embedded, 1)
         index = GrowingCacheIndex(sentences, length=length)
@@ -198,10 +198,10 @@ def decoding_graphs(model: TranslationModel) -> tuple[Graph, ...]:
     small, large = example(model, _SMALL), example(model, _LARGE)
 
     def leaves(tensors: str) -> tuple[Leaf, ...]:
-        one, other = small.tensors[tensors], large.tensors[tensors]
+        of_small, of_large = small.tensors[tensors], large.tensors[tensors]
         return tuple(
-            Leaf(name, _shape(tensor, other[name]), str(tensor.dtype).removeprefix("torch."))
-            for name, tensor in one.items()
+            Leaf(name, _shape(tensor, of_large[name]), str(tensor.dtype).removeprefix("torch."))
+            for name, tensor in of_small.items()
         )
 
     def graph(name: str, inputs: Sequence[str], outputs: str) -> Graph:
@@ -331,4 +331,4 @@ def _shape(small: Tensor, large: Tensor) -> tuple[int | str, ...]:
     names[_SMALL[POSITIONS] + 1, _LARGE[POSITIONS] + 1] = f"{POSITIONS} + 1"
     names[_SMALL[SOURCE] + _SMALL[PROMPT], _LARGE[SOURCE] + _LARGE[PROMPT]] = f"{SOURCE} + {PROMPT}"
     pairs = zip(small.shape, large.shape, strict=True)
-    return tuple(one if one == other else names[one, other] for one, other in pairs)
+    return tuple(size if size == larger else names[size, larger] for size, larger in pairs)

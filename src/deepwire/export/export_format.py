@@ -61,7 +61,7 @@ class ExportFormat(ABC):
         name: As in `--to`.
         quantizations: Number formats of weights that it can store, the one as they are first.
         computes_the_same: Whether the other program makes the same operations in the same order, so that
-            with weights as they are it is held to the same translations (`parity.Limits.same`).
+            with weights as they are it is held to the same translations (`parity.ParityLimits.same`).
         largest_difference: Most that the log-probability of a subword may differ by then, in nats; None: as
             `parity.SAME` says.
         reads_documents: Whether its models may read lines in front of a line; see `ExportedModel.behind`.

@@ -119,14 +119,16 @@ class _Read(ExportedModel):
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
     ) -> list[list[str]]:
         """See the base class."""
-        found: list[list[str]] = []
+        translations: list[list[str]] = []
         for start in range(0, len(sources), _BATCH):
             rows = [self._source(source) for source in sources[start : start + _BATCH]]
             given = self._model.generate(
                 pad_batch(rows, self._model.device), to=language, **config.model_dump()
             )
-            found += [[self._pieces[number] for number in row[1 : row.index(EOS)]] for row in given.tolist()]
-        return found
+            translations += [
+                [self._pieces[number] for number in row[1 : row.index(EOS)]] for row in given.tolist()
+            ]
+        return translations
 
     @torch.inference_mode()
     def score(

@@ -36,8 +36,8 @@ class ReadModel(ExportedModel):
             config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
         self._languages = getattr(config, "translation", None)
         self._source = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
-        own = folder / "target_vocab.json"
-        self._target = json.loads(own.read_text(encoding="utf-8")) if own.exists() else self._source
+        path = folder / "target_vocab.json"
+        self._target = json.loads(path.read_text(encoding="utf-8")) if path.exists() else self._source
         self._pieces = {number: piece for piece, number in self._target.items()}
 
     def translate(
@@ -108,7 +108,7 @@ class ReadModel(ExportedModel):
     ) -> list[list[str]]:
         """Sentences of one length together, since the limit of a translation depends on it."""
         order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
-        found: list[list[str]] = [[] for _ in sources]
+        translations: list[list[str]] = [[] for _ in sources]
         for length, group in groupby(order, key=lambda number: len(sources[number])):
             numbers = list(group)
             for start in range(0, len(numbers), _BATCH):
@@ -125,8 +125,8 @@ class ReadModel(ExportedModel):
                         **settings,
                     )
                 for number, row in zip(batch, given.tolist(), strict=True):
-                    found[number] = self._text(row[1:])
-        return found
+                    translations[number] = self._text(row[1:])
+        return translations
 
     def _text(self, ids: Sequence[int]) -> list[str]:
         end = self._model.config.eos_token_id

@@ -20,7 +20,7 @@ from deepwire.errors import ModelError
 from deepwire.export.export_format import ExportedModel, ExportFormat
 from deepwire.export.marian_arrays import arrays_of, settings_of
 from deepwire.export.marian_files import word_list, write_bin, write_npz, yaml_text
-from deepwire.export.marian_reading import Model
+from deepwire.export.marian_reading import MarianModel
 from deepwire.export.searched_model import HostOf, SearchedModel, host_settings
 from deepwire.model.portability import IN_MARIAN, not_in_marian
 
@@ -80,7 +80,7 @@ class Marian(ExportFormat):
 
     def read(self, folder: Path) -> ExportedModel:
         """The equations of Marian, computed with numpy: Marian itself comes as no Python package."""
-        model, options = Model(folder / NPZ), host_settings(DecodingConfig())
+        model, options = MarianModel(folder / NPZ), host_settings(DecodingConfig())
         manifest = {
             "decoding": options,
             "source_bos": False,

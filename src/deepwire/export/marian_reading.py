@@ -22,7 +22,7 @@ _EPSILON = 1e-6
 _HIDDEN = -99999999.0
 
 
-class Model:
+class MarianModel:
     """Encoder and decoder steps for the search of exports: states `[N, W, ...]`, memory `[N, ...]`."""
 
     def __init__(self, path: Path) -> None:

@@ -86,14 +86,14 @@ def unequal(
     if config.beam == 1:
         pairs = enumerate(zip_longest(*texts))
         # Other numbers may stand for the same pieces: then any will do.
-        first = next((number for number, (one, other) in pairs if one != other), 0)
+        first = next((number for number, (our_piece, their_piece) in pairs if our_piece != their_piece), 0)
         gap, counted = log_probs[0][first] - log_probs[1][first], 2
     ours, theirs = (" ".join(each) for each in texts)
     return Unequal(line, ours, theirs, scores[0], scores[1], gap, counted)
 
 
 @dataclass(frozen=True)
-class Limits:
+class ParityLimits:
     """What may differ.
 
     Attributes:
@@ -139,33 +139,33 @@ class Parity:
         """As it stands in `parity.json`."""
         return asdict(self)
 
-    def faults(self, limits: Limits) -> list[str]:
+    def faults(self, limits: ParityLimits) -> list[str]:
         """What differs by more than it may."""
-        found = []
+        faults = []
         if not self.mean_difference <= limits.mean:
-            found.append(f"allowed is {limits.mean:g} on average")
+            faults.append(f"allowed is {limits.mean:g} on average")
         if not limits.same:
-            return found
+            return faults
         allowed = max(limits.largest, 2 * (self.rounding or 0))
         if not self.largest_difference <= allowed:
-            found.append(f"allowed is {limits.largest:g} at most, or twice the model's own rounding")
-        for what, lines in (("greedily", self.unequal), (f"with a beam of {BEAM}", self.beam_unequal)):
+            faults.append(f"allowed is {limits.largest:g} at most, or twice the model's own rounding")
+        for search, lines in (("greedily", self.unequal), (f"with a beam of {BEAM}", self.beam_unequal)):
             wrong = [each for each in lines if not each.is_tie(min(self.largest_difference, allowed))]
             if wrong:
-                found.append(
-                    f"{len(wrong)} lines are translated otherwise {what}, first line {wrong[0].line}"
+                faults.append(
+                    f"{len(wrong)} lines are translated otherwise {search}, first line {wrong[0].line}"
                 )
         if self.bleu is not None and abs(self.bleu[0] - self.bleu[1]) > SAME_BLEU:
-            found.append(f"BLEU may differ by {SAME_BLEU}")
-        return found
+            faults.append(f"BLEU may differ by {SAME_BLEU}")
+        return faults
 
     def __str__(self) -> str:
         bleu = "" if self.bleu is None else f"; BLEU {self.bleu[0]:.2f} here, {self.bleu[1]:.2f} there"
         beam = "" if self.beam_equal is None else f", {self.beam_equal:.1%} with a beam of {BEAM}"
-        own = "" if self.rounding is None else f" (our own float32 errs by {self.rounding:.2g})"
+        error = "" if self.rounding is None else f" (our own float32 errs by {self.rounding:.2g})"
         return (
             f"{self.lines} lines: {self.equal:.1%} translated alike{beam}, log-probability of a subword "
-            f"differs by {self.mean_difference:.2g} on average, {self.largest_difference:.2g} at most{own}"
+            f"differs by {self.mean_difference:.2g} on average, {self.largest_difference:.2g} at most{error}"
             f"{bleu}"
         )
 
@@ -279,13 +279,14 @@ class _Ours:
             return None
         pairs = [(translation.request.text, translation.text) for translation in translations]
         self._contexts = [*map(tuple, contexts_of(pairs, [], self._context.most))]
-        own = [*map(len, self._model.vocabularies.source.encode_lines(self._texts))]
-        return self.fronts(range(len(own)), own)
+        lengths = [*map(len, self._model.vocabularies.source.encode_lines(self._texts))]
+        return self.fronts(range(len(lengths)), lengths)
 
-    def fronts(self, rows: Sequence[int], own: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    def fronts(self, rows: Sequence[int], lengths: Sequence[int]) -> list[tuple[list[int], list[int]]]:
         """What stands in front of some lines of so many subwords, and of their translations."""
         contexts = [self._contexts[row] if self._contexts else () for row in rows]
-        return [*zip(self._before.sources(contexts, own), self._before.targets(contexts, own), strict=True)]
+        sources, targets = self._before.sources(contexts, lengths), self._before.targets(contexts, lengths)
+        return [*zip(sources, targets, strict=True)]
 
     def scored(self, config: DecodingConfig, translations: Sequence[Translation]) -> list[PairScore]:
         """Our scores of these translations."""
@@ -310,9 +311,14 @@ class _Ours:
         log_probs = partial(self._log_probs, self.translator(config))
         tokens = [translation.candidates[0].tokens for translation in ours]
         return tuple(
-            unequal(self._kept[row] + 1, (one, other), (log_probs(row, one), log_probs(row, other)), config)
-            for row, (one, other) in enumerate(zip(tokens, theirs, strict=True))
-            if list(one)[:_SURE] != list(other)[:_SURE]
+            unequal(
+                self._kept[row] + 1,
+                (our_tokens, their_tokens),
+                (log_probs(row, our_tokens), log_probs(row, their_tokens)),
+                config,
+            )
+            for row, (our_tokens, their_tokens) in enumerate(zip(tokens, theirs, strict=True))
+            if list(our_tokens)[:_SURE] != list(their_tokens)[:_SURE]
         )
 
     @torch.inference_mode()

@@ -49,7 +49,7 @@ def in_float64(model: TranslationModel) -> Iterator[TranslationModel]:
 def differences_of(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
     """|Difference| of the log-probability of every subword of some texts."""
     return [
-        abs(one - other)
+        abs(our_value - their_value)
         for our_text, their_text in zip(ours, theirs, strict=True)
-        for one, other in zip(our_text, their_text, strict=True)
+        for our_value, their_value in zip(our_text, their_text, strict=True)
     ]

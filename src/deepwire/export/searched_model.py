@@ -37,7 +37,7 @@ def host_settings(config: DecodingConfig) -> dict[str, object]:
 
 
 class SteppedModel(Protocol):
-    """What the search needs of a model; see `deepwire.export.host.graphs.Model`."""
+    """What the search needs of a model; see `deepwire.export.host.graphs.GraphModel`."""
 
     def start(self, source: Array, languages: Array | None) -> tuple[Tensors, Tensors]:
         """Memory and first state."""
@@ -92,8 +92,8 @@ class SearchedModel(ExportedModel):
     ) -> list[list[str]]:
         """See the base class."""
         ids = [[self._source[piece] for piece in source] for source in sources]
-        found = self._translator(host_settings(config)).translate_ids(ids, language, self._contexts)
-        return [[self._pieces[number] for number in each[0].ids] for each in found]
+        results = self._translator(host_settings(config)).translate_ids(ids, language, self._contexts)
+        return [[self._pieces[number] for number in each[0].ids] for each in results]
 
     def score(
         self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
@@ -116,8 +116,8 @@ class SearchedModel(ExportedModel):
         self, prompts: Sequence[Sequence[int]], longest: int, config: DecodingConfig
     ) -> list[list[int]]:
         """See the base class."""
-        found = self._translator(host_settings(config)).continue_ids(prompts, longest)
-        return [each[0].ids for each in found]
+        results = self._translator(host_settings(config)).continue_ids(prompts, longest)
+        return [each[0].ids for each in results]
 
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
         """See the base class."""

@@ -83,14 +83,14 @@ def _unequal(
         for start in range(0, len(prompts), _ROWS)
         for each in _continued(model, prompts[start : start + _ROWS], config)
     ]
-    found = []
-    for number, prompt, one, other in zip(kept, prompts, ours, theirs, strict=True):
-        if list(one) == list(other):
+    differing = []
+    for number, prompt, our_ids, their_ids in zip(kept, prompts, ours, theirs, strict=True):
+        if list(our_ids) == list(their_ids):
             continue
-        mine, others = (_scores(model, [[*prompt, *ids]])[0][len(prompt) :] for ids in (one, other))
+        mine, others = (_scores(model, [[*prompt, *ids]])[0][len(prompt) :] for ids in (our_ids, their_ids))
         pieces = model.vocabularies.target.pieces
-        found.append(unequal(number + 1, (pieces(one), pieces(other)), (mine, others), config))
-    return tuple(found)
+        differing.append(unequal(number + 1, (pieces(our_ids), pieces(their_ids)), (mine, others), config))
+    return tuple(differing)
 
 
 def _continued(
@@ -100,7 +100,7 @@ def _continued(
     size = model.vocabularies.target.size
     prompted = PromptedModel(Ensemble(_models(model)), [[EOS, *ids] for ids in prompts], size)
     count = len(prompts)
-    found = generate(
+    hypotheses = generate(
         LineBreaks(prompted, size),
         torch.zeros(count, 0, dtype=torch.int64),
         [_ADDED] * count,
@@ -108,7 +108,7 @@ def _continued(
         range(count),
         before=prompts,
     )
-    return [list(each[0].ids) for each in found]
+    return [list(each[0].ids) for each in hypotheses]
 
 
 @torch.inference_mode()

@@ -267,8 +267,12 @@ class ModelConfig(SublayerConfig):
 
     def size(self, side: Side) -> tuple[int, int, int]:
         """d_model, heads and feed_forward of one side."""
-        own = self.stack(side).size
-        return own.d_model or self.d_model, own.heads or self.heads, own.feed_forward or self.feed_forward
+        own_size = self.stack(side).size
+        return (
+            own_size.d_model or self.d_model,
+            own_size.heads or self.heads,
+            own_size.feed_forward or self.feed_forward,
+        )
 
     def _rotary(self, side: Side) -> RotaryConfig | None:
         positions = self.stack(side).positions or self.positions

@@ -73,14 +73,14 @@ def huggingface_class(config: ModelConfig) -> HuggingFaceClass:
     pre_norm = isinstance(connection, PreNormConfig) and connection.residual == "input"
     normed = inner or config.embeddings.norm
     positions = {_layout(stack.positions or config.positions) for stack in (config.encoder, config.decoder)}
-    found = _CLASSES.get((pre_norm, normed, "" if normed else "/".join(sorted(positions))))
-    if found is None:
+    chosen = _CLASSES.get((pre_norm, normed, "" if normed else "/".join(sorted(positions))))
+    if chosen is None:
         raise ValueError(f"positions={' and '.join(sorted(positions))} with {connection.type}")
-    if found.model_type != "marian" and config.embeddings.tie not in ("all", "inputs"):
+    if chosen.model_type != "marian" and config.embeddings.tie not in ("all", "inputs"):
         raise ValueError(f"embeddings.tie={config.embeddings.tie} with {connection.type}")
-    if found.model_type == "m2m_100" and config.bias.output:
+    if chosen.model_type == "m2m_100" and config.bias.output:
         raise ValueError("bias.output=true with positions=halves")
-    return found
+    return chosen
 
 
 def _layout(positions: PositionsConfig) -> str:

@@ -82,8 +82,8 @@ def _layers(model: nn.Module) -> dict[int, int]:
     layers: dict[int, int] = {}
     for stack in model.modules():
         if isinstance(stack, Stack):
-            own = stack.parameter_layers()
+            layer_of = stack.parameter_layers()
             for name, parameter in stack.named_parameters():
-                if name in own:
-                    layers[id(parameter)] = min(own[name], layers.get(id(parameter), own[name]))
+                if name in layer_of:
+                    layers[id(parameter)] = min(layer_of[name], layers.get(id(parameter), layer_of[name]))
     return layers

@@ -47,8 +47,8 @@ def beyond_plain(config: ModelConfig, allowed: Allowed) -> str | None:
     for side in config.sides:
         stack = config.stack(side)
         whole = stack.model_copy(update={"positions": stack.positions or config.positions})
-        for found in _differing(whole, "stack.", allowed):
-            return f"{side}{found.removeprefix('stack')}"
+        for setting in _differing(whole, "stack.", allowed):
+            return f"{side}{setting.removeprefix('stack')}"
     return next(_differing(config, "", allowed), None)
 
 

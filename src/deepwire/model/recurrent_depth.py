@@ -72,10 +72,10 @@ class RecurrenceConfig(Section):
             f"aggregation {aggregation.type}": not isinstance(aggregation, LastConfig),
             f"fusion {fusion.type}": not isinstance(fusion, TopConfig),
         }
-        if found := [name for name, wrong in unfit.items() if wrong]:
+        if unfit_parts := [name for name, wrong in unfit.items() if wrong]:
             raise ValueError(
                 f"{side}.recurrence: layers that run again cannot tell what lies below them, as {side}."
-                f"{found[0]} wants; leave one of them out"
+                f"{unfit_parts[0]} wants; leave one of them out"
             )
 
     def build(self, stack: Stack, context: StackContext) -> RecurrentStack:

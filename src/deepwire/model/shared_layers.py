@@ -19,15 +19,19 @@ def share_layers(encoder: Stack, decoder: Stack) -> None:
         ValueError: They do not have the same parameters.
     """
     for part in _OF_LAYERS:
-        own, other = (dict(stack.get_submodule(part).named_parameters()) for stack in (encoder, decoder))
-        shapes = [{name: each.shape for name, each in parameters.items()} for parameters in (own, other)]
+        of_encoder, of_decoder = (
+            dict(stack.get_submodule(part).named_parameters()) for stack in (encoder, decoder)
+        )
+        shapes = [
+            {name: each.shape for name, each in parameters.items()} for parameters in (of_encoder, of_decoder)
+        ]
         if shapes[0] != shapes[1]:
             differing = sorted(name for name, _ in shapes[0].items() ^ shapes[1].items())
             raise ValueError(
                 f"share_layers: {part} of encoder and decoder do not have the same parameters, "
                 f"see {differing[0]}"
             )
-        for name, parameter in own.items():
+        for name, parameter in of_encoder.items():
             holder, _, leaf = name.rpartition(".")
             module: nn.Module = decoder.get_submodule(part).get_submodule(holder)
             setattr(module, leaf, parameter)

@@ -348,8 +348,8 @@ class Stack(nn.Module):
             cast("CrossAttention", cross).gate_probes(Place(layer, str(layer + 1)))
             for layer, cross in enumerate(self.crosses)
         )
-        own = (self.connection.gate_probes(), self.fusion.gate_probes(), *crosses)
-        return tuple(probe for probes in own for probe in probes)
+        by_socket = (self.connection.gate_probes(), self.fusion.gate_probes(), *crosses)
+        return tuple(probe for probes in by_socket for probe in probes)
 
     def parameter_layers(self) -> Mapping[str, int]:
         """The layer, from 1, of every parameter that belongs to one layer alone, by its name in the stack."""

@@ -24,10 +24,10 @@ def causal_product(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
     past: Tensor | None = None
     for begin in range(0, length, CHUNK):
         here = slice(begin, begin + CHUNK)
-        own, keys, values = x[..., here, :], y[..., here, :], z[..., here, :]
-        result = (own @ keys.transpose(-2, -1)).tril() @ values
+        queries, keys, values = x[..., here, :], y[..., here, :], z[..., here, :]
+        result = (queries @ keys.transpose(-2, -1)).tril() @ values
         if past is not None:
-            result = result + own @ past.to(own.dtype)
+            result = result + queries @ past.to(queries.dtype)
         results.append(result)
         if begin + CHUNK < length:
             new = (keys.transpose(-2, -1) @ values).to(torch.promote_types(z.dtype, torch.float32))

@@ -129,8 +129,8 @@ class DeviceBatch:
 
 def _links_of(links: Tensor, first: int, end: int) -> Tensor:
     """The links of rows `first` to `end`, counted from there."""
-    own = links[(links[:, 0] >= first) & (links[:, 0] < end)]
-    return own - own.new_tensor([first, 0, 0])
+    chosen = links[(links[:, 0] >= first) & (links[:, 0] < end)]
+    return chosen - chosen.new_tensor([first, 0, 0])
 
 
 @dataclass(frozen=True)

@@ -98,13 +98,13 @@ class MovingAverage:
         Raises:
             ModelError: If a tensor is missing or has another shape.
         """
-        own = self.state()
-        kept = {name: one for name, one in (tensors or {}).items() if name in own}
+        averages = self.state()
+        kept = {name: tensor for name, tensor in (tensors or {}).items() if name in averages}
         if tensors is not None and any(
-            name not in kept or kept[name].shape != own[name].shape for name in own
+            name not in kept or kept[name].shape != averages[name].shape for name in averages
         ):
             raise ModelError("the averages in the checkpoint do not fit the model")
-        self._strategy.load(own, kept)
+        self._strategy.load(averages, kept)
         if self.config.model == "average":
             self._swap()
 

@@ -124,4 +124,4 @@ def _heads(model: TranslationModel) -> dict[int, int]:
         raise UsageError(why) from None
     finally:
         model.train(mode)
-    return {layer: found.size(1) for layer, found in sorted(weights.items())}
+    return {layer: layer_weights.size(1) for layer, layer_weights in sorted(weights.items())}

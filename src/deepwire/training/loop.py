@@ -115,8 +115,8 @@ def make_gradient(trainer: Trainer, update: DeviceUpdate) -> list[Tensor]:
     if not trainer.spec.begins_with_a_model:
         trainer.model.begin_update(update.number)
     while True:
-        own = [piece for batch in update.batches for piece in batch.cut(trainer.state.pieces)]
-        pieces = trainer.strategy.passes(own)
+        share = [piece for batch in update.batches for piece in batch.cut(trainer.state.pieces)]
+        pieces = trainer.strategy.passes(share)
         sums = _own_gradient(trainer, update, pieces)
         failed = sums is None
         hopeless = failed and all(len(piece.source) == 1 for piece in pieces)

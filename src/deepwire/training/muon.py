@@ -80,18 +80,18 @@ def hidden_matrices(
                 count = module.parts if isinstance(module, Linear) else 1
                 if min(module.out_features // count, module.in_features) > 1:
                     parts[id(module.weight)] = count
-    found = {
+    candidates = {
         name: Matrices(parameter, parts[id(parameter)])
         for name, parameter in learning.items()
         if id(parameter) in parts
     }
     for pattern in by_adamw:
-        if not any(matches(name, (pattern,)) for name in found):
-            near = ", ".join(near_names(pattern, found))
+        if not any(matches(name, (pattern,)) for name in candidates):
+            near = ", ".join(near_names(pattern, candidates))
             raise UsageError(
                 f"training.optimizer.by_adamw: {pattern} matches no matrix of Muon", f"near names: {near}"
             )
-    chosen = {name: matrices for name, matrices in found.items() if not matches(name, by_adamw)}
+    chosen = {name: matrices for name, matrices in candidates.items() if not matches(name, by_adamw)}
     if not chosen:
         raise UsageError(
             "training.optimizer: there is no matrix left for Muon", "take type: adamw, or freeze less"
@@ -124,7 +124,8 @@ class Muon:
         self.matrices, self.settings = dict(matrices), settings
         self.weight_decay, self.dtype = weight_decay, dtype
         self._momenta = {
-            name: torch.zeros_like(one.parameter, requires_grad=False) for name, one in self.matrices.items()
+            name: torch.zeros_like(each.parameter, requires_grad=False)
+            for name, each in self.matrices.items()
         }
 
     @property
@@ -143,19 +144,21 @@ class Muon:
         """
         rate_of_all, share = learning_rate * self.settings.rate_factor, self.settings.momentum
         directions: list[tuple[Matrices, Tensor]] = []
-        for name, one in self.matrices.items():
-            if one.parameter.grad is None:
+        for name, matrices in self.matrices.items():
+            if matrices.parameter.grad is None:
                 continue
-            gradient, momentum = one.parameter.grad / scale, self._momenta[name]
+            gradient, momentum = matrices.parameter.grad / scale, self._momenta[name]
             following = momentum.lerp(gradient, 1 - share)
             momentum.copy_(torch.where(finite, following, momentum))
-            directions.append((one, gradient.lerp(following, share) if self.settings.nesterov else following))
-        for one, direction in self._orthogonal(directions):
-            rows, columns = one.split(direction).shape[1:]
-            rate = rate_of_all * one.rate_factor
-            moved = one.parameter * (1 - rate * self.weight_decay)
+            directions.append(
+                (matrices, gradient.lerp(following, share) if self.settings.nesterov else following)
+            )
+        for matrices, direction in self._orthogonal(directions):
+            rows, columns = matrices.split(direction).shape[1:]
+            rate = rate_of_all * matrices.rate_factor
+            moved = matrices.parameter * (1 - rate * self.weight_decay)
             moved.sub_(direction, alpha=rate * self._factor(rows, columns))
-            one.parameter.copy_(torch.where(finite, moved, one.parameter))
+            matrices.parameter.copy_(torch.where(finite, moved, matrices.parameter))
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: ``momentum.NAME``."""
@@ -172,16 +175,18 @@ class Muon:
         def shape(each: tuple[Matrices, Tensor]) -> tuple[int, ...]:
             return tuple(each[0].split(each[1]).shape[1:])
 
-        found = []
+        orthogonal = []
         for _, several in groupby(sorted(directions, key=shape), shape):
             group = list(several)
-            together = torch.cat([one.split(direction) for one, direction in group])
-            pieces = torch.split(orthogonalize(together, self.dtype), [one.parts for one, _ in group])
-            found += [
-                (one, piece.reshape(direction.shape))
-                for (one, direction), piece in zip(group, pieces, strict=True)
+            together = torch.cat([matrices.split(direction) for matrices, direction in group])
+            pieces = torch.split(
+                orthogonalize(together, self.dtype), [matrices.parts for matrices, _ in group]
+            )
+            orthogonal += [
+                (matrices, piece.reshape(direction.shape))
+                for (matrices, direction), piece in zip(group, pieces, strict=True)
             ]
-        return found
+        return orthogonal
 
 
 def orthogonalize(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -70,9 +70,9 @@ class ParallelStrategy:
         """What is called in training."""
         return self.model.loss
 
-    def passes(self, own: Sequence[DeviceBatch]) -> Sequence[DeviceBatch]:
+    def passes(self, share: Sequence[DeviceBatch]) -> Sequence[DeviceBatch]:
         """The forward passes that this process makes for its share of an update."""
-        return own
+        return share
 
     def local(self, tensor: Tensor) -> Tensor:
         """What this process holds of a parameter or gradient, in the same memory."""
@@ -94,11 +94,11 @@ class ParallelStrategy:
         return reduced[len(learning) :]
 
     @torch.no_grad()
-    def load(self, own: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
+    def load(self, tensors: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
         """Fill tensors of this process by name from whole ones, which only the main process has."""
         for name, tensor in stored.items():
-            own[name].copy_(tensor)
-        self.processes.broadcast_tensors(list(own.values()))
+            tensors[name].copy_(tensor)
+        self.processes.broadcast_tensors(list(tensors.values()))
 
     def snapshot(self, moments: Mapping[str, Tensor]) -> Snapshot:
         """What a checkpoint is written from.

@@ -287,7 +287,7 @@ def _restore(
     if average is None:
         optimizer.load_state(kept, state.steps)
         return
-    moments = kept and {name: one for name, one in kept.items() if not average.owns(name)}
+    moments = kept and {name: tensor for name, tensor in kept.items() if not average.owns(name)}
     optimizer.load_state(moments, state.steps)
     if state.update > 0:  # all processes know that, and only the main one has what was kept
         average.load_state(kept)

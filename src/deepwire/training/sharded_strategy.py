@@ -59,10 +59,10 @@ class ShardedStrategy(ParallelStrategy):
         """The model itself: its parts meet in its hooks."""
         return self.model
 
-    def passes(self, own: Sequence[DeviceBatch]) -> Sequence[DeviceBatch]:
+    def passes(self, share: Sequence[DeviceBatch]) -> Sequence[DeviceBatch]:
         """As many passes as the process with the most has; those without a target token add nothing."""
-        most = max(cast("list[int]", self.processes.gather(len(own))))
-        return [*own, *[self._nothing] * (most - len(own))]
+        most = max(cast("list[int]", self.processes.gather(len(share))))
+        return [*share, *[self._nothing] * (most - len(share))]
 
     def local(self, tensor: Tensor) -> Tensor:
         """The part of this process."""
@@ -70,17 +70,17 @@ class ShardedStrategy(ParallelStrategy):
 
     def total_norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """The length of the whole gradient, of its parts."""
-        own = nn.utils.get_total_norm(gradients)
-        return self.processes.all_reduce_tensors([own.square()])[0].sqrt()
+        part_norm = nn.utils.get_total_norm(gradients)
+        return self.processes.all_reduce_tensors([part_norm.square()])[0].sqrt()
 
     def all_reduce_tensors(self, _learning: Sequence[nn.Parameter], sums: Sequence[Tensor]) -> list[Tensor]:
         """Add up the sums; gradients were added up in the backward passes."""
         return self.processes.all_reduce_tensors(sums)
 
     @torch.no_grad()
-    def load(self, own: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
+    def load(self, tensors: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
         """Hand the parts of whole tensors to the processes."""
-        for name, tensor in own.items():
+        for name, tensor in tensors.items():
             whole = torch.zeros(tensor.shape, device=self._device)
             if name in stored:
                 whole.copy_(stored[name])

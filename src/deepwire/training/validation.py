@@ -227,16 +227,16 @@ class Validator:
     ) -> list[str] | None:
         """The translated validation set: chunks of it go to the processes in turn."""
         rank, count = self.processes.rank, self.processes.count
-        own: _Share = {"chunks": [], "interrupted": False}
+        own_share: _Share = {"chunks": [], "interrupted": False}
         for lines in self._chunks()[rank::count]:
-            own["interrupted"] = interrupted()
-            if own["interrupted"]:
+            own_share["interrupted"] = interrupted()
+            if own_share["interrupted"]:
                 break
             places, sources = self._with_documents(lines)
             into = {} if self.part is None else {"to": self.part.direction.target}
             translations = translate(model, self.vocabularies, sources, **into)
-            own["chunks"].append([translations[place] for place in places])
-        shares = cast("list[_Share]", self.processes.gather(own))
+            own_share["chunks"].append([translations[place] for place in places])
+        shares = cast("list[_Share]", self.processes.gather(own_share))
         if any(share["interrupted"] for share in shares):
             return None
         turns = zip_longest(*(share["chunks"] for share in shares), fillvalue=[])

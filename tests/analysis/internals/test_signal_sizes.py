@@ -111,7 +111,7 @@ def test_the_model_is_as_it_was(make_model: MakeModel) -> None:
 
 def test_without_gradients_there_are_none(make_model: MakeModel) -> None:
     sizes = signal_sizes(make_model({}), [batch()], gradients=False)
-    assert not any(signal.what == "output gradient" for signal in sizes.signals)
+    assert not any(signal.kind == "output gradient" for signal in sizes.signals)
     assert sizes.signals[Signal("decoder", "logits")] > 0
 
 

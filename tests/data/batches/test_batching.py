@@ -26,7 +26,7 @@ from deepwire.data.batches.batching import (
     validation_batches,
 )
 from deepwire.data.batches.epoch_order import Part
-from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import VocabularyConfig
@@ -40,7 +40,7 @@ def store_of(folder: Path, sources: Sequence[Sequence[int]], targets: Sequence[S
     with StoreWriter(folder, VOCABULARY, VOCABULARY) as writer:
         for start in range(0, len(sources), 1000):
             sides = (side[start : start + 1000] for side in (sources, targets))
-            source, target = (Block.of(side, ["x"] * len(side)) for side in sides)
+            source, target = (TokenBlock.of(side, ["x"] * len(side)) for side in sides)
             writer.add(source, target)
         writer.finish()
     return folder
@@ -344,8 +344,8 @@ def text_store(folder: Path, count: int) -> TokenStore:
     source, target = (side[:count] for side in multi30k_text())
     with StoreWriter(folder, words.source.size, words.target.size) as writer:
         writer.add(
-            Block.of(words.source.encode_lines(source), source),
-            Block.of(words.target.encode_lines(target), target),
+            TokenBlock.of(words.source.encode_lines(source), source),
+            TokenBlock.of(words.target.encode_lines(target), target),
         )
         writer.finish()
     return TokenStore(folder)

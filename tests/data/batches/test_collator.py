@@ -11,33 +11,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, Update, UpdateStream
-from deepwire.data.batches.collator import Piece, partition_batches
-from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+from deepwire.data.batches.collator import BatchPiece, partition_batches
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 
 BATCHES = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 30)), min_size=1, max_size=12)
 
 
 def test_one_process_gets_the_batches_whole() -> None:
-    assert partition_batches([(3, 7), (1, 2)], 1) == [[Piece(0, 0, 3), Piece(1, 0, 1)]]
+    assert partition_batches([(3, 7), (1, 2)], 1) == [[BatchPiece(0, 0, 3), BatchPiece(1, 0, 1)]]
 
 
 def test_a_large_batch_is_cut_and_nearly_equal_ones_are_not() -> None:
-    assert partition_batches([(10, 8)], 2) == [[Piece(0, 0, 5)], [Piece(0, 5, 10)]]
-    assert partition_batches([(10, 8), (11, 8)], 2) == [[Piece(0, 0, 10)], [Piece(1, 0, 11)]]
+    assert partition_batches([(10, 8)], 2) == [[BatchPiece(0, 0, 5)], [BatchPiece(0, 5, 10)]]
+    assert partition_batches([(10, 8), (11, 8)], 2) == [[BatchPiece(0, 0, 10)], [BatchPiece(1, 0, 11)]]
     assert partition_batches([(8, 5), (8, 5), (8, 5)], 2) == [
-        [Piece(0, 0, 8), Piece(1, 0, 4)],
-        [Piece(1, 4, 8), Piece(2, 0, 8)],
+        [BatchPiece(0, 0, 8), BatchPiece(1, 0, 4)],
+        [BatchPiece(1, 4, 8), BatchPiece(2, 0, 8)],
     ]
 
 
 def test_many_rows_are_cut_in_multiples_of_eight() -> None:
-    assert partition_batches([(100, 8)], 2) == [[Piece(0, 0, 48)], [Piece(0, 48, 100)]]
-    assert partition_batches([(104, 8)], 3) == [[Piece(0, 0, 32)], [Piece(0, 32, 72)], [Piece(0, 72, 104)]]
+    assert partition_batches([(100, 8)], 2) == [[BatchPiece(0, 0, 48)], [BatchPiece(0, 48, 100)]]
+    assert partition_batches([(104, 8)], 3) == [
+        [BatchPiece(0, 0, 32)],
+        [BatchPiece(0, 32, 72)],
+        [BatchPiece(0, 72, 104)],
+    ]
 
 
 def test_with_fewer_rows_than_processes_some_get_nothing() -> None:
     shares = partition_batches([(1, 9)], 3)
-    assert sorted(shares) == [[], [], [Piece(0, 0, 1)]]
+    assert sorted(shares) == [[], [], [BatchPiece(0, 0, 1)]]
 
 
 @given(BATCHES, st.integers(1, 9))
@@ -65,7 +69,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
     rows = [generator.integers(4, 50, size).tolist() for size in generator.integers(1, 20, 500)]
     folder: Path = tmp_path_factory.mktemp("dealing") / "store"
     with StoreWriter(folder, 50, 50) as writer:
-        writer.add(Block.of(rows, ["x"] * len(rows)), Block.of(rows[::-1], ["x"] * len(rows)))
+        writer.add(TokenBlock.of(rows, ["x"] * len(rows)), TokenBlock.of(rows[::-1], ["x"] * len(rows)))
         writer.finish()
     return TokenStore(folder)
 

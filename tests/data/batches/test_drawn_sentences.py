@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
-from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.noise_config import TextNoiseConfig
 from deepwire.data.text.noise import LineNoise
 from deepwire.data.text.pairs import Pair
@@ -39,7 +39,8 @@ def store():
     with StoreWriter(folder, vocabularies().source.size, vocabularies().target.size) as writer:
         source, target = vocabularies().source, vocabularies().target
         writer.add(
-            Block.of(source.encode_lines(sources), sources), Block.of(target.encode_lines(targets), targets)
+            TokenBlock.of(source.encode_lines(sources), sources),
+            TokenBlock.of(target.encode_lines(targets), targets),
         )
         writer.finish()
     return TokenStore(folder)

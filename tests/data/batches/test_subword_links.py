@@ -10,7 +10,7 @@ import pytest
 
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
 from deepwire.data.batches.stored_array import Links
-from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.noise_config import TextNoiseConfig
 from deepwire.data.text.noise import LineNoise
 from deepwire.data.text.pairs import Pair
@@ -27,8 +27,8 @@ def made(folder: Path, config: VocabularyConfig) -> tuple[TokenStore, Vocabulari
     words = Vocabularies.learn(config, pairs)
     with StoreWriter(folder / "store", words.source.size, words.target.size, aligned=True) as writer:
         flat = np.array([number for row in LINKS for link in row for number in link])
-        source = Block.of(words.source.encode_lines(SOURCES), SOURCES)
-        target = Block.of(words.target.encode_lines(TARGETS), TARGETS)
+        source = TokenBlock.of(words.source.encode_lines(SOURCES), SOURCES)
+        target = TokenBlock.of(words.target.encode_lines(TARGETS), TARGETS)
         writer.add(source, target, links=Links(flat, np.array(list(map(len, LINKS)))))
         writer.finish()
     return TokenStore(folder / "store"), words

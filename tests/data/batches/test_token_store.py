@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from deepwire.data.batches import stored_array
 from deepwire.data.batches import token_store as stores
-from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.errors import DataError
 
 Sentence = tuple[list[int], str]
@@ -23,7 +23,7 @@ def write(folder: Path, pairs: list[tuple[Sentence, Sentence]], sizes: tuple[int
     with StoreWriter(folder, *sizes) as writer:
         for start in range(0, len(pairs), 3):
             part = pairs[start : start + 3]
-            source, target = (Block.of([p[s][0] for p in part], [p[s][1] for p in part]) for s in (0, 1))
+            source, target = (TokenBlock.of([p[s][0] for p in part], [p[s][1] for p in part]) for s in (0, 1))
             writer.add(source, target)
         writer.finish()
     return folder
@@ -133,7 +133,7 @@ def test_nothing_is_read_into_memory(tmp_path: Path) -> None:
 
 def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "s", 10, 10) as writer:
-        writer.add(Block.of([[4]], ["a"]), Block.of([[4]], ["a"]))
+        writer.add(TokenBlock.of([[4]], ["a"]), TokenBlock.of([[4]], ["a"]))
     with pytest.raises(DataError, match=r"store\.json"):
         TokenStore(tmp_path / "s")
 
@@ -241,7 +241,7 @@ def test_no_flipped_bit_stays_unseen(
     ):
         patch.setattr(stored_array, "BLOCK", 32)
         for number, (source, target) in enumerate(PAIRS * 5):
-            first, second = (Block.of([one[0]], [one[1]]) for one in (source, target))
+            first, second = (TokenBlock.of([one[0]], [one[1]]) for one in (source, target))
             w.add(first, second, 0, np.array([number]))
         w.finish()
         TokenStore(folder).check()

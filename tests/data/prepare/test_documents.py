@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
 from deepwire.data.batches.collator import Batch
 from deepwire.data.batches.context_side import ContextSide, sides_with_context
-from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.context import ContextConfig, in_front
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared, prepare
@@ -167,7 +167,7 @@ def test_context_is_the_latest_that_fits_and_of_the_same_document(lengths, count
 def side_of(rows: list[list[int]], previous: np.ndarray, count: int, most: int) -> ContextSide:
     with TemporaryDirectory() as folder:
         with StoreWriter(Path(folder) / "s", 99, 99, documents=True) as writer:
-            block = Block.of(rows, ["x"] * len(rows))
+            block = TokenBlock.of(rows, ["x"] * len(rows))
             writer.add(block, block)
             writer.finish(len(rows), previous)
         store = TokenStore(Path(folder) / "s")

@@ -123,12 +123,12 @@ def read_by_all(
         loaded = load_models([model], device, precision, {})
         assert loaded.text is not None, "the models were looked at before"
         scorer = text_scorer(translator_of(loaded, warn=tell), loaded.text)
-        own = ModelPerplexity(name, list(scorer.scores(text.documents)))
-        tell(f"{name}: {len(own.each):,} documents, {own.score.tokens:,} tokens")
+        perplexity = ModelPerplexity(name, list(scorer.scores(text.documents)))
+        tell(f"{name}: {len(perplexity.each):,} documents, {perplexity.score.tokens:,} tokens")
         if read:
-            (test,) = paired_comparison([BitsPerByte()], [read[0].counts], [own.counts], paired)
-            own = ModelPerplexity(name, own.each, test)
-        read.append(own)
+            (test,) = paired_comparison([BitsPerByte()], [read[0].counts], [perplexity.counts], paired)
+            perplexity = ModelPerplexity(name, perplexity.each, test)
+        read.append(perplexity)
     return read
 
 

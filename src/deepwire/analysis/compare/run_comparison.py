@@ -101,36 +101,36 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
     runs = [read_run(name) for name in request.models]
     names = short_names(request.models)
     if not request.translate:
-        found = _Found()
+        results = _Results()
     elif language_models(request.models):
-        found = _perplexities(request, names, tell)
+        results = _perplexities(request, names, tell)
     else:
-        found = _translations(request, names, tell)
+        results = _translations(request, names, tell)
     settings = list(_differences(runs, names))
     return Finding(
         analysis="compare",
         title=f"{len(runs)} runs side by side: {', '.join(names)}",
-        measured=f"{_MEASURED}{found.measured}",
+        measured=f"{_MEASURED}{results.measured}",
         tables=(
             _overview(runs, names),
-            _speeds(runs, names, found.translations),
-            *found.tables,
+            _speeds(runs, names, results.translations),
+            *results.tables,
             *settings,
-            *found.examples,
+            *results.examples,
         ),
-        figures=(*found.figures, *learning_curves(runs, names)),
+        figures=(*results.figures, *learning_curves(runs, names)),
         notes=(
-            *found.notes,
+            *results.notes,
             *_notes(runs, names),
             *([] if settings else ["All settings are the same."]),
-            *found.same,
+            *results.same,
         ),
-        provenance=provenance([run.source for run in runs], found.read),
+        provenance=provenance([run.source for run in runs], results.read),
     )
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Results:
     """What the models made of a text: parts of a finding, all empty where they read none.
 
     Attributes:
@@ -152,7 +152,7 @@ class _Found:
     translations: Sequence[RunTranslation] = ()
 
 
-def _translations(request: ComparisonRequest, names: Sequence[str], tell: Callable[[str], None]) -> _Found:
+def _translations(request: ComparisonRequest, names: Sequence[str], tell: Callable[[str], None]) -> _Results:
     """The test set translated by each model."""
     pairs = request.pairs()
     where = DecodingPlace(request.device, request.precision, request.direction)
@@ -160,7 +160,7 @@ def _translations(request: ComparisonRequest, names: Sequence[str], tell: Callab
     into = target_language(request.models[0], request.direction)
     report, counting = score_all(translations, pairs, request.paired, into)
     examples = example_table(translations, pairs, request.examples)
-    return _Found(
+    return _Results(
         measured=" Scores are of the test set, translated now by one model after the other with the decoding "
         "settings of each; translation speed is of that pass, on a machine that may have had other work. "
         f"Differences are to {names[0]}, tested by {request.paired.test} on the same sentences; p is "
@@ -181,13 +181,13 @@ def _translations(request: ComparisonRequest, names: Sequence[str], tell: Callab
     )
 
 
-def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: Callable[[str], None]) -> _Found:
+def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: Callable[[str], None]) -> _Results:
     """The text read by each language model."""
     refuse_source(request.source, request.direction)
     text = read_documents(request.models[0], request.reference, request.sentences)
     read = read_by_all(request.models, names, text, request.device, request.precision, request.paired, tell)
     examples = document_table(read, text, request.examples)
-    return _Found(
+    return _Results(
         measured=" Perplexities are of the text, read now by one model after the other, each document on its "
         "own, in windows of the block of training. Words are what stands between spaces, bytes those of the "
         f"file. Differences are to {names[0]}, tested by {request.paired.test} on the same documents; p is "
@@ -301,9 +301,9 @@ def _scores(report: ScoreReport) -> Figure:
 
 def _notes(runs: Sequence[ComparedRun], names: Sequence[str]) -> list[str]:
     notes = []
-    for key, what in (("seed", "seeds"), ("training.max_updates", "training budgets (training.max_updates)")):
+    for key, noun in (("seed", "seeds"), ("training.max_updates", "training budgets (training.max_updates)")):
         if len({run.settings.get(key) for run in runs if key in run.settings}) > 1:
-            notes.append(f"The runs have different {what}.")
+            notes.append(f"The runs have different {noun}.")
     if len({run.vocabulary for run in runs}) > 1:
         notes.append(
             "The runs have different vocabularies: losses and perplexities count other subwords, and can be "

@@ -62,10 +62,15 @@ def kinds_of(configs: Sequence[ModelConfig]) -> list[str]:
     kinds = [kind_of(config) for config in configs]
     settings = [_but_for_depth(config) for config in configs]
     names = []
-    for kind, own in zip(kinds, settings, strict=True):
+    for kind, model_settings in zip(kinds, settings, strict=True):
         alike = [other for name, other in zip(kinds, settings, strict=True) if name == kind]
-        keys = {key for other in alike for key in own.keys() | other.keys() if own.get(key) != other.get(key)}
-        said = ", ".join(f"{key} {own.get(key, 'not set')}" for key in sorted(keys))
+        keys = {
+            key
+            for other in alike
+            for key in model_settings.keys() | other.keys()
+            if model_settings.get(key) != other.get(key)
+        }
+        said = ", ".join(f"{key} {model_settings.get(key, 'not set')}" for key in sorted(keys))
         names.append(f"{kind} ({said})" if said else kind)
     return names
 

@@ -229,8 +229,8 @@ def _figures(scorer: Scorer, scores: Sequence[DepthScore], groups: Sequence[Grou
     if scores:
         lines = []
         for side in dict.fromkeys(score.side for score in scores):
-            own = [score for score in scores if score.side == side]
-            x, y = tuple(float(score.layers) for score in own), tuple(score.bleu for score in own)
+            of_side = [score for score in scores if score.side == side]
+            x, y = tuple(float(score.layers) for score in of_side), tuple(score.bleu for score in of_side)
             lines.append(Series(name=f"{side} (of {part(scorer.model, side).depth})", x=x, y=y))
         figures.append(
             LineChart(

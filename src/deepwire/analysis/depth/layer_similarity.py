@@ -76,12 +76,12 @@ def similarities(model: TranslationModel, text: ReadText) -> Mapping[Side, Simil
             outputs = [values[Signal(side, "output", layer)] for layer in layers]
             units = _units([values[Signal(side, "embedding")], *outputs])
             entering = _units([values[Signal(side, "enters", layer)] for layer in layers])
-            found = {
+            products = {
                 "depths": torch.einsum("ind,jnd->ij", units, units),
                 "layers": (entering * units[1:]).sum((1, 2)),
             }
-            for what, numbers in found.items():
-                sums[side, what] = sums.get((side, what), 0) + numbers
+            for kind, numbers in products.items():
+                sums[side, kind] = sums.get((side, kind), 0) + numbers
             words[side] = words.get(side, 0) + units.size(1)
     return {
         side: Similarities(sums[side, "depths"] / count, sums[side, "layers"] / count)

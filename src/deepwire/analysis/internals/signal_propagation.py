@@ -62,9 +62,9 @@ def analyse_signal(
     if is_run_file(subject):
         opened = _untrained(subject, overrides, seeds or _SEEDS, place, progress)
     elif overrides or seeds is not None:
-        what = "changed" if overrides else "drawn with other seeds"
+        change = "changed" if overrides else "drawn with other seeds"
         raise UsageError(
-            f"{subject}: a trained model cannot be {what}", "give its run file, as it is before training"
+            f"{subject}: a trained model cannot be {change}", "give its run file, as it is before training"
         )
     else:
         opened = _trained(subject, device)
@@ -194,7 +194,7 @@ def _tables(sizes: SizesOfSeeds) -> Iterator[Table]:
             Column(name="result"),
             Column(name="logits"),
         ),
-        rows=tuple((side, *(sizes.signal(Signal(side, what)) for what in ends)) for side in stacks),
+        rows=tuple((side, *(sizes.signal(Signal(side, kind)) for kind in ends)) for side in stacks),
     )
     for side, stack in stacks.items():
         calls = stack.calls
@@ -236,8 +236,8 @@ def _figures(sizes: SizesOfSeeds) -> Iterator[LineChart]:
     stacks = sizes.model.stacks()
     layers = {side: sorted({call.layer for call in stack.calls}) for side, stack in stacks.items()}
 
-    def of_signals(side: Side, what: str) -> Reads:
-        return {layer + 1.0: partial(_signal_of, signal=Signal(side, what, layer)) for layer in layers[side]}
+    def of_signals(side: Side, kind: str) -> Reads:
+        return {layer + 1.0: partial(_signal_of, signal=Signal(side, kind, layer)) for layer in layers[side]}
 
     def of_parameters(side: Side) -> Reads:
         return {layer + 1.0: partial(_gradient_of, name=f"{side}.{layer + 1}") for layer in layers[side]}
@@ -248,7 +248,7 @@ def _figures(sizes: SizesOfSeeds) -> Iterator[LineChart]:
             "stream",
             "Stream into and out of each layer, rms",
             "",
-            {f"{side}, {name}": of_signals(side, what) for side in stacks for name, what in passing.items()},
+            {f"{side}, {name}": of_signals(side, kind) for side in stacks for name, kind in passing.items()},
         ),
         (
             "output-gradients",

@@ -31,13 +31,13 @@ class Signal(NamedTuple):
 
     Attributes:
         side: Whose it is: encoder or decoder.
-        what: Of a stack ``token part``, ``position part``, ``embedding``, ``results``; ``logits``; of a layer
+        kind: Of a stack ``token part``, ``position part``, ``embedding``, ``results``; ``logits``; of a layer
             ``enters``, ``output``, ``output gradient``; of a call ``reads``, ``gives``.
         number: Which layer or call, from 0; 0 where there is one only.
     """
 
     side: Side
-    what: str
+    kind: str
     number: int = 0
 
 
@@ -101,13 +101,13 @@ def signal_sizes(
             loss, tokens = loss + smoothed, tokens + count
     sizes = SignalSizes({signal: each.rms for signal, each in sums.items()}, loss=loss / max(tokens, 1))
     for name, parameters in layers_of(model):
-        own, of_loss = SquareSum(), SquareSum()
+        of_parameters, of_loss = SquareSum(), SquareSum()
         for parameter in parameters:
-            own.add(parameter)
+            of_parameters.add(parameter)
             if parameter.grad is not None:
                 of_loss.add(parameter.grad / tokens)
-        if own.count:
-            sizes.parameters[name], sizes.gradients[name] = own.rms, of_loss.rms
+        if of_parameters.count:
+            sizes.parameters[name], sizes.gradients[name] = of_parameters.rms, of_loss.rms
     model.zero_grad()
     return sizes
 
@@ -175,8 +175,8 @@ class _Pass:
     def seen(self) -> Iterator[tuple[Signal, Tensor]]:
         """What the taps saw, and what left the stacks, at real tokens."""
         for side, tap in self._taps.items():
-            for what, number, tensor in tap.seen:
-                yield Signal(side, what, number), tensor[self.words[side]]
+            for kind, number, tensor in tap.seen:
+                yield Signal(side, kind, number), tensor[self.words[side]]
             left = self.target_words if side == "decoder" else self.words[side]
             for tensor in self._left[side]:
                 yield Signal(side, "results"), tensor[left]
@@ -184,8 +184,8 @@ class _Pass:
     def gradients(self) -> Iterator[tuple[Signal, Tensor]]:
         """Gradients at the outputs of layers, after a backward pass."""
         for side, tap in self._taps.items():
-            for what, number, tensor in tap.seen:
-                if what == "output" and tensor.grad is not None:
+            for kind, number, tensor in tap.seen:
+                if kind == "output" and tensor.grad is not None:
                     yield Signal(side, "output gradient", number), tensor.grad[self.words[side]]
 
     def logits(self) -> Iterator[tuple[Signal, Tensor]]:

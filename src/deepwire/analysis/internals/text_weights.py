@@ -153,9 +153,9 @@ class _Follower(ConnectionWrapper):
     def _write(self, write: Tensor, parts: int) -> None:
         assert self._carried is not None
         old = torch.einsum("qpbt,pscbt->qscbt", write[:, :parts], self._carried)
-        own = write[:, parts:].unsqueeze(2)
-        positions = max(old.shape[3:], own.shape[3:], key=lambda shape: shape.numel())
-        self._carried = torch.cat([each.expand(*each.shape[:3], *positions) for each in (old, own)], 2)
+        new = write[:, parts:].unsqueeze(2)
+        positions = max(old.shape[3:], new.shape[3:], key=lambda shape: shape.numel())
+        self._carried = torch.cat([each.expand(*each.shape[:3], *positions) for each in (old, new)], 2)
         self._mixes.append(of_words(write[:, :parts], self.words))
 
     def _end(self) -> None:

@@ -184,10 +184,10 @@ class _Folder:
         files = sorted(self.path.glob("model*.safetensors")) or sorted(self.path.glob("pytorch_model*.bin"))
         if not files:
             raise ModelError(f"{self.path}: has no model.safetensors and no pytorch_model.bin")
-        found: dict[str, Tensor] = {}
+        stored: dict[str, Tensor] = {}
         for file in files:
-            found |= read_foreign_checkpoint(file).tensors
-        tensors = {name.removeprefix("model."): value for name, value in found.items()}
+            stored |= read_foreign_checkpoint(file).tensors
+        tensors = {name.removeprefix("model."): value for name, value in stored.items()}
         shared = tensors.pop("shared.weight", None)
         if shared is not None:
             tensors.setdefault("encoder.embed_tokens.weight", shared)

@@ -138,13 +138,13 @@ def _added(folder: Path, table: Mapping[str, int]) -> dict[str, int]:
     """Tokens that the tokenizer adds behind its table, such as the tags of languages."""
     path = folder / "tokenizer_config.json"
     decoder = read_json(path).get("added_tokens_decoder", {}) if path.exists() else {}
-    found = {}
+    added = {}
     for number, token in decoder.items() if isinstance(decoder, dict) else ():
         text = token.get("content") if isinstance(token, dict) else None
         if isinstance(text, str) and str(number).isdecimal() and text not in table:
-            found[text] = int(number)
+            added[text] = int(number)
     taken = set(table.values())
-    return {text: number for text, number in found.items() if number not in taken}
+    return {text: number for text, number in added.items() if number not in taken}
 
 
 def _models(folder: Path) -> tuple[Path, Path]:

@@ -101,12 +101,12 @@ class NeutronImporter(Importer):
             number = layer * len(kinds) + kinds.index(kind) - (1 if ends else 0)
             norm = f"norms.{number}" if number >= 0 else "embedding_norm"
             return (Destination(f"{side}.connection.{norm}.{leaf}"),)
-        own = _part(kind, part)
-        if own is None:
+        module = _part(kind, part)
+        if module is None:
             return None
         return (
             Destination(
-                f"{side}.{_FOLDERS[kind]}.{layer}.{own}{'' if own == 'relative.table' else f'.{leaf}'}"
+                f"{side}.{_FOLDERS[kind]}.{layer}.{module}{'' if module == 'relative.table' else f'.{leaf}'}"
             ),
         )
 

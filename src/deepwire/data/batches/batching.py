@@ -126,7 +126,7 @@ class _Window:
 
     updates: list[list[Indices]]
     """Updates, their batches, and of each batch the rows: places in this window."""
-    own: list[list[Indices]]
+    share: list[list[Indices]]
     """The same, of each update what this process computes."""
     lines: Indices
     """Of each row the pair in the store."""
@@ -205,7 +205,7 @@ class UpdateStream:
     def _update(self, plan: _Window, index: int, number: int, epoch: int) -> Update:
         whole = plan.updates[index]
         rows = np.concatenate(whole)
-        batches = tuple(plan.batch(part, self._collator) for part in plan.own[index])
+        batches = tuple(plan.batch(part, self._collator) for part in plan.share[index])
         return Update(number, epoch, batches, int(plan.target_tokens[rows].sum()), plan.lines[rows])
 
     def windows(self, epoch: int) -> int:
@@ -251,8 +251,8 @@ class UpdateStream:
         """Tokens of the targets' contexts, where these are not learned."""
         if self._collator.separator is None:
             return 0
-        whole, own = _lengths((self._collator.sides[1], self._store.target_side), lines)
-        return whole.astype(np.int64) - own
+        with_context, without_context = _lengths((self._collator.sides[1], self._store.target_side), lines)
+        return with_context.astype(np.int64) - without_context
 
     def _own(self, batches: Sequence[Indices], widths: Indices) -> list[Indices]:
         """The rows of the batches of an update that this process computes."""

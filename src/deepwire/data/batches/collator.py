@@ -36,7 +36,7 @@ def whole_rows(rows: int) -> int:
     return rows if rows < ROWS else rows - rows % ROWS
 
 
-class Piece(NamedTuple):
+class BatchPiece(NamedTuple):
     """Rows `start` to `stop` of a batch."""
 
     batch: int
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
     stop: int
 
 
-def partition_batches(batches: Sequence[tuple[int, int]], processes: int) -> list[list[Piece]]:
+def partition_batches(batches: Sequence[tuple[int, int]], processes: int) -> list[list[BatchPiece]]:
     """Give each process a stretch of the batches, in their order, of about equal padded size.
 
     The rows of all batches are thought of in a line, which is cut into as many stretches as there are
@@ -85,12 +85,12 @@ def _cut(
 
 def _stretch(
     batches: Sequence[tuple[int, int]], batch: int, row: int, last: int, last_row: int
-) -> list[Piece]:
+) -> list[BatchPiece]:
     """The pieces from a row of a batch up to a row of another."""
     pieces = []
     while (batch, row) < (last, last_row):
         stop = last_row if batch == last else batches[batch][0]
-        pieces.append(Piece(batch, row, stop))
+        pieces.append(BatchPiece(batch, row, stop))
         batch, row = batch + 1, 0
     return pieces
 

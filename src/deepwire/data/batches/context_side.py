@@ -41,8 +41,8 @@ class ContextSide:
         for first in range(0, len(lines), _AT_ONCE):
             stretch = slice(first, first + _AT_ONCE)
             chain, taken = self._chain(lines[stretch])
-            own = np.where(taken, self._lengths(chain) + 1, 0)
-            lengths[stretch] = own.sum(0) - 1  # a sentence has no separator behind itself
+            with_separators = np.where(taken, self._lengths(chain) + 1, 0)
+            lengths[stretch] = with_separators.sum(0) - 1  # a sentence has no separator behind itself
             self.side.release()
         return lengths
 
@@ -68,8 +68,8 @@ class ContextSide:
     def in_front(self, line: int) -> list[int]:
         """What stands in front of a sentence."""
         sentence = self.take(np.array([line]))
-        own = int(self.side.lengths[line])
-        return [int(token) for token in sentence.tokens[: len(sentence.tokens) - own]]
+        sentence_length = int(self.side.lengths[line])
+        return [int(token) for token in sentence.tokens[: len(sentence.tokens) - sentence_length]]
 
     def _lengths(self, chain: Integers) -> NDArray[np.int64]:
         return self.side.lengths[np.maximum(chain, 0).ravel()].astype(np.int64).reshape(chain.shape)

@@ -68,13 +68,13 @@ class SentenceDraws:
                 self._sampled(side, words[number], lines, (epoch, number, first), noisy[number])
                 for number, side in enumerate(self.sides)
             ]
-        return [_exchanged(side, lines, own) for side, own in zip(self.sides, noisy, strict=True)]
+        return [_exchanged(side, lines, changes) for side, changes in zip(self.sides, noisy, strict=True)]
 
     def _noisy(self, lines: Indices, epoch: int, first: int) -> tuple[_Noisy, _Noisy]:
         """What noise changes, of both sides."""
-        found: tuple[_Noisy, _Noisy] = {}, {}
+        changes: tuple[_Noisy, _Noisy] = {}, {}
         if self.noise is None and not self.term_hints:
-            return found
+            return changes
         places: list[int] = []
         pairs: list[tuple[str, str | None]] = []
         for done, place in enumerate(np.argsort(lines).tolist(), 1):
@@ -96,10 +96,10 @@ class SentenceDraws:
             # A model may have positions for the longest stored sentence and no more.
             if len(ids) > longest[0] or len(other_ids or ()) > longest[1]:
                 continue
-            found[0][place] = source, ids
+            changes[0][place] = source, ids
             if target_text is not None and other_ids is not None:
-                found[1][place] = target_text, other_ids
-        return found
+                changes[1][place] = target_text, other_ids
+        return changes
 
     def _changed(self, line: int, way: int, seed: int) -> tuple[str, str | None] | None:
         """A line with noise and hints, and its target where that differs, too; None where nothing does."""
@@ -137,10 +137,12 @@ class SentenceDraws:
             line, changed = int(lines[place]), noisy.get(place)
             seed = mix(self.seed, epoch, number, first + place)
             text = side.text(line) if changed is None else changed[0]
-            own = vocabulary.sample(text, seed, self.sampling)
-            if len(own) > side.longest:
-                own = side.sentence(line).tolist() if changed is None else changed[1]
-            rows[place] = [*sentences.in_front(line), *own] if isinstance(sentences, ContextSide) else own
+            subwords = vocabulary.sample(text, seed, self.sampling)
+            if len(subwords) > side.longest:
+                subwords = side.sentence(line).tolist() if changed is None else changed[1]
+            rows[place] = (
+                [*sentences.in_front(line), *subwords] if isinstance(sentences, ContextSide) else subwords
+            )
             if done % _LINES_AT_ONCE == 0:
                 side.release()
         side.release()
@@ -161,7 +163,7 @@ def _exchanged(sentences: StoreSide | ContextSide, lines: Indices, noisy: _Noisy
             [*sentences.in_front(int(lines[place])), *row] for place, row in zip(places, rows, strict=True)
         ]
     new = Sentences.of(rows)
-    lengths, offsets = (own[back].astype(np.int64) for own in (stored.lengths, stored.offsets))
+    lengths, offsets = (values[back].astype(np.int64) for values in (stored.lengths, stored.offsets))
     lengths[places] = new.lengths
     offsets[places] = len(stored.tokens) + new.offsets[:-1]
     tokens = np.concatenate([stored.tokens, new.tokens.astype(stored.tokens.dtype)])

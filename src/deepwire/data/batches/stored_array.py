@@ -162,8 +162,8 @@ class StoredArray:
             self._unchecked[block] = False
             self._left -= 1
 
-    def _damage(self, what: str) -> DataError:
-        return DataError(f"{self.path}: damaged: {what}", self._on_damage())
+    def _damage(self, damage: str) -> DataError:
+        return DataError(f"{self.path}: damaged: {damage}", self._on_damage())
 
 
 def write_sums(path: Path, sums: Sequence[Sums]) -> None:

@@ -43,7 +43,7 @@ class SubwordLinks:
             lines: `[B]`: the pairs in the store.
         """
         ends = np.cumsum(source[1]), np.cumsum(target[1])
-        found: list[tuple[int, int, int]] = []
+        subword_links: list[tuple[int, int, int]] = []
         for row, line in enumerate(lines.tolist()):
             links = self._store.word_links(line).tolist()
             if not links:
@@ -53,15 +53,15 @@ class SubwordLinks:
                 finder.subwords(side[0][end[row] - side[1][row] : end[row]].tolist(), text)
                 for finder, side, end, text in zip(self._sides, (source, target), ends, texts, strict=True)
             )
-            found += sorted(
+            subword_links += sorted(
                 {
                     (row, written, read)
-                    for one, other in links
-                    for written in second.get(other, ())
-                    for read in first.get(one, ())
+                    for source_word, target_word in links
+                    for written in second.get(target_word, ())
+                    for read in first.get(source_word, ())
                 }
             )
-        return np.array(found, np.int64).reshape(-1, 3)
+        return np.array(subword_links, np.int64).reshape(-1, 3)
 
 
 class _WordFinder:
@@ -84,27 +84,27 @@ class _WordFinder:
                 word += 1
             numbers.append(word)
             goes_on = self._joined[number]
-        found: dict[int, list[int]] = {}
+        subwords_of: dict[int, list[int]] = {}
         if word + 1 == len(text.split()):
             for place, word in zip(places, numbers, strict=True):
-                found.setdefault(word, []).append(place)
-            return found
+                subwords_of.setdefault(word, []).append(place)
+            return subwords_of
         # The vocabulary does not part words as spaces do, or noise has changed them: letter by letter.
         spans = TextTokens.of(self._vocabulary, ids, text).spans
         for place, words in zip(places, owners(spans, words_of(text)), strict=True):
             for word in words:
-                found.setdefault(word, []).append(place)
-        return found
+                subwords_of.setdefault(word, []).append(place)
+        return subwords_of
 
 
 def _outside_hints(ids: Sequence[int], marks: tuple[int, int] | None) -> list[int]:
     """The places of subwords that are not of hints."""
     if marks is None or marks[0] not in ids:
         return list(range(len(ids)))
-    found, inside = [], False
+    outside, inside = [], False
     for place, number in enumerate(ids):
         inside = inside or number == marks[0]
         if not inside:
-            found.append(place)
+            outside.append(place)
         inside = inside and number != marks[1]
-    return found
+    return outside

@@ -43,7 +43,7 @@ _AT_ONCE, _LENGTHS_AT_ONCE = 2048, 16384
 """Sentences that are copied between two times of giving pages back."""
 
 
-class Block(NamedTuple):
+class TokenBlock(NamedTuple):
     """One side of some sentences, the sentences one after the other."""
 
     tokens: Integers
@@ -56,7 +56,7 @@ class Block(NamedTuple):
     """`[sentences]`: bytes of each."""
 
     @classmethod
-    def of(cls, ids: Sequence[Sequence[int]], texts: Sequence[str]) -> Block:
+    def of(cls, ids: Sequence[Sequence[int]], texts: Sequence[str]) -> TokenBlock:
         """A block of segmented lines and the lines."""
         sentences, lines = Sentences.of(ids), [text.encode() for text in texts]
         return cls(
@@ -75,7 +75,7 @@ class _SideWriter:
         for name in ("offsets", "text_offsets"):
             self._write(name, np.zeros(1, "<i8"))
 
-    def add(self, block: Block) -> None:
+    def add(self, block: TokenBlock) -> None:
         lengths, sizes = (np.asarray(values, np.int64) for values in (block.lengths, block.text_sizes))
         self._write("tokens", block.tokens.astype(self._dtype, copy=False))
         self._write("lengths", lengths.astype("<i4"))
@@ -166,8 +166,8 @@ class StoreWriter:
 
     def add(
         self,
-        source: Block,
-        target: Block,
+        source: TokenBlock,
+        target: TokenBlock,
         direction: int = 0,
         lines: Integers | None = None,
         links: Links | None = None,

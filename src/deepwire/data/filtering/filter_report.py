@@ -227,7 +227,7 @@ class CheckReport:
             (notes.replaced_lines, "line", "had bytes that are not UTF-8, which were replaced by U+FFFD"),
             (notes.joined_lines, "JSON text", "had line breaks, which became spaces"),
         ]
-        return [f"{counted(count, what)} {text}" for count, what, text in texts if count]
+        return [f"{counted(count, unit)} {text}" for count, unit, text in texts if count]
 
     def length(self, side: int) -> tuple[int, dict[str, float]]:
         """Characters of a side (0 is the source) in total; mean, median, p95, p99 and maximum of a line."""

@@ -105,15 +105,15 @@ def lines_of_languages(
     for chunk in chunks:
         for side, label in enumerate(labels[chunk.corpus]):
             places.setdefault(label, []).append((chunk, side))
-    found: dict[str, list[str]] = {}
+    lines_of: dict[str, list[str]] = {}
     for label, every in places.items():
         chosen = every[:: -(-len(every) // _MOST_CHUNKS)]
         for chunk, side in chosen:
             pairs = read_chunk(path, chunk)
             texts = (pairs.source, pairs.target)[side]
             step = max(1, len(texts.data) * len(chosen) // MOST_CHARACTERS)
-            found.setdefault(label, []).extend(line.decode() for line in texts.lines()[::step])
-    return found
+            lines_of.setdefault(label, []).extend(line.decode() for line in texts.lines()[::step])
+    return lines_of
 
 
 Progress = Callable[[str, int, int | None], None]

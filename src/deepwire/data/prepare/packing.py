@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.data.batches.stored_array import Integers
-from deepwire.data.batches.token_store import Block, StoreWriter
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock
 from deepwire.data.subwords.base import EOS, Segmentation
 from deepwire.data.text.pairs import Texts
 from deepwire.data.text_config import TextConfig
@@ -26,7 +26,7 @@ from deepwire.errors import DataError
 class Packed(NamedTuple):
     """Some blocks as the store takes them."""
 
-    blocks: Block
+    blocks: TokenBlock
     """The text of a block are the lines that end in it, each with its line end."""
     numbers: NDArray[np.int64]
     """`[blocks]`: the line that each begins in."""
@@ -106,7 +106,7 @@ class Packing:
         self._ends, self._numbers = self._ends[done:] - taken, self._numbers[done:]
         lengths: Integers = np.full(count, size + 1, np.int64)
         sizes = np.fromiter(map(len, texts), np.int64, count)
-        return Packed(Block(tokens, lengths, b"".join(texts), sizes), numbers)
+        return Packed(TokenBlock(tokens, lengths, b"".join(texts), sizes), numbers)
 
 
 class BlockRows:
@@ -141,5 +141,5 @@ class BlockRows:
 
     def _write(self, packed: Iterable[Packed]) -> None:
         for blocks, numbers in packed:
-            self._store.add(Block.of([[]] * len(numbers), [""] * len(numbers)), blocks, 0, numbers)
+            self._store.add(TokenBlock.of([[]] * len(numbers), [""] * len(numbers)), blocks, 0, numbers)
             self._counts[self._corpus] += len(numbers)

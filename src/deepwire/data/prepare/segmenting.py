@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.batches.token_store import Block
+from deepwire.data.batches.token_store import TokenBlock
 from deepwire.data.parallel_map import ordered_map
 from deepwire.data.prepare.symbol_pairs import SymbolUse, with_symbols
 from deepwire.data.prepare.temporary_pairs import Chunk, read_chunk
@@ -36,10 +36,10 @@ class Segmented(NamedTuple):
     stored: PairBlock
     """The kept pairs as the store has their text."""
 
-    def blocks(self) -> tuple[Block, Block]:
+    def blocks(self) -> tuple[TokenBlock, TokenBlock]:
         """The kept pairs as the store takes them."""
         source, target = (
-            Block(*pieces, *texts)
+            TokenBlock(*pieces, *texts)
             for pieces, texts in ((self.source, self.stored.source), (self.target, self.stored.target))
         )
         return source, target

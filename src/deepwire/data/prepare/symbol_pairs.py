@@ -29,8 +29,8 @@ def require_symbols(vocabularies: Vocabularies, placeholders: bool) -> None:
     """
     if vocabularies.has_symbols == placeholders:
         return
-    what = "has no symbols for placeholders" if placeholders else "was learned with symbols for placeholders"
-    raise DataError(f"the vocabulary {what}", f"set data.placeholders to {str(not placeholders).lower()}")
+    fault = "has no symbols for placeholders" if placeholders else "was learned with symbols for placeholders"
+    raise DataError(f"the vocabulary {fault}", f"set data.placeholders to {str(not placeholders).lower()}")
 
 
 def require_hints(vocabularies: Vocabularies, hints: bool) -> None:
@@ -40,9 +40,9 @@ def require_hints(vocabularies: Vocabularies, hints: bool) -> None:
         DataError: The vocabulary was learned otherwise.
     """
     if vocabularies.has_hints != hints:
-        what = "has no marks for hints" if hints else "was learned with marks for hints"
+        fault = "has no marks for hints" if hints else "was learned with marks for hints"
         value = "0" if hints else "a share above 0"
-        raise DataError(f"the vocabulary {what}", f"set data.term_hints to {value}")
+        raise DataError(f"the vocabulary {fault}", f"set data.term_hints to {value}")
 
 
 def with_symbols(pairs: PairBlock) -> PairBlock:

@@ -40,12 +40,12 @@ class WordAlignments:
         if file is None:
             return Links(np.zeros(0, np.int64), np.zeros(len(pairs), np.int64))
         sides = pairs.source.strings(), pairs.target.strings()
-        found = [
+        links = [
             file.links(number, (len(source.split()), len(target.split())))
             for number, source, target in zip(pairs.numbers.tolist(), *sides, strict=True)
         ]
-        sizes = np.fromiter(map(len, found), np.int64, len(found))
-        flat = np.array([each for row in found for link in row for each in link], np.int64)
+        sizes = np.fromiter(map(len, links), np.int64, len(links))
+        flat = np.array([each for alignment in links for link in alignment for each in link], np.int64)
         return Links(flat, sizes)
 
     def finish(self, lines: Sequence[int]) -> None:
@@ -86,15 +86,15 @@ class _File:
             self._read, line = self._read + 1, str(following)
             if not _FORM.fullmatch(line):
                 raise DataError(f"{self._name}:{self._read}: no alignment: {_first_bad(line)!r}", _HINT)
-        found = {(int(source), int(target)) for source, target in _LINK.findall(line)}
-        for source, target in found:
+        links = {(int(source), int(target)) for source, target in _LINK.findall(line)}
+        for source, target in links:
             if source >= min(words[0], _MOST_WORDS) or target >= min(words[1], _MOST_WORDS):
                 raise DataError(
                     f"{self._name}:{number}: {source}-{target}, but the pair has {words[0]} and {words[1]} "
                     "words",
                     _HINT,
                 )
-        return sorted(found)
+        return sorted(links)
 
     def require_lines(self, wanted: int) -> None:
         have = self._read + sum(1 for _ in self._lines)

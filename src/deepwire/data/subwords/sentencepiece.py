@@ -276,9 +276,9 @@ class SentencePieceLearner:
             DataError: the size asked for is not possible with this text.
         """
         if self._config.joint:
-            one = not any(pair.source for pair in self._sample.pairs)  # text of a language model
+            only_target = not any(pair.source for pair in self._sample.pairs)  # text of a language model
             both = self._train(
-                _both_sides(self._sample.pairs), "the text" if one else "the text of both sides"
+                _both_sides(self._sample.pairs), "the text" if only_target else "the text of both sides"
             )
             return both, both
         return (
@@ -286,12 +286,12 @@ class SentencePieceLearner:
             self._train((pair.target for pair in self._sample.pairs), "the target text"),
         )
 
-    def _train(self, lines: Iterable[str], what: str) -> Vocabulary:
-        return train_model(self._config, lines, what, self._symbols)
+    def _train(self, lines: Iterable[str], text_name: str) -> Vocabulary:
+        return train_model(self._config, lines, text_name, self._symbols)
 
 
 def train_model(
-    config: BpeConfig | UnigramConfig, lines: Iterable[str], what: str, symbols: Sequence[str] = ()
+    config: BpeConfig | UnigramConfig, lines: Iterable[str], text_name: str, symbols: Sequence[str] = ()
 ) -> Vocabulary:
     """Learn a SentencePiece model from lines, which errors call `what`; symbols are pieces of their own.
 
@@ -319,7 +319,7 @@ def train_model(
             minloglevel=_QUIET,
         )
     except RuntimeError as fault:
-        raise _size_error(str(fault), config.size, what) from None
+        raise _size_error(str(fault), config.size, text_name) from None
     vocabulary: type[SentencePieceVocabulary] = BpeVocabulary if config.type == "bpe" else UnigramVocabulary
     return vocabulary(model.getvalue())
 
@@ -331,18 +331,18 @@ def _both_sides(pairs: Sequence[Pair]) -> Iterator[str]:
         yield pair.target
 
 
-def _size_error(message: str, size: int, what: str) -> DataError:
+def _size_error(message: str, size: int, text_name: str) -> DataError:
     """SentencePiece's message about an impossible size, in words that help."""
     largest = re.search(r"set it to a value <= (\d+)", message)
     if largest:
         return DataError(
-            f"data.vocabulary.size: {what} supports at most {largest[1]} pieces, not {size}",
+            f"data.vocabulary.size: {text_name} supports at most {largest[1]} pieces, not {size}",
             f"set data.vocabulary.size={largest[1]} or less, or add text",
         )
     smallest = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
     if smallest:
         return DataError(
-            f"data.vocabulary.size: {what} needs at least {smallest[1]} pieces to spell it, not {size}",
+            f"data.vocabulary.size: {text_name} needs at least {smallest[1]} pieces to spell it, not {size}",
             f"set data.vocabulary.size={smallest[1]} or more, or a smaller character_coverage",
         )
-    return DataError(f"no vocabulary can be learned from {what}: {message.splitlines()[0]}")
+    return DataError(f"no vocabulary can be learned from {text_name}: {message.splitlines()[0]}")

@@ -73,17 +73,19 @@ def _covered(places: Sequence[Span | None]) -> Span:
 
 def _places(said: str, text: str, values: Mapping[str, str]) -> list[Span | None]:
     """Where each character of `said` stands in a text that differs in spaces, spelling and placeholders."""
-    written = [(place, letter) for place, one in enumerate(said) for letter in values.get(one, one)]
+    written = [
+        (place, letter) for place, character in enumerate(said) for letter in values.get(character, character)
+    ]
     owners = [place for place, letter in written if not letter.isspace()]
     letters = "".join(letter for _, letter in written if not letter.isspace())
     seen = [place for place, letter in enumerate(text) if not letter.isspace()]
     shown = "".join(text[place] for place in seen)
-    found: list[Span | None] = [None] * len(said)
-    for one, other in _matched(letters, shown):
-        own, at = owners[one], seen[other]
-        begin = found[own]
-        found[own] = (at if begin is None else begin[0], at + 1)
-    return found
+    spans: list[Span | None] = [None] * len(said)
+    for letter, shown_letter in _matched(letters, shown):
+        owner, at = owners[letter], seen[shown_letter]
+        begin = spans[owner]
+        spans[owner] = (at if begin is None else begin[0], at + 1)
+    return spans
 
 
 def _matched(letters: str, shown: str) -> Iterable[tuple[int, int]]:

@@ -101,11 +101,11 @@ class OrdinaryCase:
 
     def _of_capitals(self, line: str, words: Sequence[re.Match[str]]) -> OrdinaryLine | None:
         forms = [() if _is_abbreviation(line, word) else _forms(word[0]) for word in words]
-        self._learn(form for own in forms for form in own)
+        self._learn(form for spellings in forms for form in spellings)
         # A word that the vocabulary has best in capitals is an abbreviation that is known.
         chosen = [
-            min(own, key=self._known.__getitem__) if own else word[0]
-            for word, own in zip(words, forms, strict=True)
+            min(spellings, key=self._known.__getitem__) if spellings else word[0]
+            for word, spellings in zip(words, forms, strict=True)
         ]
         changed = [new for word, new in zip(words, chosen, strict=True) if new != word[0]]
         if not any(len(word) >= _LONG for word in changed):
@@ -197,13 +197,13 @@ Places = list[tuple[int, int]]
 
 def _places(text: str, kept: Iterable[str]) -> Places:
     """Where a text has placeholders, and words that stay."""
-    found = [(one.begin, one.end) for one in find_placeholders(text)]
-    found += [match.span() for match in _ADDRESS.finditer(text)]
+    places = [(placeholder.begin, placeholder.end) for placeholder in find_placeholders(text)]
+    places += [match.span() for match in _ADDRESS.finditer(text)]
     words = sorted(filter(None, set(kept)), key=len, reverse=True)
     if words:
         pattern = rf"(?<!\w)(?:{'|'.join(map(re.escape, words))})(?!\w)"
-        found += [match.span() for match in re.finditer(pattern, text)]
-    return sorted(found)
+        places += [match.span() for match in re.finditer(pattern, text)]
+    return sorted(places)
 
 
 def _within(word: re.Match[str], places: Places) -> bool:

@@ -61,19 +61,21 @@ class LanguageProfiles:
         counts: dict[str, dict[str, int]] = {}
         totals: dict[str, list[int]] = {}
         for label, lines in texts.items():
-            found, characters = Counter[str](), 0
+            frequencies, characters = Counter[str](), 0
             for line in lines:
-                found.update(sequences(line))
+                frequencies.update(sequences(line))
                 characters += len(line)
                 if characters > MOST_CHARACTERS:
                     break
-            if found:
+            if frequencies:
                 sizes = Counter[int]()
-                for text, number in found.items():
+                for text, number in frequencies.items():
                     sizes[len(text)] += number
                 totals[label] = [sizes[length] for length in range(1, _LONGEST + 1)]
                 # Of equally frequent ones always the same are kept.
-                counts[label] = dict(sorted(found.items(), key=lambda one: (-one[1], one[0]))[:_KEPT])
+                counts[label] = dict(
+                    sorted(frequencies.items(), key=lambda item: (-item[1], item[0]))[:_KEPT]
+                )
         return cls(counts, totals)
 
     @classmethod
@@ -81,9 +83,9 @@ class LanguageProfiles:
         """The languages of several; of a language that some share, the first profile."""
         counts: dict[str, Mapping[str, int]] = {}
         totals: dict[str, Sequence[int]] = {}
-        for one in several:
-            counts = {**one.counts, **counts}
-            totals = {**one.totals, **totals}
+        for profiles in several:
+            counts = {**profiles.counts, **counts}
+            totals = {**profiles.totals, **totals}
         return cls(counts, totals)
 
     def to_bytes(self) -> bytes:
@@ -106,16 +108,18 @@ class LanguageProfiles:
             record = json.loads(gzip.decompress(content))
             languages = record["languages"]
             counts = {
-                str(label): {str(gram): int(number) for gram, number in one["counts"].items()}
-                for label, one in languages.items()
+                str(label): {str(gram): int(number) for gram, number in profile["counts"].items()}
+                for label, profile in languages.items()
             }
-            totals = {str(label): [int(size) for size in one["totals"]] for label, one in languages.items()}
+            totals = {
+                str(label): [int(size) for size in profile["totals"]] for label, profile in languages.items()
+            }
             sound = record["format"] == _FORMAT and all(
-                own
+                frequencies
                 and len(totals[label]) == _LONGEST
-                and min(own.values()) > 0
-                and all(0 < len(gram) <= _LONGEST for gram in own)
-                for label, own in counts.items()
+                and min(frequencies.values()) > 0
+                and all(0 < len(gram) <= _LONGEST for gram in frequencies)
+                for label, frequencies in counts.items()
             )
         except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError, zlib.error):
             sound = False
@@ -136,11 +140,11 @@ class LanguageProfiles:
             among: The languages that it can be in; None = all.
         """
         labels = [label for label in self.counts if among is None or label in among]
-        found = sequences(text)
-        if not labels or not found:
+        frequencies = sequences(text)
+        if not labels or not frequencies:
             return {}
         logs = dict.fromkeys(labels, 0.0)
-        for gram, number in found.items():
+        for gram, number in frequencies.items():
             rows = self._table.get(gram)
             if rows is None:
                 continue
@@ -149,7 +153,7 @@ class LanguageProfiles:
         best = max(logs.values())
         weights = {label: math.exp((value - best) / _LONGEST) for label, value in logs.items()}
         total = sum(weights.values())
-        return dict(sorted(((k, v / total) for k, v in weights.items()), key=lambda one: -one[1]))
+        return dict(sorted(((k, v / total) for k, v in weights.items()), key=lambda item: -item[1]))
 
     @cached_property
     def _table(self) -> dict[str, dict[str, float]]:

@@ -70,17 +70,17 @@ def _kind(group: str | None) -> str:
 
 def count_placeholders(text: str) -> Counter[str]:
     """How often a text has each."""
-    return Counter(text[found.begin : found.end] for found in find_placeholders(text))
+    return Counter(text[placeholder.begin : placeholder.end] for placeholder in find_placeholders(text))
 
 
 def protect(text: str) -> Protected:
     """A symbol for each placeholder, numbered by kind; from the 17th of a kind on they stay as they are."""
     parts, values, at = [], dict[str, str](), 0
-    for found, symbol in _with_symbols(text):
+    for placeholder, symbol in _with_symbols(text):
         if symbol:
-            parts += [text[at : found.begin], symbol]
-            values[symbol] = text[found.begin : found.end]
-            at = found.end
+            parts += [text[at : placeholder.begin], symbol]
+            values[symbol] = text[placeholder.begin : placeholder.end]
+            at = placeholder.end
     return Protected("".join(parts) + text[at:], values)
 
 
@@ -92,13 +92,13 @@ def protect_pair(source: str, target: str) -> tuple[str, str]:
     if not (_PATTERN.search(source) and _PATTERN.search(target)):
         return source, target
     places: dict[str, list[Placeholder]] = {}
-    for found in find_placeholders(target):
-        places.setdefault(target[found.begin : found.end], []).append(found)
+    for placeholder in find_placeholders(target):
+        places.setdefault(target[placeholder.begin : placeholder.end], []).append(placeholder)
     of_source, of_target = [], []
-    for found, symbol in _with_symbols(source):
-        same = places.get(source[found.begin : found.end])
+    for placeholder, symbol in _with_symbols(source):
+        same = places.get(source[placeholder.begin : placeholder.end])
         if symbol and same:
-            of_source.append((found, symbol))
+            of_source.append((placeholder, symbol))
             of_target.append((same.pop(0), symbol))
     return _replaced(source, of_source), _replaced(target, sorted(of_target))
 
@@ -107,19 +107,19 @@ def _with_symbols(text: str) -> list[tuple[Placeholder, str]]:
     """The placeholders and their symbols; an empty one where those of the kind are used up."""
     counts = Counter[str]()
     given = []
-    for found in find_placeholders(text):
-        number = counts[found.kind]
-        counts[found.kind] += 1
-        first = SYMBOLS_PER_KIND * list(KINDS).index(found.kind)
-        given.append((found, SYMBOLS[first + number] if number < SYMBOLS_PER_KIND else ""))
+    for placeholder in find_placeholders(text):
+        number = counts[placeholder.kind]
+        counts[placeholder.kind] += 1
+        first = SYMBOLS_PER_KIND * list(KINDS).index(placeholder.kind)
+        given.append((placeholder, SYMBOLS[first + number] if number < SYMBOLS_PER_KIND else ""))
     return given
 
 
 def _replaced(text: str, places: Sequence[tuple[Placeholder, str]]) -> str:
     parts, at = [], 0
-    for found, symbol in places:
-        parts += [text[at : found.begin], symbol]
-        at = found.end
+    for placeholder, symbol in places:
+        parts += [text[at : placeholder.begin], symbol]
+        at = placeholder.end
     return "".join(parts) + text[at:]
 
 
@@ -172,35 +172,39 @@ def core(text: str) -> Core:
 
     A number at an end stays with the text, unless a sign parts them: `12 Hunde`, but not `12: Hunde`.
     """
-    found = find_placeholders(text)
-    if not found:
+    placeholders = find_placeholders(text)
+    if not placeholders:
         return Core("", text, "", {})
     if not has_letters(text):
         return Core(text, "", "", {})
     begin, end = 0, len(text)
-    while found and (gap := re.fullmatch(_SIGNS, text[begin : found[0].begin])) is not None:
-        following = re.compile(_SIGNS).match(text, found[0].end)
-        edge = following.end() if following else found[0].end
-        if found[0].kind == "number" and not _BREAK.search(gap[0] + text[found[0].end : edge]):
+    while placeholders and (gap := re.fullmatch(_SIGNS, text[begin : placeholders[0].begin])) is not None:
+        following = re.compile(_SIGNS).match(text, placeholders[0].end)
+        edge = following.end() if following else placeholders[0].end
+        if placeholders[0].kind == "number" and not _BREAK.search(gap[0] + text[placeholders[0].end : edge]):
             break
         begin = edge
-        found.pop(0)
-    while found and re.fullmatch(_SIGNS, text[found[-1].end : end]):
-        start = begin + len(re.sub(r"(?:(?<=[.!?])\s|[\s(\[–—:;,/|-])*\Z", "", text[begin : found[-1].begin]))
-        beside = len(found) > 1 and re.fullmatch(_SIGNS, text[found[-2].end : found[-1].begin])
-        parted = _BREAK.search(text[max(0, start - 1) : found[-1].begin].replace(",", ":"))
-        if found[-1].kind == "number" and not (beside or parted):
+        placeholders.pop(0)
+    while placeholders and re.fullmatch(_SIGNS, text[placeholders[-1].end : end]):
+        start = begin + len(
+            re.sub(r"(?:(?<=[.!?])\s|[\s(\[–—:;,/|-])*\Z", "", text[begin : placeholders[-1].begin])
+        )
+        beside = len(placeholders) > 1 and re.fullmatch(
+            _SIGNS, text[placeholders[-2].end : placeholders[-1].begin]
+        )
+        parted = _BREAK.search(text[max(0, start - 1) : placeholders[-1].begin].replace(",", ":"))
+        if placeholders[-1].kind == "number" and not (beside or parted):
             break
         end = start
-        found.pop()
+        placeholders.pop()
     if begin >= end:
         return Core(text, "", "", {})
     parts, at, kept = [], begin, Counter[str]()
-    for one in found:
-        kept[text[one.begin : one.end]] += 1
-        if one.kind != "number":
-            parts.append(text[at : one.begin])
-            at = one.end
+    for placeholder in placeholders:
+        kept[text[placeholder.begin : placeholder.end]] += 1
+        if placeholder.kind != "number":
+            parts.append(text[at : placeholder.begin])
+            at = placeholder.end
     inner = re.sub(r"\(\s*\)|(?<=\s)\s+", "", "".join([*parts, text[at:end]]))
     return Core(text[:begin], inner, text[end:], kept)
 

@@ -138,19 +138,19 @@ class SentenceSplitter:
                 gaps[-1] += part
         return self._cut_long(TextSegments(tuple(texts), tuple(gaps)))
 
-    def _cut_long(self, found: TextSegments) -> TextSegments:
-        if self.lengths is None or not found.texts:
-            return found
-        long = [self._is_long_text(text) for text in found.texts]
-        countable = [text for text, is_long in zip(found.texts, long, strict=True) if not is_long]
+    def _cut_long(self, segments: TextSegments) -> TextSegments:
+        if self.lengths is None or not segments.texts:
+            return segments
+        long = [self._is_long_text(text) for text in segments.texts]
+        countable = [text for text, is_long in zip(segments.texts, long, strict=True) if not is_long]
         counts = iter(self.lengths(countable) if countable else ())
         long = [is_long or next(counts) > self.most for is_long in long]
         if not any(long):
-            return found
+            return segments
         texts: list[str] = []
-        gaps = [found.gaps[0]]
+        gaps = [segments.gaps[0]]
         too_long: list[int] = []
-        for text, gap, is_long in zip(found.texts, found.gaps[1:], long, strict=True):
+        for text, gap, is_long in zip(segments.texts, segments.gaps[1:], long, strict=True):
             for piece, after, fits in self._pieces(text) if is_long else [(text, "", True)]:
                 if not fits:
                     too_long.append(len(texts))
@@ -222,6 +222,6 @@ def _sentences(line: str, language: str) -> list[str]:
         return [line]
     import sentencex
 
-    found: list[str] = sentencex.segment(language, line)
+    sentences: list[str] = sentencex.segment(language, line)
     # Nothing of a text may be lost, whatever the package makes of it.
-    return found if "".join(found) == line else [line]
+    return sentences if "".join(sentences) == line else [line]

@@ -66,28 +66,28 @@ def drawn_hints(source: str, target: str, links: Iterable[Sequence[int]], seed: 
     words = [[match.span() for match in _WORD.finditer(text)] for text in (source, target)]
     of_source: dict[int, set[int]] = {}
     of_target: dict[int, set[int]] = {}
-    for one, other in links:
-        of_source.setdefault(one, set()).add(other)
-        of_target.setdefault(other, set()).add(one)
+    for source_word, target_word in links:
+        of_source.setdefault(source_word, set()).add(target_word)
+        of_target.setdefault(target_word, set()).add(source_word)
     spans = [
         range(first, first + length)
         for length in range(1, _LONGEST + 1)
         for first in range(len(words[0]) - length + 1)
     ]
     # Short ones come first more often than long ones.
-    order = sorted(((draw() * len(span), span) for span in spans), key=lambda one: one[0])
+    order = sorted(((draw() * len(span), span) for span in spans), key=lambda drawn: drawn[0])
     hints: list[Hint] = []
     taken: set[int] = set()
     for _, span in order:
-        found = _translation(span, of_source, of_target)
-        if found is None or taken & set(span):
+        translation = _translation(span, of_source, of_target)
+        if translation is None or taken & set(span):
             continue
-        text = target[slice(*_within(target, words[1][found[0]][0], words[1][found[-1]][1]))]
+        text = target[slice(*_within(target, words[1][translation[0]][0], words[1][translation[-1]][1]))]
         begin, end = _within(source, words[0][span[0]][0], words[0][span[-1]][1])
         if begin == end or (sum(map(str.isalpha, text)) < _FEWEST_LETTERS and text.isascii()):
             continue
         taken |= set(span)
-        if found[0] == 0 and text[1:].islower():
+        if translation[0] == 0 and text[1:].islower():
             text = text[0].lower() + text[1:]  # what begins a sentence has its capital from that
         hints.append(Hint(end, text))
         if len(hints) == count:
@@ -99,11 +99,15 @@ def _translation(
     span: Sequence[int], of_source: dict[int, set[int]], of_target: dict[int, set[int]]
 ) -> list[int] | None:
     """The target words of some source words, if they stand together and are of these alone."""
-    found = sorted(set().union(*(of_source.get(word, set()) for word in span)))
-    if not found or len(found) > _LONGEST or found != list(range(found[0], found[-1] + 1)):
+    target_words = sorted(set().union(*(of_source.get(word, set()) for word in span)))
+    if (
+        not target_words
+        or len(target_words) > _LONGEST
+        or target_words != list(range(target_words[0], target_words[-1] + 1))
+    ):
         return None
-    back = set().union(*(of_target[word] for word in found))
-    return found if back == set(span) else None
+    back = set().union(*(of_target[word] for word in target_words))
+    return target_words if back == set(span) else None
 
 
 def _within(text: str, begin: int, end: int) -> tuple[int, int]:

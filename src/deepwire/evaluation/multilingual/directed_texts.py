@@ -144,7 +144,7 @@ def texts_of(data: DataConfig, role: Role, name: str) -> DirectedTexts:
             first, *more = by_reference(corpora[0], data)
             corpora = [first]
         sides = {"source": data.source, "target": data.target}
-        corpora, more = ([one.model_copy(update=sides) for one in some] for some in (corpora, more))
+        corpora, more = ([corpus.model_copy(update=sides) for corpus in part] for part in (corpora, more))
     return DirectedTexts(called, tuple(corpora), role, tuple(more))
 
 

@@ -84,8 +84,8 @@ def answer_questions(plan: QuestionsPlan, results: Path) -> list[AnsweredQuestio
 def _part_results(questions: QuestionsPlan, name: str, folder: Path) -> PartResults:
     part = questions.parts[name]
     plan = read_settings(Plan, str(part.plan), part.settings, locate=locate).section
-    found = ResultFolder(folder)
-    kept, trials = {result.name: result for result in found.all()}, tuple(found.trials())
+    result_folder = ResultFolder(folder)
+    kept, trials = {result.name: result for result in result_folder.all()}, tuple(result_folder.trials())
     taken = {trial.system: trial.alternatives for trial in trials if trial.taken}
     systems, current = {}, set[str]()
     for system, entry in plan.systems.items():
@@ -94,12 +94,12 @@ def _part_results(questions: QuestionsPlan, name: str, folder: Path) -> PartResu
         for seed in plan.seeds:
             names = {place: f"{place}.{system}.{seed}" for place in parts}
             chosen = taken.get(entry.tuned_as or system)
-            own = [
+            results = [
                 kept[run] for place, run in names.items() if _is_current(plan, kept.get(run), place, chosen)
             ]
-            current |= {result.name for result in own}
-            if len(own) == len(parts):
-                runs[seed] = tuple(own)
+            current |= {result.name for result in results}
+            if len(results) == len(parts):
+                runs[seed] = tuple(results)
         systems[system] = SystemResults(system, runs)
     outdated = tuple(run for run in kept if run not in current)
     return PartResults(plan, part.equal_updates, systems, trials, outdated)

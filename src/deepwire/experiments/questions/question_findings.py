@@ -36,7 +36,9 @@ def question_finding(question: AnsweredQuestion) -> Finding:
     plan, part = question.plan, question.part
     tables = [_systems(question), _standings(question)]
     tuned = _tuned(question)
-    if own := [trial for trial in part.trials if trial.system in tuned and (trial.loss or trial.failed)]:
+    if tuned_trials := [
+        trial for trial in part.trials if trial.system in tuned and (trial.loss or trial.failed)
+    ]:
         tables.append(
             Table(
                 title="Trials",
@@ -53,7 +55,7 @@ def question_finding(question: AnsweredQuestion) -> Finding:
                         trial.loss,
                         "taken" if trial.taken else f"failed: {trial.failed}" if trial.failed else "",
                     )
-                    for trial in own
+                    for trial in tuned_trials
                 ),
             )
         )
@@ -241,7 +243,7 @@ def _standing_row(
     failures = system.failures(goal)
     if not by_seed:
         return (where, system.system, 0, None, None, None, None, None, None, None, f"failed: {failures[0]}")
-    standings = [standing for own in by_seed.values() for standing in own]
+    standings = [standing for of_seed in by_seed.values() for standing in of_seed]
     losses = [standing.best_nll for standing in standings if standing.best_nll is not None]
     bleu = system.bleu(goal)
     remarks = [] if has_learned(system, systems, goal) else ["has not learned to translate"]
@@ -271,7 +273,9 @@ def _notes(question: AnsweredQuestion) -> Iterator[str]:
     for goal, where in goals.items():
         if left := sorted(name for name, system in begun.items() if not system.standings(goal)):
             yield f"Not yet trained to {where}: {', '.join(left)}."
-    runs = [run for system in question.systems.values() for own in system.runs.values() for run in own]
+    runs = [
+        run for system in question.systems.values() for of_seed in system.runs.values() for run in of_seed
+    ]
     kinds = dict.fromkeys(
         ", ".join(f"{name} {value}" for name, value in run.trained_with.items()) for run in runs
     )
@@ -295,7 +299,7 @@ def _notes(question: AnsweredQuestion) -> Iterator[str]:
 
 
 def _curve(system: SystemResults, begin: int) -> Series | None:
-    runs = [run for own in system.runs.values() for run in own if run.curve.updates]
+    runs = [run for of_seed in system.runs.values() for run in of_seed if run.curve.updates]
     if not runs:
         return None
     values = [_losses(run) for run in runs]

@@ -124,8 +124,8 @@ class QuestionRunner:
     def _next_job(self, steps: list[Step], *, retry: bool, retried: set[Path]) -> _Job | None:
         """The first of the queue that can begin now; None where all is done, or waits for what is trained."""
         for _, entry in groupby(steps, key=lambda step: step.entry):
-            own = list(entry)
-            for job in (*self._trials(own, retry=retry), *self._runs(own)):
+            entry_steps = list(entry)
+            for job in (*self._trials(entry_steps, retry=retry), *self._runs(entry_steps)):
                 if job.run.folder in self._active:
                     continue
                 if self._failed_before(job) and (not retry or job.run.folder in retried):

@@ -140,14 +140,14 @@ def _judge(claim: ClaimPlan, systems: Mapping[str, SystemResults], goal: Goal, s
         return GoalVerdict(ClaimOutcome.MISSING)
     difference, bounds, p_value, seeds = compared
     standings = [each.standings(goal) for each in pair]
-    first, second = (statistics.fmean(_mean_bleu(own[seed]) for seed in seeds) for own in standings)
+    first, second = (statistics.fmean(_mean_bleu(by_seed[seed]) for seed in seeds) for by_seed in standings)
     if not all(has_learned(each, systems, goal) for each in pair):
         outcome = ClaimOutcome.NOT_LEARNED
     elif p_value >= SIGNIFICANT:
         outcome = ClaimOutcome.OPEN
     else:
         outcome = ClaimOutcome.HOLDS if difference > 0 else ClaimOutcome.REVERSED
-    still = all(standing.stood_still for own in standings for seed in seeds for standing in own[seed])
+    still = all(standing.stood_still for by_seed in standings for seed in seeds for standing in by_seed[seed])
     return GoalVerdict(outcome, (first, second), difference, bounds, p_value, seeds, still)
 
 
@@ -194,8 +194,8 @@ def paired_difference(
         both = [np.stack([run[direction] for run in runs]) for runs in (first, second)]
         scores = resampled_scores(metric, (both[0], both[1]), samples=samples, seed=number)
         drawn.append(scores[1] - scores[0])
-        own = [float(metric.values(each.sum(axis=(0, 1)))) for each in both]
-        observed.append(own[1] - own[0])
+        bleu = [float(metric.values(each.sum(axis=(0, 1)))) for each in both]
+        observed.append(bleu[1] - bleu[0])
     differences, difference = np.mean(drawn, axis=0), statistics.fmean(observed)
     against = int(np.sum(differences * np.sign(difference) <= _ROUNDING))
     return difference, interval(differences), min(1.0, 2 * (against + 1) / (samples + 1))
@@ -203,14 +203,14 @@ def paired_difference(
 
 def _statistics(standings: Sequence[RunStanding], metric: Metric) -> dict[tuple[str, str], Floats]:
     """Of every direction and its text."""
-    found = {}
+    rows_of = {}
     for standing in standings:
         for direction, test in standing.tests.items():
             rows = unpack(test.statistics)
             if rows.shape != (test.sentences, metric.width):
                 raise DataError(f"statistics of {direction} have the shape {rows.shape}")
-            found[direction, test.text] = rows
-    return found
+            rows_of[direction, test.text] = rows
+    return rows_of
 
 
 def _mean_bleu(standings: Sequence[RunStanding]) -> float:

@@ -91,15 +91,15 @@ def _fact(question: str, verdict: ClaimVerdict) -> tuple[str, str, str, ClaimOut
     return question, claim.better, alone, outcome
 
 
-def _at(where: str, question: AnsweredQuestion, verdict: ClaimVerdict, found: GoalVerdict) -> str:
-    if found.bleu is None or found.difference is None or found.bounds is None:
-        return f"{where}: {found.outcome}."
+def _at(where: str, question: AnsweredQuestion, verdict: ClaimVerdict, at_goal: GoalVerdict) -> str:
+    if at_goal.bleu is None or at_goal.difference is None or at_goal.bounds is None:
+        return f"{where}: {at_goal.outcome}."
     names = [_with_size(question.systems[name]) for name in (verdict.claim.better, verdict.claim.than)]
-    seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds)} seeds"
+    seeds = "1 seed" if len(at_goal.seeds) == 1 else f"{len(at_goal.seeds)} seeds"
     return (
-        f"{where}, {names[0]} has {found.bleu[0]:.1f} and {names[1]} {found.bleu[1]:.1f} BLEU "
-        f"({found.difference:+.2f}, 95 % {found.bounds.low:+.2f} to {found.bounds.high:+.2f}, "
-        f"p {found.p_value:.3f}, {seeds})."
+        f"{where}, {names[0]} has {at_goal.bleu[0]:.1f} and {names[1]} {at_goal.bleu[1]:.1f} BLEU "
+        f"({at_goal.difference:+.2f}, 95 % {at_goal.bounds.low:+.2f} to {at_goal.bounds.high:+.2f}, "
+        f"p {at_goal.p_value:.3f}, {seeds})."
     )
 
 

@@ -29,13 +29,13 @@ class ExtraTestSets:
         warn: Callable[[str], None],
     ) -> None:
         self._texts = {
-            direction: {name: ParallelText(*text) for name, text in own.items()}
-            for direction, own in texts.items()
+            direction: {name: ParallelText(*text) for name, text in by_name.items()}
+            for direction, by_name in texts.items()
         }
         self._digests = {
             (direction, name): digest_of(pairs)
-            for direction, own in self._texts.items()
-            for name, pairs in own.items()
+            for direction, by_name in self._texts.items()
+            for name, pairs in by_name.items()
         }
         self._kept, self._folder, self._warn = (
             ResultStore(folder / "more-tests"),

@@ -141,8 +141,10 @@ def rank_systems(
         by_system.setdefault(result.system, []).append(result)
     ranked = [
         RankedSystem(
-            system, tuple(own), None if system == baseline else outputs.compare(baseline, system, samples)
+            system,
+            tuple(system_results),
+            None if system == baseline else outputs.compare(baseline, system, samples),
         )
-        for system, own in by_system.items()
+        for system, system_results in by_system.items()
     ]
     return sorted(ranked, key=lambda standing: -standing.bleu.mean)

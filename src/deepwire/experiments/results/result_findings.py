@@ -74,17 +74,19 @@ def build_report(runner: ExperimentRunner) -> ResultsReport:
     for direction in plan.directions:
         if side_by_side is not None and not runner.loaded.claims:
             break
-        own = [result for result in gathered.results if result.direction == direction]
-        if not own:
+        of_direction = [result for result in gathered.results if result.direction == direction]
+        if not of_direction:
             continue
-        texts = _texts(runner, direction, own)
-        ranks = rank_systems(own, next(iter(texts.values())), plan.baseline, _samples(plan))
+        texts = _texts(runner, direction, of_direction)
+        ranks = rank_systems(of_direction, next(iter(texts.values())), plan.baseline, _samples(plan))
         outputs = OutputStatistics.together(list(texts.values()))
-        together = _together(plan, own, outputs) if len(texts) > 1 else ranks
+        together = _together(plan, of_direction, outputs) if len(texts) > 1 else ranks
         if side_by_side is None:
             findings.append(_ranking_finding(plan, direction, ranks, gathered, next(iter(texts))))
             if together is not ranks:
-                missing = [f"{result.system}.{result.seed}" for result in own if result not in outputs]
+                missing = [
+                    f"{result.system}.{result.seed}" for result in of_direction if result not in outputs
+                ]
                 findings.append(_all_texts(plan, direction, together, texts, missing))
         verdicts += _verdicts(runner, direction, ranks, together, outputs, gathered)
     if verdicts:
@@ -119,16 +121,16 @@ def _texts(
         if direction in run.directions and (run.system, run.seed) in measured
     ]
     first = done[0][0]
-    metric, own = metric_of("bleu", first, direction), runner.test_set(first, direction)
+    metric, test_set = metric_of("bleu", first, direction), runner.test_set(first, direction)
 
     def outputs(
         pairs: ParallelText, lines_of: Callable[[RunPlan, RunResult], Sequence[str] | None]
     ) -> OutputStatistics:
-        found = {(run.system, run.seed): lines_of(run, result) for run, result in done}
-        there = {key: lines for key, lines in found.items() if lines is not None}
+        translations = {(run.system, run.seed): lines_of(run, result) for run, result in done}
+        there = {key: lines for key, lines in translations.items() if lines is not None}
         return OutputStatistics.of(metric, pairs.reference.answers, there)
 
-    texts = {own.description: outputs(own, lambda run, _: runner.lines(run, direction))}
+    texts = {test_set.description: outputs(test_set, lambda run, _: runner.lines(run, direction))}
     for name, pairs in runner.extra_tests.pairs(direction).items():
         texts[f"{name}, {len(pairs.source.lines):,} pairs"] = outputs(
             pairs, partial(runner.extra_tests.lines, name=name)

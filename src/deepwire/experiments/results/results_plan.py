@@ -208,15 +208,17 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _search_fits(self) -> Self:
-        own = {
+        by_system = {
             f"systems.{name}": entry.alternatives
             for name, entry in self.systems.items()
             if entry.alternatives is not None
         }
         # search=null says that there shall be none; a plan that merely lacks it has forgotten it.
-        if own and "search" not in self.model_fields_set:
-            raise ValueError(f"{next(iter(own))}: has alternatives, but the plan has no search.max_updates")
-        every = {"search": self.search.alternatives if self.search is not None else {}, **own}
+        if by_system and "search" not in self.model_fields_set:
+            raise ValueError(
+                f"{next(iter(by_system))}: has alternatives, but the plan has no search.max_updates"
+            )
+        every = {"search": self.search.alternatives if self.search is not None else {}, **by_system}
         for place, alternatives in every.items():
             if OWN in alternatives:
                 raise ValueError(f"{place}.alternatives: {OWN!r} stands for the settings as they are")
@@ -251,9 +253,9 @@ class Plan(Section):
     def alternatives_of(self, system: str) -> dict[str, tuple[str, ...]]:
         """What the search tries in a system, or in the one that it is tuned as: nothing, and each of its
         alternatives."""
-        own = self.systems[self.systems[system].tuned_as or system].alternatives
+        alternatives = self.systems[self.systems[system].tuned_as or system].alternatives
         shared = self.search.alternatives if self.search is not None else {}
-        return {OWN: (), **(shared if own is None else own)}
+        return {OWN: (), **(shared if alternatives is None else alternatives)}
 
     def parts(self) -> dict[str, tuple[str, ...]]:
         """What models are for, with the settings that make them so: ``all`` directions, and each of them."""

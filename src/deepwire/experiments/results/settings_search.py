@@ -115,11 +115,11 @@ class SettingsSearch:
         made, and one did not fail."""
         taken = {}
         for system in dict.fromkeys(trial.run.system for trial in self.trials):
-            own = [trial for trial in self.trials if trial.run.system == system]
-            outcomes = [self.outcome(trial) for trial in own]
+            system_trials = [trial for trial in self.trials if trial.run.system == system]
+            outcomes = [self.outcome(trial) for trial in system_trials]
             losses = [outcome if isinstance(outcome, float) else math.inf for outcome in outcomes]
             if None not in outcomes and min(losses) < math.inf:
-                taken[system] = own[losses.index(min(losses))].names[0]
+                taken[system] = system_trials[losses.index(min(losses))].names[0]
         others = {name: entry.tuned_as for name, entry in self.plan.systems.items()}
         return taken | {name: taken[other] for name, other in others.items() if other in taken}
 

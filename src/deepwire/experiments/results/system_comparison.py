@@ -100,8 +100,8 @@ class SystemComparison:
         results = self.of(system)
         if not results:
             return []
-        own = [result for result in results if result.seed == results[0].seed]
-        return own[:1] if self.plan.systems[system].one_model else own
+        first_seed = [result for result in results if result.seed == results[0].seed]
+        return first_seed[:1] if self.plan.systems[system].one_model else first_seed
 
     def comparisons(self) -> list[ComparedPair]:
         """The comparisons of the plan for which there is anything."""

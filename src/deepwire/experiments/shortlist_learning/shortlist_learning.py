@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import PAD, UNK, Vocabularies
 from deepwire.decoding.shortlist import Shortlist, ShortlistTable
@@ -161,8 +161,8 @@ def tokenized_store(text: Iterable[tuple[str, str]], vocabularies: Vocabularies)
                 source, target = zip(*read, strict=True)
                 empty = [""] * len(read)
                 writer.add(
-                    Block.of(vocabularies.source.encode_lines(source), empty),
-                    Block.of(vocabularies.target.encode_lines(target), empty),
+                    TokenBlock.of(vocabularies.source.encode_lines(source), empty),
+                    TokenBlock.of(vocabularies.target.encode_lines(target), empty),
                 )
             writer.finish()
         yield TokenStore(folder)

@@ -48,7 +48,7 @@ def _torch(path: Path, threads: int, *, compiled: bool) -> Run:
     return run
 
 
-class Model:
+class GraphModel:
     """The graphs: encoder, start and step; or prompt and step of a decoder alone.
 
     Args:

@@ -64,15 +64,15 @@ class Translator(SubwordTranslator):
         sources = self.source.encode(lines)
         if not self.manifest.get("context"):
             return [self.texts(each) for each in self.translate_ids(sources, to)]
-        found: list[Best] = [[("", 0.0)] for _ in lines]
+        translations: list[Best] = [[("", 0.0)] for _ in lines]
         targets: dict[int, list[int]] = {}
         for wave in self.waves(lines):
             contexts = [self.context(row, before, sources, targets) for row, before in wave.items()]
             results = self.translate_ids([sources[row] for row in wave], to, contexts)
             for row, hypotheses in zip(wave, results, strict=True):
-                found[row] = self.texts(hypotheses)
-                (targets[row],) = self.target.encode([found[row][0][0]])
-        return found
+                translations[row] = self.texts(hypotheses)
+                (targets[row],) = self.target.encode([translations[row][0][0]])
+        return translations
 
     def waves(self, lines: Sequence[str]) -> Iterator[dict[int, list[int]]]:
         """Lines that are translated together, each with those before it in its document."""
@@ -95,8 +95,8 @@ class Translator(SubwordTranslator):
     ) -> Context:
         """What stands in front of a line."""
         known = self.manifest["context"]
-        own = min(len(sources[row]), self.settings["max_source_length"])
-        front = partial(in_front, own=own, most=known["max_length"])
+        length = min(len(sources[row]), self.settings["max_source_length"])
+        front = partial(in_front, length=length, most=known["max_length"])
         return (
             front(
                 [sources[each] for each in last(before, known["source"])], separator=known["separators"][0]
@@ -108,7 +108,7 @@ class Translator(SubwordTranslator):
 
     def texts(self, hypotheses: Sequence[Hypothesis]) -> Best:
         """What hypotheses say."""
-        return [(self.target.decode(one.ids), one.score) for one in hypotheses] or [("", 0.0)]
+        return [(self.target.decode(each.ids), each.score) for each in hypotheses] or [("", 0.0)]
 
     def generate(self, prompts: Sequence[str], most: int | None = None) -> list[Best]:
         """How a language model ends each text, by at most so many subwords, with scores of what is added."""
@@ -117,10 +117,10 @@ class Translator(SubwordTranslator):
         most = self.settings["max_length_extra"] if most is None else most
         encoded = [self.target.encode(prompt.split("\n")) for prompt in prompts]
         ids = [[token for line in lines for token in (BOS, *line)][1:] for lines in encoded]
-        found = self.continue_ids(ids, most)
+        continuations = self.continue_ids(ids, most)
         return [
-            [(self.ended(prompt, own, one.ids), one.score) for one in each]
-            for prompt, own, each in zip(prompts, ids, found, strict=True)
+            [(self.ended(prompt, prompt_ids, hypothesis.ids), hypothesis.score) for hypothesis in each]
+            for prompt, prompt_ids, each in zip(prompts, ids, continuations, strict=True)
         ]
 
     def ended(self, prompt: str, ids: Sequence[int], more: Sequence[int]) -> str:
@@ -143,12 +143,12 @@ class Translator(SubwordTranslator):
         return "\n".join(" ".join(re.split("\r\n|[\n\r\0]", text)) for text in texts)
 
 
-def in_front(previous: Sequence[list[int]], *, own: int, most: int, separator: int) -> list[int]:
+def in_front(previous: Sequence[list[int]], *, length: int, most: int, separator: int) -> list[int]:
     """Previous sentences, each with the separator behind it; of these the latest that fit."""
     taken = 0
     for sentence in reversed(previous):
-        own += len(sentence) + 1
-        if own > most:
+        length += len(sentence) + 1
+        if length > most:
             break
         taken += 1
     return [token for sentence in last(previous, taken) for token in (*sentence, separator)]
@@ -179,10 +179,13 @@ def main(folder: Path) -> None:
     if given.ids:
         ids = [[int(word) for word in line.split()] for line in lines]
         if translator.writes:
-            found = translator.continue_ids(ids, translator.settings["max_length_extra"])
+            results = translator.continue_ids(ids, translator.settings["max_length_extra"])
         else:
-            found = translator.translate_ids(ids, given.to)
-        texts = [[(" ".join(map(str, one.ids)), one.score) for one in each] for each in found]
+            results = translator.translate_ids(ids, given.to)
+        texts = [
+            [(" ".join(map(str, hypothesis.ids)), hypothesis.score) for hypothesis in each]
+            for each in results
+        ]
     else:
         texts = translator.generate(lines) if translator.writes else translator.translate(lines, given.to)
     for each in texts:

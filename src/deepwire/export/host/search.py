@@ -50,7 +50,7 @@ class Search:
         self.sums = np.zeros((count, 1), np.float32)
         self.history = np.zeros((count, 1, 0), np.int64)
         self.finished = [[] for _ in range(count)]
-        self.found = [0] * count
+        self.finished_count = [0] * count
         self.numbers = np.arange(count)
 
     def divisor(self, length: int) -> float:
@@ -85,12 +85,12 @@ class Search:
     def finish(self, row: int, ids: list[int], total: float) -> None:
         """Take in a hypothesis that has ended."""
         number = int(self.numbers[row])
-        if self.settings["stop"] == "first" and self.found[number] >= self.beam:
+        if self.settings["stop"] == "first" and self.finished_count[number] >= self.beam:
             return
-        self.found[number] += 1
+        self.finished_count[number] += 1
         score = float(np.float32(total) / np.float32(self.divisor(len(ids) + 1)))
         best = [*self.finished[number], Hypothesis(ids, total, score)]
-        self.finished[number] = sorted(best, key=lambda one: -one.score)[: self.settings["n_best"]]
+        self.finished[number] = sorted(best, key=lambda each: -each.score)[: self.settings["n_best"]]
 
     def going_on(self) -> Array:
         """The sentences of the batch that need another step, as indices; others leave it."""
@@ -103,7 +103,7 @@ class Search:
     def is_open(self, row: int, number: int, steps: int) -> bool:
         """Whether an open hypothesis can still come into the n-best list, and none has ended the search."""
         best, finished = float(self.sums[row].max()), self.finished[number]
-        if best == NEVER or (self.settings["stop"] == "first" and self.found[number] >= self.beam):
+        if best == NEVER or (self.settings["stop"] == "first" and self.finished_count[number] >= self.beam):
             return False
         if len(finished) < self.settings["n_best"]:
             return True

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .graphs import Begun, Model
+from .graphs import Begun, GraphModel
 from .search import BOS, EOS, PAD, Hypothesis, Search
 
 Language = Mapping[str, Any] | None
@@ -51,7 +51,7 @@ class SubwordTranslator:
             raise ValueError(f"no such setting: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
         self.settings = {**known, **(settings or {})}
         self.settings["n_best"] = min(self.settings["n_best"], self.settings["beam"])
-        self.model = Model(self.folder, self.manifest, threads, providers)
+        self.model = GraphModel(self.folder, self.manifest, threads, providers)
 
     @property
     def alone(self) -> bool:
@@ -78,12 +78,12 @@ class SubwordTranslator:
             front = len(contexts[row][0]) if contexts else 0
             limit = int(ratio * (len(sentence.source) - 1 - front)) + self.settings["max_length_extra"]
             asked.append(sentence._replace(limit=max(1, limit)))
-        found = dict(zip(rows, self.found(asked, language), strict=True))
-        return [found.get(row, []) for row in range(len(sources))]
+        hypotheses_of = dict(zip(rows, self.searched(asked, language), strict=True))
+        return [hypotheses_of.get(row, []) for row in range(len(sources))]
 
     def continue_ids(self, prompts: Sequence[Sequence[int]], most: int) -> list[list[Hypothesis]]:
         """How a language model goes on behind each prompt, by at most so many subwords."""
-        return self.found([Sentence([], [EOS, *ids], most) for ids in prompts], None)
+        return self.searched([Sentence([], [EOS, *ids], most) for ids in prompts], None)
 
     def sentence(
         self, ids: Sequence[int], language: Language = None, context: Context = NO_CONTEXT
@@ -92,8 +92,8 @@ class SubwordTranslator:
         tag = None if language is None else language["source_tag"]
         head = [BOS] * self.manifest["source_bos"] + ([] if tag is None else [tag])
         first = BOS if language is None else language["first_token"]
-        own = ids[: self.settings["max_source_length"]]
-        return Sentence([*head, *context[0], *own, EOS], [first, *context[1]], 0)
+        subwords = ids[: self.settings["max_source_length"]]
+        return Sentence([*head, *context[0], *subwords, EOS], [first, *context[1]], 0)
 
     def language(self, name: str) -> Language:
         """What the model reads to translate into a language; None with one direction."""
@@ -104,7 +104,7 @@ class SubwordTranslator:
             raise ValueError(f"say which language to translate into, one of {', '.join(languages)}")
         return languages[name or next(iter(languages))]  # type: ignore[no-any-return]
 
-    def found(self, sentences: Sequence[Sentence], language: Language) -> list[list[Hypothesis]]:
+    def searched(self, sentences: Sequence[Sentence], language: Language) -> list[list[Hypothesis]]:
         """The hypotheses of each sentence; those of like length go together, the longest first."""
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         tokens = max(1, self.settings["batch_tokens"] // self.settings["beam"])
@@ -117,8 +117,8 @@ class SubwordTranslator:
                 size = max(1, tokens // max(self.sizes(sentences[waiting[0]])))
                 rows, waiting = waiting[:size], waiting[size:]
                 batch = self.search([sentences[row] for row in rows], language)
-                for row, found in zip(rows, batch, strict=True):
-                    results[row] = found
+                for row, hypotheses in zip(rows, batch, strict=True):
+                    results[row] = hypotheses
         return results
 
     @staticmethod

@@ -162,8 +162,8 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
             pieces, begin = self.config.target_size - self._tags, [[target.first_token]] * count
             model = PromptedModel(model, begin, pieces, [target] * count)
         limits = [config.output_limit(length - 1) for length in (source != PAD).sum(1).tolist()]
-        found = generate(model, source, limits, config, list(range(count)))
-        rows = [torch.tensor([BOS, *each.ids, EOS]) for sentence in found for each in sentence]
+        hypotheses = generate(model, source, limits, config, list(range(count)))
+        rows = [torch.tensor([BOS, *each.ids, EOS]) for sentence in hypotheses for each in sentence]
         padded: Tensor = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
         return padded.to(source.device)
 

@@ -70,14 +70,14 @@ class Gate(nn.Module):
         self.own = nn.Linear(dim, dim)
         self.context = nn.Linear(dim, dim, bias=False)
 
-    def forward(self, own: Tensor, context: Tensor) -> Tensor:
+    def forward(self, output: Tensor, context: Tensor) -> Tensor:
         """Mix a sub-layer's own output s with that of its partner a, both `[B, T, d]`."""
-        gate = self.value(own, context)
-        return gate * own + (1 - gate) * context
+        gate = self.value(output, context)
+        return gate * output + (1 - gate) * context
 
-    def value(self, own: Tensor, context: Tensor) -> Tensor:
+    def value(self, output: Tensor, context: Tensor) -> Tensor:
         """The gate g, `[B, T, d]`."""
-        gate: Tensor = (self.own(own) + self.context(context)).sigmoid()
+        gate: Tensor = (self.own(output) + self.context(context)).sigmoid()
         return gate
 
     def probe(self, family: str, place: Place, meaning: str) -> GateProbe:
@@ -129,8 +129,8 @@ class EncoderCollaboration(Connection):
         self.summary = DepthGRU(context.dim)
         self.summary_norms = nn.ModuleList(context.norm() for _ in layers[:: self.block])
         self.context_norms = nn.ModuleList(context.norm() for _ in layers)
-        own = replace(context, memory_width=context.dim)  # they read the summary
-        self.contexts = nn.ModuleList(CrossAttention(own) for _ in layers)
+        cross_context = replace(context, memory_width=context.dim)  # they read the summary
+        self.contexts = nn.ModuleList(CrossAttention(cross_context) for _ in layers)
         self.gates = nn.ModuleList(Gate(context.dim) for _ in layers)
         self.dropout = Dropout(context.dropout.sublayer)
 

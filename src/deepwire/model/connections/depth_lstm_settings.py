@@ -149,12 +149,12 @@ class DepthLSTMConfig(DepthRecurrentSection):
                 f"{context.memory_width} and {context.dim}"
             )
         if self.gate_scope == "model":
-            own = self.model_dump(include={"gate_norm", "bias", "forget_bias"})
-            context.shared.agree("gate_scope: model", own)
+            settings = self.model_dump(include={"gate_norm", "bias", "forget_bias"})
+            context.shared.agree("gate_scope: model", settings)
         inner = self.inner_width(context)
         if self.hidden_scope == "model":
-            own = {"hidden": self.hidden, "hidden_size": inner, "bias": self.bias}
-            context.shared.agree("hidden_scope: model", own)
+            settings = {"hidden": self.hidden, "hidden_size": inner, "bias": self.bias}
+            context.shared.agree("hidden_scope: model", settings)
 
     def first_bias(self, context: StackContext) -> float:
         """What the bias of the forget gates of such a stack begins with.

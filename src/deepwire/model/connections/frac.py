@@ -77,8 +77,8 @@ class Frac(PreNorm):
         *columns, write = self._of(index).writing(state)
         outputs = self.dropout(output).chunk(self.fractions, -1)
         return tuple(
-            mix_positions((*column, own), (*state, part))
-            for column, own, part in zip(columns, write, outputs, strict=True)
+            mix_positions((*column, weight), (*state, part))
+            for column, weight, part in zip(columns, write, outputs, strict=True)
         )
 
     def stream(self, state: DepthState) -> Tensor:

@@ -105,9 +105,9 @@ def dynamic_columns(
         scale: s, `[]` or `[k]`.
     """
     rows = [
-        (own + scale * torch.tanh(functional.layer_norm(lane, lane.shape[-1:], eps=LANE_EPS) @ maps)).unbind(
-            -1
-        )
-        for own, lane in zip(base, lanes, strict=True)
+        (
+            weights + scale * torch.tanh(functional.layer_norm(lane, lane.shape[-1:], eps=LANE_EPS) @ maps)
+        ).unbind(-1)
+        for weights, lane in zip(base, lanes, strict=True)
     ]
     return list(zip(*rows, strict=True))

@@ -133,7 +133,7 @@ class Lanes(PreNorm):
             return Mixing(by_position([self.end_weights(state)]))
         weights = self._of(index)
         columns, write = weights.writing(state)
-        rows = [[*column, own] for column, own in zip(columns, write, strict=True)]
+        rows = [[*column, weight] for column, weight in zip(columns, write, strict=True)]
         return Mixing(by_position([weights.reading(state)]), by_position(rows))
 
     def end_weights(self, state: DepthState) -> Sequence[Tensor]:

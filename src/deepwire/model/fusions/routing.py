@@ -195,8 +195,8 @@ class EMRoutingFusion(RoutingFusion):
 
     def route(self, votes: Tensor, layers: Tensor) -> Tensor:
         """The output capsules."""
-        found: OutputCapsules = self.routing(votes, self.activations(layers))
-        return found.mean * found.activation.unsqueeze(-1) if self.activated else found.mean
+        capsules: OutputCapsules = self.routing(votes, self.activations(layers))
+        return capsules.mean * capsules.activation.unsqueeze(-1) if self.activated else capsules.mean
 
     def gate_probes(self) -> tuple[GateProbe, ...]:
         """The activations of the layers at every position."""

@@ -134,8 +134,8 @@ class AverageAttention(TokenMixer):
         """Gate the input and its averages, both `[B, T, d]`; the averages pass the network first."""
         seen = average if self.feed_forward is None else self.feed_forward(average, languages)
         gates: Tensor = self.gates(torch.cat((x, seen), -1)).sigmoid()
-        own, past = gates.chunk(2, -1)
-        return own * x + past * seen
+        input_gate, average_gate = gates.chunk(2, -1)
+        return input_gate * x + average_gate * seen
 
 
 def running_mean(x: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ def split_heads(x: Tensor, heads: int) -> Tensor:
     return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
-class Packing(nn.Module):
+class PackAttention(nn.Module):
     """Y = heads of softmax(P W_q (C W_k)^T / sqrt(h)) C W_v, without an output map.
 
     Args:
@@ -68,7 +68,7 @@ class LunaSelfAttention(TokenMixer):
 
     def __init__(self, context: StackContext, *, pack_heads: int | None, tied: bool) -> None:
         super().__init__()
-        self.packing = Packing(context, context.dim, heads=pack_heads, tied=tied)
+        self.packing = PackAttention(context, context.dim, heads=pack_heads, tied=tied)
         self.unpack = CrossAttention(replace(context, memory_width=context.dim), tied=tied)
 
     def accompany(
@@ -111,7 +111,7 @@ class LunaCrossAttention(CrossAttention):
 
     def __init__(self, context: StackContext, *, pack_heads: int | None, tied: bool) -> None:
         super().__init__(replace(context, memory_width=context.dim), tied=tied)
-        self.packing = Packing(context, context.memory_width, heads=pack_heads, tied=tied)
+        self.packing = PackAttention(context, context.memory_width, heads=pack_heads, tied=tied)
 
     def project_beside(
         self, encoded: Tensor, padding: Tensor, carried: Carried, languages: Tensor | None = None

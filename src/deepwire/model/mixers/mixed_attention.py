@@ -141,8 +141,8 @@ def _joint_keys(key: Tensor, memory: Memory, padding: Tensor | None) -> tuple[Te
 
     The encoder's words come first: with more keys than queries each query sees all that come before.
     """
-    own = memory.bias.new_zeros(key.size(0), 1, 1, key.size(2)) if padding is None else padding
-    return torch.cat((memory.key, key), 2), torch.cat((memory.bias, own), -1)
+    bias = memory.bias.new_zeros(key.size(0), 1, 1, key.size(2)) if padding is None else padding
+    return torch.cat((memory.key, key), 2), torch.cat((memory.bias, bias), -1)
 
 
 def _repeated(memory: Memory, rows: int) -> Memory:

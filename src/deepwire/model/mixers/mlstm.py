@@ -180,8 +180,8 @@ def _levels(log_input: Tensor, log_forget: Tensor, first: Tensor | None = None) 
         levels, _ = over_positions(lambda m, now: (torch.maximum(now[0] + m[0], now[1]),), (first,), inputs)
         return levels.movedim(1, -1)
     kept = log_forget.cumsum(-1)
-    own = (log_input - kept).cummax(-1).values
-    return kept + (own.clamp(min=0) if first is None else torch.maximum(own, first.unsqueeze(-1)))
+    highest = (log_input - kept).cummax(-1).values
+    return kept + (highest.clamp(min=0) if first is None else torch.maximum(highest, first.unsqueeze(-1)))
 
 
 def _normalised(mixed: Tensor, level: Tensor) -> Tensor:

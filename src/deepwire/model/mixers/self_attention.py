@@ -338,13 +338,13 @@ class SelfAttention(TokenMixer):
 
         The vectors are at positions 0 to T - 1, or all at `position`.
         """
-        query, key, *own = self._maps(x, of_keys)
+        query, key, *value_part = self._maps(x, of_keys)
         if self.query_norm is not None and self.key_norm is not None:
             query, key = self.query_norm(query), self.key_norm(key)
         if self.query_scale != 1:
             query = query * self.query_scale
-        query, key, *own = (part.transpose(1, 2) for part in (query, key, *own))
-        value, above = own[0] if own else None, below
+        query, key, *value_part = (part.transpose(1, 2) for part in (query, key, *value_part))
+        value, above = value_part[0] if value_part else None, below
         if self.below is not None:
             key, value, above = self.below(key, value, below)
         assert value is not None
