@@ -174,8 +174,7 @@ class Service:
         Raises:
             RequestError: As `SourceDetector.detect`.
         """
-        find = partial(self.sources.detect, body.all, body.target)
-        found = await self.aside(find)
+        found = await self.aside(partial(self.sources.detect, body.all, body.target))
         return {"detections": [[one._asdict() for one in likely] for likely in found]}
 
     async def translate_sentences(

@@ -36,8 +36,8 @@ _BREAKS = {"br": "\n", "cr": "\n", "tab": "\t", "line-break": "\n", "s": " "}
 """Elements that stand for a character."""
 _ODT_PARAGRAPHS = frozenset(["p", "h"])
 _ODT_INLINE = frozenset(["span", "a", "meta", "meta-field", "ruby", "ruby-base"])
-
 _ODT_MOVED = frozenset(["span", "a"])
+"""Of these, a paragraph may have another order."""
 
 Block = list[Slot] | WordParagraph | SegmentContent
 """A paragraph: places for text in their order, or one whose formatting may change its order."""
