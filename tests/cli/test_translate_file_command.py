@@ -35,7 +35,7 @@ def test_a_terminal_sees_how_far_a_document_is(model, tmp_path, monkeypatch):
     document.write_text("<p>ein hund</p>" + "<p>zwei</p>" * 3 + f"<p>{'katze' * 400}</p>")
     monkeypatch.setenv("TERM", "xterm")
     screen = io.StringIO()
-    screen.isatty = lambda: True
+    monkeypatch.setattr(screen, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", screen)
     assert main(["translate-file", str(model), "-i", str(document), *QUIET[:-1]]) == 0
     said = screen.getvalue()
