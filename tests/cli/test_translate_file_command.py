@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import io
+import sys
+
 import pytest
 
 import deepwire
@@ -25,6 +28,20 @@ def test_a_document_stands_beside_the_other(model, tmp_path):
     assert main(["translate-file", str(model), "--input", str(document), *QUIET]) == 0
     one, two, three = deepwire.load(model, "cpu", "fp32").translate(["ein hund", "zwei.", "Drei"])
     assert (tmp_path / "a.en.txt").read_text() == f"{one}\n\n{two} {three}\n"
+
+
+def test_a_terminal_sees_how_far_a_document_is(model, tmp_path, monkeypatch):
+    document = tmp_path / "a.html"
+    document.write_text("<p>ein hund</p>" + "<p>zwei</p>" * 3 + f"<p>{'katze' * 400}</p>")
+    monkeypatch.setenv("TERM", "xterm")
+    screen = io.StringIO()
+    monkeypatch.setattr(screen, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", screen)
+    assert main(["translate-file", str(model), "-i", str(document), *QUIET[:-1]]) == 0
+    said = screen.getvalue()
+    assert "reading a.html" in said
+    assert "\x1b[2Kwarning: " in said, "a line of its own"
+    assert "translating 2 of 2 sentences (100%)" in said
 
 
 def test_paths_into_json(model, tmp_path):

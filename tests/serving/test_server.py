@@ -496,3 +496,20 @@ def test_stopping_does_not_wait_for_ever(served_model, serving, caplog):
         server.join()
         model.free.set()
     assert "Traceback" not in caplog.text, "a translation that comes too late is no error"
+
+
+def test_who_had_connected_gets_an_answer_though_the_server_is_ending(served_model, serving):
+    with serving.running(served_model) as server, server.connect() as late:
+        server.stop()
+
+        def refuses() -> bool:
+            try:
+                server.connect().close()
+            except ConnectionRefusedError:
+                return True
+            return False
+
+        serving.wait_until(refuses)
+        late.sendall(b"GET /languages HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert late.recv(100).startswith(b"HTTP/1.1 503 ")
+        server.join()

@@ -31,6 +31,7 @@ from deepwire.cli.decoding_options import (
 
 if TYPE_CHECKING:
     from deepwire.api.model import Model
+    from deepwire.cli.line_by_line import ProgressLine
     from deepwire.decoding.translation_io import Candidate
     from deepwire.decoding.translator import Translator
     from deepwire.documents.document import Document, Options
@@ -86,7 +87,7 @@ def translate_file(
     deepwire translate-file runs/demo --input de.json --json-path "**.title" --output en.json
     """
     from deepwire.api.model import load
-    from deepwire.cli.line_by_line import warn
+    from deepwire.cli.line_by_line import ProgressLine, warn
     from deepwire.documents.document import Options
     from deepwire.documents.registry import require_reader
     from deepwire.errors import UsageError
@@ -108,8 +109,10 @@ def translate_file(
     if output is None:
         output = input_.with_suffix(f".{target or 'translated'}{input_.suffix}")
         check_output(output, [input_])
-    document = _read(input_, content, Options(source, target, tuple(json_path or ())))
-    translated = _translated(model, document, Options(source, target), to, input_, quiet=quiet)
+    with ProgressLine(live=False if quiet else None) as progress:
+        progress.count(f"reading {input_.name}", 0)
+        document = _read(input_, content, Options(source, target, tuple(json_path or ())))
+        translated = _translated(model, document, Options(source, target), to, input_, progress)
     _write(output, translated)
     if not quiet:
         print(f"wrote {output}", file=sys.stderr)
@@ -153,9 +156,14 @@ def _read(path: Path, content: bytes, options: Options) -> Document:
 
 
 def _translated(
-    model: Model, document: Document, languages: Options, to: str | None, path: Path, *, quiet: bool
+    model: Model,
+    document: Document,
+    languages: Options,
+    to: str | None,
+    path: Path,
+    progress: ProgressLine,
 ) -> bytes:
-    from deepwire.cli.line_by_line import ProgressLine, warn
+    from deepwire.cli.line_by_line import warn
     from deepwire.data.text.sentences import SentenceSplitter
     from deepwire.documents.translation_plan import TranslationPlan
 
@@ -168,13 +176,13 @@ def _translated(
     translator, aligned = _aligning(model, document)
     starts = {0} if model.context.used else None
     plan = TranslationPlan(document.units, splitter, languages.target, aligned=aligned, starts=starts)
+    progress.end()  # warnings have lines of their own
     for beginning in plan.untranslated:
         warn(f"{path}: stays as it is, too long for the model and without a place for a cut: {beginning}")
     best: list[Candidate] = []
-    with ProgressLine(live=False if quiet else None) as progress:
-        for translation in translator.translations(plan.texts, window=_WINDOW, to=to):
-            best.append(translation.candidates[0])
-            progress.count("translating", len(best), len(plan.texts), "sentences")
+    for translation in translator.translations(plan.texts, window=_WINDOW, to=to):
+        best.append(translation.candidates[0])
+        progress.count("translating", len(best), len(plan.texts), "sentences")
     return document.written(
         plan.finished([candidate.text for candidate in best], [candidate.alignment for candidate in best])
     )

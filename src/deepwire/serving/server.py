@@ -19,7 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
 
 from deepwire.serving.access import Hosts, Token
-from deepwire.serving.connections import ServerConfig
+from deepwire.serving.connections import GRACE, LimitedProtocol, ServerConfig
 from deepwire.serving.request import RequestError
 from deepwire.serving.routes import WATCHED, Site, note_failure, own_site
 from deepwire.serving.service import Service
@@ -205,6 +205,35 @@ class Server(uvicorn.Server):
         """Begin to listen; signals are heard by now."""
         await super().startup(sockets=sockets)
         self._begun()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End; who had connected before is still answered, though with a refusal."""
+        await self._stop_listening(sockets or [])
+        if self.server_state.connections and not self.force_exit:
+            await asyncio.sleep(GRACE)
+        await super().shutdown(sockets)
+
+    async def _stop_listening(self, sockets: list[socket.socket]) -> None:
+        """Take the connections that wait to be accepted, which the system would reset, and no more."""
+        loop = asyncio.get_running_loop()
+        waiting: list[socket.socket] = []
+        for bound in sockets:
+            loop.remove_reader(bound)
+        for _ in range(2):
+            await asyncio.sleep(0)  # those that were just accepted become connections of the server
+        for bound in sockets:
+            with suppress(OSError):  # there is no other, or no room for it
+                while True:
+                    waiting.append(bound.accept()[0])
+        for server in self.servers:
+            server.close()
+        for accepted in waiting:
+            accepted.setblocking(False)
+            await loop.connect_accepted_socket(self._connection, accepted)
+
+    def _connection(self) -> LimitedProtocol:
+        assert isinstance(self.config, ServerConfig)
+        return LimitedProtocol(self.config, self.server_state, self.lifespan.state)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn's
         """A signal has come."""

@@ -33,6 +33,7 @@ from deepwire.serving.queue import Job, TextFailedError
 from deepwire.serving.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines
 from deepwire.serving.sentence_answers import SplitTexts
 from deepwire.serving.served_model import Search
+from deepwire.serving.time_limit import LongText, time_limit
 
 Gone = Callable[[], Awaitable[None]]
 """Returns when the client has gone away."""
@@ -130,13 +131,11 @@ class Service:
         """
         self.work.requests += 1
         try:
-            async with asyncio.timeout(seconds):
+            async with time_limit(seconds):
                 yield
-        except TimeoutError:
-            self.metrics.cancelled.inc()
-            raise RequestError(
-                "out_of_time", f"not translated within {seconds:g} s", headers={"Retry-After": "10"}
-            ) from None
+        except RequestError as error:
+            self.metrics.cancelled.inc(error.code == "out_of_time")
+            raise
         finally:
             self.work.requests -= 1
 
@@ -175,8 +174,7 @@ class Service:
         Raises:
             RequestError: As `SourceDetector.detect`.
         """
-        find = partial(self.sources.detect, body.all, body.target)
-        found = await self.aside(find)
+        found = await self.aside(partial(self.sources.detect, body.all, body.target))
         return {"detections": [[one._asdict() for one in likely] for likely in found]}
 
     async def translate_sentences(
@@ -205,7 +203,9 @@ class Service:
         search = search or Search(max(n_best, self.models.search.beam), n_best)
         found: list[Translation] = []
         documents = None if starts is None else [Documents(self.models.context(leg)) for leg in route]
+        text = LongText(len(sentences))
         for first in range(0, len(sentences), _PART):
+            text.require_time(first)
             part = sentences[first : first + _PART]
             self.batcher.require_room(len(part), client)
             lengths = await self.aside(partial(self.models.lengths, route[0], part))

@@ -148,6 +148,8 @@ def test_gettext():
     assert entries[2].msgstr_plural == {0: "EIN HUND", 1: "%d HUNDE"}
     assert entries[3].obsolete
     assert entries.header.strip() == "Kopf"
+    assert text_of("a.po", source).startswith("# Kopf\n")
+    assert text_of("a.po", source.removeprefix("# Kopf\n")).startswith("msgid")
 
 
 def test_a_catalogue_is_never_taken_for_the_name_of_a_file():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 import pytest
@@ -120,3 +121,24 @@ def test_documents_are_kept_for_a_while_and_not_too_many():
     clock[0] = 11
     assert kept.find(third) is None
     assert not path.exists()
+
+
+def test_a_document_that_would_take_too_long_is_refused_early(polyglot, serving, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("deepwire.serving.time_limit.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    page = "".join(f"<p>ein Hund {number}</p>" for number in range(1000)).encode()
+    with serving.running(polyglot, site=site, file_seconds=600) as server:
+        along = server.service._along
+
+        async def slowly(texts, *asked):
+            clock[0] += len(texts)  # a second for each
+            return await along(texts[:1], asked[0][:1], *asked[1:]) * len(texts)
+
+        monkeypatch.setattr(server.service, "_along", slowly)
+        refused = send(server, "a.html", page)
+        assert refused.status == 413
+        assert refused.json["error"] == (
+            "1,000 sentences, of which about 600 can be translated in time: send them in parts"
+        )
+        assert clock[0] < 600
+        assert send(server, "a.html", page[: len(page) // 2]).status == 200

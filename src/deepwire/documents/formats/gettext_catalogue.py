@@ -41,7 +41,8 @@ class PoDocument:
                 entry.msgstr = found[0]
             if _FUZZY not in entry.flags:
                 entry.flags.append(_FUZZY)
-        return str(self._catalogue).encode()
+        written = str(self._catalogue)
+        return (written if self._catalogue.header else written.removeprefix("#\n")).encode()
 
 
 def _is_open(entry: Any) -> bool:

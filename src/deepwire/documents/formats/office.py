@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from deepwire.documents.document import Options, Pieces, Run
+from deepwire.documents.formats.word_runs import WordParagraph, look_of, word_paragraph
+from deepwire.documents.formats.xliff_content import SegmentContent
 from deepwire.documents.formats.xml_tree import (
     SPACE,
     Slot,
@@ -20,7 +22,6 @@ from deepwire.documents.formats.xml_tree import (
     local,
     parse_xml,
     text_slots,
-    units_of,
     write_xml,
 )
 from deepwire.errors import DataError
@@ -35,8 +36,12 @@ _BREAKS = {"br": "\n", "cr": "\n", "tab": "\t", "line-break": "\n", "s": " "}
 """Elements that stand for a character."""
 _ODT_PARAGRAPHS = frozenset(["p", "h"])
 _ODT_INLINE = frozenset(["span", "a", "meta", "meta-field", "ruby", "ruby-base"])
+_ODT_MOVED = frozenset(["span", "a"])
+"""Of these, a paragraph may have another order."""
 
-Blocks = Iterator[list[Slot]]
+Block = list[Slot] | WordParagraph | SegmentContent
+"""A paragraph: places for text in their order, or one whose formatting may change its order."""
+Blocks = Iterator[Block]
 
 
 class PackageDocument:
@@ -59,7 +64,9 @@ class PackageDocument:
             if parts.fullmatch(info.filename)
         }
         self._blocks = [block for tree in self._trees.values() for block in blocks(tree)]
-        self.units: Sequence[Sequence[Run]] = units_of(self._blocks)
+        self.units: Sequence[Sequence[Run]] = [
+            [slot.run for slot in block] if isinstance(block, list) else block.runs for block in self._blocks
+        ]
 
     @property
     def names(self) -> set[str]:
@@ -68,7 +75,11 @@ class PackageDocument:
 
     def written(self, translations: Sequence[Pieces]) -> bytes:
         """The package with other texts."""
-        fill(self._blocks, translations)
+        for block, pieces in zip(self._blocks, translations, strict=True):
+            if isinstance(block, list):
+                fill(block, pieces)
+            else:
+                block.put(pieces)
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package:
             for info, data in self._files:
@@ -120,7 +131,7 @@ def read_odt(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG0
 
 def _word_paragraphs(tree: Any) -> Blocks:
     """The paragraphs; pieces of text next to each other with the same formatting are one run."""
-    paragraphs: dict[Any, list[Slot]] = {}
+    paragraphs: dict[Any, list[Slot] | WordParagraph] = {}
     looks: dict[Any, tuple[Any, bytes] | None] = {}
     for node in tree.getroot().iter():
         name = local(node)
@@ -129,7 +140,11 @@ def _word_paragraphs(tree: Any) -> Blocks:
         paragraph = next((one for one in node.iterancestors() if local(one) == "p"), None)
         if paragraph is None:
             continue
-        slots = paragraphs.setdefault(paragraph, [])
+        if paragraph not in paragraphs:
+            paragraphs[paragraph] = word_paragraph(paragraph) or []
+        slots = paragraphs[paragraph]
+        if isinstance(slots, WordParagraph):
+            continue
         if name != "t":
             slots.append(Slot(node, False, Run(_BREAKS[name], fixed=True)))
             looks[paragraph] = None
@@ -144,25 +159,28 @@ def _word_paragraphs(tree: Any) -> Blocks:
         else:
             slots.append(Slot(node, False, Run(text)))
         looks[paragraph] = look
-    for slots in paragraphs.values():
-        for slot in slots:  # those that took over the text of others
-            slot.put(slot.run.text)
-        yield slots
+    for block in paragraphs.values():
+        if isinstance(block, list):
+            for slot in block:  # those that took over the text of others
+                slot.put(slot.run.text)
+        yield block
 
 
 def _look(run: Any) -> tuple[Any, bytes]:
     """What a run is in, such as a link, and its formatting."""
-    from lxml import etree
-
-    properties = next((child for child in run if local(child) == "rPr"), ())
-    marks = [child for child in properties if local(child) not in ("lang", "noProof")]
-    return run.getparent(), b"".join(etree.tostring(mark, with_tail=False) for mark in marks)
+    return run.getparent(), look_of(run)
 
 
 def _odt_paragraphs(tree: Any) -> Blocks:
     for node in tree.getroot().iter():
         if local(node) in _ODT_PARAGRAPHS and "text:1.0" in str(node.tag):
-            yield list(text_slots(node, _odt_opaque))
+            inner = [local(child) for child in node.iterdescendants()]
+            is_free = bool(inner) and set(inner) <= _ODT_MOVED and all(map(_has_text, node.iterdescendants()))
+            yield SegmentContent(node) if is_free else list(text_slots(node, _odt_opaque))
+
+
+def _has_text(node: Any) -> bool:
+    return bool("".join(node.itertext()).strip())
 
 
 def _odt_opaque(name: str) -> str | None:

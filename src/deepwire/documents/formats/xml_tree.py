@@ -67,22 +67,16 @@ def write_xml(tree: Any) -> bytes:
     return content
 
 
-def fill(blocks: Sequence[Sequence[Slot]], translations: Sequence[Pieces]) -> None:
-    """Put translations into the slots of each block, of a unit without marks."""
-    for block, pieces in zip(blocks, translations, strict=True):
-        for slot, piece in zip(block, pieces, strict=True):
-            slot.put(piece.text)
+def fill(slots: Sequence[Slot], pieces: Pieces) -> None:
+    """Put a translation into the slots of a unit without marks."""
+    for slot, piece in zip(slots, pieces, strict=True):
+        slot.put(piece.text)
 
 
 def local(element: Any) -> str:
     """The name of an element without its namespace; empty for comments and the like."""
     tag = element.tag
     return tag.rpartition("}")[2] if isinstance(tag, str) else ""
-
-
-def units_of(blocks: Sequence[Sequence[Slot]]) -> list[list[Run]]:
-    """What is to be translated."""
-    return [[slot.run for slot in block] for block in blocks]
 
 
 def text_slots(element: Any, opaque: Callable[[str], str | None]) -> Iterator[Slot]:

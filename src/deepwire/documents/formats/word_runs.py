@@ -1,0 +1,173 @@
+"""Paragraphs of Word with nothing but runs of text and links: their formatting goes to its own words.
+
+Word has no elements for bold or italic text within a sentence, but runs side by side, each with its look.
+Here the most frequent look is that of the paragraph, and what has another one is an element, as in HTML.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+from deepwire.documents.document import Pieces, Run, in_order
+from deepwire.documents.formats.xliff_content import SegmentContent
+from deepwire.documents.formats.xml_tree import SPACE, local
+
+_LINK, _STRETCH, _NUMBER = "link", "stretch", "n"
+"""Names in the tree of elements that stands for a paragraph."""
+
+
+class _Stretch(NamedTuple):
+    """Text of one look.
+
+    Attributes:
+        text: Of one or more runs.
+        link: The hyperlink that it is in.
+        run: The first of them, which has the look.
+    """
+
+    text: str
+    link: Any
+    run: Any
+
+
+class WordParagraph:
+    """A paragraph whose formatting may change its order.
+
+    Args:
+        nodes: Its runs and links with text.
+        stretches: The text in them, of several looks.
+
+    Attributes:
+        runs: Its text.
+    """
+
+    def __init__(self, nodes: Sequence[Any], stretches: Sequence[_Stretch]) -> None:
+        self._nodes, self._stretches = nodes, stretches
+        outside = Counter[bytes]()
+        for one in stretches:
+            outside[look_of(one.run)] += len(one.text.strip()) if one.link is None else 0
+        base = outside.most_common(1)[0][0]
+        self._base = next(one.run for one in stretches if look_of(one.run) == base)
+        self._tree = self._as_elements(base)
+        self._content = SegmentContent(self._tree)
+        self.runs: Sequence[Run] = self._content.runs
+
+    def put(self, pieces: Pieces) -> None:
+        """Put a translation there; where nothing changed, the runs stay as they are."""
+        if list(pieces) == in_order(self.runs, [run.text for run in self.runs]):
+            return
+        self._content.put(pieces)
+        first = self._nodes[0]
+        parent = first.getparent()
+        place = parent.index(first)
+        written = list(self._written(self._tree, self._base))
+        for node in self._nodes:
+            parent.remove(node)
+        parent[place:place] = written
+
+    def _as_elements(self, base: bytes) -> Any:
+        """The paragraph as a tree, in which an element has the number of the stretch whose look it has."""
+        from lxml import etree
+
+        tree = parent = etree.Element("paragraph")
+        link, own = None, base
+        for number, (text, around, run) in enumerate(self._stretches):
+            if around is not link:
+                parent, own, link = tree, base, around
+                if link is not None:
+                    parent, own = etree.SubElement(tree, _LINK, {_NUMBER: str(number)}), look_of(run)
+            if look_of(run) != own and text.strip():  # a space alone belongs to what is around it
+                etree.SubElement(parent, _STRETCH, {_NUMBER: str(number)}).text = text
+            elif len(parent):
+                parent[-1].tail = (parent[-1].tail or "") + text
+            else:
+                parent.text = (parent.text or "") + text
+        return tree
+
+    def _written(self, node: Any, look: Any) -> Iterator[Any]:
+        """The runs and links for an element whose own text looks like a run."""
+        yield from _run(node.text, look)
+        for child in node:
+            stretch = self._stretches[int(child.get(_NUMBER))]
+            written = self._written(child, stretch.run)
+            if child.tag == _LINK:
+                link = stretch.link.makeelement(
+                    stretch.link.tag, dict(stretch.link.attrib), nsmap=stretch.link.nsmap
+                )
+                link.extend(written)
+                yield link
+            else:
+                yield from written
+            yield from _run(child.tail, look)
+
+
+def word_paragraph(paragraph: Any) -> WordParagraph | None:
+    """A paragraph with several looks; None where it has one, or anything else than text, such as a break."""
+    nodes: list[Any] = []
+    stretches: list[_Stretch] = []
+    ended = False
+    for child in paragraph:
+        name = local(child)
+        runs = [child] if name == "r" else list(child) if name == "hyperlink" else None
+        if runs is None:
+            if name not in ("pPr", "proofErr", "bookmarkStart", "bookmarkEnd"):
+                return None
+            ended = ended or (bool(nodes) and name.startswith("bookmark"))
+            continue
+        if ended or not all(map(_is_text, runs)):
+            return None
+        nodes.append(child)
+        stretches += [_Stretch(_text(run), None if child is run else child, run) for run in runs]
+    stretches = _merged(stretches)
+    words = [one for one in stretches if one.text.strip()]
+    links = {id(one.link) for one in stretches} - {id(one.link) for one in words}
+    if links or len(_merged(words)) < 2 or all(one.link is not None for one in words):
+        return None
+    return WordParagraph(nodes, stretches)
+
+
+def look_of(run: Any) -> bytes:
+    """The formatting of a run, without what nobody sees."""
+    from lxml import etree
+
+    properties = next((child for child in run if local(child) == "rPr"), ())
+    marks = [child for child in properties if local(child) not in ("lang", "noProof")]
+    return b"".join(etree.tostring(mark, with_tail=False) for mark in marks)
+
+
+def _is_text(node: Any) -> bool:
+    return local(node) == "r" and all(local(child) in ("rPr", "t", "lastRenderedPageBreak") for child in node)
+
+
+def _text(run: Any) -> str:
+    return "".join(child.text or "" for child in run if local(child) == "t")
+
+
+def _merged(stretches: Sequence[_Stretch]) -> list[_Stretch]:
+    """Those with text; what looks the same is one."""
+    found: list[_Stretch] = []
+    for one in stretches:
+        last = found[-1] if found else None
+        if last is not None and last.link is one.link and look_of(last.run) == look_of(one.run):
+            found[-1] = last._replace(text=last.text + one.text)
+        elif one.text:
+            found.append(one)
+    return found
+
+
+def _run(text: str | None, like: Any) -> Iterator[Any]:
+    """A run with this text and the look of another; none without text."""
+    if not text:
+        return
+    run = like.makeelement(like.tag, nsmap=like.nsmap)
+    for child in like:
+        if local(child) == "rPr":
+            run.append(deepcopy(child))
+    template = next(child for child in like if local(child) == "t")
+    node = run.makeelement(template.tag, {SPACE: "preserve"})
+    node.text = text
+    run.append(node)
+    yield run
