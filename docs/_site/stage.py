@@ -8,6 +8,7 @@ becomes a plain name otherwise.
 
 from __future__ import annotations
 
+import html
 import os
 import posixpath
 import re
@@ -21,7 +22,13 @@ DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(#[^)]*)?\)")
 _TABLE = re.compile(r"^(?P<head>\|.*)\n(?P<rule>\|[ :|-]+\n)(?P<rows>(?:\|.*\n)+)", re.M)
-_PROSE = 40  # letters of a cell
+_NUMBER = re.compile(r"([-+−±<>~]? ?\d[\d,. /%±×+-]*(ms|MB|GB|M|k|s|h)?( \([-+\d.,]+ ?%?\))?)?|-|—")
+_PROSE, _NAME = 40, 24  # letters of a cell that holds a sentence, and of a name that may be broken
+# What a row of a table is made of: links and their code, code with a class, code, long names.
+_PARTS = re.compile(
+    rf"\[[^\]]*\]\([^)]*\)|`[^`]+`\{{[^}}]*\}}|`(?P<code>[^`]+)`|(?P<name>(?<![\w<])[\w.,=/-]{{{_NAME},}})"
+)
+_JOINT = re.compile(r"([_/.,=])(?=[^ ])")
 # Pages beside `docs` that belong to the site too.
 BESIDE = {
     "CHANGELOG.md": "reports/changelog.md",
@@ -73,22 +80,43 @@ def with_whole_options(text: str) -> str:
     return "".join(fences)
 
 
-def with_prose_columns(text: str) -> str:
-    """Columns of tables that hold sentences get a class, so that long names beside them leave them room."""
+def with_kinds_of_columns(text: str) -> str:
+    """In tables, columns of sentences get a class and so their room; columns of numbers are aligned to the right."""
 
     def cells(row: str) -> list[str]:
         return [cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip().strip("|"))]
 
     def mended(table: re.Match[str]) -> str:
-        names = cells(table["head"])
+        names, rules = cells(table["head"]), cells(table["rule"])
         rows = [cells(row) for row in table["rows"].splitlines()]
         for column in range(len(names)):
-            longest = max((len(row[column]) for row in rows if column < len(row)), default=0)
-            if names[column] and longest > _PROSE:
+            below = [row[column] for row in rows if column < len(row)]
+            if names[column] and max(map(len, below), default=0) > _PROSE:
                 names[column] += " {: .prose }"
-        return f"| {' | '.join(names)} |\n{table['rule']}{table['rows']}"
+            elif any(below) and all(_NUMBER.fullmatch(cell) for cell in below):
+                rules[column] = "---:"
+        return f"| {' | '.join(names)} |\n|{'|'.join(rules)}|\n{table['rows']}"
 
     return _TABLE.sub(mended, text)
+
+
+def with_breakable_names(text: str) -> str:
+    """In tables, long names, in code or not, may be broken after an underscore, a slash, a point or a comma."""
+
+    def broken(name: str) -> str:
+        return _JOINT.sub(r"\1<wbr>", name)
+
+    def mended(part: re.Match[str]) -> str:
+        if part["name"]:
+            return broken(part["name"])
+        if part["code"] is None or len(part["code"]) < _NAME:
+            return part[0]
+        whole = html.escape(part["code"], quote=False)
+        for sign in "|{}*":  # these would be read as Markdown
+            whole = whole.replace(sign, f"&#{ord(sign)};")
+        return f"<code>{broken(whole)}</code>"
+
+    return re.sub(r"^ *\|.*", lambda row: _PARTS.sub(mended, row[0]), text, flags=re.M)
 
 
 def with_generated_pages(configuration: str) -> str:
@@ -121,7 +149,10 @@ def stage(build: Path) -> None:
         address = page.relative_to(target).as_posix()
         text = page.read_text(encoding="utf-8")
         text = without_outer_links(text, address, os.environ.get("DEEPWIRE_REPOSITORY", ""))
-        page.write_text(with_whole_options(without_escaped_pipes(with_prose_columns(text))), encoding="utf-8")
+        page.write_text(
+            with_whole_options(with_breakable_names(without_escaped_pipes(with_kinds_of_columns(text)))),
+            encoding="utf-8",
+        )
     configuration = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     (build / "mkdocs.yml").write_text(with_generated_pages(configuration), encoding="utf-8")
 

@@ -74,11 +74,23 @@ def test_pipes_within_the_code_of_a_table_are_no_columns() -> None:
     assert stage.without_escaped_pipes(page) == "| `a | b` | c \\| d |\n\n`e \\| f`\n"
 
 
-def test_columns_of_sentences_are_marked() -> None:
+def test_columns_of_sentences_and_of_numbers_are_marked() -> None:
     prose = "what happens then, told in more than a few words"
     page = f"| a | b |  |\n|---|---:|---|\n| `x \\| y` | {prose} | {prose} |\n\n| a |\n|---|\n| short |\n"
     marked = page.replace("| a | b |  |", "| a | b {: .prose } |  |")
-    assert stage.with_prose_columns(page) == marked
+    assert stage.with_kinds_of_columns(page) == marked
+    numbers = "| system | BLEU | p |\n|---|---|---|\n| deep | 37.3 | < 0.01 |\n| flat | -1,200 (2) | |\n"
+    aligned = numbers.replace("|---|---|---|", "|---|---:|---:|")
+    assert stage.with_kinds_of_columns(numbers) == aligned
+
+
+def test_long_names_in_tables_may_be_broken() -> None:
+    code = "`data.vocabulary.target_{size|x}`"
+    page = f"{code}\n\n| {code} | `short_name` | papers/dlcl-2019/dlcl-pre-25 | [a long](../reports/results.md#x) |\n"
+    assert stage.with_breakable_names(page) == (
+        f"{code}\n\n| <code>data.<wbr>vocabulary.<wbr>target_<wbr>&#123;size&#124;x&#125;</code> | `short_name` | "
+        "papers/<wbr>dlcl-2019/<wbr>dlcl-pre-25 | [a long](../reports/results.md#x) |\n"
+    )
 
 
 def test_options_are_marked_outside_of_blocks_of_code() -> None:
