@@ -129,7 +129,7 @@ def _encrypted(url: str) -> bool:
 def _fetch(
     url: str, part: Path, on_progress: Callable[[int, int | None], None] | None, *, protect: str | None
 ) -> None:
-    """Bring `part` to its full length, from where it ends now; `protect`: what helps where no digest is known."""
+    """Bring `part` to its full length, from where it ends now; `protect`: what helps without a digest."""
     start = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "deepwire"})
     if start:
