@@ -119,6 +119,15 @@ def with_breakable_names(text: str) -> str:
     return re.sub(r"^ *\|.*", lambda row: _PARTS.sub(mended, row[0]), text, flags=re.M)
 
 
+def with_deep_lists(text: str) -> str:
+    """What belongs to a numbered item is indented by four, as this reader of Markdown wants; others want three."""
+    lines, within = [], False
+    for line in text.split("\n"):
+        within = bool(re.match(r"\d+\. ", line)) or (within and (not line or line.startswith("   ")))
+        lines.append(f" {line}" if within and line.startswith("   ") else line)
+    return "\n".join(lines)
+
+
 def with_generated_pages(configuration: str) -> str:
     """The configuration, from the folder below, with all generated pages in the menu."""
     for page, below in (
@@ -148,7 +157,7 @@ def stage(build: Path) -> None:
     for page in target.rglob("*.md"):
         address = page.relative_to(target).as_posix()
         text = page.read_text(encoding="utf-8")
-        text = without_outer_links(text, address, os.environ.get("DEEPWIRE_REPOSITORY", ""))
+        text = without_outer_links(with_deep_lists(text), address, os.environ.get("DEEPWIRE_REPOSITORY", ""))
         page.write_text(
             with_whole_options(with_breakable_names(without_escaped_pipes(with_kinds_of_columns(text)))),
             encoding="utf-8",
