@@ -28,7 +28,7 @@ _PROSE, _NAME = 40, 24  # letters of a cell that holds a sentence, and of a name
 _PARTS = re.compile(
     rf"\[[^\]]*\]\([^)]*\)|`[^`]+`\{{[^}}]*\}}|`(?P<code>[^`]+)`|(?P<name>(?<![\w<])[\w.,=/-]{{{_NAME},}})"
 )
-_JOINT = re.compile(r"([_/.,=])(?=[^ ])")
+_JOINT = re.compile(r"([_/,=]|\.(?!\d))(?=[^ ])")
 # Pages beside `docs` that belong to the site too.
 BESIDE = {
     "CHANGELOG.md": "reports/changelog.md",
