@@ -111,7 +111,7 @@ def test_values_of_the_environment_are_accepted(schema: dict[str, Any]) -> None:
 
 
 def test_only_the_key_says_what_it_means(schema: dict[str, Any]) -> None:
-    """Editors show the first description that they find; that of a way to write a value would hide the key's."""
+    """Editors show the first description that they find, which must be the key's."""
     assert "description" not in schema["$defs"]["FromEnvironment"]
 
 
