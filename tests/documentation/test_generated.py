@@ -39,6 +39,8 @@ def test_the_reference_has_every_command_and_option() -> None:
     assert "| `--length-penalty` | number |" in pages["reference/commands/translate.md"]
     assert "## `deepwire data download`" in pages["reference/commands/data.md"]
     assert all("None" not in page for page in pages.values())
+    # An empty default is none, and a limit that no one reaches is not told.
+    assert all("``" not in page.replace("```", "") and "e+0" not in page for page in pages.values())
 
 
 def test_examples_of_commands_are_code() -> None:

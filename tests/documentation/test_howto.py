@@ -103,6 +103,7 @@ def other_files(folder: Path) -> None:
         (folder / name).write_text(en, encoding="utf-8")
     (folder / "gold.de").write_text(de, encoding="utf-8")
     (folder / "gold.align").write_text("0-0 1-1\n" * 6, encoding="utf-8")
+    (folder / "messages.de").write_text(de, encoding="utf-8")
     (folder / "terms.tsv").write_text("Mann\tman\n", encoding="utf-8")
     for name, text in (("train.de", de), ("mono.en", en), ("test.de", de)):
         (folder / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
