@@ -23,12 +23,13 @@ ROOT = DOCS.parent
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(#[^)]*)?\)")
 _TABLE = re.compile(r"^(?P<head>\|.*)\n(?P<rule>\|[ :|-]+\n)(?P<rows>(?:\|.*\n)+)", re.M)
 _NUMBER = re.compile(r"([-+−±<>~]? ?\d[\d,. /%±×+-]*(ms|MB|GB|M|k|s|h)?( \([-+\d.,]+ ?%?\))?)?|-|—")
-_PROSE, _NAME = 40, 24  # letters of a cell that holds a sentence, and of a name that may be broken
+# Letters of a cell that holds a sentence, of a name that may be broken, and of one that may be on narrow screens.
+_PROSE, _NAME, _SHORTER = 40, 24, 13
 # What a row of a table is made of: links and their code, code with a class, code, long names.
 _PARTS = re.compile(
     rf"\[[^\]]*\]\([^)]*\)|`[^`]+`\{{[^}}]*\}}|`(?P<code>[^`]+)`|(?P<name>(?<![\w<])[\w.,=/-]{{{_NAME},}})"
 )
-_JOINT = re.compile(r"([_/,=]|\.(?!\d))(?=[^ ])")
+_JOINT = re.compile(r"([_/,=]|&#124;|\.(?!\d))(?=[^ ])")
 # Pages beside `docs` that belong to the site too.
 BESIDE = {
     "CHANGELOG.md": "reports/changelog.md",
@@ -104,17 +105,18 @@ def with_breakable_names(text: str) -> str:
     """In tables, long names, in code or not, may be broken after an underscore, a slash, a point or a comma."""
 
     def broken(name: str) -> str:
-        return _JOINT.sub(r"\1<wbr>", name)
+        return _JOINT.sub(r"\1<wbr>" if len(name) >= _NAME else r'\1<wbr class="narrow">', name)
 
     def mended(part: re.Match[str]) -> str:
         if part["name"]:
             return broken(part["name"])
-        if part["code"] is None or len(part["code"]) < _NAME:
+        if part["code"] is None or len(part["code"]) < _SHORTER:
             return part[0]
         whole = html.escape(part["code"], quote=False)
         for sign in "|{}*":  # these would be read as Markdown
             whole = whole.replace(sign, f"&#{ord(sign)};")
-        return f"<code>{broken(whole)}</code>"
+        breakable = broken(whole)
+        return f"<code>{breakable}</code>" if breakable != whole else part[0]
 
     return re.sub(r"^ *\|.*", lambda row: _PARTS.sub(mended, row[0]), text, flags=re.M)
 

@@ -89,10 +89,13 @@ def test_columns_of_sentences_and_of_numbers_are_marked() -> None:
 def test_long_names_in_tables_may_be_broken() -> None:
     code, plain = "`data.vocabulary.target_{size|x}`", "papers/dlcl-2019/dlcl-pre-2.5"
     page = f"{code}\n\n| {code} | `short_name` | {plain} | [a long](../reports/results.md#x) |\n"
-    broken = "<code>data.<wbr>vocabulary.<wbr>target_<wbr>&#123;size&#124;x&#125;</code>"
+    page += "| `beam|insert_none` | `--length-penalty` |\n"
+    broken = "<code>data.<wbr>vocabulary.<wbr>target_<wbr>&#123;size&#124;<wbr>x&#125;</code>"
     assert stage.with_breakable_names(page) == (
         f"{code}\n\n| {broken} | `short_name` | papers/<wbr>dlcl-2019/<wbr>dlcl-pre-2.5 "
         "| [a long](../reports/results.md#x) |\n"
+        '| <code>beam&#124;<wbr class="narrow">insert_<wbr class="narrow">none</code> '
+        "| `--length-penalty` |\n"
     )
 
 
