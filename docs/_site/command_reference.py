@@ -118,13 +118,13 @@ def _value(option: Any) -> str:
         return ", ".join(f"`{value}`" for value in values)
     low, high = option.min, option.max
     limits = [f"≥ {low:g}"] if low is not None else []
-    limits += [f"≤ {high:g}"] if high is not None else []
+    limits += [f"≤ {high:g}"] if high is not None and high < 2**24 else []
     return f"{text} {', '.join(limits)}".strip()
 
 
 def _default(option: Any) -> str:
     value = option.default
-    return "" if value in (None, False, (), []) or callable(value) else f"`{value}`"
+    return "" if value in (None, False, "", (), []) or callable(value) else f"`{value}`"
 
 
 def _cell(text: str | None) -> str:

@@ -8,6 +8,7 @@ becomes a plain name otherwise.
 
 from __future__ import annotations
 
+import html
 import os
 import posixpath
 import re
@@ -21,7 +22,14 @@ DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(#[^)]*)?\)")
 _TABLE = re.compile(r"^(?P<head>\|.*)\n(?P<rule>\|[ :|-]+\n)(?P<rows>(?:\|.*\n)+)", re.M)
-_PROSE = 40  # letters of a cell
+_NUMBER = re.compile(r"([-+−±<>~]? ?\d[\d,. /%±×+-]*(ms|MB|GB|M|k|s|h)?( \([-+\d.,]+ ?%?\))?)?|-|—")
+# Letters of a cell that holds a sentence, of a name that may be broken, and of one that may be on narrow screens.
+_PROSE, _NAME, _SHORTER = 40, 24, 13
+# What a row of a table is made of: links and their code, code with a class, code, long names.
+_PARTS = re.compile(
+    rf"\[[^\]]*\]\([^)]*\)|`[^`]+`\{{[^}}]*\}}|`(?P<code>[^`]+)`|(?P<name>(?<![\w<])[\w.,=/-]{{{_NAME},}})"
+)
+_JOINT = re.compile(r"([_/,=]|&#124;|\.(?!\d))(?=[^ ])")
 # Pages beside `docs` that belong to the site too.
 BESIDE = {
     "CHANGELOG.md": "reports/changelog.md",
@@ -73,22 +81,53 @@ def with_whole_options(text: str) -> str:
     return "".join(fences)
 
 
-def with_prose_columns(text: str) -> str:
-    """Columns of tables that hold sentences get a class, so that long names beside them leave them room."""
+def with_kinds_of_columns(text: str) -> str:
+    """In tables, columns of sentences get a class and so their room; columns of numbers are aligned to the right."""
 
     def cells(row: str) -> list[str]:
         return [cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip().strip("|"))]
 
     def mended(table: re.Match[str]) -> str:
-        names = cells(table["head"])
+        names, rules = cells(table["head"]), cells(table["rule"])
         rows = [cells(row) for row in table["rows"].splitlines()]
         for column in range(len(names)):
-            longest = max((len(row[column]) for row in rows if column < len(row)), default=0)
-            if names[column] and longest > _PROSE:
+            below = [row[column] for row in rows if column < len(row)]
+            if names[column] and max(map(len, below), default=0) > _PROSE:
                 names[column] += " {: .prose }"
-        return f"| {' | '.join(names)} |\n{table['rule']}{table['rows']}"
+            elif any(below) and all(_NUMBER.fullmatch(cell) for cell in below):
+                rules[column] = "---:"
+        return f"| {' | '.join(names)} |\n|{'|'.join(rules)}|\n{table['rows']}"
 
     return _TABLE.sub(mended, text)
+
+
+def with_breakable_names(text: str) -> str:
+    """In tables, long names, in code or not, may be broken after an underscore, a slash, a point or a comma."""
+
+    def broken(name: str) -> str:
+        return _JOINT.sub(r"\1<wbr>" if len(name) >= _NAME else r'\1<wbr class="narrow">', name)
+
+    def mended(part: re.Match[str]) -> str:
+        if part["name"]:
+            return broken(part["name"])
+        if part["code"] is None or len(part["code"]) < _SHORTER:
+            return part[0]
+        whole = html.escape(part["code"], quote=False)
+        for sign in "|{}*":  # these would be read as Markdown
+            whole = whole.replace(sign, f"&#{ord(sign)};")
+        breakable = broken(whole)
+        return f"<code>{breakable}</code>" if breakable != whole else part[0]
+
+    return re.sub(r"^ *\|.*", lambda row: _PARTS.sub(mended, row[0]), text, flags=re.M)
+
+
+def with_deep_lists(text: str) -> str:
+    """What belongs to a numbered item is indented by four, as this reader of Markdown wants; others want three."""
+    lines, within = [], False
+    for line in text.split("\n"):
+        within = bool(re.match(r"\d+\. ", line)) or (within and (not line or line.startswith("   ")))
+        lines.append(f" {line}" if within and line.startswith("   ") else line)
+    return "\n".join(lines)
 
 
 def with_generated_pages(configuration: str) -> str:
@@ -120,8 +159,11 @@ def stage(build: Path) -> None:
     for page in target.rglob("*.md"):
         address = page.relative_to(target).as_posix()
         text = page.read_text(encoding="utf-8")
-        text = without_outer_links(text, address, os.environ.get("DEEPWIRE_REPOSITORY", ""))
-        page.write_text(with_whole_options(without_escaped_pipes(with_prose_columns(text))), encoding="utf-8")
+        text = without_outer_links(with_deep_lists(text), address, os.environ.get("DEEPWIRE_REPOSITORY", ""))
+        page.write_text(
+            with_whole_options(with_breakable_names(without_escaped_pipes(with_kinds_of_columns(text)))),
+            encoding="utf-8",
+        )
     configuration = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     (build / "mkdocs.yml").write_text(with_generated_pages(configuration), encoding="utf-8")
 

@@ -140,13 +140,21 @@ def test_a_registry_cannot_name_files_elsewhere(shelf: Path, path: str) -> None:
         ("[" * 100_000, "not JSON"),
         ('{"format": 1}', "models"),
         ('{"format": 2, "models": []}', "newer version"),
-        ('{"format": 1, "models": [{"name": "../x"}]}', "models.0.name"),
+        ('{"format": 1, "models": [{"name": "../x"}]}', r"model 1: name: String should match"),
+        ('{"format": 1, "models": [{"name": "a"}]}', "model a: directions: is missing"),
+        ('{"format": 1, "models": [3]}', "model 1"),
     ],
 )
 def test_a_damaged_registry_is_named(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / REGISTRY).write_text(text)
     with pytest.raises(DataError, match=said):
         Shelf(str(tmp_path))
+
+
+def test_a_registry_without_https_is_warned_of_with_what_helps(address: str) -> None:
+    warnings: list[str] = []
+    Shelf(address, warn=warnings.append)
+    assert [text.partition("; ")[2] for text in warnings] == ["use an https address"]
 
 
 def test_mistakes_are_one_line(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -93,10 +93,16 @@ def test_commands_have_options_that_exist(page: Path) -> None:
 
 
 def pieces(page: Path) -> list[str]:
-    """Blocks of YAML that hold sections of a run file, also those that a command writes into a file."""
+    """Blocks of YAML that hold sections of a run file, also those that a command writes into a file.
+
+    Where a comment says `# or: VALUE`, the block with that value is one more.
+    """
     found = [block.text for block in blocks(page) if block.language == "yaml"]
     for block in blocks(page):
         found += re.findall(r"<<'YAML'\n(.*?)^YAML$", block.text, re.DOTALL | re.MULTILINE)
+    for text in list(found):
+        for other in re.finditer(r"^( *\w+: ).*# or:? ([\[{].*)$", text, re.MULTILINE):
+            found.append(text.replace(other[0], other[1] + other[2]))
     return [text for text in found if _KEYS & set(_top_keys(text))]
 
 

@@ -39,6 +39,8 @@ def test_the_reference_has_every_command_and_option() -> None:
     assert "| `--length-penalty` | number |" in pages["reference/commands/translate.md"]
     assert "## `deepwire data download`" in pages["reference/commands/data.md"]
     assert all("None" not in page for page in pages.values())
+    # An empty default is none, and a limit that no one reaches is not told.
+    assert all("``" not in page.replace("```", "") and "e+0" not in page for page in pages.values())
 
 
 def test_examples_of_commands_are_code() -> None:
@@ -74,11 +76,33 @@ def test_pipes_within_the_code_of_a_table_are_no_columns() -> None:
     assert stage.without_escaped_pipes(page) == "| `a | b` | c \\| d |\n\n`e \\| f`\n"
 
 
-def test_columns_of_sentences_are_marked() -> None:
+def test_columns_of_sentences_and_of_numbers_are_marked() -> None:
     prose = "what happens then, told in more than a few words"
     page = f"| a | b |  |\n|---|---:|---|\n| `x \\| y` | {prose} | {prose} |\n\n| a |\n|---|\n| short |\n"
     marked = page.replace("| a | b |  |", "| a | b {: .prose } |  |")
-    assert stage.with_prose_columns(page) == marked
+    assert stage.with_kinds_of_columns(page) == marked
+    numbers = "| system | BLEU | p |\n|---|---|---|\n| deep | 37.3 | < 0.01 |\n| flat | -1,200 (2) | |\n"
+    aligned = numbers.replace("|---|---|---|", "|---|---:|---:|")
+    assert stage.with_kinds_of_columns(numbers) == aligned
+
+
+def test_long_names_in_tables_may_be_broken() -> None:
+    code, plain = "`data.vocabulary.target_{size|x}`", "papers/dlcl-2019/dlcl-pre-2.5"
+    page = f"{code}\n\n| {code} | `short_name` | {plain} | [a long](../reports/results.md#x) |\n"
+    page += "| `beam|insert_none` | `--length-penalty` |\n"
+    broken = "<code>data.<wbr>vocabulary.<wbr>target_<wbr>&#123;size&#124;<wbr>x&#125;</code>"
+    assert stage.with_breakable_names(page) == (
+        f"{code}\n\n| {broken} | `short_name` | papers/<wbr>dlcl-2019/<wbr>dlcl-pre-2.5 "
+        "| [a long](../reports/results.md#x) |\n"
+        '| <code>beam&#124;<wbr class="narrow">insert_<wbr class="narrow">none</code> '
+        "| `--length-penalty` |\n"
+    )
+
+
+def test_what_belongs_to_a_numbered_item_is_indented_by_four() -> None:
+    page = "1. One\n   more:\n\n   ```sh\n   x\n     y\n   ```\n\n2. Two\n\nText\n   text\n"
+    deep = "1. One\n    more:\n\n    ```sh\n    x\n      y\n    ```\n\n2. Two\n\nText\n   text\n"
+    assert stage.with_deep_lists(page) == deep
 
 
 def test_options_are_marked_outside_of_blocks_of_code() -> None:

@@ -61,10 +61,12 @@ SMALLER = {
     "recipes.md": {"NAME": "multi30k/transformer-tiny", "key.sub=value": "--help"},
     "trackers.md": {"examples/trackers/": f"{ROOT}/examples/trackers/"},
     "decoding.md": {},
+    "faster-decoding.md": {},
+    "synthetic-text.md": {},
+    "terms.md": {},
     "documents.md": {},
     "editors.md": {},
     "evaluation.md": {},
-    "finetuning.md": {},
     "language-models.md": {"runs/run": "runs/lm", "train run.yaml": "train lm.yaml run=runs/lm"},
     "training.md": {"max_updates=40k model.d_model=512": "max_updates=6"},
     "vocabulary.md": {"size=16k": "size=400"},
@@ -101,6 +103,7 @@ def other_files(folder: Path) -> None:
         (folder / name).write_text(en, encoding="utf-8")
     (folder / "gold.de").write_text(de, encoding="utf-8")
     (folder / "gold.align").write_text("0-0 1-1\n" * 6, encoding="utf-8")
+    (folder / "messages.de").write_text(de, encoding="utf-8")
     (folder / "terms.tsv").write_text("Mann\tman\n", encoding="utf-8")
     for name, text in (("train.de", de), ("mono.en", en), ("test.de", de)):
         (folder / f"{name}.gz").write_bytes(gzip.compress(text.encode()))

@@ -19,6 +19,11 @@ PHONE, DESKTOP = 390, 1280
 LIGHT, DARK = "rgb(255, 255, 255)", "rgb(11, 12, 15)"
 GROUND = "getComputedStyle(document.body).backgroundColor"
 WIDTH = "document.documentElement.scrollWidth"
+# What has to be scrolled sideways: tables, and code other than output of programs.
+CUT = """[...document.querySelectorAll(".md-typeset__scrollwrap, article pre > code")]
+    .filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.innerText.slice(0, 60))"""
+CONTENTS = "document.querySelector('.md-sidebar--secondary .md-nav__list')?.offsetHeight ?? 0"
+HEIGHT = 844
 MISSING = "[...document.images].filter((one) => one.complete && !one.naturalWidth).map((one) => one.src)"
 
 
@@ -39,7 +44,7 @@ def browser(
 def test_no_page_is_wider_than_a_phone(browser: Browser) -> None:
     pages = sorted(page for page in SITE.rglob("*.html") if page.name != "404.html")
     assert len(pages) >= len(list(DOCS.rglob("*.md")))
-    browser.look(dark=False, width=PHONE, height=844)
+    browser.look(dark=False, width=PHONE, height=HEIGHT)
     wrong = {}
     for page in pages:
         browser.open(page.as_uri())
@@ -49,9 +54,23 @@ def test_no_page_is_wider_than_a_phone(browser: Browser) -> None:
     assert wrong == {}
 
 
+@pytest.mark.slow
+def test_tables_code_and_contents_of_the_manual_fit_a_desktop(browser: Browser) -> None:
+    browser.look(dark=False, width=DESKTOP, height=HEIGHT)
+    wrong = {}
+    for page in sorted(DOCS.rglob("*.md")):
+        address = page.relative_to(DOCS).with_suffix(".html")
+        browser.open((SITE / address).as_uri())
+        cut = [] if "reports" in address.parts else browser.value(CUT)
+        long = "reference" not in address.parts and cast("int", browser.value(CONTENTS)) > HEIGHT
+        if cut or long:
+            wrong[address.as_posix()] = cut
+    assert wrong == {}
+
+
 def test_pages_are_light_or_dark_as_the_system_is(browser: Browser) -> None:
     for dark in (False, True, False):
-        browser.look(dark=dark, width=DESKTOP, height=844)
+        browser.look(dark=dark, width=DESKTOP, height=HEIGHT)
         browser.open((SITE / "index.html").as_uri())
         ground = DARK if dark else LIGHT
         browser.wait(f"{GROUND} === '{ground}'")

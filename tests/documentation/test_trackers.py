@@ -55,6 +55,11 @@ def test_numbers_reach_the_tracker(name: str, logged: str, monkeypatch: pytest.M
 def test_tensorboard_has_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    # The environment of a tracker need not have torch.
+    for name in ("torch", "torch.utils", "torch.utils.tensorboard"):
+        monkeypatch.setitem(sys.modules, name, None)
     run("to_tensorboard.py", str(tmp_path), monkeypatch)
     events = EventAccumulator(str(tmp_path)).Reload()
+    (settings,) = events.Tensors("settings/text_summary")
+    assert b'"seed": 1' in settings.tensor_proto.string_val[0]
     assert [(event.step, event.value) for event in events.Scalars("valid/loss")] == [(10, 3.25)]

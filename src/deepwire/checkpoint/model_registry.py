@@ -164,7 +164,9 @@ class Shelf:
 
     def _read_remote(self) -> str:
         with TemporaryDirectory() as folder:
-            return _read(download(self.place, Path(folder), warn=self._warn).path)
+            return _read(
+                download(self.place, Path(folder), protect="use an https address", warn=self._warn).path
+            )
 
 
 def register(
@@ -258,12 +260,22 @@ def _parsed(text: str, place: str) -> Registry:
             raise DataError(f"{place}: is of a newer version (format {record['format']})", "update deepwire")
         return Registry.model_validate(record)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, ValidationError):
-            first = error.errors()[0]
-            detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-        else:
-            detail = "it is not JSON"
+        detail = _first_mistake(error, record) if isinstance(error, ValidationError) else "it is not JSON"
         raise DataError(f"{place}: is no registry of models: {detail}") from None
+
+
+def _first_mistake(error: ValidationError, record: object) -> str:
+    """What is wrong with which model, by its name where it has one, otherwise by its number."""
+    first = error.errors()[0]
+    message = "is missing" if first["type"] == "missing" else first["msg"]
+    match first["loc"]:
+        case ("models", int(index), *below) if isinstance(record, dict):
+            entry = record["models"][index]
+            name = entry.get("name") if isinstance(entry, dict) and "name" not in below else None
+            place = [f"model {name or index + 1}", *below]
+        case place:
+            pass
+    return ": ".join(map(str, [*place, message]))
 
 
 def _from(before: int, total: int, progress: _Progress) -> _Progress:

@@ -43,7 +43,8 @@ def schema_of(section: type[Section], title: str) -> Schema:
     definitions[ENVIRONMENT] = {
         "type": "string",
         "pattern": r"\$\{env:[A-Za-z_][A-Za-z0-9_]*\}",
-        "description": "the value of an environment variable",
+        # No description: an editor would show it in place of the key's where a value is wrong.
+        "$comment": "the value of an environment variable",
     }
     properties = {
         "extends": {

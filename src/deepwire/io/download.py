@@ -42,6 +42,7 @@ def download(
     sha256: str | None = None,
     on_progress: Callable[[int, int | None], None] | None = None,
     warn: Callable[[str], None] | None = None,
+    protect: str = _PROTECT,
 ) -> Download:
     """Fetch `url` into `folder` under the last part of its path.
 
@@ -54,6 +55,7 @@ def download(
         sha256: The digest the file must have, in hex.
         on_progress: Called with the bytes there are and the bytes there will be (None: not known).
         warn: Hears, before it begins, that a plain http address without a digest can bring anything.
+        protect: What the user can do about that.
 
     Raises:
         UsageError: the address or the digest is malformed.
@@ -77,12 +79,12 @@ def download(
     if os.environ.get("DEEPWIRE_OFFLINE", "0") not in ("", "0"):
         raise DeepwireError(f"{url}: not downloaded: DEEPWIRE_OFFLINE is set")
     if expected is None and not _encrypted(url) and warn is not None:
-        warn(f"{url}: {_UNPROTECTED}; {_PROTECT}")
+        warn(f"{url}: {_UNPROTECTED}; {protect}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if expected is None:
             part.unlink(missing_ok=True)
-        _fetch(url, part, on_progress, checked=expected is not None)
+        _fetch(url, part, on_progress, protect=None if expected else protect)
         actual = file_digest(part)
         if expected not in (None, actual):
             part.unlink()
@@ -125,17 +127,17 @@ def _encrypted(url: str) -> bool:
 
 
 def _fetch(
-    url: str, part: Path, on_progress: Callable[[int, int | None], None] | None, *, checked: bool
+    url: str, part: Path, on_progress: Callable[[int, int | None], None] | None, *, protect: str | None
 ) -> None:
-    """Bring `part` to its full length, from where it ends now; `checked`: a digest is known."""
+    """Bring `part` to its full length, from where it ends now; `protect`: what helps without a digest."""
     start = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "deepwire"})
     if start:
         request.add_header("Range", f"bytes={start}-")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
-            if not checked and _encrypted(url) and not _encrypted(response.url):
-                raise DeepwireError(f"{url}: leads to {response.url}: {_UNPROTECTED}", _PROTECT)
+            if protect and _encrypted(url) and not _encrypted(response.url):
+                raise DeepwireError(f"{url}: leads to {response.url}: {_UNPROTECTED}", protect)
             start = _first_byte(response) if start else 0
             length = response.headers.get("Content-Length")
             total = start + int(length) if length and length.isdigit() else None
