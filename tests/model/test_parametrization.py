@@ -194,10 +194,8 @@ def test_every_sum_is_divided(connection: object) -> None:
 
 def test_gains_of_peri_ln_begin_as_in_the_base() -> None:
     """The sums of the deeper model are divided already; the base has 2 encoder layers and 1 decoder layer."""
-    peri = {
-        side: {"layers": layers, "connection": "peri_ln"} for side, layers in (("encoder", 8), ("decoder", 4))
-    }
-    deep = build(config(**peri))
+    encoder, decoder = ({"layers": layers, "connection": "peri_ln"} for layers in (8, 4))
+    deep = build(config(encoder=encoder, decoder=decoder))
     for stack, sublayers in ((deep.stack("encoder"), 4), (deep.stack("decoder"), 3)):
         for norm in stack.connection.get_submodule("output_norms").children():
             weight = norm.get_parameter("weight")
