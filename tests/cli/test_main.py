@@ -129,6 +129,22 @@ def test_a_wrong_command_gets_a_suggestion(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["translate", "m", "--beam", "0"], "'--beam': must be at least 1, not 0"),
+        (["translate", "m", "--beam", "x"], "'--beam': must be a whole number, not x"),
+        (["translate", "m", "--beam", "1.5"], "'--beam': must be a whole number, not 1.5"),
+        (["translate", "m", "--length-penalty", "nan!"], "'--length-penalty': must be a number, not nan!"),
+    ],
+)
+def test_a_wrong_number_of_an_option_is_repeated(
+    arguments: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    assert f"error: Invalid value for {problem}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("error", "code", "text"),
     [
         (

@@ -278,6 +278,10 @@ def _describe_error(error: Exception) -> tuple[list[str], str, int]:
 def _describe_usage_error(error: typer.TyperException) -> tuple[list[str], str, int]:
     """A wrong option or command; the suggestion that the parser puts into the sentence becomes the hint."""
     text = " ".join(error.format_message().split())
+    if error.__cause__ is not None and hasattr(error.__cause__, "errors"):  # pydantic's
+        from deepwire.config.validation_messages import wrong_option
+
+        text = text.replace(error.message, wrong_option(error.__cause__.errors()[0]))
     match = re.search(r"\s*\(Possible options: (.+)\)$|\.?\s*Did you mean (.+)\?$", text)
     context = getattr(error, "ctx", None)
     command = "deepwire" if context is None else context.command_path

@@ -222,13 +222,8 @@ def _describe(error_at: _ErrorLocation, error: ErrorDetails, section: type[Secti
         if isinstance(error_at.node, MappingNode):
             return f"needs a key type: {_one_of(choices)}"
         return f"must be {_one_of(choices)}, not {describe_value(error_at.node)}"
-    if kind == "finite_number":
-        return f"must be a finite number, not {describe_value(error_at.node)}"
-    if kind == "int_from_float":
-        return f"must be a whole number, not {describe_value(error_at.node)}"
-    if kind in _LIMITS:
-        name, words = _LIMITS[kind]
-        return f"must be {words} {context.get(name)}, not {describe_value(error_at.node)}"
+    if wanted := wanted_number(error):
+        return f"must be {wanted}, not {describe_value(error_at.node)}"
     if kind == "too_short" and isinstance(error_at.node, SequenceNode):
         least = "an entry" if context["min_length"] == 1 else f"{context['min_length']} entries"
         return f"must have at least {least}, not {len(error_at.node.items)}"
@@ -251,6 +246,25 @@ def _describe(error_at: _ErrorLocation, error: ErrorDetails, section: type[Secti
         + text[1:]
         + (f", not {describe_value(error_at.node)}" if isinstance(error_at.node, ScalarNode) else "")
     )
+
+
+def wanted_number(error: ErrorDetails) -> str:
+    """What kind of number must stand where another stands, such as `at least 1`; empty for other errors."""
+    kind, context = error["type"], error.get("ctx", {})
+    if kind in {"finite_number", "int_from_float"}:
+        return "a finite number" if kind == "finite_number" else "a whole number"
+    if kind in _LIMITS:
+        name, words = _LIMITS[kind]
+        return f"{words} {context.get(name)}"
+    return ""
+
+
+def wrong_option(error: ErrorDetails) -> str:
+    """What is wrong with the value of an option of a command, which is text."""
+    wanted = wanted_number(error)
+    if not wanted and _KIND_ERROR.fullmatch(error["type"]):
+        wanted = _kind(error["type"])
+    return f"must be {wanted}, not {error['input']}" if wanted else str(error["msg"])
 
 
 def _allowed(error: ErrorDetails) -> list[str]:
