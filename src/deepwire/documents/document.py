@@ -48,10 +48,10 @@ Pieces = Sequence[Piece]
 fixed run has one, and each element has some, which stand together."""
 
 
-def common(one: Marks, other: Marks) -> int:
+def common(marks: Marks, other: Marks) -> int:
     """How many elements two pieces are in together."""
     count = 0
-    while count < min(len(one), len(other)) and one[count] == other[count]:
+    while count < min(len(marks), len(other)) and marks[count] == other[count]:
         count += 1
     return count
 

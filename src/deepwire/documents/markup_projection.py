@@ -137,29 +137,32 @@ class _Projection:
             if (anchored := self._anchored(child, placed, low, high)) is not None:
                 placed.append((*anchored, child))
                 rest.remove(child)
-        found = {id(child): self._best(child, placed, low, high) for child in rest}
+        stretches = {id(child): self._best(child, placed, low, high) for child in rest}
         while rest:
-            best = max(rest, key=lambda child: found[id(child)].value)
-            value, begin, end = found[id(best)]
+            best = max(rest, key=lambda child: stretches[id(child)].value)
+            value, begin, end = stretches[id(best)]
             if value <= 0:
                 break
             placed.append((begin, end, best))
             rest.remove(best)
             for child in rest:
-                other = found[id(child)]
+                other = stretches[id(child)]
                 if other.begin < end and begin < other.end:
-                    found[id(child)] = self._best(child, placed, low, high)
+                    stretches[id(child)] = self._best(child, placed, low, high)
         for child in rest:
             placed.append((*self._without_words(child, placed, low, high), child))
         order = {id(child): number for number, child in enumerate(node.children)}
         # At one place what is empty comes first, and then in the order of the sentence.
-        return sorted(placed, key=lambda one: (one[0], one[0] != one[1], order[id(one[2])]))
+        return sorted(
+            placed,
+            key=lambda placement: (placement[0], placement[0] != placement[1], order[id(placement[2])]),
+        )
 
     def _values(self, child: _Node, low: int, high: int) -> list[float]:
         values = []
         for share in self._matching.shares[low:high]:
-            own = sum(part for run, part in share.items() if run in child.runs)
-            values.append(own - _OTHERS * (sum(share.values()) - own))
+            child_share = sum(part for run, part in share.items() if run in child.runs)
+            values.append(child_share - _OTHERS * (sum(share.values()) - child_share))
         return values
 
     def _best(self, child: _Node, placed: Sequence[tuple[int, int, _Node]], low: int, high: int) -> _Stretch:
@@ -168,13 +171,13 @@ class _Projection:
         if child.begin == child.end:
             return best
         taken = {token for begin, end, _ in placed for token in range(begin, end)}
-        for token, own in enumerate(self._values(child, low, high), low):
+        for token, token_value in enumerate(self._values(child, low, high), low):
             if token in taken:
                 begin, value = token + 1, 0.0
                 continue
             if value <= 0:
                 begin, value = token, 0.0
-            value += own
+            value += token_value
             if value > best.value:
                 best = _Stretch(value, begin, token + 1)
         return best
@@ -231,17 +234,17 @@ def _with_spaces(pieces: Sequence[Piece], runs: Sequence[Run]) -> list[Piece]:
     ends = [0]
     for run in runs:
         ends.append(ends[-1] + len(run.text))
-    found: list[Piece] = []
+    spaced: list[Piece] = []
     for number, piece in enumerate(pieces):
         if piece.run is None or not piece.text:
-            found.append(piece)
+            spaced.append(piece)
             continue
         begin, end = ends[piece.run], ends[piece.run + 1]
-        before = "".join(one.text for one in found[-3:])[-1:]
-        after = next((one.text for one in pieces[number + 1 :] if one.text), "")[:1]
+        before = "".join(earlier.text for earlier in spaced[-3:])[-1:]
+        after = next((later.text for later in pieces[number + 1 :] if later.text), "")[:1]
         parted = before and not before.isspace() and text[:begin][-1:].isspace()
-        found += [Piece(" ", None, piece.marks)] * bool(parted) + [piece]
+        spaced += [Piece(" ", None, piece.marks)] * bool(parted) + [piece]
         wanted = after and not after.isspace() and after not in _NO_SPACE_BEFORE
         if wanted and text[end:][:1].isspace():
-            found.append(Piece(" ", None, piece.marks))
-    return found
+            spaced.append(Piece(" ", None, piece.marks))
+    return spaced

@@ -57,8 +57,8 @@ def distribute_aligned(matching: Matching) -> list[str]:
 def _with_text(runs: Sequence[Run]) -> tuple[list[int], list[Run]]:
     """The runs that have text, and their places; what is only space is fixed."""
     places = [place for place, run in enumerate(runs) if run.text]
-    found = [runs[place] for place in places]
-    return places, [run._replace(fixed=run.fixed or run.text.isspace()) for run in found]
+    with_text = [runs[place] for place in places]
+    return places, [run._replace(fixed=run.fixed or run.text.isspace()) for run in with_text]
 
 
 Hits = Sequence[Sequence[float]]
@@ -67,12 +67,12 @@ Hits = Sequence[Sequence[float]]
 
 def _words_in_common(tokens: Sequence[str], runs: Sequence[Run], alone: Sequence[str]) -> Hits:
     words = [_words(run.text) | _words(other) for run, other in zip(runs, alone, strict=True)]
-    owners = Counter(word for own in words for word in own)
+    owners = Counter(word for run_words in words for word in run_words)
     folded = [token.casefold() for token in tokens]
-    weights = [1 + _SHORT_RUN / max(1, len(own)) for own in words]
+    weights = [1 + _SHORT_RUN / max(1, len(run_words)) for run_words in words]
     return [
-        [weight / owners[word] if word in own else 0.0 for word in folded]
-        for own, weight in zip(words, weights, strict=True)
+        [weight / owners[word] if word in run_words else 0.0 for word in folded]
+        for run_words, weight in zip(words, weights, strict=True)
     ]
 
 
@@ -107,8 +107,8 @@ def _by_words(tokens: Sequence[str], runs: Sequence[Run], hits: Hits, expected: 
     count = len(tokens)
     best = [0.0] + [float("-inf")] * count
     begins: list[list[int]] = []
-    for run, own, length in zip(runs, hits, expected, strict=True):
-        total = [0.0, *accumulate(own)]
+    for run, run_hits, length in zip(runs, hits, expected, strict=True):
+        total = [0.0, *accumulate(run_hits)]
         after = [float("-inf")] * (count + 1)
         back = [0] * (count + 1)
         for begin in range(count + 1):
@@ -116,7 +116,7 @@ def _by_words(tokens: Sequence[str], runs: Sequence[Run], hits: Hits, expected: 
                 continue
             for end in range(begin, count + 1):
                 if run.fixed:
-                    if end > begin and not (own[end - 1] or tokens[end - 1].isspace()):
+                    if end > begin and not (run_hits[end - 1] or tokens[end - 1].isspace()):
                         break
                     score = best[begin] + 2 * (total[end] - total[begin])
                 else:

@@ -46,7 +46,7 @@ class Matching:
         ):
             return None
         spans = alignment.source.spans, alignment.target.spans
-        links = [(spans[0][one], spans[1][other]) for one, other in alignment.subword_links]
+        links = [(spans[0][source], spans[1][target]) for source, target in alignment.subword_links]
         return cls(translation, runs, [link for link in links if all(begin < end for begin, end in link)])
 
     @cached_property
@@ -62,25 +62,28 @@ class Matching:
     @cached_property
     def shares(self) -> list[dict[int, float]]:
         """Of each token: how much of it comes from each run; nothing, or 1 together."""
-        found: list[dict[int, float]] = [defaultdict(float) for _ in self.tokens]
+        shares: list[dict[int, float]] = [defaultdict(float) for _ in self.tokens]
         owners = [place for place, run in enumerate(self.runs) for _ in run.text]
         for (begin, end), tokens in self._linked:
             runs = Counter(owners[begin:end])
             for token in tokens:
                 for run, count in runs.items():
-                    found[token][run] += count / (end - begin)
+                    shares[token][run] += count / (end - begin)
         for place, tokens in self.verbatim.items():
-            for token, own in enumerate(found):
+            for token, token_shares in enumerate(shares):
                 if token in tokens:
-                    found[token] = {place: 1.0}
+                    shares[token] = {place: 1.0}
                 else:
-                    own.pop(place, None)
-        return [{run: count / sum(own.values()) for run, count in own.items()} for own in found]
+                    token_shares.pop(place, None)
+        return [
+            {run: count / sum(token_shares.values()) for run, count in token_shares.items()}
+            for token_shares in shares
+        ]
 
     @cached_property
     def verbatim(self) -> dict[int, range]:
         """The tokens that say literally what a fixed run says, each of them for one run."""
-        found: dict[int, range] = {}
+        ranges: dict[int, range] = {}
         taken = [False] * len(self.tokens)
         for place, run in enumerate(self.runs):
             wanted = tokens_of(run.text) if run.fixed else []
@@ -89,10 +92,10 @@ class Matching:
             for begin in range(len(self.tokens) - len(wanted) + 1):
                 end = begin + len(wanted)
                 if self.tokens[begin:end] == wanted and not any(taken[begin:end]):
-                    found[place] = range(begin, end)
+                    ranges[place] = range(begin, end)
                     taken[begin:end] = [True] * len(wanted)
                     break
-        return found
+        return ranges
 
     def place_of(self, begin: int, end: int, low: int, high: int) -> int:
         """Before which token a part of the sentence without a translation belongs, from `low` to `high`.
@@ -138,12 +141,12 @@ class Matching:
     @cached_property
     def _linked(self) -> list[tuple[Span, range]]:
         """Spans of the sentence and tokens: of links, and of words without any that both texts have once."""
-        found = [(source, self._tokens_in(target)) for source, target in self.links]
+        pairs = [(source, self._tokens_in(target)) for source, target in self.links]
         words = tokens_of("".join(run.text for run in self.runs))
-        linked = {token for _, tokens in found for token in tokens}
+        linked = {token for _, tokens in pairs for token in tokens}
         counts, others = Counter(words), Counter(self.tokens)
         begins = dict(zip(words, accumulate((len(word) for word in words), initial=0), strict=False))
         for token, word in enumerate(self.tokens):
             if token not in linked and counts[word] == others[word] == 1 and word.isalnum():
-                found.append(((begins[word], begins[word] + len(word)), range(token, token + 1)))
-        return found
+                pairs.append(((begins[word], begins[word] + len(word)), range(token, token + 1)))
+        return pairs

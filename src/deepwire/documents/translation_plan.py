@@ -39,13 +39,13 @@ class _Part:
         """The elements that it has something of."""
         return {mark for run in self.runs for mark in run.marks}
 
-    def pieces(self, found: Sequence[Piece]) -> list[Piece]:
+    def pieces(self, translated: Sequence[Piece]) -> list[Piece]:
         """These with the numbers that fixed runs have in the unit."""
         return [
             piece._replace(run=self.first + piece.run)
             if piece.run is not None and self.runs[piece.run].fixed
             else piece._replace(run=None)
-            for piece in found
+            for piece in translated
         ]
 
 
@@ -100,14 +100,14 @@ class TranslationPlan:
         return [_Finished(self._spaced, translations, aligned).unit(*unit) for unit in self._units]
 
     def _parts(self, unit: Unit) -> Iterator[_Part]:
-        found = self._splitter.split("".join(run.text for run in unit))
-        spans = [*found.gaps[:1]]
-        for text, gap in zip(found.texts, found.gaps[1:], strict=True):
+        segments = self._splitter.split("".join(run.text for run in unit))
+        spans = [*segments.gaps[:1]]
+        for text, gap in zip(segments.texts, segments.gaps[1:], strict=True):
             spans += [text, gap]
         for number, (text, part) in enumerate(zip(spans, _cut(unit, list(map(len, spans))), strict=True)):
             if number % 2 == 0:  # gap, sentence, gap, ..., gap
                 part.inner = 0 < number < len(spans) - 1
-            elif number // 2 in found.too_long:
+            elif number // 2 in segments.too_long:
                 self.untranslated.append(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
             elif any(not run.fixed and has_words(run.text) for run in part.runs):
                 self._translate(part, text)
@@ -144,9 +144,9 @@ class _Finished:
     def unit(self, unit: Unit, parts: Sequence[_Part]) -> list[Piece]:
         """The pieces of a unit."""
         if any(run.marks for run in unit):
-            found = self._projected(parts)
-            if found is not None and _is_whole(found, unit):
-                return found
+            projected = self._projected(parts)
+            if projected is not None and _is_whole(projected, unit):
+                return projected
         texts = [""] * len(unit)
         for part in parts:
             for offset, text in enumerate(self._texts(part)):
@@ -155,20 +155,22 @@ class _Finished:
 
     def _projected(self, parts: Sequence[_Part]) -> list[Piece] | None:
         """With elements where their words are; None where a sentence has no alignment."""
-        found: list[Piece] = []
+        pieces: list[Piece] = []
         parts = _without_spaces(parts)
-        own = [part.marks for part in parts]
+        part_marks = [part.marks for part in parts]
         for number, part in enumerate(parts):
             if part.text is None or len(part.runs) == 1:
-                found += part.pieces(in_order(part.runs, self._texts(part)))
+                pieces += part.pieces(in_order(part.runs, self._texts(part)))
                 continue
             matching = self._matching(part)
             if matching is None or not is_projectable(matching):
                 return None
-            before = set().union(*own[:number]) if own[number] else set()
-            behind = set().union(*own[number + 1 :]) if own[number] else set()
-            found += part.pieces(project(matching, Edges(own[number] & before, own[number] & behind)))
-        return _once([piece for piece in found if piece.text or piece.marks or piece.run is not None])
+            before = set().union(*part_marks[:number]) if part_marks[number] else set()
+            behind = set().union(*part_marks[number + 1 :]) if part_marks[number] else set()
+            pieces += part.pieces(
+                project(matching, Edges(part_marks[number] & before, part_marks[number] & behind))
+            )
+        return _once([piece for piece in pieces if piece.text or piece.marks or piece.run is not None])
 
     def _texts(self, part: _Part) -> list[str]:
         """A text for each run of a part, in their order."""
@@ -196,32 +198,34 @@ def _without_spaces(parts: Sequence[_Part]) -> list[_Part]:
 
     Otherwise an element with such a space would have to reach to the end of the translation.
     """
-    found = list(parts)
-    for gap, own in ((0, 1), (-1, -2)):
-        if len(found) < 2 or "".join(run.text for run in found[gap].runs).strip():
+    adjusted = list(parts)
+    for gap, sentence in ((0, 1), (-1, -2)):
+        if len(adjusted) < 2 or "".join(run.text for run in adjusted[gap].runs).strip():
             continue
-        text = "".join(run.text for run in found[gap].runs)
-        runs = [run._replace(text="") for run in found[gap].runs]
-        first, second = (found[gap], found[own]) if gap == 0 else (found[own], found[gap])
+        text = "".join(run.text for run in adjusted[gap].runs)
+        runs = [run._replace(text="") for run in adjusted[gap].runs]
+        first, second = (
+            (adjusted[gap], adjusted[sentence]) if gap == 0 else (adjusted[sentence], adjusted[gap])
+        )
         shared = first.first + len(first.runs) > second.first
         if gap == 0:
-            joined = runs[: len(runs) - shared] + found[own].runs
+            joined = runs[: len(runs) - shared] + adjusted[sentence].runs
         else:
-            joined = found[own].runs + runs[shared:]
-        found[own] = replace(found[own], first=first.first, runs=joined)
-        found[gap] = _Part(0, [Run(text)])
-    return found
+            joined = adjusted[sentence].runs + runs[shared:]
+        adjusted[sentence] = replace(adjusted[sentence], first=first.first, runs=joined)
+        adjusted[gap] = _Part(0, [Run(text)])
+    return adjusted
 
 
 def _once(pieces: Sequence[Piece]) -> list[Piece]:
     """Without a second part of a fixed run, which sentences have cut."""
     seen: set[int] = set()
-    found = []
+    kept = []
     for piece in pieces:
         if piece.run is None or piece.run not in seen:
-            found.append(piece)
+            kept.append(piece)
         seen |= set() if piece.run is None else {piece.run}
-    return found
+    return kept
 
 
 def _is_whole(pieces: Sequence[Piece], unit: Unit) -> bool:

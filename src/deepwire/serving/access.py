@@ -34,7 +34,7 @@ class Token:
     def admits_secret(self, given: bytes) -> bool:
         """Whether this is a secret; all are looked at, so that the time says nothing."""
         digest = sha256(given).digest()
-        return sum(hmac.compare_digest(digest, own) for own in self._digests) > 0
+        return sum(hmac.compare_digest(digest, secret_digest) for secret_digest in self._digests) > 0
 
     def or_any(self, secrets: Sequence[str]) -> Token:
         """A token that also admits other secrets."""

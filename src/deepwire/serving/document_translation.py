@@ -62,7 +62,7 @@ async def translate_plan(
 def finished(plan: TranslationPlan, translations: Sequence[Translation]) -> list[list[Piece]]:
     """The units of a plan with the best translations."""
     best = [translation.candidates[0] for translation in translations]
-    return plan.finished([one.text for one in best], [one.alignment for one in best])
+    return plan.finished([candidate.text for candidate in best], [candidate.alignment for candidate in best])
 
 
 class DocumentTranslator:

@@ -41,7 +41,9 @@ class LanguageDetector:
 
     def __init__(self, labels: Iterable[str], profiles: Iterable[LanguageProfiles | None] = ()) -> None:
         self._labels = dict.fromkeys(labels)
-        known = LanguageProfiles.together(one for one in profiles if one is not None)
+        known = LanguageProfiles.together(
+            model_profiles for model_profiles in profiles if model_profiles is not None
+        )
         self._profiles = known if set(self._labels) <= set(known.labels) else None
 
     def detect(self, text: str, among: Collection[str] | None = None) -> list[Detection]:
@@ -59,9 +61,11 @@ class LanguageDetector:
             shares = self._profiles.shares(text, among)
         else:
             shares = self._byte_sequences.shares(text, among)
-        found = [Detection(label, round(100 * share, 1)) for label, share in shares.items()]
-        likely = [one for one in found[1:_MOST_ANSWERS] if one.confidence >= 100 * _LEAST]
-        return [*found[:1], *likely]
+        detections = [Detection(label, round(100 * share, 1)) for label, share in shares.items()]
+        likely = [
+            detection for detection in detections[1:_MOST_ANSWERS] if detection.confidence >= 100 * _LEAST
+        ]
+        return [*detections[:1], *likely]
 
     @cached_property
     def _byte_sequences(self) -> _ByteSequences:
@@ -128,8 +132,8 @@ class SourceDetector:
         Raises:
             RequestError: As `detect`.
         """
-        found = self._detector.detect(" ".join(texts), self._among(target))
-        return found[0] if found else None
+        detections = self._detector.detect(" ".join(texts), self._among(target))
+        return detections[0] if detections else None
 
     def is_target(self, language: str, target: str | None) -> bool:
         """Whether texts in a language are in the target language already."""
@@ -141,9 +145,9 @@ class SourceDetector:
         """The languages that are translated into this one, and itself."""
         ways = [way for way in self._directions if target in (None, way.target)]
         if not ways:
-            what = (
+            reason = (
                 "the languages of the model are not known" if target is None else f"nothing into {target!r}"
             )
-            raise RequestError("invalid", f"{AUTO} has no languages to choose from: {what}")
+            raise RequestError("invalid", f"{AUTO} has no languages to choose from: {reason}")
         targets = {way.target for way in ways}
         return frozenset(way.source for way in ways) | (targets if len(targets) == 1 else frozenset())

@@ -36,8 +36,10 @@ def by_way_of(first: Translation, second: Translation) -> Translation:
     """A translation of the best translation of a text, aligned with the text itself."""
     before = first.candidates[0].alignment
     candidates = tuple(
-        replace(one, alignment=composed(before, one.alignment)) if before and one.alignment else one
-        for one in second.candidates
+        replace(candidate, alignment=composed(before, candidate.alignment))
+        if before and candidate.alignment
+        else candidate
+        for candidate in second.candidates
     )
     return replace(second, candidates=candidates)
 
@@ -54,14 +56,14 @@ def text_record(
     With scores, one line has its candidates, and several have a record each under `lines`: the translation of
     a line does not depend on the others. An alignment counts the words of the whole text.
     """
-    own = [translated.get(LinePosition(index, number)) for number in range(len(text.lines))]
-    lines = [_line_record(translation, scores, alignment) for translation in own]
+    translations = [translated.get(LinePosition(index, number)) for number in range(len(text.lines))]
+    lines = [_line_record(translation, scores, alignment) for translation in translations]
     if len(lines) == 1:
         return lines[0]
-    best = ["" if translation is None else translation.text for translation in own]
+    best = ["" if translation is None else translation.text for translation in translations]
     whole: dict[str, object] = {"text": text.joined(best)}
     if alignment:
-        whole["alignment"] = _whole_alignment(text.lines, best, own)
+        whole["alignment"] = _whole_alignment(text.lines, best, translations)
     return {**whole, "lines": lines} if scores else whole
 
 

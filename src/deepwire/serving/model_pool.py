@@ -110,16 +110,16 @@ class ModelPool:
         `through` has source, target and the common language between them; `others` says whether other
         directions can be tried.
         """
-        one = len(self._models) == 1
-        directions = self._models[0].directions() if one else tuple(self._routes)
+        single = len(self._models) == 1
+        directions = self._models[0].directions() if single else tuple(self._routes)
         through = [[*way, _middle(route)] for way, route in self._routes.items() if len(route) > 1]
         return {
-            "several": not one or self._models[0].several,
+            "several": not single or self._models[0].several,
             "sources": sorted({way.source for way in directions}),
             "targets": sorted({way.target for way in directions}),
             "directions": [[way.source, way.target] for way in directions],
-            "through": [] if one else through,
-            "others": one,
+            "through": [] if single else through,
+            "others": single,
         }
 
     def route(self, target: str | None, source: str | None) -> Route:

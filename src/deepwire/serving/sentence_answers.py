@@ -35,12 +35,12 @@ class SplitTexts:
         segments = tuple(splitter.split(text.replace("\0", " ")) for text in texts)
         distinct = DistinctTexts(in_order=in_order)
         owners, places = list[int](), list[tuple[int | None, ...]]()
-        for index, found in enumerate(segments):
+        for index, text_segments in enumerate(segments):
             distinct.begin_document()
             places.append(
                 tuple(
-                    None if number in found.too_long else distinct.place(sentence)
-                    for number, sentence in enumerate(found.texts)
+                    None if number in text_segments.too_long else distinct.place(sentence)
+                    for number, sentence in enumerate(text_segments.texts)
                 )
             )
             owners += [index] * (len(distinct.texts) - len(owners))
@@ -89,8 +89,8 @@ def _answer(
             record |= links_record(translation.candidates[0])
         if scores:
             record["candidates"] = [
-                candidate_record(one) | (links_record(one) if alignment else {})
-                for one in translation.candidates
+                candidate_record(candidate) | (links_record(candidate) if alignment else {})
+                for candidate in translation.candidates
             ]
         records.append(record)
     gaps = segments.gaps_for(language)

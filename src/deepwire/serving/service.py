@@ -155,10 +155,10 @@ class Service:
         """
         if source != AUTO:
             return None, self.models.route(target, source)
-        found = await self.aside(partial(self.sources.language_of, texts, target))
-        if found is None or self.sources.is_target(found.language, target):
-            return found, None
-        return found, self.models.route(target, found.language)
+        detection = await self.aside(partial(self.sources.language_of, texts, target))
+        if detection is None or self.sources.is_target(detection.language, target):
+            return detection, None
+        return detection, self.models.route(target, detection.language)
 
     def splitter(self, route: Route) -> SentenceSplitter:
         """Cuts texts into what the first model of a route reads."""
@@ -174,8 +174,8 @@ class Service:
         Raises:
             RequestError: As `SourceDetector.detect`.
         """
-        found = await self.aside(partial(self.sources.detect, body.all, body.target))
-        return {"detections": [[one._asdict() for one in likely] for likely in found]}
+        detections = await self.aside(partial(self.sources.detect, body.all, body.target))
+        return {"detections": [[detection._asdict() for detection in likely] for likely in detections]}
 
     async def translate_sentences(
         self,
@@ -201,7 +201,7 @@ class Service:
             RequestError, GoneError, TextFailedError: As in `translate`.
         """
         search = search or Search(max(n_best, self.models.search.beam), n_best)
-        found: list[Translation] = []
+        translated: list[Translation] = []
         documents = None if starts is None else [Documents(self.models.context(leg)) for leg in route]
         text = LongText(len(sentences))
         for first in range(0, len(sentences), _PART):
@@ -210,11 +210,11 @@ class Service:
             self.batcher.require_room(len(part), client)
             lengths = await self.aside(partial(self.models.lengths, route[0], part))
             try:
-                own = None if starts is None else {place - first for place in starts}
-                found += await self._along(part, lengths, route, search, client, gone, own, documents)
+                begins = None if starts is None else {place - first for place in starts}
+                translated += await self._along(part, lengths, route, search, client, gone, begins, documents)
             except TextFailedError as error:
                 raise TextFailedError(first + error.index) from error.__cause__
-        return found
+        return translated
 
     async def _along(
         self,
@@ -240,16 +240,16 @@ class Service:
                 lengths = await self.aside(partial(self.models.lengths, leg, texts))
                 self._require_short(leg, lengths)
             last = number == len(route) - 1
-            own = search._replace(model=leg.model, n_best=search.n_best if last else 1)
+            leg_search = search._replace(model=leg.model, n_best=search.n_best if last else 1)
             requests = [Request(text, to=leg.to, from_=leg.from_) for text in texts]
             context = NO_CONTEXT if starts is None else self.models.context(leg)
             if context.used:
                 costs = [min(length * (context.source + 1), context.max_length) for length in lengths]
                 read = Documents(context) if documents is None else documents[number]
                 waves = read.waves(requests, starts or ())
-                translations = await self._in_waves(waves, costs, own, client, gone)
+                translations = await self._in_waves(waves, costs, leg_search, client, gone)
             else:
-                translations = await self._answer(Job(requests, lengths, own, client), gone)
+                translations = await self._answer(Job(requests, lengths, leg_search, client), gone)
             if number and search.alignment:
                 translations = [by_way_of(*pair) for pair in zip(before, translations, strict=True)]
         return translations

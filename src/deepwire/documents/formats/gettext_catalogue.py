@@ -32,13 +32,13 @@ class PoDocument:
         """The catalogue with more translations."""
         following = iter(translations)
         for entry in self._entries:
-            found = ["".join(piece.text for piece in next(following)) for _ in _texts(entry)]
-            found = [_with_ends(source, text) for source, text in zip(_texts(entry), found, strict=True)]
+            msgstrs = ["".join(piece.text for piece in next(following)) for _ in _texts(entry)]
+            msgstrs = [_with_ends(source, text) for source, text in zip(_texts(entry), msgstrs, strict=True)]
             if entry.msgid_plural:
                 forms = len(entry.msgstr_plural) or 2
-                entry.msgstr_plural = {number: found[min(number, 1)] for number in range(forms)}
+                entry.msgstr_plural = {number: msgstrs[min(number, 1)] for number in range(forms)}
             else:
-                entry.msgstr = found[0]
+                entry.msgstr = msgstrs[0]
             if _FUZZY not in entry.flags:
                 entry.flags.append(_FUZZY)
         written = str(self._catalogue)

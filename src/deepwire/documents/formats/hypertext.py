@@ -181,11 +181,11 @@ class _Reader:
         key = f"</{name}"
         if key in self._missing:
             return len(self._source)
-        found = re.compile(key + r"(?=[\s/>])", re.IGNORECASE).search(self._source, at)
-        if found is None:
+        end_tag = re.compile(key + r"(?=[\s/>])", re.IGNORECASE).search(self._source, at)
+        if end_tag is None:
             self._missing.add(key)
             return len(self._source)
-        return found.start()
+        return end_tag.start()
 
     def _open(self, tag: str, attributes: str) -> bool:
         """Begin an element; tells whether all that is in it stays as it is."""

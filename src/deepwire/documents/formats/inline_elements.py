@@ -43,11 +43,11 @@ def block_of(source: str, items: Sequence[Item]) -> Block:
         source: The file.
         items: In their order, some with text.
     """
-    found = _nested(source, items)
-    if found is None:
+    block = _nested(source, items)
+    if block is None:
         texts = [item for item in items if item.kind == "text"]
         return Block([Stretch(item.begin, item.end, Run(item.text, item.fixed)) for item in texts])
-    return found
+    return block
 
 
 class _Open(NamedTuple):
@@ -57,54 +57,54 @@ class _Open(NamedTuple):
 
 
 def _nested(source: str, items: Sequence[Item]) -> Block | None:
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     path: list[_Open] = []
     marks: Marks = ()
     tags: dict[int, tuple[str, str]] = {}
     for number, item in enumerate(items):
         raw = source[item.begin : item.end]
         if item.kind == "open":
-            path.append(_Open(item, len(found)))
+            path.append(_Open(item, len(stretches)))
             marks = (*marks, number)
         elif item.kind != "close":
             fixed = item.fixed or item.kind == "point"
-            found.append(Stretch(item.begin, item.end, Run(item.text, fixed, marks)))
+            stretches.append(Stretch(item.begin, item.end, Run(item.text, fixed, marks)))
         else:
             if not path or path[-1].item.name != item.name:
                 return None
             begin, first = path.pop()
             marks, mark = marks[:-1], marks[-1]
-            text = "".join(one.run.text for one in found[first:])
+            text = "".join(stretch.run.text for stretch in stretches[first:])
             if begin.fixed or not text.strip():
                 # It is one with all that is in it.
-                found[first:] = [Stretch(begin.begin, item.end, Run(text, fixed=True, marks=marks))]
+                stretches[first:] = [Stretch(begin.begin, item.end, Run(text, fixed=True, marks=marks))]
             else:
                 tags[mark] = source[begin.begin : begin.end], raw
-        if len(path) > _DEEPEST or len(found) > _MOST_STRETCHES:
+        if len(path) > _DEEPEST or len(stretches) > _MOST_STRETCHES:
             return None
     if path:
         return None
-    found = _trimmed(source, found)
-    if not tags and any(one.run.fixed for one in found):
+    stretches = _trimmed(source, stretches)
+    if not tags and any(stretch.run.fixed for stretch in stretches):
         # Fixed runs find their places as elements do: within one that has no tags.
-        found = [one._replace(run=one.run._replace(marks=(_ALL,))) for one in found]
+        stretches = [stretch._replace(run=stretch.run._replace(marks=(_ALL,))) for stretch in stretches]
         tags[_ALL] = "", ""
-    return Block(found, tags)
+    return Block(stretches, tags)
 
 
 def _trimmed(source: str, stretches: Sequence[Stretch]) -> list[Stretch]:
     """Without what has no text, and without spaces, at both ends; where they are in an element, with them."""
-    found = list(stretches)
-    while found and not found[0].run.marks and not found[0].run.text.strip():
-        del found[0]
-    while found and not found[-1].run.marks and not found[-1].run.text.strip():
-        found.pop()
-    if found and not (found[0].run.fixed or found[0].run.marks):
-        begin, end, run = found[0]
+    trimmed = list(stretches)
+    while trimmed and not trimmed[0].run.marks and not trimmed[0].run.text.strip():
+        del trimmed[0]
+    while trimmed and not trimmed[-1].run.marks and not trimmed[-1].run.text.strip():
+        trimmed.pop()
+    if trimmed and not (trimmed[0].run.fixed or trimmed[0].run.marks):
+        begin, end, run = trimmed[0]
         begin += len(source[begin:end]) - len(source[begin:end].lstrip(_SPACE))
-        found[0] = Stretch(begin, end, run._replace(text=run.text.lstrip(_SPACE)))
-    if found and not (found[-1].run.fixed or found[-1].run.marks):
-        begin, end, run = found[-1]
+        trimmed[0] = Stretch(begin, end, run._replace(text=run.text.lstrip(_SPACE)))
+    if trimmed and not (trimmed[-1].run.fixed or trimmed[-1].run.marks):
+        begin, end, run = trimmed[-1]
         end = begin + len(source[begin:end].rstrip(_SPACE))
-        found[-1] = Stretch(begin, end, run._replace(text=run.text.rstrip(_SPACE)))
-    return found
+        trimmed[-1] = Stretch(begin, end, run._replace(text=run.text.rstrip(_SPACE)))
+    return trimmed

@@ -98,13 +98,15 @@ def _items(source: str, lines: list[tuple[int, int]]) -> Iterator[Item]:
 
 def _joined(items: Iterator[Item]) -> list[Item]:
     """The same with one item for neighbours that are both text."""
-    found: list[Item] = []
-    for one in items:
-        if found and all(item.kind == "text" and not item.fixed for item in (found[-1], one)):
-            before = found.pop()
-            one = before._replace(end=one.end, text=before.text + one.text)
-        found.append(one)
-    return found
+    joined: list[Item] = []
+    for item in items:
+        if joined and all(
+            neighbour.kind == "text" and not neighbour.fixed for neighbour in (joined[-1], item)
+        ):
+            before = joined.pop()
+            item = before._replace(end=item.end, text=before.text + item.text)
+        joined.append(item)
+    return joined
 
 
 def _line_items(source: str, begin: int, end: int, opened: list[str]) -> Iterator[Item]:

@@ -137,7 +137,7 @@ def _word_paragraphs(tree: Any) -> Blocks:
         name = local(node)
         if name not in ("t", "br", "cr", "tab") or local(node.getparent()) != "r":
             continue
-        paragraph = next((one for one in node.iterancestors() if local(one) == "p"), None)
+        paragraph = next((ancestor for ancestor in node.iterancestors() if local(ancestor) == "p"), None)
         if paragraph is None:
             continue
         if paragraph not in paragraphs:

@@ -11,12 +11,12 @@ from deepwire.documents.document import Run
 def with_placeholders(text: str) -> Iterator[tuple[int, int, Run]]:
     """The text in runs, placeholders but for numbers fixed: where each begins and ends."""
     at = 0
-    for found in find_placeholders(text):
-        if found.kind == "number":
+    for placeholder in find_placeholders(text):
+        if placeholder.kind == "number":
             continue
-        if found.begin > at:
-            yield at, found.begin, Run(text[at : found.begin])
-        yield found.begin, found.end, Run(text[found.begin : found.end], fixed=True)
-        at = found.end
+        if placeholder.begin > at:
+            yield at, placeholder.begin, Run(text[at : placeholder.begin])
+        yield placeholder.begin, placeholder.end, Run(text[placeholder.begin : placeholder.end], fixed=True)
+        at = placeholder.end
     if at < len(text) or not text:
         yield at, len(text), Run(text[at:])

@@ -58,7 +58,9 @@ class ReplacedText:
         encode: Callable[[str, str], str] = lambda text, _raw: text,
     ) -> None:
         self._source, self._blocks, self._encode = source, blocks, encode
-        self.units: Sequence[Sequence[Run]] = [[one.run for one in block.stretches] for block in blocks]
+        self.units: Sequence[Sequence[Run]] = [
+            [stretch.run for stretch in block.stretches] for block in blocks
+        ]
 
     def text_with(self, translations: Sequence[Pieces]) -> str:
         """The file with other texts; a run that is fixed, or stays the same, is not even written anew."""

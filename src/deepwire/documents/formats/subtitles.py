@@ -42,8 +42,11 @@ def _speeches(source: str, begin: int, end: int) -> list[tuple[int, int]]:
     dashes = list(_DASH.finditer(source, begin, end))
     if len(dashes) < 2 or dashes[0].start() != begin:
         return [(begin, end)]
-    ends = [one.end() + len(source[one.end() : two.start()].rstrip()) for one, two in pairwise(dashes)]
-    return [(one.end(), stop) for one, stop in zip(dashes, [*ends, end], strict=True) if one.end() < stop]
+    ends = [
+        dash.end() + len(source[dash.end() : next_dash.start()].rstrip())
+        for dash, next_dash in pairwise(dashes)
+    ]
+    return [(dash.end(), stop) for dash, stop in zip(dashes, [*ends, end], strict=True) if dash.end() < stop]
 
 
 def _stretches(source: str, begin: int, end: int) -> Iterator[Stretch]:
@@ -69,6 +72,6 @@ def _wrapped(text: str, raw: str) -> str:
         if not places:
             lines.append(rest)
             break
-        place = min(places, key=lambda one: abs(one - ideal))
+        place = min(places, key=lambda offset: abs(offset - ideal))
         lines += [rest[:place], rest[place + 1 :]]
     return (breaks[0] if breaks else "").join(lines)

@@ -47,10 +47,10 @@ class WordParagraph:
     def __init__(self, nodes: Sequence[Any], stretches: Sequence[_Stretch]) -> None:
         self._nodes, self._stretches = nodes, stretches
         outside = Counter[bytes]()
-        for one in stretches:
-            outside[look_of(one.run)] += len(one.text.strip()) if one.link is None else 0
+        for stretch in stretches:
+            outside[look_of(stretch.run)] += len(stretch.text.strip()) if stretch.link is None else 0
         base = outside.most_common(1)[0][0]
-        self._base = next(one.run for one in stretches if look_of(one.run) == base)
+        self._base = next(stretch.run for stretch in stretches if look_of(stretch.run) == base)
         self._tree = self._as_elements(base)
         self._content = SegmentContent(self._tree)
         self.runs: Sequence[Run] = self._content.runs
@@ -73,13 +73,13 @@ class WordParagraph:
         from lxml import etree
 
         tree = parent = etree.Element("paragraph")
-        link, own = None, base
+        link, parent_look = None, base
         for number, (text, around, run) in enumerate(self._stretches):
             if around is not link:
-                parent, own, link = tree, base, around
+                parent, parent_look, link = tree, base, around
                 if link is not None:
-                    parent, own = etree.SubElement(tree, _LINK, {_NUMBER: str(number)}), look_of(run)
-            if look_of(run) != own and text.strip():  # a space alone belongs to what is around it
+                    parent, parent_look = etree.SubElement(tree, _LINK, {_NUMBER: str(number)}), look_of(run)
+            if look_of(run) != parent_look and text.strip():  # a space alone belongs to what is around it
                 etree.SubElement(parent, _STRETCH, {_NUMBER: str(number)}).text = text
             elif len(parent):
                 parent[-1].tail = (parent[-1].tail or "") + text
@@ -122,9 +122,9 @@ def word_paragraph(paragraph: Any) -> WordParagraph | None:
         nodes.append(child)
         stretches += [_Stretch(_text(run), None if child is run else child, run) for run in runs]
     stretches = _merged(stretches)
-    words = [one for one in stretches if one.text.strip()]
-    links = {id(one.link) for one in stretches} - {id(one.link) for one in words}
-    if links or len(_merged(words)) < 2 or all(one.link is not None for one in words):
+    words = [stretch for stretch in stretches if stretch.text.strip()]
+    links = {id(stretch.link) for stretch in stretches} - {id(stretch.link) for stretch in words}
+    if links or len(_merged(words)) < 2 or all(stretch.link is not None for stretch in words):
         return None
     return WordParagraph(nodes, stretches)
 
@@ -148,14 +148,14 @@ def _text(run: Any) -> str:
 
 def _merged(stretches: Sequence[_Stretch]) -> list[_Stretch]:
     """Those with text; what looks the same is one."""
-    found: list[_Stretch] = []
-    for one in stretches:
-        last = found[-1] if found else None
-        if last is not None and last.link is one.link and look_of(last.run) == look_of(one.run):
-            found[-1] = last._replace(text=last.text + one.text)
-        elif one.text:
-            found.append(one)
-    return found
+    merged: list[_Stretch] = []
+    for stretch in stretches:
+        last = merged[-1] if merged else None
+        if last is not None and last.link is stretch.link and look_of(last.run) == look_of(stretch.run):
+            merged[-1] = last._replace(text=last.text + stretch.text)
+        elif stretch.text:
+            merged.append(stretch)
+    return merged
 
 
 def _run(text: str | None, like: Any) -> Iterator[Any]:

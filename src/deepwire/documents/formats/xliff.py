@@ -38,7 +38,7 @@ class XliffDocument:
                     del target.attrib[name]
             self._contents.append(SegmentContent(target))
             self._targets.append((segment, target))
-        self.units: Sequence[Sequence[Run]] = [one.runs for one in self._contents]
+        self.units: Sequence[Sequence[Run]] = [content.runs for content in self._contents]
 
     def written(self, translations: Sequence[Pieces]) -> bytes:
         """The file with more targets."""
@@ -80,7 +80,7 @@ def _segments(root: Any, is_2: bool) -> Iterator[tuple[Any, Any]]:
         source = next((child for child in segment if local(child) == "source"), None)
         target = next((child for child in segment if local(child) == "target"), None)
         done = target is not None and "".join(target.itertext()).strip()
-        kept = any(one.get("translate") == "no" for one in (segment, *segment.iterancestors()))
+        kept = any(element.get("translate") == "no" for element in (segment, *segment.iterancestors()))
         if source is not None and not done and not kept and "".join(source.itertext()).strip():
             yield segment, source
 

@@ -95,7 +95,7 @@ class SegmentContent:
 
     def _paired(self, parts: Sequence[_Part]) -> list[_Part] | None:
         """With what stands between two codes in an element of its own; None where a code has no other."""
-        found: list[_Part] = []
+        paired: list[_Part] = []
         opened: list[tuple[int, _Part]] = []
         for part in parts:
             name = "" if part.node is None else local(part.node)
@@ -103,15 +103,15 @@ class SegmentContent:
                 number = len(self._elements) + len(self._codes)
                 self._codes[number] = part.node, None
                 opened.append((number, part))
-                found.append(_Part("", _path(part.marks, opened)))
+                paired.append(_Part("", _path(part.marks, opened)))
             elif name in _PAIRS.values():
                 number, begin = opened.pop() if opened else (-1, _Part("", ()))
                 if begin.marks != part.marks or not _belong(begin.node, part.node):
                     return None
                 self._codes[number] = begin.node, part.node
             else:
-                found.append(part._replace(marks=_path(part.marks, opened)))
-        return None if opened else found
+                paired.append(part._replace(marks=_path(part.marks, opened)))
+        return None if opened else paired
 
 
 def _path(marks: Marks, opened: Sequence[tuple[int, _Part]]) -> Marks:
@@ -155,9 +155,9 @@ def _subelement(parent: Any, like: Any) -> Any:
 
 def _append(parent: Any, node: Any) -> None:
     """A copy of an element, without what stands behind it."""
-    own = deepcopy(node)
-    own.tail = None
-    parent.append(own)
+    copy = deepcopy(node)
+    copy.tail = None
+    parent.append(copy)
 
 
 def _add_text(parent: Any, text: str) -> None:

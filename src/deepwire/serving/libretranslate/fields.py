@@ -95,12 +95,12 @@ async def read_fields(request: Request, limits: Limits, most_bytes: int) -> Fiel
 
 def _json_object(body: bytes) -> dict[str, object]:
     try:
-        found = json.loads(body)
+        parsed = json.loads(body)
     except (ValueError, RecursionError):
         raise RefusedError("Invalid JSON format") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise RefusedError("Invalid JSON format")
-    return found
+    return parsed
 
 
 async def _read_multipart(request: Request, body: bytes, fields: Fields) -> None:

@@ -85,11 +85,11 @@ def libretranslate_site(service: Service, choices: Choices) -> Site:
         *own_routes(service, documents if choices.files else None, OWN_FOLDER),
         *page_routes(OWN_FOLDER),
     ]
-    own = {f"{OWN_FOLDER}{path}" for path in OWN_PATHS}
+    deepwire_paths = {f"{OWN_FOLDER}{path}" for path in OWN_PATHS}
     return Site(
         application(routes, _refuse),
         OPEN | _PATHS,
-        PATHS | _PATHS | own,
+        PATHS | _PATHS | deepwire_paths,
         (f"{_DOWNLOADS}/",),
         _refuse,
     )
@@ -155,7 +155,7 @@ class _Interface:
         if text is None:
             raise RefusedError("Invalid request: missing q parameter")
         texts = text if isinstance(text, list) else [text]
-        if not all(isinstance(one, str) for one in texts):
+        if not all(isinstance(value, str) for value in texts):
             raise RefusedError("Invalid request: q parameter is not a string")
         return JSONResponse(await self._translator.detect(" ".join(map(str, texts))))
 

@@ -85,8 +85,8 @@ class LibreTranslator:
 
     async def detect(self, text: str) -> list[dict[str, object]]:
         """The answer to POST /detect."""
-        found = await self._service.aside(partial(self._detector.detect, text))
-        return [_detected(one) for one in found or [_NOTHING]]
+        detections = await self._service.aside(partial(self._detector.detect, text))
+        return [_detected(detection) for detection in detections or [_NOTHING]]
 
     async def translate(self, asked: AskedTranslation, client: str, gone: Gone) -> dict[str, object]:
         """The answer to POST /translate.
@@ -98,9 +98,9 @@ class LibreTranslator:
         detected: Detection | None = None
         source = asked.source
         if source == AUTO:
-            found = await self._service.aside(partial(self._detector.detect, " ".join(asked.texts)))
-            detected = found[0] if found else _NOTHING
-            source = found[0].language if found else asked.target
+            detections = await self._service.aside(partial(self._detector.detect, " ".join(asked.texts)))
+            detected = detections[0] if detections else _NOTHING
+            source = detections[0].language if detections else asked.target
         route = self._route(source, asked.target)
         plan, translations = None, list[Translation]()
         documents = [HtmlDocument(text) for text in asked.texts] if asked.is_html else None
@@ -127,7 +127,10 @@ class LibreTranslator:
         self, asked: AskedTranslation, plan: TranslationPlan, translations: Sequence[Translation], rank: int
     ) -> list[str]:
         """The translation of each text; of every sentence the candidate with this rank, if it has so many."""
-        chosen = [one.candidates[rank if rank < len(one.candidates) else 0].text for one in translations]
+        chosen = [
+            translation.candidates[rank if rank < len(translation.candidates) else 0].text
+            for translation in translations
+        ]
         texts = ["".join(piece.text for piece in pieces) for pieces in plan.finished(chosen)]
         if not self._cosmetics:
             return texts
@@ -149,8 +152,8 @@ class LibreTranslator:
         async def way(beginning: str) -> Way:
             source = known
             if auto:
-                found = await self._service.aside(partial(self._detector.detect, beginning))
-                source = found[0].language if found else target
+                detections = await self._service.aside(partial(self._detector.detect, beginning))
+                source = detections[0].language if detections else target
             return Way(self._route(source, target), target, written_code(target))
 
         try:
@@ -178,13 +181,15 @@ class LibreTranslator:
             return None
         route = self._routes.get(Direction(source, target))
         if route is None:
-            to, from_ = (f"{language_name(one)} ({written_code(one)})" for one in (target, source))
+            to, from_ = (
+                f"{language_name(language)} ({written_code(language)})" for language in (target, source)
+            )
             raise RefusedError(f"{to} is not available as a target language from {from_}")
         return route
 
 
-def _detected(found: Detection) -> dict[str, object]:
-    return {"confidence": found.confidence, "language": written_code(found.language)}
+def _detected(detection: Detection) -> dict[str, object]:
+    return {"confidence": detection.confidence, "language": written_code(detection.language)}
 
 
 def _pages(documents: Sequence[HtmlDocument], units: Sequence[Pieces]) -> list[str]:
@@ -211,7 +216,11 @@ def _answer(
         answer["detectedLanguage"] = [record] * len(best) if asked.is_list else record
     if asked.alternatives:
         by_text = [
-            [text for text in dict.fromkeys(one[place] for one in others) if text.strip() and text != first]
+            [
+                text
+                for text in dict.fromkeys(texts[place] for texts in others)
+                if text.strip() and text != first
+            ]
             for place, first in enumerate(best)
         ]
         answer["alternatives"] = by_text if asked.is_list else by_text[0]
