@@ -287,7 +287,7 @@ def test_the_page_opens_with_the_answers_and_a_picture_of_each(plan: Path) -> No
     assert "As far as they were trained, a (1.5M parameters) has" in opening
     assert "After 30 updates, a (1.5M parameters) has" in opening
     assert "**Not yet measured.**" in opening.split("## Q2.")[1]
-    assert "At their plateaus" not in opening
+    assert "at their plateaus it is not" not in opening
     assert "still learning at its limit" in numbers
     assert "a run failed: loss not finite" in numbers
     assert "Not yet trained: c." in numbers

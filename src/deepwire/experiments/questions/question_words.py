@@ -35,7 +35,7 @@ def answer_of(question: AnsweredQuestion) -> str:
         case ClaimOutcome.MISSING:
             return "**Not yet measured.**"
     missing = verdict.plateau.outcome is ClaimOutcome.MISSING
-    rest = ["At their plateaus: not yet measured."] if missing else []
+    rest = ["This is after equal updates; at their plateaus it is not yet measured."] if missing else []
     return " ".join([f"**{sentence}**", *claim_numbers(question, verdict), *rest])
 
 
