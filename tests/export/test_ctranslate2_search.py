@@ -66,15 +66,15 @@ def exported(model: Path, words: Vocabularies, output: Path) -> tuple[LoadedMode
             "key_value_heads": 2,
         },
         {
-            "encoder": {"connection": {"type": "peri_ln", "embedding_norm": True}},
-            "decoder": {"connection": {"type": "peri_ln", "embedding_norm": True}},
+            "encoder": {"connection": {"type": "peri_ln", "embedding_norm": True, "output_gain": 1}},
+            "decoder": {"connection": {"type": "peri_ln", "embedding_norm": True, "output_gain": 1}},
             "norm": "rms",
             "positions": "rotary",
         },
         # Repeats one subword, so that the fourth hypothesis to end is not the best: both go on behind it.
         {
-            "encoder": {"connection": "peri_ln"},
-            "decoder": {"connection": "peri_ln"},
+            "encoder": {"connection": {"type": "peri_ln", "output_gain": 1}},
+            "decoder": {"connection": {"type": "peri_ln", "output_gain": 1}},
             "norm": "rms",
         },
     ],
