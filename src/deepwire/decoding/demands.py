@@ -20,6 +20,7 @@ from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.required_phrases import Phrase, phrase_of
 from deepwire.decoding.terminology import Term, Terminology
+from deepwire.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -150,3 +151,21 @@ class DemandFinder:
 
     def _terms(self, text: str) -> tuple[Term, ...]:
         return () if self.terms is None else tuple(self.terms.find(text))
+
+
+def demand_finder(
+    vocabularies: Vocabularies, config: DecodingConfig, terms: Terminology | None
+) -> DemandFinder:
+    """What finds the demands of lines, with these settings.
+
+    Raises:
+        UsageError: The settings do not go with terms.
+    """
+    if terms is not None and config.sampling is not None:
+        raise UsageError("terms are searched for, and sampling draws translations", "leave out one of them")
+    if terms is not None and config.term_search == "none" and not vocabularies.has_hints:
+        raise UsageError(
+            "term_search none leaves terms to hints, and the model was trained without data.term_hints",
+            "set decoding.term_search to beam, insert or prefer",
+        )
+    return DemandFinder(vocabularies, config.placeholders, terms)

@@ -19,7 +19,7 @@ from deepwire.data.text.term_hints import without_hints
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.attention_alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.demands import DemandFinder, LineDemands, preferred_terms, with_symbols
+from deepwire.decoding.demands import LineDemands, demand_finder, preferred_terms, with_symbols
 from deepwire.decoding.document_context import ContextEncoder, Documents
 from deepwire.decoding.finished_candidates import Finishing
 from deepwire.decoding.guards import nothing_to_translate
@@ -101,6 +101,7 @@ class Translator(Generic[StateT]):
         self.context, self._before = context, ContextEncoder(vocabularies, languages, context)
         self.device = torch.device(device)
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
+        self.model = Ensemble(as_configured(models, config), weights)
         self._configure(config)
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn)
         self.direction = direction
@@ -111,19 +112,11 @@ class Translator(Generic[StateT]):
 
     def _configure(self, config: DecodingConfig) -> None:
         """Take these settings; the errors are those of the class."""
-        if self._terms is not None and config.sampling is not None:
-            raise UsageError("terms are searched for, and sampling draws translations", "leave out one")
-        if self._terms is not None and config.term_search == "none" and not self.vocabularies.has_hints:
-            raise UsageError(
-                "term_search none leaves terms to hints, and the model was trained without data.term_hints",
-                "set decoding.term_search to beam, insert or prefer",
-            )
         self.config = config
-        self.model = Ensemble(as_configured(self._models, config), self._weights)
         self._source_tokenizer = SourceTokenizer(
             self.vocabularies.source, config.max_source_length, self._source_bos, self._warn
         )
-        self._demands = DemandFinder(self.vocabularies, config.placeholders, self._terms)
+        self._demands = demand_finder(self.vocabularies, config, self._terms)
 
     @property
     def languages(self) -> Languages | None:
@@ -141,6 +134,8 @@ class Translator(Generic[StateT]):
         """
         other, given = copy(self), {name: value for name, value in settings.items() if value is not None}
         other._configure(with_settings(self.config, given))
+        if given.keys() & {"groups", "rounds"}:
+            other.model = Ensemble(as_configured(self._models, other.config), self._weights)
         return other
 
     def aligning(self) -> Self:

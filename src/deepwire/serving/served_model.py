@@ -185,12 +185,8 @@ class ServedModel:
             beam=search.beam,
             n_best=search.n_best,
             batch_tokens=tokens,
-            max_length_ratio=ratio
-            if search.max_length_ratio is None
-            else min(ratio, search.max_length_ratio),
-            max_length_extra=extra
-            if search.max_length_extra is None
-            else min(extra, search.max_length_extra),
+            max_length_ratio=ratio,
+            max_length_extra=extra,
         )
         translator = translator.aligning() if search.alignment else translator
         # Texts of many clients are no document: each brings its context.
