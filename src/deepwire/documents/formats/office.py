@@ -18,7 +18,7 @@ from deepwire.documents.formats.xliff_content import SegmentContent
 from deepwire.documents.formats.xml_tree import (
     SPACE,
     Slot,
-    fill,
+    SlotParagraph,
     local,
     parse_xml,
     text_slots,
@@ -39,9 +39,8 @@ _ODT_INLINE = frozenset(["span", "a", "meta", "meta-field", "ruby", "ruby-base"]
 _ODT_MOVED = frozenset(["span", "a"])
 """Of these, a paragraph may have another order."""
 
-Block = list[Slot] | WordParagraph | SegmentContent
-"""A paragraph: places for text in their order, or one whose formatting may change its order."""
-Blocks = Iterator[Block]
+Blocks = Iterator[SlotParagraph | WordParagraph | SegmentContent]
+"""Paragraphs: with places for text in their order, or with formatting that may change its order."""
 
 
 class PackageDocument:
@@ -64,9 +63,7 @@ class PackageDocument:
             if parts.fullmatch(info.filename)
         }
         self._blocks = [block for tree in self._trees.values() for block in blocks(tree)]
-        self.units: Sequence[Sequence[Run]] = [
-            [slot.run for slot in block] if isinstance(block, list) else block.runs for block in self._blocks
-        ]
+        self.units: Sequence[Sequence[Run]] = [block.runs for block in self._blocks]
 
     @property
     def names(self) -> set[str]:
@@ -76,10 +73,7 @@ class PackageDocument:
     def written(self, translations: Sequence[Pieces]) -> bytes:
         """The package with other texts."""
         for block, pieces in zip(self._blocks, translations, strict=True):
-            if isinstance(block, list):
-                fill(block, pieces)
-            else:
-                block.put(pieces)
+            block.put(pieces)
         packed = io.BytesIO()
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package:
             for info, data in self._files:
@@ -131,7 +125,7 @@ def read_odt(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG0
 
 def _word_paragraphs(tree: Any) -> Blocks:
     """The paragraphs; pieces of text next to each other with the same formatting are one run."""
-    paragraphs: dict[Any, list[Slot] | WordParagraph] = {}
+    blocks: dict[Any, SlotParagraph | WordParagraph] = {}
     looks: dict[Any, tuple[Any, bytes] | None] = {}
     for node in tree.getroot().iter():
         name = local(node)
@@ -140,11 +134,12 @@ def _word_paragraphs(tree: Any) -> Blocks:
         paragraph = next((ancestor for ancestor in node.iterancestors() if local(ancestor) == "p"), None)
         if paragraph is None:
             continue
-        if paragraph not in paragraphs:
-            paragraphs[paragraph] = word_paragraph(paragraph) or []
-        slots = paragraphs[paragraph]
-        if isinstance(slots, WordParagraph):
+        if paragraph not in blocks:
+            blocks[paragraph] = word_paragraph(paragraph) or SlotParagraph()
+        block = blocks[paragraph]
+        if isinstance(block, WordParagraph):
             continue
+        slots = block.slots
         if name != "t":
             slots.append(Slot(node, False, Run(_BREAKS[name], fixed=True)))
             looks[paragraph] = None
@@ -159,9 +154,9 @@ def _word_paragraphs(tree: Any) -> Blocks:
         else:
             slots.append(Slot(node, False, Run(text)))
         looks[paragraph] = look
-    for block in paragraphs.values():
-        if isinstance(block, list):
-            for slot in block:  # those that took over the text of others
+    for block in blocks.values():
+        if isinstance(block, SlotParagraph):
+            for slot in block.slots:  # those that took over the text of others
                 slot.put(slot.run.text)
         yield block
 
@@ -176,7 +171,7 @@ def _odt_paragraphs(tree: Any) -> Blocks:
         if local(node) in _ODT_PARAGRAPHS and "text:1.0" in str(node.tag):
             inner = [local(child) for child in node.iterdescendants()]
             is_free = bool(inner) and set(inner) <= _ODT_MOVED and all(map(_has_text, node.iterdescendants()))
-            yield SegmentContent(node) if is_free else list(text_slots(node, _odt_opaque))
+            yield SegmentContent(node) if is_free else SlotParagraph(text_slots(node, _odt_opaque))
 
 
 def _has_text(node: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from deepwire.documents.document import Pieces, Run
@@ -32,6 +32,27 @@ class Slot(NamedTuple):
             self.element.tail = text
         else:
             self.element.text = text
+
+
+class SlotParagraph:
+    """A paragraph without marks, whose places for text keep their order.
+
+    Args:
+        slots: The places.
+    """
+
+    def __init__(self, slots: Iterable[Slot] = ()) -> None:
+        self.slots = list(slots)
+
+    @property
+    def runs(self) -> list[Run]:
+        """What is there."""
+        return [slot.run for slot in self.slots]
+
+    def put(self, pieces: Pieces) -> None:
+        """Put a translation there."""
+        for slot, piece in zip(self.slots, pieces, strict=True):
+            slot.put(piece.text)
 
 
 def parse_xml(content: bytes, name: str) -> Any:
@@ -65,12 +86,6 @@ def write_xml(tree: Any) -> bytes:
         tree, xml_declaration=True, encoding=info.encoding or "UTF-8", standalone=info.standalone or None
     )
     return content
-
-
-def fill(slots: Sequence[Slot], pieces: Pieces) -> None:
-    """Put a translation into the slots of a unit without marks."""
-    for slot, piece in zip(slots, pieces, strict=True):
-        slot.put(piece.text)
 
 
 def local(element: Any) -> str:
