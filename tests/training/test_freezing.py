@@ -76,16 +76,26 @@ def test_frozen_parameters_stay_and_have_no_moments(make_job: JobMaker) -> None:
     assert all(f"frozen by {pattern}: " in log for pattern in patterns)
 
 
-def test_a_frozen_run_goes_on_exactly(make_job: JobMaker, weights_digest: Digest) -> None:
-    settings: dict[str, object] = {"freeze": "decoder.*", "validation": {"every": 10}}
+@pytest.mark.parametrize(
+    ("setting", "value", "other"),
+    [
+        ("freeze", "decoder.*", ["encoder.*"]),
+        ("rate_factors", {"decoder.*": 0.3}, {"decoder.*": 0.2}),
+    ],
+)
+def test_such_a_run_goes_on_exactly(
+    make_job: JobMaker, weights_digest: Digest, setting: str, value: object, other: object
+) -> None:
+    """And with another value it is refused to go on."""
+    settings: dict[str, object] = {setting: value, "validation": {"every": 10}}
     straight = make_job("straight", max_updates=20, **settings)
     run_training(straight, quiet=True)
     run_training(make_job("halved", max_updates=10, **settings), quiet=True)
     halved = make_job("halved", max_updates=20, **settings)
     run_training(halved, quiet=True)
     assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
-    with pytest.raises(UsageError, match=r"training\.freeze"):
-        run_training(make_job("halved", max_updates=30, freeze=["encoder.*"]), quiet=True)
+    with pytest.raises(UsageError, match=rf"training\.{setting}"):
+        run_training(make_job("halved", max_updates=30, **{setting: other}), quiet=True)
 
 
 @pytest.mark.parametrize("mixer", ["self_attention", "mhplstm", "atr", "gru", "average_attention"])
@@ -141,15 +151,3 @@ def test_the_first_update_is_as_much_larger_as_the_factor(make_job: JobMaker, op
     for name, change in plain.items():
         factor = 4.0 if name.startswith("encoder.mixers.0.") else 1.0
         torch.testing.assert_close(larger[name], factor * change, rtol=1e-3, atol=1e-7)
-
-
-def test_a_run_with_rate_factors_goes_on_exactly(make_job: JobMaker, weights_digest: Digest) -> None:
-    settings: dict[str, object] = {"rate_factors": {"decoder.*": 0.3}, "validation": {"every": 10}}
-    straight = make_job("straight", max_updates=20, **settings)
-    run_training(straight, quiet=True)
-    run_training(make_job("halved", max_updates=10, **settings), quiet=True)
-    halved = make_job("halved", max_updates=20, **settings)
-    run_training(halved, quiet=True)
-    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
-    with pytest.raises(UsageError, match=r"training\.rate_factors"):
-        run_training(make_job("halved", max_updates=30, rate_factors={"decoder.*": 0.2}), quiet=True)

@@ -230,22 +230,20 @@ def _name_lines_at_their_ends(axes: Axes, figure: LineChart) -> None:
             return (math.log(value) - math.log(bottom)) / (math.log(top) - math.log(bottom))
         return (value - bottom) / (top - bottom)
 
-    ends: list[tuple[float, int]] = []
     last_points: dict[int, tuple[float, float]] = {}
     every = math.ceil(len(figure.series) / _NAMED)
     for number, line in enumerate(figure.series):
-        drawn = [
-            (x, value)
-            for x, value in zip(line.x, line.y, strict=True)
-            if value is not None and (value > 0 or not log)
-        ]
-        if drawn and number % every == 0:
-            ends.append((height(drawn[-1][1]), number))
-            last_points[number] = drawn[-1]
+        backwards = zip(reversed(line.x), reversed(line.y), strict=True)
+        last = next(
+            ((x, value) for x, value in backwards if value is not None and (value > 0 or not log)), None
+        )
+        if last is not None and number % every == 0:
+            last_points[number] = last
+    ends = sorted((height(value), number) for number, (_, value) in last_points.items())
     gap = min(0.048, 1.0 / max(len(ends), 1))
     place = -math.inf
     places = []
-    for wanted, number in sorted(ends):
+    for wanted, number in ends:
         place = max(wanted, place + gap)
         places.append((place, number))
     # What was pushed above the top moves down again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import (
@@ -99,12 +99,7 @@ def differences(question: AnsweredQuestion) -> BarChart | None:
     if len(names) < _FEWEST_BARS:
         return None
     series = [
-        Series(
-            name=label,
-            y=tuple(above[goal][name][0] if name in above[goal] else None for name in names),
-            low=tuple(above[goal][name][1].low if name in above[goal] else None for name in names),
-            high=tuple(above[goal][name][1].high if name in above[goal] else None for name in names),
-        )
+        _bars(label, [above[goal].get(name) for name in names])
         for goal, label in goals.items()
         if len(above[goal]) >= _FEWEST_BARS
     ]
@@ -116,6 +111,16 @@ def differences(question: AnsweredQuestion) -> BarChart | None:
         y=Axis(label="difference", unit="BLEU"),
         categories=tuple(names),
         series=tuple(series),
+    )
+
+
+def _bars(name: str, differences: Sequence[tuple[float, Interval] | None]) -> Series:
+    """Bars with their intervals; a gap where there is None."""
+    return Series(
+        name=name,
+        y=tuple(None if each is None else each[0] for each in differences),
+        low=tuple(None if each is None else each[1].low for each in differences),
+        high=tuple(None if each is None else each[1].high for each in differences),
     )
 
 

@@ -60,8 +60,9 @@ class PeriLN(PreNorm):
     def __init__(self, config: PeriLNConfig, context: StackContext) -> None:
         super().__init__(config.pre_norm, context)
         self.output_norms = nn.ModuleList(context.norm() for _ in self.calls)
+        gain = config.first_gain(context)
         for norm in self.output_norms:
-            nn.init.constant_(norm.get_parameter("weight"), config.first_gain(context))
+            nn.init.constant_(norm.get_parameter("weight"), gain)
         self.embedding_norm = context.norm() if config.embedding_norm else None
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
