@@ -200,6 +200,22 @@ def test_results_that_are_gone_are_measured_again_without_training(
             assert standing["averaged"] == again["standings"][goal]["averaged"]
 
 
+def test_runs_that_were_moved_go_on_where_they_are(
+    done: Done, train_here: Train, one_by_one: StandIn, tmp_path: Path, monkeypatch
+) -> None:
+    trained = list[str]()
+
+    def train(run: RunPlan) -> Failure | None:
+        trained.append(f"{run.system} {run.loaded.config.training.max_updates}")
+        return train_here(run)
+
+    monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
+    shutil.copytree(done.command[3], tmp_path / "moved")
+    folders = ["--folder", str(tmp_path / "moved"), "--results", str(tmp_path / "results")]
+    assert main([*done.command[:2], *folders]) == 0
+    assert trained == ["broken 30", "plain 60"]  # the one failed; the other finds that it is done
+
+
 def test_a_run_of_other_settings_is_named_before_anything_is_trained(
     done: Done, one_by_one: StandIn, monkeypatch, capsys
 ) -> None:

@@ -105,7 +105,7 @@ def has_mean(run: RunPlan, goal: Goal) -> bool:
     if not (directory.averages / goal).exists() or not directory.resolved_config.exists():
         return False
     changed = changed_settings(directory.resolved_config, run.loaded.resolved, completed)
-    return changed.keys() <= {"training.max_updates"}
+    return changed.keys() <= {"run", "data.prepared", "training.max_updates"}
 
 
 def _mean_at(

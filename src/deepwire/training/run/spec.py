@@ -18,8 +18,10 @@ from deepwire.io.regular_files import UnreadableError, read_json
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import TextMetric, TrainingConfig
 
-CHANGEABLE = frozenset({*changeable_keys(TrainingConfig, "training"), *changeable_keys(DataConfig, "data")})
-"""The settings of text and training, with all below them, that may change in the middle of a run."""
+CHANGEABLE = frozenset(
+    {"run", *changeable_keys(TrainingConfig, "training"), *changeable_keys(DataConfig, "data")}
+)
+"""What may change in the middle of a run: its folder, settings of text and training, and all below them."""
 
 # What a recipe says about itself is no setting.
 _NOTE = "recipe"
