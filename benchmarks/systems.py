@@ -93,6 +93,8 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
         f"run={run}",
         f"training.max_updates={options.updates}",
         f"training.threads={options.threads}",
+        "training.optimizer=adamw",
+        "training.schedule.peak=0.005",
         *settings,
         log=run.with_suffix(".log"),
     )

@@ -77,8 +77,8 @@ SMALLER = {
         "decoding.max_length_ratio=0, decoding.max_length_extra=4]",
         "seeds: [1, 2, 3]": "seeds: [1]\nrounds: 1\nsamples: 100",
         # Each trial is a process of its own; tests of `deepwire results` have some.
-        "search:\n  max_updates: 400\n  alternatives:\n    half: [training.schedule.peak=0.0025]\n"
-        "    double: [training.schedule.peak=0.01]\n": "",
+        "search:\n  max_updates: 400\n  alternatives:\n    half: [training.schedule.peak=0.005]\n"
+        "    double: [training.schedule.peak=0.02]\n": "",
     },
 }
 

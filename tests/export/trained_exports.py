@@ -38,6 +38,7 @@ SAME_BLEU = 0.1
 QUICK = (
     "data.vocabulary.size=2000",
     "training.label_smoothing=0",
+    "training.optimizer=adamw",
     "training.schedule.peak=0.003",
     "training.threads=1",
 )
