@@ -5,7 +5,7 @@ import json
 import math
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,29 @@ def checkpoints(draw: st.DrawFn) -> list[Checkpoint]:
         scores = {} if score is None else {"loss": score, "bleu": score}
         found.append(Checkpoint(update, Path(f"update-{update:06d}"), scores))
     return found
+
+
+@given(checkpoints(), METRICS, st.integers(1, 4), st.sets(st.integers(1, 50)))
+def test_interim_checkpoints_change_nothing_of_what_else_is_kept(
+    found: list[Checkpoint], metric: str, keep_last: int, stops: set[int]
+) -> None:
+    """They have no scores, come between the others, and leave as soon as there is a newer one."""
+
+    def keep(coming: Sequence[Checkpoint]) -> list[Checkpoint]:
+        kept: list[Checkpoint] = []
+        for one in coming:
+            kept.append(one)
+            leaving = superfluous(kept, metric, keep_last=keep_last, keep_best=1)
+            kept = [other for other in kept if other not in leaving]
+        return kept
+
+    interim = [
+        Checkpoint(update, Path(f"update-{update:06d}"), interim=True)
+        for update in stops - {one.update for one in found}
+    ]
+    together = keep(sorted([*found, *interim], key=lambda one: one.update))
+    assert [one for one in together if not one.interim] == keep(found)
+    assert not any(one.interim for one in together[:-1])
 
 
 def score(one: Checkpoint, metric: str) -> float:

@@ -12,16 +12,19 @@ import numpy as np
 import pytest
 import torch
 
+from deepwire.checkpoint.model_path import find_model, last_checkpoints
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.data.batches.batching import Batch, StreamPosition, Update, UpdateStream
-from deepwire.errors import UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training import training_stream as starting
 from deepwire.training import validation
+from deepwire.training.loop import UpdateResult
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import load_state
 from deepwire.training.run_training import finished, run_training
+from deepwire.training.session import Callback, TrainingSession
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, Any]]]
@@ -265,6 +268,43 @@ def test_an_interrupted_validation_is_made_up_for(
     run_training(dataclasses.replace(job, translate=parts.translate, score=parts.score), quiet=True)
     assert read_records(job.run) == read_records(straight.run)
     assert weights_digest(job.run, 60) == weights_digest(straight.run, 60)
+
+
+class StopAfter(Callback):
+    """Asks for the end of training after an update."""
+
+    def __init__(self, update: int) -> None:
+        self.update = update
+
+    def after_update(self, session: TrainingSession, update: UpdateResult) -> None:
+        if update.number == self.update:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_interruptions_take_no_place_of_a_checkpoint(make_job: JobMaker, weights_digest: Digest) -> None:
+    """What is kept, and what the average of the last ones is made of, is as without them."""
+    settings = {"max_updates": 50, "checkpoint": {"every": 10, "keep_last": 3}}
+    straight, broken = make_job("straight", **settings), make_job("broken", **settings)
+    run_training(straight, quiet=True)
+    for update in (13, 26, 27, 35, 38):
+        run_training(broken, quiet=True, callbacks=[StopAfter(update)])
+        assert [one.update for one in broken.run.checkpoints()][-1] == update
+        names = [folder.name for folder in last_checkpoints(broken.run, min(update // 10, 3))]
+        assert names[-1] == f"update-{update // 10 * 10:06d}"
+    run_training(broken, quiet=True)
+    here, there = ([one.update for one in job.run.checkpoints()] for job in (broken, straight))
+    assert here == there
+    averages = [find_model(f"{job.run.path}@avg3") for job in (broken, straight)]
+    first, second = ((folder / "model.safetensors").read_bytes() for folder in averages)
+    assert first == second
+
+
+def test_an_average_before_the_first_regular_checkpoint_is_refused(make_job: JobMaker) -> None:
+    job = make_job(max_updates=50, checkpoint={"every": 10})
+    run_training(job, quiet=True, callbacks=[StopAfter(3)])
+    with pytest.raises(ModelError, match="has 0 checkpoints besides that of an interruption") as caught:
+        find_model(f"{job.run.path}@avg2")
+    assert caught.value.hint == "set training.checkpoint.keep_last=2"
 
 
 def test_a_finished_run_is_left_alone_until_its_limit_is_raised(

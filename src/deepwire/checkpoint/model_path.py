@@ -19,7 +19,7 @@ from deepwire.checkpoint.model_files import (
     write_manifest,
     write_tensors,
 )
-from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
+from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory, regular
 from deepwire.checkpoint.store import (
     CONFIG,
     OPTIMIZER,
@@ -144,16 +144,19 @@ def averaged(run: RunDirectory, count: int) -> Path:
 
 
 def last_checkpoints(run: RunDirectory, count: int) -> list[Path]:
-    """Folders of the last ``count`` checkpoints, the oldest first.
+    """Folders of the last ``count`` checkpoints, the oldest first, without an interim one.
 
     Raises:
         ModelError: If the run has fewer.
     """
-    checkpoints = _checkpoints(run, str(run.path))
+    there = _checkpoints(run, str(run.path))
+    checkpoints = regular(there)
     if len(checkpoints) < count:
+        besides = " besides that of an interruption" if len(checkpoints) < len(there) else ""
+        fewer = f"average fewer: {run.path}@avg{len(checkpoints)}; or " if checkpoints else ""
         raise ModelError(
-            f"{run.path}: has {len(checkpoints)} checkpoints, so the last {count} cannot be averaged",
-            f"average fewer: {run.path}@avg{len(checkpoints)}; or set training.checkpoint.keep_last={count}",
+            f"{run.path}: has {len(checkpoints)} checkpoints{besides}, so no {count} can be averaged",
+            f"{fewer}set training.checkpoint.keep_last={count}",
         )
     return [checkpoint.path for checkpoint in checkpoints[-count:]]
 

@@ -40,12 +40,14 @@ class Checkpoint:
         path: Its folder.
         scores: Validation scores by metric (``loss``, ``perplexity``, ``bleu``, ...); empty without any.
         unknown: Why nobody knows its scores; empty where they are known.
+        interim: Whether it was written only because training was stopped; a run without that stop lacks it.
     """
 
     update: int
     path: Path
     scores: dict[str, float] = field(default_factory=dict)
     unknown: str = ""
+    interim: bool = False
 
 
 def better(metric: str, score: float, than: float) -> bool:
@@ -81,13 +83,20 @@ def superfluous(
 ) -> list[Checkpoint]:
     """The checkpoints that are neither among the newest ``keep_last`` nor among the best ``keep_best``.
 
-    One whose scores are unknown may be the best, and is kept.
+    One whose scores are unknown may be the best, and is kept. An interim one stays until there is a newer one
+    and does not count among the newest, so an interrupted run keeps what another one keeps.
     """
-    newest = sorted(checkpoints, key=lambda checkpoint: checkpoint.update)[-keep_last:]
+    in_order = sorted(checkpoints, key=lambda checkpoint: checkpoint.update)
+    newest = [*regular(in_order)[-keep_last:], *in_order[-1:]]
     kept = {checkpoint.update for checkpoint in (*newest, *ranked(checkpoints, metric)[:keep_best])}
     return [
         checkpoint for checkpoint in checkpoints if checkpoint.update not in kept and not checkpoint.unknown
     ]
+
+
+def regular(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
+    """The checkpoints that an uninterrupted run has as well."""
+    return [checkpoint for checkpoint in checkpoints if not checkpoint.interim]
 
 
 LOCK = "lock"
@@ -155,7 +164,7 @@ class RunDirectory:
                 continue
             update = int(match[1])
             try:
-                checkpoints.append(Checkpoint(update, path, _scores(path)))
+                checkpoints.append(_checkpoint(update, path))
             except ModelError as error:
                 if path not in _folders(self.checkpoints_folder):  # it has just been deleted, or moved aside
                     continue
@@ -316,10 +325,16 @@ def _folders(parent: Path) -> list[Path]:
         raise cannot_read(parent, error) from error
 
 
-def _scores(folder: Path) -> dict[str, float]:
+def _checkpoint(update: int, folder: Path) -> Checkpoint:
     check_file(folder, STATE)
-    scores = read_json(folder / STATE).get("scores")
-    return _numbers(scores) if isinstance(scores, dict) else {}
+    state = read_json(folder / STATE)
+    scores = state.get("scores")
+    return Checkpoint(
+        update,
+        folder,
+        _numbers(scores) if isinstance(scores, dict) else {},
+        interim=state.get("interim") is True,
+    )
 
 
 def _numbers(scores: Mapping[object, object]) -> dict[str, float]:

@@ -276,20 +276,22 @@ class Trainer:
 
     def _save_if_due(self, validated: bool, stop_reason: StopReason | None) -> None:
         config, state = self.spec.config, self.state
-        asked = self.signals.save or self.signals.stops
+        wanted, stops = self.signals.save, self.signals.stops
         self.signals.save = False
         changed = state.update > self._saved_at
         periodic = state.update % (config.checkpoint.every or config.validation.every) == 0
-        due = changed and (periodic or asked or stop_reason is not None)
+        regular = periodic or wanted or stop_reason is not None
+        due = changed and (regular or stops)
         if not (due or (validated and (not changed or self._is_among_best()))):
             return
         if self._unread:
             self._check_finite()
         state.seconds, state.interval = self._seconds(), self._meter.state()
+        state.interim = not regular and (due if changed else state.interim)
         with self._with_averages():
             kept = self.average.state() if self.average is not None else {}
             snapshot = self.strategy.snapshot(self.optimizer.state() | kept)
-            self.recorder.save(self.model, snapshot, state, self._examined(), asked=asked)
+            self.recorder.save(self.model, snapshot, state, self._examined(), asked=wanted or stops)
         self._saved_at = state.update
         self._meter.skip_time()
 

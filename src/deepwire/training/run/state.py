@@ -95,6 +95,7 @@ class TrainingState:
         interval: Sums of the interval since the last line of the log.
         learning_rate: What a program has set in place of the schedule; None: nothing.
         metrics: Digest of ``metrics.jsonl`` up to here; empty where it was not recorded.
+        interim: Whether it is stored only because training was stopped.
     """
 
     position: StreamPosition
@@ -113,12 +114,16 @@ class TrainingState:
     interval: list[float] = field(default_factory=list)
     learning_rate: float | None = None
     metrics: str = ""
+    interim: bool = False
 
     def to_json(self) -> dict[str, object]:
         """Plain values for ``state.json``; floats come back to the last bit."""
         values = dataclasses.asdict(self)
+        # Versions that do not know these can go on from here.
         if self.learning_rate is None:
-            del values["learning_rate"]  # versions that do not know it can go on from here
+            del values["learning_rate"]
+        if not self.interim:
+            del values["interim"]
         return values
 
     def pass_epoch(self, epoch: int, pairs: int, size: int) -> None:
@@ -160,6 +165,8 @@ class TrainingState:
                 raise ValueError(f"{name} is {value!r}")
         if position["number"] != self.update:
             raise ValueError(f"update {self.update} is not where the text goes on: {position['number']}")
+        if not isinstance(self.interim, bool):
+            raise ValueError(f"interim is {self.interim!r}")
         if not isinstance(self.metrics, str):
             raise ValueError(f"metrics is {self.metrics!r}")
         best = [] if self.patience.best is None else [self.patience.best]
