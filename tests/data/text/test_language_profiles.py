@@ -40,6 +40,10 @@ def test_a_longer_text_makes_it_surer():
     assert 1 / 3 < short < long
 
 
+def _packed(text: str) -> bytes:
+    return gzip.compress(text.encode(), mtime=0)
+
+
 def test_they_are_stored_and_read_again():
     content = PROFILES.to_bytes()
     again = LanguageProfiles.from_bytes(content, "a")
@@ -51,15 +55,21 @@ def test_they_are_stored_and_read_again():
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"no gzip",
-        gzip.compress(b"{"),
-        gzip.compress(b"[]"),
-        gzip.compress(b'{"format": 2, "languages": {}}'),
-        gzip.compress(b'{"format": 1, "languages": {"de": {}}}'),
-        gzip.compress(b'{"format": 1, "languages": {"de": {"totals": [1], "counts": {"a": 1}}}}'),
-        gzip.compress(b'{"format": 1, "languages": {"de": {"totals": [1, 1, 1, 1], "counts": {"a": 0}}}}'),
-        PROFILES.to_bytes()[:-20],
+        pytest.param(b"", id="empty"),
+        pytest.param(b"no gzip", id="not compressed"),
+        pytest.param(_packed("{"), id="not JSON"),
+        pytest.param(_packed("[]"), id="a list"),
+        pytest.param(_packed('{"format": 2, "languages": {}}'), id="another format"),
+        pytest.param(_packed('{"format": 1, "languages": {"de": {}}}'), id="empty profile"),
+        pytest.param(
+            _packed('{"format": 1, "languages": {"de": {"totals": [1], "counts": {"a": 1}}}}'),
+            id="too few totals",
+        ),
+        pytest.param(
+            _packed('{"format": 1, "languages": {"de": {"totals": [1, 1, 1, 1], "counts": {"a": 0}}}}'),
+            id="a count of 0",
+        ),
+        pytest.param(PROFILES.to_bytes()[:-20], id="cut off"),
     ],
 )
 def test_what_is_damaged_is_refused(content):
