@@ -181,16 +181,22 @@ def test_other_settings_of_a_system_are_trained_anew(
     assert [folder.parent.name for folder in begun] == ["lstm"]
 
 
-def test_results_that_are_gone_are_measured_again_without_training(
-    done: Done, train_here: Train, one_by_one: StandIn, tmp_path: Path, monkeypatch
-) -> None:
-    trained = list[str]()
+@pytest.fixture
+def trained(train_here: Train, one_by_one: StandIn, monkeypatch) -> list[str]:
+    """Which runs are trained from here on, and to which update."""
+    seen = list[str]()
 
     def train(run: RunPlan) -> Failure | None:
-        trained.append(f"{run.system} {run.loaded.config.training.max_updates}")
+        seen.append(f"{run.system} {run.loaded.config.training.max_updates}")
         return train_here(run)
 
     monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
+    return seen
+
+
+def test_results_that_are_gone_are_measured_again_without_training(
+    done: Done, trained: list[str], tmp_path: Path
+) -> None:
     assert main([*done.command[:4], "--results", str(tmp_path)]) == 0
     assert trained == ["broken 30", "plain 60"]  # the one failed; the other finds that it is done
     for run in ("lstm", "plain"):
@@ -200,16 +206,7 @@ def test_results_that_are_gone_are_measured_again_without_training(
             assert standing["averaged"] == again["standings"][goal]["averaged"]
 
 
-def test_runs_that_were_moved_go_on_where_they_are(
-    done: Done, train_here: Train, one_by_one: StandIn, tmp_path: Path, monkeypatch
-) -> None:
-    trained = list[str]()
-
-    def train(run: RunPlan) -> Failure | None:
-        trained.append(f"{run.system} {run.loaded.config.training.max_updates}")
-        return train_here(run)
-
-    monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
+def test_runs_that_were_moved_go_on_where_they_are(done: Done, trained: list[str], tmp_path: Path) -> None:
     shutil.copytree(done.command[3], tmp_path / "moved")
     folders = ["--folder", str(tmp_path / "moved"), "--results", str(tmp_path / "results")]
     assert main([*done.command[:2], *folders]) == 0
