@@ -3,8 +3,10 @@
     python examples/language-models/compare.py FOLDER --folder runs/language-models [--seeds 1 2 3]
 
 FOLDER holds the text as run.yaml names it: deen-tech-full/train.en, deen-tech/valid.en and test.en, plain or
-compressed. The same command goes on after an interruption; what is complete is not trained again. Behind
-each system results.json and results.md in the folder of the runs, or what --output says, are written anew.
+compressed. Each system has the rate of --peaks with the lowest validation loss after the first updates of a
+run (--trial-updates). The same command goes on after an interruption; what is complete is not trained again.
+Behind each system results.json and results.md in the folder of the runs, or what --output says, are written
+anew.
 """
 
 from __future__ import annotations
@@ -14,14 +16,14 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple
 
 import deepwire
 from deepwire.checkpoint.store import parameter_count
 from deepwire.data.text.files import find_text
 from deepwire.decoding.text_scoring import TextScore
 from deepwire.decoding.translation_io import read_text
-from deepwire.errors import DeepwireError
+from deepwire.errors import DeepwireError, DivergedError
 
 HERE = Path(__file__).parent
 
@@ -45,44 +47,79 @@ SYSTEMS: Mapping[str, Mapping[str, object]] = {
 }
 """What each has in place of pre-norm residuals and self-attention."""
 
-GENTLE: Mapping[str, Mapping[str, object]] = {
-    "model": {"initialization": "deepnorm"},
-    "training": {"schedule": {"peak": 0.0005}},
-}
-"""Norms after each residual need DeepNet's initialisation and a lower rate, or they learn unigrams only."""
+STARTS: Mapping[str, str] = {"post-norm": "deepnorm", "deep-norm": "deepnorm"}
+"""Initialisations where the default one is not the best: norms after each residual need DeepNet's."""
 
-STARTS: Mapping[str, Mapping[str, Mapping[str, object]]] = {"post-norm": GENTLE, "deep-norm": GENTLE}
-"""How systems begin that do not learn with the settings of the others."""
-
-Scored = Mapping[str, Sequence[tuple[int, TextScore]]]
-"""Parameters and test score of each seed, by system."""
+PEAKS = (0.001, 0.002, 0.004, 0.008)
+"""Peak rates that each system is tried with."""
 
 
-def trained(name: str, seed: int, options: argparse.Namespace) -> tuple[int, TextScore]:
-    """Train a system, or go on; its parameters, and the score of the test text."""
+class Outcome(NamedTuple):
+    """What came of one run: its parameters, its peak rate, and the score of the test text."""
+
+    parameters: int
+    peak: float
+    score: TextScore
+
+
+Outcomes = Mapping[str, Sequence[Outcome]]
+"""Of each seed, by system."""
+
+
+def train(
+    name: str, seed: int, run: Path, peak: float, options: argparse.Namespace, stop_after: str | None = None
+) -> deepwire.Run:
+    """Train a system, or go on."""
     text = options.text.resolve()
     data = {"train": str(text / "deen-tech-full/train"), "valid": str(text / "deen-tech/valid"), "test": None}
-    start = STARTS.get(name, {})
-    training = dict(start.get("training", {}))
+    training: dict[str, object] = {"schedule": {"peak": peak}, "stop_after": stop_after}
     if options.updates is not None:
-        warmup = {"warmup": max(1, options.updates // 10)}
-        schedule = cast("Mapping[str, object]", training.get("schedule", {}))
-        training |= {"max_updates": options.updates, "schedule": {**schedule, **warmup}}
+        training["max_updates"] = options.updates
+        training["schedule"] = {"peak": peak, "warmup": max(1, options.updates // 10)}
     layers = {} if options.layers is None else {"layers": options.layers}
-    run = deepwire.train(
+    start = {"initialization": STARTS[name]} if name in STARTS else {}
+    done = deepwire.train(
         HERE / "run.yaml",
-        run=str(options.folder / f"{name}-{seed}"),
+        run=str(run),
         seed=seed,
         data={**data, "prepared": str(options.folder / "prepared")},
-        model={**start.get("model", {}), "decoder": {**SYSTEMS[name], **layers}},
+        model={**start, "decoder": {**SYSTEMS[name], **layers}},
         training=training,
         handle_signals=True,
     )
-    if run.stop_reason is not None and not run.stop_reason.finished:
-        raise SystemExit(run.stop_reason.exit_code)
+    if done.stop_reason is not None and not done.stop_reason.finished:
+        raise SystemExit(done.stop_reason.exit_code)
+    return done
+
+
+def best_peak(name: str, options: argparse.Namespace) -> float:
+    """The peak rate with the lowest validation loss after the first updates of a run."""
+    if len(options.peaks) == 1:
+        return float(options.peaks[0])
+    losses = {}
+    for peak in options.peaks:
+        folder = options.folder / "trials" / f"{name}-{peak:g}"
+        try:
+            done = train(name, options.seeds[0], folder, peak, options, f"{options.trial_updates}u")
+        except DivergedError as error:
+            print(f"{name}, peak {peak:g}: {error}", flush=True)
+            continue
+        assert done.best is not None, "a run that is complete has a checkpoint"
+        losses[peak] = done.best.scores["loss"]
+        print(f"{name}, peak {peak:g}: validation loss {losses[peak]:.4f}", flush=True)
+    if not losses:
+        raise SystemExit(f"{name}: diverged with every peak rate of --peaks: add lower ones")
+    return min(losses, key=lambda peak: losses[peak])
+
+
+def trained(name: str, seed: int, options: argparse.Namespace) -> Outcome:
+    """Train a system, or go on; what came of it on the test text."""
+    peak = best_peak(name, options)
+    run = train(name, seed, options.folder / f"{name}-{seed}", peak, options)
     assert run.best is not None, "a run that is complete has a checkpoint"
-    lines = read_text(find_text(text / "deen-tech/test", "en"), print)
-    return parameter_count(run.best.path), deepwire.load(run, precision="fp32").perplexity(lines)
+    lines = read_text(find_text(options.text.resolve() / "deen-tech/test", "en"), print)
+    score = deepwire.load(run, precision="fp32").perplexity(lines)
+    return Outcome(parameter_count(run.best.path), peak, score)
 
 
 def settings(run: Path) -> dict[str, object]:
@@ -97,62 +134,77 @@ def settings(run: Path) -> dict[str, object]:
         "block": recorded["data"]["text"]["block"],
         "updates": training["max_updates"],
         "batch_tokens": training["batch_tokens"],
-        "peak": training["schedule"]["peak"],
+        "optimizer": training["optimizer"]["type"],
     }
 
 
-def write(scored: Scored, options: argparse.Namespace) -> None:
+def write(outcomes: Outcomes, options: argparse.Namespace) -> None:
     """The results so far: settings and scores as JSON, and the table as Markdown below a title."""
-    common = settings(options.folder / f"{next(iter(scored))}-{options.seeds[0]}")
+    common = settings(options.folder / f"{next(iter(outcomes))}-{options.seeds[0]}")
     systems = {
         name: {
-            "parameters": seeds[0][0],
+            "parameters": done[0].parameters,
+            "peak": done[0].peak,
+            "initialization": STARTS.get(name),
             "scores": {
-                str(seed): score.to_dict() for seed, (_, score) in zip(options.seeds, seeds, strict=False)
+                str(seed): outcome.score.to_dict() for seed, outcome in zip(options.seeds, done, strict=False)
             },
         }
-        for name, seeds in scored.items()
+        for name, done in outcomes.items()
     }
     seeds = ", ".join(map(str, options.seeds))
     about = (
         f"{common['layers']} layers, d {common['d_model']}, feed-forward {common['feed_forward']}, "
         f"{common['vocabulary']:,} subwords; {common['updates']:,} updates of {common['batch_tokens']:,} "
-        f"tokens; seed {seeds}. {begun(scored)}"
+        f"tokens by {common['optimizer']}, seed {seeds}. {how_begun(outcomes, options)}"
         "Perplexities are of the test text, each line alone; a token is a subword."
     )
     output = options.output or options.folder / "results"
     figures = {"settings": common, "seeds": options.seeds, "systems": systems}
     output.with_name(f"{output.name}.json").write_text(json.dumps(figures, indent=1) + "\n")
-    output.with_name(f"{output.name}.md").write_text(f"# Language models\n\n{about}\n\n{table(scored)}\n")
+    output.with_name(f"{output.name}.md").write_text(f"# Language models\n\n{about}\n\n{table(outcomes)}\n")
 
 
-def begun(scored: Scored) -> str:
-    """The systems that begin otherwise, as a sentence; empty where there is none."""
-    names = [name for name in scored if name in STARTS]
-    if not names:
-        return ""
-    others = "the default initialisation and 0.002 for the others"
-    return f"Initialisation deepnorm and peak rate 0.0005 for {' and '.join(names)}, {others}. "
+def how_begun(outcomes: Outcomes, options: argparse.Namespace) -> str:
+    """Where rates and initialisations come from, as sentences."""
+    sentences = []
+    if len(options.peaks) > 1:
+        peaks = ", ".join(f"{peak:g}" for peak in options.peaks)
+        sentences.append(
+            f"Each has the peak rate, of {peaks}, with the lowest validation loss after "
+            f"{options.trial_updates} updates. "
+        )
+    special = [f"{name} with {STARTS[name]}" for name in outcomes if name in STARTS]
+    if special:
+        sentences.append(f"All begin with the default initialisation, but {' and '.join(special)}. ")
+    return "".join(sentences)
 
 
-def table(scored: Scored) -> str:
+def table(outcomes: Outcomes) -> str:
     """The systems, the best first."""
     lines = [
-        "| system | parameters | per token | deviation | per word | bits per byte |",
-        "|---|--:|--:|--:|--:|--:|",
+        "| system | parameters | peak rate | per token | deviation | per word | bits per byte |",
+        "|---|--:|--:|--:|--:|--:|--:|",
     ]
     rows = []
-    for name, seeds in scored.items():
-        tokens = [score.perplexity for _, score in seeds]
+    for name, done in outcomes.items():
+        tokens = [outcome.score.perplexity for outcome in done]
         spread = f"{statistics.stdev(tokens):.2f}" if len(tokens) > 1 else ""
         words, bits = (
-            statistics.fmean(getattr(score, what) for _, score in seeds)
+            statistics.fmean(getattr(outcome.score, what) for outcome in done)
             for what in ("word_perplexity", "bits_per_byte")
         )
-        mean = statistics.fmean(tokens)
-        rows.append(
-            (mean, f"| {name} | {seeds[0][0]:,} | {mean:.2f} | {spread} | {words:.1f} | {bits:.4f} |")
+        mean, first = statistics.fmean(tokens), done[0]
+        cells = (
+            name,
+            f"{first.parameters:,}",
+            f"{first.peak:g}",
+            f"{mean:.2f}",
+            spread,
+            f"{words:.1f}",
+            f"{bits:.4f}",
         )
+        rows.append((mean, f"| {' | '.join(cells)} |"))
     return "\n".join([*lines, *(row for _, row in sorted(rows))])
 
 
@@ -164,18 +216,24 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--only", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))
     parser.add_argument("--updates", type=int, help="default: those of run.yaml")
+    parser.add_argument(
+        "--peaks", type=float, nargs="+", default=PEAKS, help="rates to try; one is taken untried"
+    )
+    parser.add_argument(
+        "--trial-updates", type=int, default=300, help="updates after which rates are compared"
+    )
     parser.add_argument("--layers", type=int, help="default: those of run.yaml")
     parser.add_argument("--output", type=Path, help="of results, without .json; default: results in --folder")
     options = parser.parse_args()
-    scored: dict[str, list[tuple[int, TextScore]]] = {}
+    outcomes: dict[str, list[Outcome]] = {}
     for seed in options.seeds:
         for name in options.only:
             try:
-                scored.setdefault(name, []).append(trained(name, seed, options))
+                outcomes.setdefault(name, []).append(trained(name, seed, options))
             except DeepwireError as error:
                 raise SystemExit(f"{name}: {error}") from None
-            print(f"\n{table(scored)}\n", flush=True)
-            write(scored, options)
+            print(f"\n{table(outcomes)}\n", flush=True)
+            write(outcomes, options)
 
 
 if __name__ == "__main__":

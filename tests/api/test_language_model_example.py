@@ -51,7 +51,8 @@ def test_results_and_what_is_complete_is_not_trained_again(
 ) -> None:
     folder = texts / "runs"
     script = runpy.run_path(str(script_file))
-    arguments = [str(script_file), str(texts), "--folder", str(folder), "--layers", "1", "--updates", "2"]
+    arguments = [str(script_file), str(texts), "--folder", str(folder), "--layers", "1", "--updates", "20"]
+    arguments += ["--trial-updates", "5", "--peaks", "0.01", "0.00001"]
 
     def call(*more: str) -> str:
         monkeypatch.setattr(sys, "argv", [*arguments, *more])
@@ -67,17 +68,21 @@ def test_results_and_what_is_complete_is_not_trained_again(
     results = json.loads((folder / "results.json").read_text())
     assert results["seeds"] == [1, 2]
     assert results["settings"]["layers"] == 1
-    assert results["settings"]["updates"] == 2
+    assert results["settings"]["updates"] == 20
     assert list(results["systems"]) == ["pre-norm", "dlcl"]
     lines = (texts / "deen-tech/test.en").read_text().splitlines()
     for name, system in results["systems"].items():
         assert list(system["scores"]) == ["1", "2"]
+        assert system["peak"] == 0.01
+        trials = [deepwire.load(folder / "trials" / f"{name}-{peak}") for peak in ("0.01", "1e-05")]
+        better, worse = (trial.perplexity(lines).perplexity for trial in trials)
+        assert better < worse
         for seed, score in system["scores"].items():
             alone = deepwire.load(folder / f"{name}-{seed}", precision="fp32").perplexity(lines)
             assert score == pytest.approx(alone.to_dict())
 
     table = (folder / "results.md").read_text()
     assert table.partition("\n\n| ")[2][:20] in shown
-    rows = re.findall(r"^\| ([\w-]+) \| ([\d,]+) \| ([\d.]+) \|", table, re.MULTILINE)
+    rows = re.findall(r"^\| ([\w-]+) \| ([\d,]+) \| [\d.]+ \| ([\d.]+) \|", table, re.MULTILINE)
     assert {name for name, _, _ in rows} == {"pre-norm", "dlcl"}
     assert [float(perplexity) for *_, perplexity in rows] == sorted(float(value) for *_, value in rows)
