@@ -72,10 +72,11 @@ def train(
     """Train a system, or go on."""
     text = options.text.resolve()
     data = {"train": str(text / "deen-tech-full/train"), "valid": str(text / "deen-tech/valid"), "test": None}
-    training: dict[str, object] = {"schedule": {"peak": peak}, "stop_after": stop_after}
+    schedule: dict[str, object] = {"peak": peak}
+    training: dict[str, object] = {"schedule": schedule, "stop_after": stop_after}
     if options.updates is not None:
         training["max_updates"] = options.updates
-        training["schedule"] = {"peak": peak, "warmup": max(1, options.updates // 10)}
+        schedule["warmup"] = max(1, options.updates // 10)
     layers = {} if options.layers is None else {"layers": options.layers}
     start = {"initialization": STARTS[name]} if name in STARTS else {}
     done = deepwire.train(
@@ -93,14 +94,14 @@ def train(
 
 
 def best_peak(name: str, options: argparse.Namespace) -> float:
-    """The peak rate with the lowest validation loss after the first updates of a run."""
+    """The peak rate with the lowest validation loss after the first updates of a run, with seed 1."""
     if len(options.peaks) == 1:
         return float(options.peaks[0])
     losses = {}
     for peak in options.peaks:
         folder = options.folder / "trials" / f"{name}-{peak:g}"
         try:
-            done = train(name, options.seeds[0], folder, peak, options, f"{options.trial_updates}u")
+            done = train(name, 1, folder, peak, options, f"{options.trial_updates}u")
         except DivergedError as error:
             print(f"{name}, peak {peak:g}: {error}", flush=True)
             continue
@@ -112,9 +113,8 @@ def best_peak(name: str, options: argparse.Namespace) -> float:
     return min(losses, key=lambda peak: losses[peak])
 
 
-def trained(name: str, seed: int, options: argparse.Namespace) -> Outcome:
+def trained(name: str, seed: int, peak: float, options: argparse.Namespace) -> Outcome:
     """Train a system, or go on; what came of it on the test text."""
-    peak = best_peak(name, options)
     run = train(name, seed, options.folder / f"{name}-{seed}", peak, options)
     assert run.best is not None, "a run that is complete has a checkpoint"
     lines = read_text(find_text(options.text.resolve() / "deen-tech/test", "en"), print)
@@ -225,11 +225,14 @@ def main() -> None:
     parser.add_argument("--layers", type=int, help="default: those of run.yaml")
     parser.add_argument("--output", type=Path, help="of results, without .json; default: results in --folder")
     options = parser.parse_args()
+    peaks: dict[str, float] = {}
     outcomes: dict[str, list[Outcome]] = {}
     for seed in options.seeds:
         for name in options.only:
             try:
-                outcomes.setdefault(name, []).append(trained(name, seed, options))
+                if name not in peaks:
+                    peaks[name] = best_peak(name, options)
+                outcomes.setdefault(name, []).append(trained(name, seed, peaks[name], options))
             except DeepwireError as error:
                 raise SystemExit(f"{name}: {error}") from None
             print(f"\n{table(outcomes)}\n", flush=True)
