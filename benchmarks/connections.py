@@ -191,7 +191,7 @@ def as_table(
     lines = [
         f"# Connections beside post-norm, CPU {machine.kind(figures)}, {figures['date']}",
         "",
-        f"{' '.join(['6+6 layers of d 512', *options.setting])}, {options.vocabulary_size} words, one "
+        f"{' '.join(['6+6 layers of d 512', *options.setting])}, {options.vocabulary_size} subwords, one "
         "thread; training in "
         f"{str(number_format()).removeprefix('torch.')} with {options.rows} sentences of {options.length} "
         f"subwords, decoding in float32 with {options.rows // 2} sentences, beam {BEAM}, {options.steps} "

@@ -126,7 +126,7 @@ def write_results(best: Mapping[str, Sequence[float]], options: argparse.Namespa
         f"# Decoding by length, CPU {machine.kind(figures)}, {figures['date']}",
         "",
         " ".join((options.recipe, *options.set))
-        + f"; {options.vocabulary_size} words, batch {options.batch}, "
+        + f"; {options.vocabulary_size} subwords, batch {options.batch}, "
         f"beam {options.beam}, {options.threads} threads, {options.format}: milliseconds of CPU time of a "
         "step here, and sentences of this length by second.",
         "",

@@ -3,7 +3,7 @@
     python benchmarks/decoding_speed.py [--peers ~/.cache/deepwire-peers] [--rounds 3] ...
     python benchmarks/decoding_speed.py MODEL --text FILE --reference FILE ...
 
-Without MODEL: a Transformer of 6 + 6 layers, d 512 and 32,000 words with random weights, 15 subwords in and
+Without MODEL: a Transformer of 6 + 6 layers, d 512 and 32,000 subwords with random weights, 15 subwords in and
 15 out. With a trained plain Transformer (run directory or model directory): the lines of FILE, and BLEU of
 what comes out. Subwords to subwords: text is segmented before and joined after the clock. The model is handed
 to CTranslate2 as `deepwire export` writes it, so both give nearly the same translations; how
@@ -412,7 +412,7 @@ def in_words(origin: object) -> str:
     """What the model is."""
     match origin:
         case {"recipe": str(recipe), "set": list(changes), "vocabulary": int(words)}:
-            return f"{' '.join([recipe, *changes])}, {words:,} words, random weights"
+            return f"{' '.join([recipe, *changes])}, {words:,} subwords, random weights"
         case {"name": str(name)}:
             return name
     raise ValueError(f"not where a model comes from: {origin!r}")

@@ -49,7 +49,7 @@ def as_table(
         f"{machine.kind(figures)}, {figures['date']}",
         "",
         f"Transformer {task.layers}+{task.layers}, d {task.d_model}, FFN {task.d_ffn}, {task.heads} heads, "
-        f"{task.vocabulary:,} words, tied embeddings, random weights; sentences and translations of "
+        f"{task.vocabulary:,} subwords, tied embeddings, random weights; sentences and translations of "
         f"{request.length} subwords; {len(first)} rounds in turn, start-up left out.",
         "",
         f"Machine: {machine.in_words(figures)}",

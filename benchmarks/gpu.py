@@ -3,7 +3,7 @@
     python benchmarks/gpu.py [--only training recurrence decoding] [--compile both|on|off] [--results FOLDER]
     python benchmarks/gpu.py --device cpu --tiny          # the same on small models: does the script work?
 
-Models of the papers with 32,000 words and random weights, in bfloat16 as training and decoding use it, on
+Models of the papers with 32,000 subwords and random weights, in bfloat16 as training and decoding use it, on
 token ids drawn at random in sentences of lengths like those of news. Nothing is downloaded. Writes a Markdown
 table and the raw figures under benchmarks/results/.
 

@@ -121,7 +121,7 @@ def main() -> None:
     limit = training_limit(cost, found, update_tokens)
     decoding = [decoding_limit(model, found, batch, options.beam, *lengths) for batch in options.batch]
     parameters = parameter_bytes(model) // 4
-    print(f"{name}: {parameters:,} parameters, {vocabulary:,} words; ", end="")
+    print(f"{name}: {parameters:,} parameters, {vocabulary:,} subwords; ", end="")
     print(f"{lengths[0]} source and {lengths[1]} target tokens a sentence; {options.threads} threads\n")
     print(training_text(cost, limit, found, update_tokens, options.measured))
     print(decoding_text(decoding, options.beam))

@@ -99,7 +99,7 @@ def write_results(rates: Rates, sizes: Mapping[str, int], options: argparse.Name
         f"# Training by length, CPU {machine.kind(figures)}, {figures['date']}",
         "",
         "Target tokens a second (in brackets: of the first model's); "
-        f"{str(number_format()).removeprefix('torch.')}, {options.vocabulary_size} words, "
+        f"{str(number_format()).removeprefix('torch.')}, {options.vocabulary_size} subwords, "
         f"{options.tokens} tokens an update, {options.threads} threads, median of {options.rounds} rounds.",
         "",
         "| model | parameters |" + "".join(f" {length} subwords |" for length in options.lengths),

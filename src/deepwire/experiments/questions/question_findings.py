@@ -27,6 +27,7 @@ from deepwire.io.regular_files import read_json
 
 _MILLION, _HOUR = 10**6, 3600
 _SHOWN_FROM = 6
+_DAY = len("2026-01-31")
 _FEWEST_BARS = 3
 _LENGTHS = (5, 10, 20, 30, 50, 100, 200, 300)
 
@@ -175,9 +176,25 @@ def _how(question: AnsweredQuestion) -> str:
         "All systems learn from the same text with the same batches. They are compared after "
         f"{question.part.equal_updates:,} updates, and where each stands still (early stopping on the "
         "validation loss) or has reached its limit. The mean of the last checkpoints translates the test "
-        "set. BLEU: mean over seeds. Each system has the learning rate and initialisation that had the "
-        "lowest validation loss in its trials; the test set plays no part in this."
-    )
+        "set. BLEU: mean over seeds; a claim compares the seeds that both systems have. "
+        f"{_how_tuned(question)}"
+    ).rstrip()
+
+
+def _how_tuned(question: AnsweredQuestion) -> str:
+    """How long a trial is, and which systems had none of their own; nothing where the plan tries nothing."""
+    plan = question.part.plan
+    if plan.search is None:
+        return ""
+    begun = [name for name, system in question.systems.items() if system.runs]
+    others = [f"{name} that of {plan.systems[name].tuned_as}" for name in begun if plan.systems[name].tuned_as]
+    sentences = [
+        f"The table of trials shows what each system tried, {plan.search.max_updates:,} updates each. The lowest "
+        "validation loss decided, and the test set played no part."
+    ]
+    if others:
+        sentences.append(f"Some took the choice of a relative: {', '.join(others)}.")
+    return " ".join(sentences)
 
 
 def _systems(question: AnsweredQuestion) -> Table:
@@ -215,7 +232,7 @@ def _systems(question: AnsweredQuestion) -> Table:
 
 
 def _standings(question: AnsweredQuestion) -> Table:
-    goals: Mapping[Goal, str] = {"equal": "equal updates", "plateau": "its plateau"}
+    goals: Mapping[Goal, str] = {"equal": "equal updates", "plateau": "the end of its training"}
     rows = [
         _standing_row(system, question.systems, goal, where)
         for goal, where in goals.items()
@@ -223,7 +240,7 @@ def _standings(question: AnsweredQuestion) -> Table:
         if system.standings(goal) or system.failures(goal)
     ]
     return Table(
-        title="After equal updates, and at each system's plateau",
+        title="After equal updates, and at the end of each system's training",
         columns=(
             Column(name="at"),
             Column(name="system"),
@@ -274,7 +291,7 @@ def _notes(question: AnsweredQuestion) -> Iterator[str]:
     begun = {name: system for name, system in question.systems.items() if system.runs}
     if waiting := [name for name in question.systems if name not in begun]:
         yield f"Not yet trained: {', '.join(waiting)}."
-    goals: Mapping[Goal, str] = {"equal": "the common update", "plateau": "a plateau"}
+    goals: Mapping[Goal, str] = {"equal": "the common update", "plateau": "the end"}
     for goal, where in goals.items():
         if left := sorted(name for name, system in begun.items() if not system.standings(goal)):
             yield f"Not yet trained to {where}: {', '.join(left)}."
@@ -286,6 +303,8 @@ def _notes(question: AnsweredQuestion) -> Iterator[str]:
     )
     for kind in kinds:
         yield f"Trained with {kind}."
+    if days := sorted(run.date[:_DAY] for run in runs if run.date):
+        yield f"Measured on {days[0]}." if days[0] == days[-1] else f"Measured from {days[0]} to {days[-1]}."
     signatures = dict.fromkeys(
         test.signature
         for run in runs

@@ -35,7 +35,7 @@ def answer_of(question: AnsweredQuestion) -> str:
         case ClaimOutcome.MISSING:
             return "**Not yet measured.**"
     missing = verdict.plateau.outcome is ClaimOutcome.MISSING
-    rest = ["This is after equal updates; at their plateaus it is not yet measured."] if missing else []
+    rest = ["Longer training is not yet measured."] if missing else []
     return " ".join([f"**{sentence}**", *claim_numbers(question, verdict), *rest])
 
 
@@ -74,13 +74,15 @@ def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
     """
     every = [(question.name, verdict) for question in questions for verdict in question.verdicts]
     facts = Counter(outcome for *_, outcome in {_fact(name, verdict) for name, verdict in every})
-    pairs = len(every)
-    parts = [f"{facts[outcome]} {outcome}" for outcome in ClaimOutcome if facts[outcome]]
+    waiting = facts.pop(ClaimOutcome.MISSING, 0)
+    parts = [f"*{outcome}* ({facts[outcome]})" for outcome in ClaimOutcome if facts[outcome]]
+    found = f", and make {facts.total()} findings: {', '.join(parts)}" if parts else ""
     return (
-        f"{pairs} claims of the papers, each about one pair of systems: {', '.join(parts)}. Claims of a "
-        "question that put the same system first and come out alike count once. They are judged at the "
-        "plateau where both systems were trained so far, otherwise after equal updates. Speeds are not among "
-        "them, and a system that has not learned to translate decides none."
+        f"The papers make {len(every)} claims about pairs of systems. {len(every) - waiting} of them were "
+        f"measured{found}. Claims of a question that put the same system first and come out alike are one "
+        "finding. They are judged at the end of the long training where both systems have had it, otherwise "
+        "after equal updates. Speeds are not among them, and a system that has not learned to translate "
+        "decides none."
     )
 
 
