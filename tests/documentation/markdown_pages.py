@@ -25,8 +25,12 @@ class Block:
 
 
 def manual_pages() -> list[Path]:
-    """The pages that a reader is meant to read: all but the reports."""
-    return [page for page in sorted(DOCS.rglob("*.md")) if REPORTS not in page.parents]
+    """The pages that a reader is meant to read: all but the reports and the list of cited works."""
+    return [
+        page
+        for page in sorted(DOCS.rglob("*.md"))
+        if REPORTS not in page.parents and page.name != "bibliography.md"
+    ]
 
 
 def all_pages() -> list[Path]:
