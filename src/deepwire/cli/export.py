@@ -78,7 +78,7 @@ def export(
     parity.json. A model that differs too much is left as OUTPUT.rejected, with exit code 1.
 
     Examples: deepwire export runs/demo -o demo-ct2 --text test.de --reference test.en;
-    deepwire export runs/demo@avg5 -o demo-onnx --format onnx --int8 --text test.de
+    deepwire export runs/demo@avg2 -o demo-onnx --format onnx --int8 --text test.de
     """
     from deepwire.io.atomic import new_folder
 

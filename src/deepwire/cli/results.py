@@ -28,7 +28,9 @@ Direction = Annotated[
 ReportOnly = Annotated[bool, typer.Option("--report-only", help="Train nothing; write the pages anew.")]
 Markdown = Annotated[
     Path | None,
-    typer.Option(help="Also write the Markdown there (docs/reports/results.md), where runs were measured."),
+    typer.Option(
+        help="Also write the Markdown there (docs/reports/results-short-runs.md), where runs were measured."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tables at the end.")]
 
