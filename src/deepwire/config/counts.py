@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Literal
@@ -108,6 +109,12 @@ def _scaled(digits: str, scale: str, written: str) -> int:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+def few(names: Sequence[str], most: int = 5) -> str:
+    """`a, b`, or of more than `most` the first of them: `a, b, c, d, e and 2 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def counted(number: int, singular: str, several: str = "") -> str:

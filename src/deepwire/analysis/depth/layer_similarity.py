@@ -28,9 +28,9 @@ from deepwire.analysis.report.tables_and_figures import (
     Table,
 )
 from deepwire.analysis.subject.document_text import ReadText, text_for
-from deepwire.analysis.subject.model_and_text import SIDES, PairBatch, open_model, part, present, with_stack
+from deepwire.analysis.subject.model_and_text import PairBatch, open_model, part, present, with_stack
 from deepwire.data.languages import Direction
-from deepwire.model.context import Side
+from deepwire.model.context import SIDES, Side
 from deepwire.model.introspection import layer_names
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch

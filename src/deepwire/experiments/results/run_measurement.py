@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.regular_files import read_json
 from deepwire.training.device import describe
-from deepwire.training.logging.metrics_log import read_records
+from deepwire.training.logging.metrics_log import number_of, read_records
 
 _OF_TEXT = {"BLEU", "text digest"}
 """Settings that differ from direction to direction."""
@@ -154,7 +154,7 @@ def measure_run(
     if not trained:
         raise ModelError(f"{run.folder}: its metrics.jsonl holds no update")
     # The first update is logged by itself, and includes all that happens once.
-    speeds = [_number(record, "tokens_per_second") for record in trained[1:] or trained]
+    speeds = [number_of(record, "tokens_per_second") for record in trained[1:] or trained]
     keep_lines(translations, lines)
     return RunResult(
         direction=direction,
@@ -163,13 +163,13 @@ def measure_run(
         bleu=scorer.score(lines),
         chrf=metric_of("chrf", run, direction).score(lines, scorer.pairs.reference.answers).value,
         parameters=parameter_count(scorer.loaded.models[0].folder),
-        updates=int(_number(trained[-1], "update")),
-        target_tokens=int(_number(trained[-1], "target_tokens")),
-        training_seconds=_number(trained[-1], "seconds"),
+        updates=int(number_of(trained[-1], "update")),
+        target_tokens=int(number_of(trained[-1], "target_tokens")),
+        training_seconds=number_of(trained[-1], "seconds"),
         training_speed=statistics.median(speeds),
         decoding_speed=len(lines) / min(each.seconds for each in done),
-        valid_loss=_number(valid[-1], "nll") if valid else None,
-        memory=int(max(_number(record, "memory") for record in trained)),
+        valid_loss=number_of(valid[-1], "nll") if valid else None,
+        memory=int(max(number_of(record, "memory") for record in trained)),
         model=scorer.source.digest,
         settings=scorer.settings | _place_of(scorer),
         trained_with=trained_with(RunDirectory(run.folder)),
@@ -278,10 +278,3 @@ def validation_losses(run: RunPlan) -> list[float]:
     log = read_records(RunDirectory(run.folder).metrics)
     losses = [record.get("nll") for record in log if record.get("kind") == "valid"]
     return [loss for loss in losses if isinstance(loss, float)]
-
-
-def _number(record: Mapping[str, object], name: str) -> float:
-    value = record.get(name)
-    if not isinstance(value, int | float):
-        raise ModelError(f"metrics.jsonl: update {record.get('update')} has no {name}")
-    return float(value)
