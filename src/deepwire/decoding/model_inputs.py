@@ -15,10 +15,7 @@ from torch import Tensor
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabulary
-from deepwire.errors import UsageError
-
-Warn = Callable[[str], None]
-"""Receives one line of text for the user."""
+from deepwire.errors import Tell, UsageError
 
 CHARACTERS_PER_SUBWORD = 64
 """More than any subword has on average: what is cut at so many times the limit is too long anyway."""
@@ -36,7 +33,7 @@ class SourceTokenizer:
     vocabulary: Vocabulary
     longest: int
     bos: bool
-    warn: Warn
+    warn: Tell
 
     def encode_lines(
         self,
@@ -90,7 +87,7 @@ class LanguageSelector:
         warn: Receives a note for each direction that the model was not trained in.
     """
 
-    def __init__(self, languages: Languages | None, vocabularies: Vocabularies, warn: Warn) -> None:
+    def __init__(self, languages: Languages | None, vocabularies: Vocabularies, warn: Tell) -> None:
         self.languages = languages
         self._sizes = vocabularies.source.size, vocabularies.target.size
         self._warn = warn

@@ -18,12 +18,11 @@ from deepwire.data.languages import Languages
 from deepwire.data.text_config import TextConfig
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist
 from deepwire.decoding.step_models import EnsembleMember
 from deepwire.decoding.terminology import Terminology
 from deepwire.decoding.translator import Translator
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
@@ -274,7 +273,7 @@ def load(
     *,
     settings: Mapping[str, object] | None = None,
     weights: Sequence[float] | None = None,
-    warn: Warn | None = None,
+    warn: Tell | None = None,
     shortlist: ShortlistChoice = False,
     terms: str | PathLike[str] | None = None,
 ) -> Translator[DecoderState]:
@@ -294,7 +293,7 @@ def translator_of(
     loaded: LoadedModels,
     *,
     weights: Sequence[float] | None = None,
-    warn: Warn | None = None,
+    warn: Tell | None = None,
     shortlist: ShortlistChoice = False,
     terms: str | PathLike[str] | None = None,
 ) -> Translator[DecoderState]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from deepwire.data.text.language_guess import KNOWN, guess_language, language_code, scripts_of_language
 from deepwire.data.text.language_profiles import LanguageProfiles
-from deepwire.decoding.model_inputs import Warn
+from deepwire.errors import Tell
 
 _MOST_WORDS = 2_000
 _FEWEST_WORDS, _MOST_CHARACTERS, _SURE = 20, 20_000, 0.999
@@ -26,7 +26,7 @@ class SourceLanguage:
     """
 
     def __init__(
-        self, language: str, others: Iterable[str], warn: Warn, profiles: LanguageProfiles | None = None
+        self, language: str, others: Iterable[str], warn: Tell, profiles: LanguageProfiles | None = None
     ) -> None:
         self._language, self._warn = language, warn
         code, scripts = language_code(language), scripts_of_language(language)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from deepwire.analysis.subject.scorer import Scorer
 from deepwire.checkpoint.model_path import average_models
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import parameter_count
-from deepwire.errors import ModelError
+from deepwire.errors import ModelError, Tell
 from deepwire.experiments.questions.question_plan import Goal
 from deepwire.experiments.questions.question_results import (
     LearningCurve,
@@ -43,7 +43,7 @@ def measured(
     goal: Goal,
     updates: int,
     average: int,
-    warn: Callable[[str], None],
+    warn: Tell,
 ) -> QuestionResult:
     """What is known of a run, with its standing at a goal that it has just reached.
 

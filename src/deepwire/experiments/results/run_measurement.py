@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from deepwire.analysis.subject.scorer import WARM_UP, Scorer
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import parameter_count
 from deepwire.data.languages import Direction
-from deepwire.errors import ModelError
+from deepwire.errors import ModelError, Tell
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.multilingual.directed_texts import texts_of
@@ -130,7 +130,7 @@ def metric_of(name: str, run: RunPlan, direction: str) -> Metric:
 
 
 def measure_run(
-    run: RunPlan, direction: str, translations: Path, rounds: int, at_once: int, warn: Callable[[str], None]
+    run: RunPlan, direction: str, translations: Path, rounds: int, at_once: int, warn: Tell
 ) -> RunResult:
     """Translate, score and time a trained run in one direction; its translation is written to `translations`.
 
@@ -191,7 +191,7 @@ def trained_with(run: RunDirectory) -> dict[str, str]:
     return environment
 
 
-def time_decoding(run: RunPlan, result: RunResult, warn: Callable[[str], None]) -> RunResult:
+def time_decoding(run: RunPlan, result: RunResult, warn: Tell) -> RunResult:
     """Translate the test set once more with the model that was measured, nothing beside it.
 
     Returns:
@@ -220,9 +220,7 @@ def _place_of(scorer: Scorer) -> dict[str, str]:
     }
 
 
-def _warm_scorer(
-    run: RunPlan, direction: str, warn: Callable[[str], None], model: str | None = None
-) -> Scorer:
+def _warm_scorer(run: RunPlan, direction: str, warn: Tell, model: str | None = None) -> Scorer:
     """A trained run that has translated a few sentences."""
     scorer = scorer_of(run, direction, pairs_of(run, direction), warn, model)
     scorer.translate(scorer.model, scorer.pairs.source.lines[:WARM_UP])
@@ -233,7 +231,7 @@ def scorer_of(
     run: RunPlan,
     direction: str,
     pairs: ParallelText,
-    warn: Callable[[str], None],
+    warn: Tell,
     model: str | None = None,
     folder: Path | None = None,
 ) -> Scorer:
