@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.decoding_options import Rounds
+from deepwire.cli.decoding_options import Quiet, Rounds
 from deepwire.errors import DeepwireError, ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ MostDifferent = Annotated[
         "nothing else; default 0.001 nats, 0.1 with quantized weights.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
 
 PARITY = "parity.json"
 REJECTED = ".rejected"

@@ -326,23 +326,21 @@ def _prefix(path: str) -> str:
     return f"/{plain}" if plain else ""
 
 
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-
-
 def _bytes(size: str | None) -> int | None:
     """The number of bytes of `500M` or `4G`.
 
     Raises:
         UsageError: It is no size.
     """
+    from deepwire.config.counts import parse_bytes
     from deepwire.errors import UsageError
 
     if size is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)b?", size.strip().lower())
-    if match is None:
-        raise UsageError(f"--memory {size}: must be a size such as 500M or 4G")
-    return int(float(match[1]) * _SIZES[match[2]])
+    try:
+        return parse_bytes(size)
+    except ValueError as error:
+        raise UsageError(f"--memory {size}: {error}") from None
 
 
 def _limits(changes: Sequence[str]) -> Limits:

@@ -40,6 +40,7 @@ from deepwire.cli.decoding_options import (
     Terms,
     TermSearch,
     Threads,
+    To,
     TopK,
     TopP,
     UseShortlist,
@@ -292,10 +293,6 @@ JsonInput = Annotated[
         "--json-input",
         help='Read JSON lines: {"text": ..., "prefix": ..., "to": ...}; others are kept.',
     ),
-]
-To = Annotated[
-    str | None,
-    typer.Option(metavar="LANGUAGE", help="Language to translate into, for models of several: --to fr."),
 ]
 From = Annotated[
     str | None,
