@@ -6,6 +6,11 @@ The command line prints them as two lines and exits with ``exit_code``; no trace
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+Tell = Callable[[str], None]
+"""Receives a line of text for the user: a warning, or how far the work is."""
+
 
 class DeepwireError(Exception):
     """Base of every error that deepwire raises on purpose.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from deepwire.errors import DataError, UsageError
+from deepwire.errors import DataError, Tell, UsageError
 
 if TYPE_CHECKING:
     from deepwire.analysis.report.finding import Finding
@@ -34,7 +34,7 @@ OF_A_MODEL = {
 }
 
 
-def analyse_all(models: Sequence[str], skipped: Callable[[str], None]) -> Iterator[Finding]:
+def analyse_all(models: Sequence[str], skipped: Tell) -> Iterator[Finding]:
     """Every analysis of every model that applies to it; of a language model also that of its signals.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -14,7 +14,7 @@ from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Column, Series, Table
 from deepwire.analysis.subject.scorer import WARM_UP, Scorer
 from deepwire.config.counts import counted
-from deepwire.errors import DataError, UsageError
+from deepwire.errors import DataError, Tell, UsageError
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import script_without_spaces
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
@@ -114,7 +114,7 @@ def cut(lengths: Sequence[int], bounds: Sequence[int]) -> list[Bucket]:
 
 
 def length_scores(
-    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Callable[[str], None]
+    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Tell
 ) -> list[list[LengthScore]]:
     """Each model on each bucket, translated by itself `rounds` times.
 
@@ -156,7 +156,7 @@ def _score(
 
 
 def source_length_finding(
-    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Callable[[str], None]
+    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Tell
 ) -> Finding:
     """Measure and show.
 

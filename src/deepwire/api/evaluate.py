@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation import texts as model_texts
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
@@ -30,7 +30,6 @@ System: TypeAlias = "Lines | Translator[DecoderState]"
 """What is scored: a text, a model that was loaded, or the name of one (a run directory, `RUN@avg5`)."""
 ReadSystem: TypeAlias = "Text | str | Translator[DecoderState]"
 """A system whose text was read; what is no `Text` is a model or the name of one."""
-Warn: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -182,7 +181,7 @@ def texts_of(
     references: Sequence[Text],
     source: Text | None,
     settings: EvaluationSettings,
-    warn: Warn,
+    warn: Tell,
 ) -> tuple[list[Text], list[Text]]:
     """The texts of systems, for which models translate now; and the references.
 
@@ -223,7 +222,7 @@ def score_texts(
     references: Sequence[Text],
     settings: EvaluationSettings,
     paired: PairedTest | None,
-    warn: Warn,
+    warn: Tell,
 ) -> ScoreReport:
     """Score texts and test their differences; what to know of the metrics goes to `warn`.
 
@@ -290,7 +289,7 @@ def _test_set(
 
 
 def _translation(
-    name: str, model: str | Translator[DecoderState], source: Text, settings: EvaluationSettings, warn: Warn
+    name: str, model: str | Translator[DecoderState], source: Text, settings: EvaluationSettings, warn: Tell
 ) -> Text:
     if isinstance(model, str):
         return replace(model_texts.translate(model, source, settings.search, warn), name=name)

@@ -13,7 +13,6 @@ from deepwire.checkpoint.store import require_translation
 from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import with_settings
-from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.model_loading import load_models, model_names, translator_of
 from deepwire.decoding.shortlist import ShortlistChoice
 from deepwire.decoding.text_generation import GeneratedText, TextGenerator
@@ -21,7 +20,7 @@ from deepwire.decoding.text_scoring import TextScore, TextScorer, text_scorer
 from deepwire.decoding.translation_io import Request, Translation, require_several
 from deepwire.decoding.translation_scoring import PairScore
 from deepwire.decoding.translator import Translator
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.model.decoder_state import DecoderState
 
 if TYPE_CHECKING:
@@ -224,7 +223,7 @@ def load(
     *,
     settings: Mapping[str, object] | None = None,
     weights: Sequence[float] | None = None,
-    warn: Warn | None = None,
+    warn: Tell | None = None,
     shortlist: ShortlistChoice = False,
     terms: str | PathLike[str] | None = None,
 ) -> Model:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from deepwire.checkpoint.store import OPTIMIZER, STATE, metadata_of, read_config, require_model
 from deepwire.data.languages import Languages
-from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.io.atomic import disk_errors, json_text, new_folder, write_text
 from deepwire.io.download import download, file_digest
 from deepwire.io.regular_files import similar_file_names
@@ -98,7 +98,7 @@ class Shelf:
         DeepwireError: The server cannot be reached or refuses.
     """
 
-    def __init__(self, place: str, warn: Callable[[str], None] | None = None) -> None:
+    def __init__(self, place: str, warn: Tell | None = None) -> None:
         self._remote = "://" in place
         named = place if place.endswith(".json") else f"{place.rstrip('/')}/{REGISTRY}"
         self.place, self._warn = named, warn

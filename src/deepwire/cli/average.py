@@ -21,7 +21,7 @@ Output = Annotated[
 def average(models: Models, last: Last = None, output: Output = None) -> None:
     """Average the parameters of checkpoints; the result is a model like any other.
 
-    Examples: deepwire average runs/demo --last 5 --output demo-avg5; deepwire average runs/a runs/b -o mean
+    Examples: deepwire average runs/demo --last 2 --output demo-avg2; deepwire average runs/a runs/b -o mean
     """
     from deepwire.checkpoint.model_path import average_models, averaged, find_model, last_checkpoints
     from deepwire.checkpoint.run_directory import RunDirectory

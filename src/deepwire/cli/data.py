@@ -1,4 +1,4 @@
-"""`deepwire data`: check parallel text before training, download corpora."""
+"""`deepwire data`: check parallel text before training, download files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deepwire.data.filtering.filter_report import CheckReport
     from deepwire.data.filtering.selection import Checked
 
-app = typer.Typer(help="Check parallel text; download known corpora.", no_args_is_help=True)
+app = typer.Typer(help="Check parallel text; download files and check their digests.", no_args_is_help=True)
 
 
 @app.command()

@@ -128,6 +128,18 @@ Seed = Annotated[
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="CPU threads. Default: all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
+To = Annotated[
+    str | None,
+    typer.Option(metavar="LANGUAGE", help="Language to translate into, for models of several: --to fr."),
+]
+DirectionName = Annotated[
+    str | None,
+    typer.Option("--direction", metavar="en-de", help="For models of several directions: which one."),
+]
+TestSamples = Annotated[
+    int | None, typer.Option(min=1, help="Resamples (default 1000) or shuffles (default 10000) of the test.")
+]
+TestSeed = Annotated[int, typer.Option(min=0, help="Seed of the test; the default is sacrebleu's.")]
 
 
 def chosen_shortlist(likely: bool, folder: Path | None, seen: bool) -> bool | str | Path:

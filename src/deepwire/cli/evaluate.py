@@ -11,12 +11,15 @@ from deepwire.cli.decoding_options import (
     BatchTokens,
     Beam,
     Device,
+    DirectionName,
     Groups,
     LengthPenalty,
     Precision,
     Rounds,
     Seen,
     ShortlistFrom,
+    TestSamples,
+    TestSeed,
     UseShortlist,
     chosen_shortlist,
     search_settings,
@@ -45,10 +48,6 @@ Models = Annotated[
     typer.Option("--model", "-m", help="Translate with this model and score the result; repeat to compare."),
 ]
 Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text for the models to translate.")]
-DirectionOption = Annotated[
-    str | None,
-    typer.Option("--direction", metavar="en-de", help="For models of several directions: which one."),
-]
 Metrics = Annotated[
     list[str] | None,
     typer.Option(
@@ -83,10 +82,6 @@ Paired = Annotated[
 Baseline = Annotated[
     str | None, typer.Option(help="The HYP or MODEL to compare with; added if not given. Default: the first.")
 ]
-Samples = Annotated[
-    int | None, typer.Option(min=1, help="Resamples (default 1000) or shuffles (default 10000) of the test.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the test; the default is sacrebleu's.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the translation of the (one) model there.")
 ]
@@ -98,7 +93,7 @@ def evaluate(
     reference: References = None,
     model: Models = None,
     source: Source = None,
-    direction: DirectionOption = None,
+    direction: DirectionName = None,
     metric: Metrics = None,
     tokenize: Tokenize = None,
     language: Language = None,
@@ -106,8 +101,8 @@ def evaluate(
     split_hyphens: SplitHyphens = False,
     paired: Paired = None,
     baseline: Baseline = None,
-    samples: Samples = None,
-    seed: Seed = 12345,
+    samples: TestSamples = None,
+    seed: TestSeed = 12345,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     groups: Groups = None,

@@ -16,6 +16,8 @@ from deepwire.cli.decoding_options import (
     LengthPenalty,
     Precision,
     Seen,
+    TestSamples,
+    TestSeed,
     search_settings,
 )
 
@@ -93,10 +95,6 @@ Low = Annotated[int, typer.Option(min=1, help="Training pairs below which a lang
 Paired = Annotated[
     str, typer.Option(help="Test of the differences to the baseline: bootstrap, randomization or none.")
 ]
-Samples = Annotated[
-    int | None, typer.Option(min=1, help="Resamples (default 1000) or shuffles (default 10000) of the test.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the test; the default is sacrebleu's.")]
 LanguageText = Annotated[
     str | None,
     typer.Option(
@@ -132,8 +130,8 @@ def evaluate_directions(
     high: High = 900_000,
     low: Low = 100_000,
     paired: Paired = "bootstrap",
-    samples: Samples = None,
-    seed: Seed = 12345,
+    samples: TestSamples = None,
+    seed: TestSeed = 12345,
     language_text: LanguageText = None,
     output: Output = None,
     html: Html = None,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from deepwire.cli.line_by_line import tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -70,8 +71,3 @@ def stopped_by(stopped: Stopped) -> typer.Exit:
     """Say that a signal stopped the runs, and that they go on; the exit that it calls for."""
     tell(f"stopped by {stopped.number.name}; the same command goes on from here")
     return typer.Exit(128 + stopped.number)
-
-
-def tell(text: str) -> None:
-    """A line on standard error."""
-    print(text, file=sys.stderr, flush=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.decoding_options import Rounds
+from deepwire.cli.decoding_options import Quiet, Rounds
 from deepwire.errors import DeepwireError, ModelError, UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ MostDifferent = Annotated[
         "nothing else; default 0.001 nats, 0.1 with quantized weights.",
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
 
 PARITY = "parity.json"
 REJECTED = ".rejected"
@@ -78,7 +77,7 @@ def export(
     parity.json. A model that differs too much is left as OUTPUT.rejected, with exit code 1.
 
     Examples: deepwire export runs/demo -o demo-ct2 --text test.de --reference test.en;
-    deepwire export runs/demo@avg5 -o demo-onnx --format onnx --int8 --text test.de
+    deepwire export runs/demo@avg2 -o demo-onnx --format onnx --int8 --text test.de
     """
     from deepwire.io.atomic import new_folder
 

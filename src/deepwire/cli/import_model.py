@@ -71,7 +71,7 @@ def import_model(
     languages: LanguageNames = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make a model of a checkpoint of fairseq, Neutron or transformers; no code of it is run.
+    """Make a model of a checkpoint of fairseq, Neutron or Hugging Face's transformers; no code of it is run.
 
     deepwire import fairseq checkpoint_best.pt --vocabulary data-bin --codes bpe.codes --output wmt-en-de
 

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from deepwire.config.counts import counted
-
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -128,6 +126,11 @@ def write_answers(
     progress.summarise()
 
 
+def tell(text: str) -> None:
+    """Print a line on stderr, such as how far the work is."""
+    print(text, file=sys.stderr, flush=True)
+
+
 def warn(text: str) -> None:
     """Print a warning on stderr."""
     print(f"warning: {text}", file=sys.stderr)
@@ -157,6 +160,8 @@ class _Progress:
             print(self._text(), file=sys.stderr)
 
     def _text(self) -> str:
+        from deepwire.config.counts import counted
+
         seconds = time.monotonic() - self._begun
         speed = self.count / max(seconds, 1e-9)
         return f"{counted(self.count, 'line')} in {seconds:.1f} s ({speed:.1f} lines/s)"

@@ -51,7 +51,7 @@ class Command:
 
 
 COMMANDS = {
-    "data": Command("deepwire.cli.data:app", "Check parallel text; download known corpora."),
+    "data": Command("deepwire.cli.data:app", "Check parallel text; download files and check their digests."),
     "prepare": Command(
         "deepwire.cli.prepare:prepare", "Filter and segment the text of a run file once, for training."
     ),
@@ -91,7 +91,8 @@ COMMANDS = {
         "deepwire.cli.average:average", "Average the last checkpoints of a run into one model."
     ),
     "import": Command(
-        "deepwire.cli.import_model:import_model", "Make a model of a checkpoint of fairseq or Neutron."
+        "deepwire.cli.import_model:import_model",
+        "Make a model of a checkpoint of fairseq, Neutron or Hugging Face's transformers.",
     ),
     "export": Command(
         "deepwire.cli.export:export",
@@ -112,7 +113,8 @@ COMMANDS = {
         "Answer questions about systems by long runs that go on after any interruption.",
     ),
     "analyze": Command(
-        "deepwire.cli.analyze:app", "What a model does inside: connection weights, gates, gradients, reports."
+        "deepwire.cli.analyze:app",
+        "What a model does inside: weights, gates, gradients, depth, alignment; comparison, speed, reports.",
     ),
     "recipes": Command("deepwire.cli.recipes:app", "List the recipes shipped with deepwire, or show one."),
 }

@@ -93,7 +93,7 @@ def add(
 ) -> None:
     """Copy a model into a folder and enter it in its models.json. Any web server can then offer the folder.
 
-    Example: deepwire models add runs/demo@avg5 shelf --name multi30k-de-en --licence CC-BY-NC-4.0
+    Example: deepwire models add runs/demo@avg2 shelf --name multi30k-de-en --licence CC-BY-NC-4.0
     """
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.model_registry import register

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.experiment_options import Jobs, Overrides, Retry, can_plot, check_names, stopped_by, tell
+from deepwire.cli.experiment_options import Jobs, Overrides, Retry, can_plot, check_names, stopped_by
+from deepwire.cli.line_by_line import tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.experiment_options import Jobs, Overrides, Retry, can_plot, check_names, stopped_by, tell
+from deepwire.cli.experiment_options import Jobs, Overrides, Retry, can_plot, check_names, stopped_by
+from deepwire.cli.line_by_line import tell
 
 if TYPE_CHECKING:
     from deepwire.experiments.results.experiment_runner import ExperimentRunner
@@ -28,7 +29,9 @@ Direction = Annotated[
 ReportOnly = Annotated[bool, typer.Option("--report-only", help="Train nothing; write the pages anew.")]
 Markdown = Annotated[
     Path | None,
-    typer.Option(help="Also write the Markdown there (docs/reports/results.md), where runs were measured."),
+    typer.Option(
+        help="Also write the Markdown there (docs/reports/results-short-runs.md), where runs were measured."
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tables at the end.")]
 

@@ -170,15 +170,17 @@ def serve(
 
     token = None if token_file is None else read_token(token_file, warn)
     keys = libretranslate.keys()
-    doors = _Doors(token, keys, read_hosts(host_name or [], host), bool(host_name), cors or [], prefix)
+    access = AccessOptions(
+        token, keys, read_hosts(host_name or [], host), bool(host_name), cors or [], prefix
+    )
     with bind(host, port) as bound, _log_to_stderr(quiet):
         require_safe(bound, token=token is not None or bool(keys), insecure=insecure)
         _prepare_process(threads)
         pool = load_pool(
             models, device, precision, settings=settings, warn=warn, memory=room, pivot=pivot, terms=terms
         )
-        site = libretranslate.site if api == "libretranslate" else _own_site
-        _serve(pool, limits, partial(site, doors=doors, files=not no_files), doors, bound)
+        site = partial(libretranslate.site, access=access) if api == "libretranslate" else _own_site
+        _serve(pool, limits, partial(site, files=not no_files), access, bound)
 
 
 def _prepare_process(threads: int | None) -> None:
@@ -194,7 +196,7 @@ def _serve(
     pool: ModelPool,
     limits: Limits,
     site: Callable[[Service], Site],
-    doors: _Doors,
+    access: AccessOptions,
     bound: socket.socket,
 ) -> None:
     """Serve until a signal comes, and end the process as it wants it."""
@@ -207,8 +209,8 @@ def _serve(
     from deepwire.serving.service import Service
 
     service = Service(pool, limits, Metrics())
-    server = _server(service, site(service), doors, bound)
-    line = f"serving {pool.name} at {url(bound)}{doors.prefix}"
+    server = _server(service, site(service), access, bound)
+    line = f"serving {pool.name} at {url(bound)}{access.prefix}"
     server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
     interrupted = server.stopped_by is signal.SIGINT
     if service.batcher.alive:  # what it still translates is for nobody, and no reason to stay
@@ -245,17 +247,17 @@ class _Libretranslate(NamedTuple):
 
         return [] if self.api_keys is None else read_keys(self.api_keys)
 
-    def site(self, service: Service, doors: _Doors, *, files: bool) -> Site:
+    def site(self, service: Service, access: AccessOptions, *, files: bool) -> Site:
         """The addresses."""
         from deepwire.serving.libretranslate.fields import ApiKeys
         from deepwire.serving.libretranslate.interface import Choices, libretranslate_site
 
-        needed = ApiKeys(doors.keys, self.api_key_url or "")
-        choices = Choices(needed, not self.no_cosmetics, files, doors.prefix)
+        needed = ApiKeys(access.keys, self.api_key_url or "")
+        choices = Choices(needed, not self.no_cosmetics, files, access.prefix)
         return libretranslate_site(service, choices)
 
 
-class _Doors(NamedTuple):
+class AccessOptions(NamedTuple):
     """Who may come in.
 
     Attributes:
@@ -275,27 +277,27 @@ class _Doors(NamedTuple):
     prefix: str
 
 
-def _own_site(service: Service, doors: _Doors, *, files: bool) -> Site:  # noqa: ARG001 - as of LibreTranslate
+def _own_site(service: Service, *, files: bool) -> Site:
     """The addresses of deepwire's own interface."""
     from deepwire.serving.routes import own_site
 
     return own_site(service, files=files)
 
 
-def _server(service: Service, site: Site, doors: _Doors, bound: socket.socket) -> Server:
+def _server(service: Service, site: Site, access: AccessOptions, bound: socket.socket) -> Server:
     """The server; it looks at the name that a request is sent to where names were given, or where nothing but
     the address keeps strangers out: a page of theirs may have a name that leads here."""
     from deepwire.serving.access import is_loopback
     from deepwire.serving.server import RequestMiddleware, Server
 
-    site = site.for_pages_of(doors.origins) if doors.origins else site
-    token = doors.token
-    if doors.keys:
+    site = site.for_pages_of(access.origins) if access.origins else site
+    token = access.token
+    if access.keys:
         from deepwire.serving.access import Token
 
-        token = Token(*doors.keys) if token is None else token.or_any(doors.keys)
-    checked = doors.named or (token is None and is_loopback(bound))
-    guard = RequestMiddleware(service, token, doors.hosts if checked else None, site, doors.prefix)
+        token = Token(*access.keys) if token is None else token.or_any(access.keys)
+    checked = access.named or (token is None and is_loopback(bound))
+    guard = RequestMiddleware(service, token, access.hosts if checked else None, site, access.prefix)
     return Server(guard, service)
 
 
@@ -326,23 +328,21 @@ def _prefix(path: str) -> str:
     return f"/{plain}" if plain else ""
 
 
-_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
-
-
 def _bytes(size: str | None) -> int | None:
     """The number of bytes of `500M` or `4G`.
 
     Raises:
         UsageError: It is no size.
     """
+    from deepwire.config.counts import parse_bytes
     from deepwire.errors import UsageError
 
     if size is None:
         return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)b?", size.strip().lower())
-    if match is None:
-        raise UsageError(f"--memory {size}: must be a size such as 500M or 4G")
-    return int(float(match[1]) * _SIZES[match[2]])
+    try:
+        return parse_bytes(size)
+    except ValueError as error:
+        raise UsageError(f"--memory {size}: {error}") from None
 
 
 def _limits(changes: Sequence[str]) -> Limits:

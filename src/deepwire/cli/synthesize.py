@@ -23,13 +23,14 @@ from deepwire.cli.decoding_options import (
     Seed,
     Temperature,
     Threads,
+    To,
     TopK,
     TopP,
     sampling_settings,
     specified,
     use_threads,
 )
-from deepwire.cli.translate import From, Sample, To
+from deepwire.cli.translate import From, Sample
 from deepwire.config.counts import counted
 
 if TYPE_CHECKING:

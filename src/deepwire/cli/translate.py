@@ -40,6 +40,7 @@ from deepwire.cli.decoding_options import (
     Terms,
     TermSearch,
     Threads,
+    To,
     TopK,
     TopP,
     UseShortlist,
@@ -54,10 +55,10 @@ from deepwire.config.counts import counted
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.decoding.model_inputs import Warn
     from deepwire.decoding.shortlist import ShortlistChoice
     from deepwire.decoding.translation_io import Request, Translation
     from deepwire.distributed.process_group import ProcessGroup
+    from deepwire.errors import Tell
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class InputText:
         """All that is read."""
         return [self.path] if self.prefixes is None else [self.path, self.prefixes]
 
-    def requests(self, warn: Warn) -> Iterator[Request]:
+    def requests(self, warn: Tell) -> Iterator[Request]:
         """What is asked for, line by line."""
         from deepwire.decoding.translation_io import column_requests, json_requests, text_requests
 
@@ -292,10 +293,6 @@ JsonInput = Annotated[
         "--json-input",
         help='Read JSON lines: {"text": ..., "prefix": ..., "to": ...}; others are kept.',
     ),
-]
-To = Annotated[
-    str | None,
-    typer.Option(metavar="LANGUAGE", help="Language to translate into, for models of several: --to fr."),
 ]
 From = Annotated[
     str | None,

@@ -24,6 +24,7 @@ from deepwire.cli.decoding_options import (
     Terms,
     TermSearch,
     Threads,
+    To,
     search_settings,
     specified,
     term_settings,
@@ -41,10 +42,6 @@ Input = Annotated[Path, typer.Option("--input", "-i", help="Document; the ending
 OutputFile = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="File to write. Default: beside the document, as report.en.docx."),
-]
-To = Annotated[
-    str | None,
-    typer.Option(metavar="LANGUAGE", help="Language to translate into, for models of several: --to fr."),
 ]
 From = Annotated[str | None, typer.Option("--from", metavar="LANGUAGE", help="Language of the document.")]
 JsonPath = Annotated[

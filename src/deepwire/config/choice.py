@@ -30,6 +30,15 @@ by_name = BeforeValidator(_by_name)
 """For a closed choice, too, its name alone will do: `positions: learned`."""
 
 
+def by_name_or(default: str) -> BeforeValidator:
+    """The same; a mapping without a ``type`` is of the default one."""
+
+    def with_type(value: object) -> object:
+        return {"type": default, **value} if isinstance(value, dict) else _by_name(value)
+
+    return BeforeValidator(with_type)
+
+
 class Choice(Section, ABC):
     """Base of a choice's settings.
 

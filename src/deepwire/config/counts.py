@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Literal
@@ -23,6 +24,7 @@ _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _UNITS: dict[str, Unit] = {"": "updates", "u": "updates", "e": "epochs", "t": "tokens"}
 _LETTERS: dict[Unit, str] = {"updates": "u", "epochs": "e", "tokens": "t"}
 _NUMBER = re.compile(r"([-+]?\d[\d_]{0,30}(?:\.\d{1,20})?)([kKmMgG]?)", re.ASCII)
+_BYTES = re.compile(r"(\d{1,30}(?:\.\d{1,20})?)([kmg]?)b?", re.ASCII | re.IGNORECASE)
 _LENGTH = re.compile(r"([-+]?\d[\d_]{0,30}(?:\.\d{1,20})?)([kKmMgG]?)([uet]?)", re.ASCII)
 
 
@@ -40,6 +42,18 @@ def parse_count(value: object) -> int:
     if match is None:
         raise ValueError(f"must be a whole number such as 4096, 4k or 1.5M, not {_shown(value)}")
     return _scaled(match[1], match[2], str(value))
+
+
+def parse_bytes(text: str) -> int:
+    """Read a number of bytes, rounded down: ``500M`` or ``500MB`` is 500,000,000, ``1.5G`` 1,500,000,000.
+
+    Raises:
+        ValueError: If the text is no size.
+    """
+    match = _BYTES.fullmatch(text.strip())
+    if match is None:
+        raise ValueError("must be a size such as 500M or 4G")
+    return int(Decimal(match[1]) * _SCALES[match[2].lower()])
 
 
 _CountText = Annotated[str, Field(pattern=r"^[-+]?[0-9][0-9_]*(\.[0-9]+)?[kKmMgG]?$")]
@@ -108,6 +122,12 @@ def _scaled(digits: str, scale: str, written: str) -> int:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+def few(names: Sequence[str], most: int = 5) -> str:
+    """`a, b`, or of more than `most` the first of them: `a, b, c, d, e and 2 more`."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def counted(number: int, singular: str, several: str = "") -> str:

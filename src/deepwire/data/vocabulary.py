@@ -156,6 +156,11 @@ class Vocabularies:
         both = train_model(config, lines, "the text of all languages", symbols)
         return cls(both, both, joint=True, type=config.type)
 
+    @property
+    def sides(self) -> dict[str, Vocabulary]:
+        """Both, by the name of their side."""
+        return {"source": self.source, "target": self.target}
+
     @cached_property
     def digest(self) -> str:
         """64 hexadecimal digits that differ for vocabularies that differ."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
+from deepwire.config.choice import by_name_or
 from deepwire.config.counts import Count
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 
@@ -139,18 +140,12 @@ class ExistingConfig(Section):
     )
 
 
-def _with_type(value: object) -> object:
-    if isinstance(value, str):
-        return {"type": value}
-    return {"type": "bpe", **value} if isinstance(value, dict) else value
-
-
 LearnedConfig = BpeConfig | UnigramConfig | SubwordNmtConfig | WordsConfig
 """What is made for the training text."""
 
 VocabularyConfig = Annotated[
     LearnedConfig | ExistingConfig,
     Field(discriminator="type"),
-    BeforeValidator(_with_type),
+    by_name_or("bpe"),
 ]
 """A vocabulary section: a plain string stands for its type; a section without a type is `bpe`."""

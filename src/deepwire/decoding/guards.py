@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.placeholders import has_letters
+from deepwire.errors import Tell
 
 _LONGEST_LOOP = 8
 _TIMES = 4
@@ -50,7 +51,7 @@ class EmptyTranslations:
         warn: Receives the warning.
     """
 
-    def __init__(self, warn: Callable[[str], None]) -> None:
+    def __init__(self, warn: Tell) -> None:
         self._warn, self._lines, self._empty = warn, 0, 0
 
     def see(self, source: str, translation: str) -> None:

@@ -10,9 +10,9 @@ from itertools import accumulate
 from deepwire.data.text.pairs import plain
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments, has_sentence_rules
 from deepwire.data.vocabulary import Vocabulary
-from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.text_alignment import TextAlignment, joined
 from deepwire.decoding.translation_io import Candidate, Request, Translate, Translation
+from deepwire.errors import Tell
 
 _MOST_PER_CHARACTER = 4
 """Subwords: as many as a character has bytes, and one for the space in front."""
@@ -48,7 +48,7 @@ class LongLines:
     vocabulary: Vocabulary
     longest: int
     languages: tuple[str, str]
-    warn: Warn
+    warn: Tell
 
     def translated(
         self, lines: Sequence[int], requests: Sequence[Request], translate: Translate

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from pydantic import ValidationError
@@ -17,17 +18,18 @@ from deepwire.data.languages import Languages
 from deepwire.data.text_config import TextConfig
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist
 from deepwire.decoding.step_models import EnsembleMember
 from deepwire.decoding.terminology import Terminology
 from deepwire.decoding.translator import Translator
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
 from deepwire.ops.precision import autocast_dtype
 from deepwire.ops.process import choose_float32_products
+
+T = TypeVar("T")
 
 # Number format of the model, and of its packed weights.
 PRECISIONS: Mapping[str, tuple[torch.dtype, Packing]] = {
@@ -204,10 +206,7 @@ def languages_of(model: LoadedModel) -> Languages | None:
     Raises:
         ModelError: They are damaged.
     """
-    try:
-        return Languages.from_metadata(model.metadata)
-    except ModelError as error:
-        raise ModelError(f"{model.folder}: {error.message}", error.hint) from None
+    return _read_from(model, Languages.from_metadata)
 
 
 def text_of(model: LoadedModel) -> TextConfig | None:
@@ -230,8 +229,13 @@ def context_of(model: LoadedModel) -> ContextConfig:
     Raises:
         ModelError: It is damaged.
     """
+    return _read_from(model, ContextConfig.from_metadata)
+
+
+def _read_from(model: LoadedModel, read: Callable[[Mapping[str, object]], T]) -> T:
+    """What is read from the metadata of a model; an error says whose they are."""
     try:
-        return ContextConfig.from_metadata(model.metadata)
+        return read(model.metadata)
     except ModelError as error:
         raise ModelError(f"{model.folder}: {error.message}", error.hint) from None
 
@@ -269,7 +273,7 @@ def load(
     *,
     settings: Mapping[str, object] | None = None,
     weights: Sequence[float] | None = None,
-    warn: Warn | None = None,
+    warn: Tell | None = None,
     shortlist: ShortlistChoice = False,
     terms: str | PathLike[str] | None = None,
 ) -> Translator[DecoderState]:
@@ -289,7 +293,7 @@ def translator_of(
     loaded: LoadedModels,
     *,
     weights: Sequence[float] | None = None,
-    warn: Warn | None = None,
+    warn: Tell | None = None,
     shortlist: ShortlistChoice = False,
     terms: str | PathLike[str] | None = None,
 ) -> Translator[DecoderState]:

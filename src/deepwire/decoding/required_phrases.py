@@ -12,10 +12,11 @@ from torch import Tensor
 
 from deepwire.data.subwords.sentencepiece import SPACE, SentencePieceVocabulary
 from deepwire.data.text.placeholders import SYMBOLS
+from deepwire.data.text.scripts import UNSPACED
 from deepwire.data.vocabulary import UNK, Vocabulary, symbol_ids
 
 _JOINER = "@@"
-_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
+_UNSPACED = re.compile(f"[{UNSPACED}]")
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 

@@ -11,12 +11,12 @@ from typing import NamedTuple, Self
 
 from deepwire.data.text.files import display
 from deepwire.data.text.pairs import is_blank
+from deepwire.data.text.scripts import UNSPACED
 from deepwire.decoding.translation_io import read_text
 from deepwire.errors import DataError
 
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_WORD_START = re.compile(rf"(?<![^\W{_UNSPACED}])\w")
-_GOES_ON = re.compile(rf"[^\W{_UNSPACED}]")
+_WORD_START = re.compile(rf"(?<![^\W{UNSPACED}])\w")
+_GOES_ON = re.compile(rf"[^\W{UNSPACED}]")
 _KEY = 2
 _FORM = "expected SOURCE<tab>TARGET, several targets with | between them"
 
@@ -60,8 +60,8 @@ def _written(term: Term) -> re.Pattern[str]:
 def _pattern(choices: Iterable[str], *, open_end: bool = False) -> re.Pattern[str]:
     """One of some patterns as whole words; ideographs are words of their own."""
     ordered = sorted(choices, key=len, reverse=True)
-    end = "" if open_end else rf"(?![^\W{_UNSPACED}])"
-    return re.compile(rf"(?<![^\W{_UNSPACED}])(?:{'|'.join(ordered)}){end}")
+    end = "" if open_end else rf"(?![^\W{UNSPACED}])"
+    return re.compile(rf"(?<![^\W{UNSPACED}])(?:{'|'.join(ordered)}){end}")
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from typing import NamedTuple
 from deepwire.config.counts import counted
 from deepwire.data.text.files import BadLine, ReadNotes, display, read_lines
 from deepwire.data.text.pairs import is_blank, plain
-from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.text_alignment import Link, TextAlignment, joined
-from deepwire.errors import DataError, UsageError
+from deepwire.errors import DataError, Tell, UsageError
 
 _END = object()
 _REPAIRED = {
@@ -89,7 +88,7 @@ Translate = Callable[[Sequence[int], Sequence[Request]], list[Translation]]
 """Translates requests; first their line numbers."""
 
 
-def read_text(path: Path, warn: Warn) -> Iterator[str]:
+def read_text(path: Path, warn: Tell) -> Iterator[str]:
     """The lines of a file (`-` = stdin) as text, one for each line whatever it holds.
 
     Bytes that are not UTF-8 become U+FFFD, NUL a space, of a line above the reader's limit the beginning
@@ -117,7 +116,7 @@ def read_text(path: Path, warn: Warn) -> Iterator[str]:
         warn(f"{name}: the byte order mark at its start was removed")
 
 
-def text_requests(path: Path, prefixes: Path | None, warn: Warn) -> Iterator[Request]:
+def text_requests(path: Path, prefixes: Path | None, warn: Tell) -> Iterator[Request]:
     """A request for each line of a text file, with the prefix of the same line of another file if given.
 
     Raises:
@@ -130,7 +129,7 @@ def text_requests(path: Path, prefixes: Path | None, warn: Warn) -> Iterator[Req
         yield Request(text, prefix)
 
 
-def sentence_pairs(source: Path, target: Path, warn: Warn) -> Iterator[tuple[str, str]]:
+def sentence_pairs(source: Path, target: Path, warn: Tell) -> Iterator[tuple[str, str]]:
     """Line by line (source, target) of two files.
 
     Raises:
@@ -139,7 +138,7 @@ def sentence_pairs(source: Path, target: Path, warn: Warn) -> Iterator[tuple[str
     yield from _paired_lines(source, target, warn)
 
 
-def column_requests(path: Path, column: int, warn: Warn) -> Iterator[Request]:
+def column_requests(path: Path, column: int, warn: Tell) -> Iterator[Request]:
     """A request for each line of a text file with the language to translate into in a column of its own.
 
     Args:
@@ -164,7 +163,7 @@ def column_requests(path: Path, column: int, warn: Warn) -> Iterator[Request]:
         yield Request(text, to=to.strip())
 
 
-def json_requests(path: Path, warn: Warn) -> Iterator[Request]:
+def json_requests(path: Path, warn: Tell) -> Iterator[Request]:
     """A request for each JSON line: `text`, optionally `prefix`, `to` and `from`; others are handed through.
 
     Raises:
@@ -198,14 +197,14 @@ def has_several_lines(text: str) -> bool:
     return "\n" in text.rstrip("\r\n")
 
 
-def warn_of_several_lines(places: Sequence[str], warn: Warn) -> None:
+def warn_of_several_lines(places: Sequence[str], warn: Tell) -> None:
     """Say that there is one translation for each of these texts, although they have several lines."""
     if places:
         more = f" (here and in {counted(len(places) - 1, 'more line')})" if len(places) > 1 else ""
         warn(f"{places[0]}: several lines are translated as one sentence; give each line on its own{more}")
 
 
-def _paired_lines(first: Path, second: Path, warn: Warn) -> Iterator[tuple[str, str]]:
+def _paired_lines(first: Path, second: Path, warn: Tell) -> Iterator[tuple[str, str]]:
     counts = [0, 0]
     unequal = False
     for left, right in zip_longest(read_text(first, warn), read_text(second, warn), fillvalue=_END):

@@ -25,16 +25,11 @@ from deepwire.decoding.finished_candidates import Finishing
 from deepwire.decoding.guards import nothing_to_translate
 from deepwire.decoding.line_casing import LineCasing
 from deepwire.decoding.long_lines import LongLines
-from deepwire.decoding.model_inputs import (
-    LanguageSelector,
-    SourceLanguage,
-    SourceTokenizer,
-    TargetLanguage,
-    Warn,
-)
+from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, TargetLanguage
 from deepwire.decoding.second_searches import meet_demands, try_again
 from deepwire.decoding.sentence_search import SearchInputs, SentenceSearch
 from deepwire.decoding.shortlist import Shortlist
+from deepwire.decoding.source_language_check import SourceLanguage
 from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_configured
 from deepwire.decoding.terminology import Terminology
 from deepwire.decoding.translation_io import (
@@ -50,7 +45,7 @@ from deepwire.decoding.translation_io import (
     warn_of_several_lines,
 )
 from deepwire.decoding.translation_scoring import PairScore, TranslationScorer
-from deepwire.errors import UsageError
+from deepwire.errors import Tell, UsageError
 
 
 class Translator(Generic[StateT]):
@@ -88,7 +83,7 @@ class Translator(Generic[StateT]):
         device: torch.device | str = "cpu",
         source_bos: bool = False,
         weights: Sequence[float] | None = None,
-        warn: Warn | None = None,
+        warn: Tell | None = None,
         languages: Languages | None = None,
         shortlist: Shortlist | None = None,
         direction: tuple[str, str] | None = None,

@@ -12,14 +12,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from deepwire.documents.document import Marks, Piece, Run
-from deepwire.documents.text_matching import Matching
+from deepwire.documents.text_matching import MOST_STEPS, NO_SPACE_BEFORE, Matching
 
 _OTHERS = 0.8
 """What a word of others costs in a stretch, when one of its own is worth 1."""
-_NO_SPACE_BEFORE = frozenset(".,;:!?)]}»”…。，、；：！？）」』")
 _LINKED = 3
 """A word of others is taken only where a word without links is so many tokens farther away."""
-_MOST_STEPS = 300_000
 
 
 class Edges(NamedTuple):
@@ -69,7 +67,7 @@ class _Stretch(NamedTuple):
 
 def is_projectable(matching: Matching) -> bool:
     """Whether a sentence is of a size that its markup is projected in time."""
-    return len(matching.runs) * len(matching.tokens) <= _MOST_STEPS
+    return len(matching.runs) * len(matching.tokens) <= MOST_STEPS
 
 
 _NO_EDGES = Edges()
@@ -244,7 +242,7 @@ def _with_spaces(pieces: Sequence[Piece], runs: Sequence[Run]) -> list[Piece]:
         after = next((later.text for later in pieces[number + 1 :] if later.text), "")[:1]
         parted = before and not before.isspace() and text[:begin][-1:].isspace()
         spaced += [Piece(" ", None, piece.marks)] * bool(parted) + [piece]
-        wanted = after and not after.isspace() and after not in _NO_SPACE_BEFORE
+        wanted = after and not after.isspace() and after not in NO_SPACE_BEFORE
         if wanted and text[end:][:1].isspace():
             spaced.append(Piece(" ", None, piece.marks))
     return spaced

@@ -11,15 +11,12 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from deepwire.documents.document import Run
-from deepwire.documents.text_matching import Matching, tokens_of
+from deepwire.documents.text_matching import MOST_STEPS, NO_SPACE_BEFORE, Matching, tokens_of
 
 _LENGTH_WEIGHT = 0.05
 _EMPTY_COST = 0.75
 _SHORT_RUN = 4.0
 """A word of a short run, such as one in bold, counts more than a word of a long one: 1 + this / words."""
-_NO_SPACE_BEFORE = frozenset(".,;:!?)]}»”…。，、；：！？）」』")
-_MOST_STEPS = 300_000
-"""Of the search; with more, the pieces get their shares of the length."""
 
 Ranges = list[tuple[int, int]]
 
@@ -81,7 +78,7 @@ def _distribute(translation: str, runs: Sequence[Run], hits: Hits) -> list[str]:
     expected = [0.0 if run.fixed else float(len(run.text)) for run in runs]
     scale = len(tokens) / (sum(expected) or 1.0)
     expected = [length * scale for length in expected]
-    if len(tokens) ** 2 * len(runs) > _MOST_STEPS:
+    if len(tokens) ** 2 * len(runs) > MOST_STEPS:
         ranges = _by_length(expected, len(tokens))
     else:
         ranges = _by_words(tokens, runs, hits, expected)
@@ -151,10 +148,10 @@ def _with_spaces(pieces: list[str], runs: Sequence[Run]) -> list[str]:
         elif right.fixed or (spaced_left and not left.fixed):
             said = "".join([*pieces[:place], before])
             # The word between two runs may have no translation, but its spaces keep them apart.
-            parts = bool(before) or after[:1] not in _NO_SPACE_BEFORE
+            parts = bool(before) or after[:1] not in NO_SPACE_BEFORE
             before += " " if parts and said and not said[-1:].isspace() else ""
         else:
-            wanted = bool(after) and after[0] not in _NO_SPACE_BEFORE
+            wanted = bool(after) and after[0] not in NO_SPACE_BEFORE
             said = "".join([*pieces[:place], before])
             after = " " + after if wanted and not said[-1:].isspace() else after
         pieces[place : place + 2] = before, after

@@ -11,10 +11,15 @@ from functools import cached_property
 from itertools import accumulate
 
 from deepwire.data.subwords.text_tokens import Span
+from deepwire.data.text.scripts import UNSPACED
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.documents.document import Run
 
-_TOKENS = re.compile(r"\s+|[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+|[^\w\s]")
+NO_SPACE_BEFORE = frozenset(".,;:!?)]}»”…。，、；：！？）」』")
+"""Signs that stand right behind a word."""
+MOST_STEPS = 300_000
+"""Of a search over the tokens and runs of a sentence; a larger one is not begun."""
+_TOKENS = re.compile(rf"\s+|[{UNSPACED}]|\w+|[^\w\s]")
 
 
 def tokens_of(text: str) -> list[str]:

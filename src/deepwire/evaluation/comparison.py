@@ -24,6 +24,7 @@ from deepwire.evaluation.significance import (
     paired_bootstrap,
 )
 from deepwire.evaluation.standard_metrics import BleuMetric, MultiBleuMetric, TerMetric, multi_bleu_line
+from deepwire.evaluation.text_table import aligned
 from deepwire.evaluation.texts import Text
 
 _SUSPICIOUS_SHARE = 0.10
@@ -228,9 +229,9 @@ _SIGNIFICANT = 0.05
 def as_text(report: ScoreReport) -> str:
     """Write scores, intervals and p-values as a table, then one signature per metric."""
     if report.baseline is None:
-        blocks = [aligned(_score_rows(report), names=1)]
+        blocks = [_table(_score_rows(report), names=1)]
     else:
-        blocks = [aligned(_test_rows(report), names=2), _test_note(report)]
+        blocks = [_table(_test_rows(report), names=2), _test_note(report)]
     detail = [
         f"{system.name}: {multi_bleu_line(score)}"
         for system in report.systems
@@ -329,6 +330,12 @@ def _system_row(system: SystemResult, place: int) -> list[str]:
     ]
 
 
+def _table(rows: Iterable[list[str]], names: int) -> str:
+    """Aligned lines; the first ``names`` columns hold names, the others numbers."""
+    cells = list(rows)
+    return "\n".join(aligned(cells, [column >= names for column in range(len(cells[0]))]))
+
+
 def _interval(interval: Interval | None, *, sign: bool = False) -> str:
     if interval is None:
         return ""
@@ -352,19 +359,3 @@ def title_of_test(comparison: Comparison) -> str:
         "randomization": "approximate randomisation (Riezler & Maxwell 2005), two-sided",
     }[comparison.test]
     return f"{title}; {comparison.samples} samples, seed {comparison.seed}"
-
-
-def aligned(rows: Iterable[list[str]], names: int) -> str:
-    """Rows of cells as aligned lines; the first ``names`` columns hold names, the others numbers."""
-    cells = list(rows)
-    widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    return "\n".join(_line(row, widths, names) for row in cells)
-
-
-def _line(row: Sequence[str], widths: Sequence[int], names: int) -> str:
-    """One line: names on the left edge of their columns, numbers on the right."""
-    columns = zip(row, widths, strict=True)
-    return "  ".join(
-        cell.ljust(width) if number < names else cell.rjust(width)
-        for number, (cell, width) in enumerate(columns)
-    ).rstrip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.text.corpus import by_reference, read_pairs
 from deepwire.data.text.files import BadLine, display, read_lines
-from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import open_output
 
@@ -91,7 +91,7 @@ class SearchSettings:
     direction: Direction | None = None
 
 
-def translate(model: str, source: Text, settings: SearchSettings, warn: Callable[[str], None]) -> Text:
+def translate(model: str, source: Text, settings: SearchSettings, warn: Tell) -> Text:
     """Translate a text with a model; the result is named after the model.
 
     Args:

@@ -8,7 +8,7 @@ as much in all of them; where the change grows with the width, a wider model nee
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
@@ -24,7 +24,7 @@ from deepwire.analysis.report.tables_and_figures import Axis, Column, LineChart,
 from deepwire.analysis.subject.untrained_models import UntrainedRun
 from deepwire.config.choice import TRUSTED
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import UsageError
+from deepwire.errors import Tell, UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
@@ -83,9 +83,7 @@ class Measured:
     change: Sizes
 
 
-def coordinate_check(
-    run: UntrainedRun, check: CoordinateCheck, device: torch.device, tell: Callable[[str], None]
-) -> Finding:
+def coordinate_check(run: UntrainedRun, check: CoordinateCheck, device: torch.device, tell: Tell) -> Finding:
     """Train models of several sizes for a few updates on the run's text, and compare their signals.
 
     Args:

@@ -69,7 +69,7 @@ class CTranslate2(ExportFormat):
         settings = settings_of(model.model)
         _require_peri_norm(settings)
         _alignment(stored_config(model).alignment, settings)
-        for side, vocabulary in _sides(model).items():
+        for side, vocabulary in model.vocabularies.sides.items():
             pieces = _pieces(vocabulary)
             if len(set(pieces)) < len(pieces):
                 twice = next(piece for index, piece in enumerate(pieces) if piece in pieces[:index])
@@ -101,7 +101,12 @@ class CTranslate2(ExportFormat):
         )
         spec.config.add_source_eos = True
         spec.config.add_source_bos = model.metadata.get("source_bos") is True
-        save_spec(spec, [_pieces(vocabulary) for vocabulary in _sides(model).values()], folder, quantization)
+        save_spec(
+            spec,
+            [_pieces(vocabulary) for vocabulary in model.vocabularies.sides.values()],
+            folder,
+            quantization,
+        )
         model.vocabularies.save(folder / "vocabulary")
         if (vocabulary_map := _vocabulary_map(model)) is not None:
             (folder / VOCABULARY_MAP).write_text(vocabulary_map, encoding="utf-8")
@@ -263,7 +268,7 @@ def _vocabulary_map(model: LoadedModel) -> str | None:
     table = _shortlist(model)
     if table is None:
         return None
-    source, target = (_pieces(vocabulary) for vocabulary in _sides(model).values())
+    source, target = (_pieces(vocabulary) for vocabulary in model.vocabularies.sides.values())
     if any(set(piece) & set(" \t\r\n") for piece in (*source, *target)):
         return None
     ranges = list(pairwise(table.offsets.tolist()))
@@ -287,10 +292,6 @@ def save_spec(
     spec.validate()
     spec.optimize(quantization=None if quantization == "float32" else quantization)
     spec.save(str(folder))
-
-
-def _sides(model: LoadedModel) -> dict[str, Vocabulary]:
-    return {"source": model.vocabularies.source, "target": model.vocabularies.target}
 
 
 def _pieces(vocabulary: Vocabulary) -> list[str]:

@@ -142,10 +142,9 @@ def _languages(model: LoadedModel) -> dict[str, dict[str, int | None]]:
 def _vocabulary_files(vocabularies: Vocabularies) -> dict[str, object]:
     """Kind, and the files of either side."""
     joint = vocabularies.source is vocabularies.target
-    sides = {"source": vocabularies.source, "target": vocabularies.target}
     files = {
         side: [f"{VOCABULARY}/{name}" for name in vocabulary.files("joint" if joint else side)]
-        for side, vocabulary in sides.items()
+        for side, vocabulary in vocabularies.sides.items()
     }
     return {"type": vocabularies.type, **files}
 

@@ -51,7 +51,7 @@ class HuggingFace(ExportFormat):
                 f"{model.folder}: its sources begin with BOS, which a MarianTokenizer does not write",
                 "--format huggingface-code keeps it",
             )
-        for side, vocabulary in _sides(model).items():
+        for side, vocabulary in model.vocabularies.sides.items():
             if not isinstance(vocabulary, SentencePieceVocabulary | PieceTableVocabulary):
                 raise ModelError(
                     f"{model.folder}: a MarianTokenizer segments with SentencePiece, and the {side} "
@@ -183,10 +183,6 @@ def _first_token(model: LoadedModel, numbers: Mapping[str, int], languages: Lang
     return _start(model.model, numbers)
 
 
-def _sides(model: LoadedModel) -> dict[str, Vocabulary]:
-    return {"source": model.vocabularies.source, "target": model.vocabularies.target}
-
-
 def _tags(vocabulary: Vocabulary, languages: Languages | None) -> list[int]:
     return [] if languages is None else list(range(vocabulary.size, vocabulary.size + languages.tags))
 
@@ -198,7 +194,7 @@ def _write_tokenizer(
     swap = {PAD: BOS, BOS: PAD} if kind.swaps_padding else {}
     joint = model.vocabularies.source is model.vocabularies.target
     tagged = () if languages is None or not languages.tags else languages.names
-    for side, vocabulary in _sides(model).items():
+    for side, vocabulary in model.vocabularies.sides.items():
         if not isinstance(vocabulary, SentencePieceVocabulary | PieceTableVocabulary):
             raise TypeError(type(vocabulary).__name__)
         (folder / f"{side}.spm").write_bytes(vocabulary.model)

@@ -74,8 +74,8 @@ class Marian(ExportFormat):
         write_bin(arrays, settings, folder / BIN)
         model.vocabularies.save(folder / VOCABULARY)
         joint = model.vocabularies.source is model.vocabularies.target
-        sides = {"source": model.vocabularies.source, "target": model.vocabularies.target}
-        names = [_write_words(words, folder, "vocab" if joint else side) for side, words in sides.items()]
+        sides = model.vocabularies.sides.items()
+        names = [_write_words(words, folder, "vocab" if joint else side) for side, words in sides]
         (folder / OPTIONS).write_text(yaml_text(_search(stored_config(model), names)), encoding="utf-8")
 
     def read(self, folder: Path) -> ExportedModel:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from deepwire.errors import DataError, DeepwireError, ResourceError, UsageError
+from deepwire.errors import DataError, DeepwireError, ResourceError, Tell, UsageError
 from deepwire.io.atomic import is_disk_full
 
 TIMEOUT_SECONDS = 30.0
@@ -41,7 +41,7 @@ def download(
     *,
     sha256: str | None = None,
     on_progress: Callable[[int, int | None], None] | None = None,
-    warn: Callable[[str], None] | None = None,
+    warn: Tell | None = None,
     protect: str = _PROTECT,
 ) -> Download:
     """Fetch `url` into `folder` under the last part of its path.

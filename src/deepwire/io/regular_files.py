@@ -9,11 +9,11 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import BinaryIO, TextIO
 
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError, Tell, UsageError
 
 # Why there is no file of that name to be read; every other error says nothing about what the file holds.
 _NO_FILE = {
@@ -105,7 +105,7 @@ def read_json(path: Path) -> dict[str, object]:
     return value
 
 
-def acquire_lock(path: Path, busy: Callable[[str], None]) -> TextIO:
+def acquire_lock(path: Path, busy: Tell) -> TextIO:
     """Lock the file ``path``, made when missing, for this process; it is free again when it is closed.
 
     Child processes that are forked meanwhile hold it too: it stays taken until the last of them has ended.

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 from deepwire.config.choice import by_name
 from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.config.section import UnusedSettings
-from deepwire.model.context import DropoutConfig, SharedModules, Side, StackContext
+from deepwire.model.context import SIDES, DropoutConfig, SharedModules, Side, StackContext
 from deepwire.model.embedding import EmbeddingConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
 from deepwire.model.fusions.groups import GroupsConfig
 from deepwire.model.initialization import DepthScaledConfig, Initialization, LipschitzConfig, XavierConfig
@@ -23,7 +23,6 @@ from deepwire.model.stack_config import StackConfig
 from deepwire.model.sublayer_config import SizeConfig, SublayerConfig
 
 Architecture = Literal["encoder_decoder", "decoder_only"]
-_SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
 def _initialization_that_learns_best(given: Mapping[str, object]) -> Initialization:
@@ -34,7 +33,7 @@ def _initialization_that_learns_best(given: Mapping[str, object]) -> Initializat
     many sub-layers would drown it too, so the matrices of later layers begin smaller. Without norms, other
     parameters begin where they do that (ReZero's are 0), and CompleteP's multipliers follow the depth.
     """
-    sides = ("decoder",) if given.get("architecture") == "decoder_only" else _SIDES
+    sides = ("decoder",) if given.get("architecture") == "decoder_only" else SIDES
     stacks = map(given.get, sides)
     styles = {stack.connection.norm_style for stack in stacks if isinstance(stack, StackConfig)}
     if styles == {"output"}:
@@ -259,7 +258,7 @@ class ModelConfig(SublayerConfig):
     @property
     def sides(self) -> tuple[Side, ...]:
         """The sides that have a stack."""
-        return ("decoder",) if self.alone else _SIDES
+        return ("decoder",) if self.alone else SIDES
 
     def stack(self, side: Side) -> StackConfig:
         """The stack of one side."""

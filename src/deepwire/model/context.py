@@ -17,6 +17,7 @@ from deepwire.model.layers import Branch, FeedForward, FeedForwardBias, NormKind
 from deepwire.model.parametrization import UNSCALED, Scaling
 
 Side = Literal["encoder", "decoder"]
+SIDES: tuple[Side, Side] = ("encoder", "decoder")
 NormStyle = Literal["input", "output", "none"]
 Sublayer = Literal["mixer", "inner_feed_forward", "cross", "feed_forward"]
 M = TypeVar("M", bound=nn.Module)

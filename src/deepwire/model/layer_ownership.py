@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from deepwire.model.connections.connection import Connection
+from deepwire.model.evaluation_mode import evaluating
 
 
 @torch.no_grad()
@@ -29,7 +30,7 @@ def layers_of_parameters(connection: Connection, dim: int) -> dict[str, int]:
     x, padding = like.new_zeros(1, 1, dim), like.new_zeros(1, 1, 1, 1)
     languages = torch.zeros(1, dtype=torch.int64, device=like.device)
     uses = _Uses(connection)
-    with _evaluating(connection), uses, uses.of_modules():
+    with evaluating(connection), uses, uses.of_modules():
         state = connection.start(x, padding, languages)
         for index, call in enumerate(connection.calls):
             uses.layer = call.layer
@@ -91,15 +92,3 @@ def _tensors(values: Sequence[object]) -> Iterator[Tensor]:
             yield value
         elif isinstance(value, list | tuple):
             yield from _tensors(value)
-
-
-@contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """In evaluation mode, so that no random number is drawn."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for part, mode in modes:
-            part.training = mode

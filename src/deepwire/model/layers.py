@@ -39,6 +39,11 @@ FeedForwardBias = Literal["both", "first", "none"]
 """Which of the two linear maps of a feed-forward network have a bias."""
 
 
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """`[B, T, H * h]` to `[B, H, T, h]`."""
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
+
+
 class Linear(nn.Linear):
     """`nn.Linear` with a role, so that an initialisation can treat it as its authors did.
 

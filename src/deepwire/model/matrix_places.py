@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from deepwire.model.context import Side, Sublayer
+from deepwire.model.context import SIDES, Side, Sublayer
 from deepwire.model.layers import Linear
 from deepwire.model.stack import Stack
 
-_SIDES: tuple[Side, Side] = ("encoder", "decoder")
 _FOLDERS: Mapping[str, Sublayer] = {
     "mixers": "mixer",
     "crosses": "cross",
@@ -40,7 +39,7 @@ class MatrixPlace:
 
 def matrices(model: nn.Module) -> Iterator[tuple[Tensor, MatrixPlace]]:
     """Every matrix of the stacks of a model once; queries and keys apart from values that lie beside them."""
-    stacks = {side: stack for side in _SIDES if isinstance(stack := getattr(model, side, None), Stack)}
+    stacks = {side: stack for side in SIDES if isinstance(stack := getattr(model, side, None), Stack)}
     seen: set[int] = set()
     for side, stack in stacks.items():
         other_layers = sum(other.layer_count for other in stacks.values() if other is not stack)

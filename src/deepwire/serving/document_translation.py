@@ -13,9 +13,10 @@ from deepwire.decoding.translation_io import Translation
 from deepwire.documents.document import Document, Options, Piece, Unit
 from deepwire.documents.registry import read_document, require_reader
 from deepwire.documents.translation_plan import TranslationPlan
+from deepwire.serving.disconnection import Disconnected
 from deepwire.serving.model_pool import Route
 from deepwire.serving.served_model import Search
-from deepwire.serving.service import Gone, Service
+from deepwire.serving.service import Service
 
 _SAMPLE = 500  # units of a document that its language is told by
 _Result = TypeVar("_Result")
@@ -52,11 +53,18 @@ def plan_of(
 
 
 async def translate_plan(
-    service: Service, plan: TranslationPlan, route: Route, n_best: int, client: str, gone: Gone
+    service: Service,
+    plan: TranslationPlan,
+    route: Route,
+    n_best: int,
+    client: str,
+    disconnected: Disconnected,
 ) -> list[Translation]:
     """Translations of the texts of a plan; what else is that of `Service.translate_sentences`."""
     search = Search(max(n_best, service.models.search.beam), n_best, alignment=plan.aligned)
-    return await service.translate_sentences(plan.texts, route, n_best, client, gone, search, plan.starts)
+    return await service.translate_sentences(
+        plan.texts, route, n_best, client, disconnected, search, plan.starts
+    )
 
 
 def finished(plan: TranslationPlan, translations: Sequence[Translation]) -> list[list[Piece]]:
@@ -83,7 +91,7 @@ class DocumentTranslator:
         options: Options,
         way: Callable[[str], Awaitable[Way]],
         client: str,
-        gone: Gone,
+        disconnected: Disconnected,
     ) -> Upload:
         """A translated document.
 
@@ -91,11 +99,11 @@ class DocumentTranslator:
             file: The document.
             options: Its languages, where they are known.
             way: How to translate a document that begins with this text.
-            client, gone: As in `Service.translate`.
+            client, disconnected: As in `Service.translate`.
 
         Raises:
             DeepwireError: It cannot be read.
-            RequestError, GoneError, TextFailedError: As `Service.translate_sentences`; and what `way` raises.
+            RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`, or `way`.
         """
         require_reader(file.name)
         document = await self._beside(partial(read_document, file.name, file.content, options))
@@ -105,7 +113,7 @@ class DocumentTranslator:
         if route is None:
             return Upload(name, file.content)
         plan = await self._beside(partial(plan_of, self._service, document.units, route, target, {0}))
-        translations = await translate_plan(self._service, plan, route, 1, client, gone)
+        translations = await translate_plan(self._service, plan, route, 1, client, disconnected)
         return Upload(name, await self._beside(lambda: document.written(finished(plan, translations))))
 
     async def _beside(self, work: Callable[[], _Result]) -> _Result:

@@ -14,9 +14,8 @@ from deepwire.checkpoint.store import metadata_of, read_config, require_model
 from deepwire.data.context import ContextConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.text.language_profiles import LanguageProfiles
-from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.translation_io import Request, Translation
-from deepwire.errors import UsageError
+from deepwire.errors import Tell, UsageError
 from deepwire.ops.allocator import give_memory_back
 from deepwire.serving.request import RequestError
 from deepwire.serving.served_model import Search, ServedModel, load_served_model
@@ -242,7 +241,7 @@ def load_pool(
     precision: str,
     *,
     settings: Mapping[str, object],
-    warn: Warn,
+    warn: Tell,
     memory: int | None = None,
     pivot: str | None = None,
     terms: Path | None = None,

@@ -22,6 +22,7 @@ from deepwire.documents.document import Options
 from deepwire.documents.registry import ENDINGS
 from deepwire.errors import DeepwireError
 from deepwire.serving.connections import client_of
+from deepwire.serving.disconnection import DisconnectedError, wait_for_disconnect
 from deepwire.serving.document_translation import DocumentTranslator, Upload, Way
 from deepwire.serving.prometheus_metrics import CONTENT_TYPE
 from deepwire.serving.queue import TextFailedError
@@ -34,7 +35,7 @@ from deepwire.serving.request import (
     read_request_body,
     read_texts,
 )
-from deepwire.serving.service import GoneError, Service, target_of
+from deepwire.serving.service import Service, target_of
 
 
 class PageFile(NamedTuple):
@@ -188,7 +189,9 @@ def _translate(service: Service) -> Endpoint:
     @translating
     async def translate(request: Request) -> Response:
         body = read_request_body(await _read(request, service.limits), service.limits)
-        return JSONResponse(await service.translate(body, sender(request), lambda: gone(request)))
+        return JSONResponse(
+            await service.translate(body, sender(request), lambda: wait_for_disconnect(request))
+        )
 
     return translate
 
@@ -223,7 +226,7 @@ def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint
             options = Options("" if source in (None, AUTO) else source, target or "")
             try:
                 translated = await documents.translate(
-                    file, options, way, sender(request), lambda: gone(request)
+                    file, options, way, sender(request), lambda: wait_for_disconnect(request)
                 )
             except DeepwireError as error:
                 raise RequestError("invalid", error.message) from None
@@ -241,10 +244,10 @@ def translating(endpoint: Endpoint) -> Endpoint:
     async def answer(request: Request) -> Response:
         try:
             return await endpoint(request)
-        except (GoneError, ClientDisconnect):
+        except (DisconnectedError, ClientDisconnect):
             return Response(status_code=_CLIENT_GONE)
         except TextFailedError as error:
-            note_failure(request.state.id, error.__cause__ or error)
+            log_failure(request.state.id, error.__cause__ or error)
             raise RequestError("internal", "the model failed on this text", index=error.index) from None
 
     return answer
@@ -255,7 +258,7 @@ def sender(request: Request) -> str:
     return client_of(request.client.host if request.client else "")
 
 
-def note_failure(request_id: str, error: BaseException) -> None:
+def log_failure(request_id: str, error: BaseException) -> None:
     """Log what went wrong and where."""
     log.error("request %s failed: %s at %s", request_id, *place_of(error))
 
@@ -295,12 +298,6 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
     except TimeoutError:
         raise RequestError("body_too_slow", f"no whole body within {seconds:g} s") from None
     return bytes(body)
-
-
-async def gone(request: Request) -> None:
-    """Wait until the client has gone away."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _languages(service: Service, *, files: bool) -> Endpoint:

@@ -12,11 +12,11 @@ from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import WEIGHTS, metadata_of, read_config
 from deepwire.data.languages import Direction
 from deepwire.data.text.language_profiles import LanguageProfiles
-from deepwire.decoding.model_inputs import MAX_PARALLEL_BATCHES, Warn, batches_by_length
+from deepwire.decoding.model_inputs import MAX_PARALLEL_BATCHES, batches_by_length
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.decoding.translator import Translator
-from deepwire.errors import UsageError
+from deepwire.errors import Tell, UsageError
 from deepwire.model.decoder_state import DecoderState
 from deepwire.serving.request import RequestError
 
@@ -212,7 +212,7 @@ def load_served_model(
     precision: str,
     *,
     settings: Mapping[str, object],
-    warn: Warn,
+    warn: Tell,
     direction: Direction | None = None,
     terms: Path | None = None,
 ) -> ServedModel:

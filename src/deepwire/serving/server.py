@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from deepwire.serving.access import Hosts, Token
 from deepwire.serving.connections import GRACE, LimitedProtocol, ServerConfig
 from deepwire.serving.request import RequestError
-from deepwire.serving.routes import WATCHED, Site, note_failure, own_site
+from deepwire.serving.routes import WATCHED, Site, log_failure, own_site
 from deepwire.serving.service import Service
 
 HEADERS = {
@@ -81,7 +81,7 @@ class RequestMiddleware:
             if exchange.status is None:
                 await self._answer(_STOPPING, exchange)
         except Exception as error:  # a fault of ours: the client gets a line, and the server lives on
-            note_failure(exchange.id, error)
+            log_failure(exchange.id, error)
             if exchange.status is None:
                 answer = RequestError("internal", "the server failed on this request")
                 await self._answer(answer, exchange)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ from deepwire.decoding.document_context import Documents, Wave
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serving.batcher import Batcher
+from deepwire.serving.disconnection import Disconnected, DisconnectedError
 from deepwire.serving.language_detection import Detection, SourceDetector
 from deepwire.serving.line_answers import (
     LinePosition,
@@ -35,15 +36,8 @@ from deepwire.serving.sentence_answers import SplitTexts
 from deepwire.serving.served_model import Search
 from deepwire.serving.time_limit import LongText, time_limit
 
-Gone = Callable[[], Awaitable[None]]
-"""Returns when the client has gone away."""
-
 _Result = TypeVar("_Result")
 _PART = 256  # sentences of a long text that wait at a time
-
-
-class GoneError(Exception):
-    """The client has gone away."""
 
 
 @dataclass
@@ -106,21 +100,23 @@ class Service:
             },
         }
 
-    async def translate(self, body: RequestBody, client: str, gone: Gone) -> dict[str, object]:
+    async def translate(
+        self, body: RequestBody, client: str, disconnected: Disconnected
+    ) -> dict[str, object]:
         """The answer to a request.
 
         Args:
             body: The request.
             client: Who asks: clients take turns.
-            gone: Returns when the client has gone away.
+            disconnected: Returns when the client has gone away.
 
         Raises:
             RequestError: It asks for what cannot be done, or there is no time or room for it.
-            GoneError: Nobody waits for the answer any more.
+            DisconnectedError: Nobody waits for the answer any more.
             TextFailedError: The model failed on it.
         """
         async with self.in_time(self.limits.request_seconds):
-            return await self._translate(body, client, gone)
+            return await self._translate(body, client, disconnected)
 
     @asynccontextmanager
     async def in_time(self, seconds: float) -> AsyncIterator[None]:
@@ -139,7 +135,7 @@ class Service:
         finally:
             self.work.requests -= 1
 
-    async def aside(self, work: Callable[[], _Result]) -> _Result:
+    async def run_in_worker(self, work: Callable[[], _Result]) -> _Result:
         """The result of work on texts that is done beside the model, and does not stop other requests."""
         return await asyncio.get_running_loop().run_in_executor(self._segmenting, work)
 
@@ -155,7 +151,7 @@ class Service:
         """
         if source != AUTO:
             return None, self.models.route(target, source)
-        detection = await self.aside(partial(self.sources.language_of, texts, target))
+        detection = await self.run_in_worker(partial(self.sources.language_of, texts, target))
         if detection is None or self.sources.is_target(detection.language, target):
             return detection, None
         return detection, self.models.route(target, detection.language)
@@ -174,7 +170,7 @@ class Service:
         Raises:
             RequestError: As `SourceDetector.detect`.
         """
-        detections = await self.aside(partial(self.sources.detect, body.all, body.target))
+        detections = await self.run_in_worker(partial(self.sources.detect, body.all, body.target))
         return {"detections": [[detection._asdict() for detection in likely] for likely in detections]}
 
     async def translate_sentences(
@@ -183,7 +179,7 @@ class Service:
         route: Route,
         n_best: int,
         client: str,
-        gone: Gone,
+        disconnected: Disconnected,
         search: Search | None = None,
         starts: Collection[int] | None = None,
     ) -> list[Translation]:
@@ -193,12 +189,12 @@ class Service:
             sentences: As `splitter` cuts them.
             route: How.
             n_best: How many translations of each.
-            client, gone: As in `translate`.
+            client, disconnected: As in `translate`.
             search: How; None = as the server does, with a wider beam if so many translations are wanted.
             starts: The places of those that begin a document; None: each stands for itself.
 
         Raises:
-            RequestError, GoneError, TextFailedError: As in `translate`.
+            RequestError, DisconnectedError, TextFailedError: As in `translate`.
         """
         search = search or Search(max(n_best, self.models.search.beam), n_best)
         translated: list[Translation] = []
@@ -208,10 +204,12 @@ class Service:
             text.require_time(first)
             part = sentences[first : first + _PART]
             self.batcher.require_room(len(part), client)
-            lengths = await self.aside(partial(self.models.lengths, route[0], part))
+            lengths = await self.run_in_worker(partial(self.models.lengths, route[0], part))
             try:
                 begins = None if starts is None else {place - first for place in starts}
-                translated += await self._along(part, lengths, route, search, client, gone, begins, documents)
+                translated += await self._along(
+                    part, lengths, route, search, client, disconnected, begins, documents
+                )
             except TextFailedError as error:
                 raise TextFailedError(first + error.index) from error.__cause__
         return translated
@@ -223,7 +221,7 @@ class Service:
         route: Route,
         search: Search,
         client: str,
-        gone: Gone,
+        disconnected: Disconnected,
         starts: Collection[int] | None = None,
         documents: Sequence[Documents] | None = None,
     ) -> list[Translation]:
@@ -237,7 +235,7 @@ class Service:
             before = translations
             if number:
                 texts = [translation.text for translation in translations]
-                lengths = await self.aside(partial(self.models.lengths, leg, texts))
+                lengths = await self.run_in_worker(partial(self.models.lengths, leg, texts))
                 self._require_short(leg, lengths)
             last = number == len(route) - 1
             leg_search = search._replace(model=leg.model, n_best=search.n_best if last else 1)
@@ -247,9 +245,9 @@ class Service:
                 costs = [min(length * (context.source + 1), context.max_length) for length in lengths]
                 read = Documents(context) if documents is None else documents[number]
                 waves = read.waves(requests, starts or ())
-                translations = await self._in_waves(waves, costs, leg_search, client, gone)
+                translations = await self._in_waves(waves, costs, leg_search, client, disconnected)
             else:
-                translations = await self._answer(Job(requests, lengths, leg_search, client), gone)
+                translations = await self._answer(Job(requests, lengths, leg_search, client), disconnected)
             if number and search.alignment:
                 translations = [by_way_of(*pair) for pair in zip(before, translations, strict=True)]
         return translations
@@ -260,14 +258,14 @@ class Service:
         lengths: Sequence[int],
         search: Search,
         client: str,
-        gone: Gone,
+        disconnected: Disconnected,
     ) -> list[Translation]:
         """Lines of documents, of which some wait for the translations of others."""
         wave = next(waves)
         while True:
             job = Job(wave.requests, [lengths[place] for place in wave.places], search, client)
             try:
-                answers = await self._answer(job, gone)
+                answers = await self._answer(job, disconnected)
             except TextFailedError as error:
                 raise TextFailedError(wave.places[error.index]) from error.__cause__
             try:
@@ -283,7 +281,9 @@ class Service:
                 problem = f"its translation on the way has {length} subwords: too long to go on"
                 raise RequestError("invalid", f"text {index}: {problem}", index=index)
 
-    async def _translate(self, body: RequestBody, client: str, gone: Gone) -> dict[str, object]:
+    async def _translate(
+        self, body: RequestBody, client: str, disconnected: Disconnected
+    ) -> dict[str, object]:
         search = self._search(body)
         detected, route = await self.way(body.all, body.source, body.target)
         if route is None:
@@ -291,21 +291,21 @@ class Service:
         elif search.alignment and (why := self.models.why_not_aligned(route)):
             raise RequestError("invalid", f"alignment: {why}")
         elif body.sentences:
-            answer = await self._by_sentences(body, route, search, client, gone)
+            answer = await self._by_sentences(body, route, search, client, disconnected)
         else:
-            answer = await self._by_lines(body, route, search, client, gone)
+            answer = await self._by_lines(body, route, search, client, disconnected)
         if body.source == AUTO:
             answer["detected"] = None if detected is None else detected._asdict()
         return answer
 
     async def _by_sentences(
-        self, body: RequestBody, route: Route, search: Search, client: str, gone: Gone
+        self, body: RequestBody, route: Route, search: Search, client: str, disconnected: Disconnected
     ) -> dict[str, object]:
         in_order = self.models.reads_in_order(route)
-        split = await self.aside(partial(SplitTexts.of, body.all, self.splitter(route), in_order))
+        split = await self.run_in_worker(partial(SplitTexts.of, body.all, self.splitter(route), in_order))
         try:
             translations = await self.translate_sentences(
-                split.sentences, route, search.n_best, client, gone, search, split.starts
+                split.sentences, route, search.n_best, client, disconnected, search, split.starts
             )
         except TextFailedError as error:
             raise TextFailedError(split.owners[error.index]) from error.__cause__
@@ -314,7 +314,7 @@ class Service:
         return {"translations": split.answers(translations, language, **told)}
 
     async def _by_lines(
-        self, body: RequestBody, route: Route, search: Search, client: str, gone: Gone
+        self, body: RequestBody, route: Route, search: Search, client: str, disconnected: Disconnected
     ) -> dict[str, object]:
         texts = [TextLines.of(text) for text in body.all]
         translated: dict[LinePosition, Translation] = {}
@@ -329,7 +329,7 @@ class Service:
             lines = [line_at(texts, place) for place in places]
             lengths = await self._fitting_lengths(route[0], lines, places, texts)
             try:
-                translations = await self._along(lines, lengths, route, search, client, gone, starts)
+                translations = await self._along(lines, lengths, route, search, client, disconnected, starts)
             except TextFailedError as error:
                 raise TextFailedError(places[error.index].text) from error.__cause__
             translated = dict(zip(places, translations, strict=True))
@@ -367,7 +367,7 @@ class Service:
     ) -> list[int]:
         """Subwords of each line; `places` and `texts` are where it stands in the request."""
         most = self._most_subwords(leg)
-        lengths = await self.aside(partial(self.models.lengths, leg, lines))
+        lengths = await self.run_in_worker(partial(self.models.lengths, leg, lines))
         for (index, number), length in zip(places, lengths, strict=True):
             if length > most:
                 where = f"text {index}"
@@ -376,17 +376,17 @@ class Service:
                 raise RequestError("invalid", f"{where}: {length} subwords, at most {most}", index=index)
         return lengths
 
-    async def _answer(self, job: Job, gone: Gone) -> list[Translation]:
+    async def _answer(self, job: Job, disconnected: Disconnected) -> list[Translation]:
         """Wait for the model or for the end of the client, whichever comes first."""
         self.batcher.submit(job)
         answer = asyncio.wrap_future(job.answer)
-        leaving = asyncio.ensure_future(gone())
+        leaving = asyncio.ensure_future(disconnected())
         either: list[asyncio.Future[list[Translation]] | asyncio.Future[None]] = [answer, leaving]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not answer.done():
                 self.metrics.cancelled.inc()
-                raise GoneError
+                raise DisconnectedError
             return answer.result()
         finally:
             leaving.cancel()

@@ -16,6 +16,7 @@ import torch
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError
+from deepwire.ops.allocator import resident_memory
 from deepwire.ops.precision import MatmulPrecision, autocast_dtype, has_fast_bfloat16, set_fp32_matmul
 from deepwire.training.config import Precision, TrainingConfig
 
@@ -95,10 +96,7 @@ def memory_in_use(device: torch.device, *, divided: bool = False) -> int:
     if divided and rollup.exists():
         (part,) = (line.split()[1] for line in rollup.read_text().splitlines() if line.startswith("Pss:"))
         return int(part) * 1024
-    statm = Path("/proc/self/statm")
-    if statm.exists():
-        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return peak_memory(device)
+    return resident_memory() or peak_memory(device)
 
 
 def _processor() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from typing import TYPE_CHECKING, Literal
 
@@ -10,6 +9,7 @@ from pydantic import Field, model_validator
 
 from deepwire.config.counts import Probability
 from deepwire.config.section import Section
+from deepwire.training.update_seeds import update_seed
 
 if TYPE_CHECKING:  # a run file is read without them, and sooner
     from deepwire.model.config import ModelConfig
@@ -107,8 +107,7 @@ class LayerDrop:
 
     def draw(self, update: int) -> None:
         """Leave layers out of the stacks, until it is called again."""
-        digest = hashlib.blake2b(f"{self._seed} update {update} layers".encode(), digest_size=7).digest()
-        generator = random.Random(int.from_bytes(digest, "little"))
+        generator = random.Random(update_seed(self._seed, update, "layers"))
         for stack, probability in self._stacks:
             shares = self._shares(stack, probability)
             whole = [generator.random() < share for share in shares]

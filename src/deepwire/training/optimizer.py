@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import torch
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from deepwire.config.choice import by_name_or
 from deepwire.config.counts import Positive
 from deepwire.config.section import Section
 from deepwire.errors import ModelError
@@ -57,13 +58,7 @@ class MuonConfig(_AdamSection, MuonSettings):
 AnyOptimizerConfig = OptimizerConfig | MuonConfig
 
 
-def _with_type(value: object) -> object:
-    if isinstance(value, str):
-        return {"type": value}
-    return {"type": "adamw", **value} if isinstance(value, dict) else value
-
-
-OptimizerChoice = Annotated[AnyOptimizerConfig, Field(discriminator="type"), BeforeValidator(_with_type)]
+OptimizerChoice = Annotated[AnyOptimizerConfig, Field(discriminator="type"), by_name_or("adamw")]
 """An optimizer section: a plain string stands for its type; a section without a type is `adamw`."""
 
 

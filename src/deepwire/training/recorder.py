@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from deepwire.checkpoint.run_directory import Checkpoint, among_best
+from deepwire.config.counts import few
 from deepwire.errors import ModelError
 from deepwire.io.atomic import disk_errors, write_json, write_text
 from deepwire.io.regular_files import open_for_appending
@@ -224,7 +225,7 @@ class RunRecorder:
         path, prepared = self._run.bad_batch, self._spec.prepared
         lines = [prepared.place(pair) for pair in pairs]
         self.say(
-            f"u {update} skipped: loss or gradient is not finite; lines {_few(lines)}, all in {path.name}"
+            f"u {update} skipped: loss or gradient is not finite; lines {few(lines)}, all in {path.name}"
         )
         store = prepared.train
         texts = [[store.source_text(pair), store.target_text(pair)] for pair in pairs]
@@ -304,8 +305,3 @@ class RunRecorder:
         except ModelError as error:  # of a file of an earlier checkpoint; this run has ended well
             self.say(f"warning: {error.message}")
             return None
-
-
-def _few(lines: list[str]) -> str:
-    shown = ", ".join(lines[:5])
-    return shown if len(lines) <= 5 else f"{shown} and {len(lines) - 5} more"

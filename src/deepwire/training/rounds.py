@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 from typing import TYPE_CHECKING
+
+from deepwire.training.update_seeds import update_seed
 
 if TYPE_CHECKING:  # a run file is read without it, and sooner
     from deepwire.model.recurrent_depth import RecurrentStack
@@ -29,8 +30,7 @@ class RoundsDraw:
 
     def draw(self, update: int) -> None:
         """Set the rounds, until it is called again."""
-        digest = hashlib.blake2b(f"{self._seed} update {update} rounds".encode(), digest_size=7).digest()
-        generator = random.Random(int.from_bytes(digest, "little"))
+        generator = random.Random(update_seed(self._seed, update, "rounds"))
         mean = math.log(self._stack.recurrence.rounds) - _DEVIATION**2 / 2
         rate = math.exp(generator.normalvariate(mean, _DEVIATION))
         # As many as events at unit rate come before that time.

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
+from deepwire.config.choice import by_name_or
 from deepwire.config.counts import Count, Positive
 from deepwire.config.section import Section, UnusedSettings
 
@@ -154,16 +155,10 @@ def _end(schedule: str, updates: int | None, max_updates: int | None, warmup: in
     return end
 
 
-def _with_type(value: object) -> object:
-    if isinstance(value, str):
-        return {"type": value}
-    return {"type": "inverse_sqrt", **value} if isinstance(value, dict) else value
-
-
 ScheduleConfig = Annotated[
     InverseSqrtConfig | NoamConfig | CosineConfig | WarmupStableDecayConfig | ConstantConfig,
     Field(discriminator="type"),
-    BeforeValidator(_with_type),
+    by_name_or("inverse_sqrt"),
 ]
 """A schedule section: a plain string stands for its type; a section without a type is `inverse_sqrt`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -35,6 +34,7 @@ from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState
 from deepwire.training.run.stopping import Signals, StopReason, limit_reached, progress
 from deepwire.training.schedule import Schedule
+from deepwire.training.update_seeds import update_seed
 from deepwire.training.validation import DirectionsValidator, Validation, Validator
 
 BAD_IN_A_ROW = 10
@@ -130,9 +130,8 @@ class Trainer:
     def seed_of(self, update: int) -> int:
         """Seed of the random numbers (dropout) of one update: a function of the run's seed, its number and
         the process."""
-        process = f" process {self.processes.rank}" if self.processes.rank else ""
-        text = f"{self.spec.seed} update {update}{process}".encode()
-        return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
+        process = f"process {self.processes.rank}" if self.processes.rank else ""
+        return update_seed(self.spec.seed, update, process)
 
     @property
     def learning_rate(self) -> float:

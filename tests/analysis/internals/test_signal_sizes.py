@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from deepwire.analysis.internals.signal_sizes import Signal, SignalSizes, call_names, signal_sizes
-from deepwire.analysis.subject.model_and_text import SIDES, part
+from deepwire.analysis.subject.model_and_text import part
 from deepwire.model.connections import CONNECTIONS
 from deepwire.model.connections.connection import Call
+from deepwire.model.context import SIDES
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch
 

@@ -20,7 +20,7 @@ from deepwire.analysis.report.tables_and_figures import (
     Series,
     Table,
 )
-from deepwire.analysis.report.text_pages import aligned, as_text
+from deepwire.analysis.report.text_pages import as_text, table_text
 from deepwire.errors import DataError
 
 
@@ -97,7 +97,7 @@ def test_tables_of_figures_hold_their_numbers(finding: Finding) -> None:
 
 
 def test_text_is_aligned_and_complete(finding: Finding) -> None:
-    assert aligned(finding.tables[0]).splitlines() == [
+    assert table_text(finding.tables[0]).splitlines() == [
         "Speed",
         "model                      speed [sentences/s]  count",
         "-------------------------  -------------------  -----",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Cell, Co
 from deepwire.analysis.subject.document_text import DocumentText, text_of_model
 from deepwire.decoding.model_loading import load_models, translator_of
 from deepwire.decoding.text_scoring import TextScore, text_scorer
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison
 from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.significance import Comparison
@@ -103,7 +103,7 @@ def read_by_all(
     device: str,
     precision: str,
     paired: PairedTest,
-    tell: Callable[[str], None],
+    tell: Tell,
 ) -> list[ModelPerplexity]:
     """Score each document with each model, and test each model against the first in bits per byte.
 

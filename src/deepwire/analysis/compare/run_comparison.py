@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,7 +38,7 @@ from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Cell, Co
 from deepwire.analysis.subject.document_text import read_documents, refuse_source
 from deepwire.analysis.subject.model_and_text import ParallelText, read_pairs
 from deepwire.data.languages import Direction
-from deepwire.errors import UsageError
+from deepwire.errors import Tell, UsageError
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.texts import target_language
 
@@ -83,7 +83,7 @@ class ComparisonRequest:
         return read_pairs(self.models[0], self.source, self.reference, self.sentences, self.direction)
 
 
-def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Finding:
+def compare_runs(request: ComparisonRequest, tell: Tell) -> Finding:
     """Compare runs.
 
     Args:
@@ -152,7 +152,7 @@ class _Results:
     translations: Sequence[RunTranslation] = ()
 
 
-def _translations(request: ComparisonRequest, names: Sequence[str], tell: Callable[[str], None]) -> _Results:
+def _translations(request: ComparisonRequest, names: Sequence[str], tell: Tell) -> _Results:
     """The test set translated by each model."""
     pairs = request.pairs()
     where = DecodingPlace(request.device, request.precision, request.direction)
@@ -181,7 +181,7 @@ def _translations(request: ComparisonRequest, names: Sequence[str], tell: Callab
     )
 
 
-def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: Callable[[str], None]) -> _Results:
+def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: Tell) -> _Results:
     """The text read by each language model."""
     refuse_source(request.source, request.direction)
     text = read_documents(request.models[0], request.reference, request.sentences)

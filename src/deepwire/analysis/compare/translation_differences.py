@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from deepwire.analysis.source_length import LengthUnit, text_lengths, unit_of
 from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.data.languages import Direction
 from deepwire.decoding.model_loading import load
+from deepwire.errors import Tell
 from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, make_metric
@@ -60,7 +61,7 @@ def translate_all(
     names: Sequence[str],
     pairs: ParallelText,
     where: DecodingPlace,
-    tell: Callable[[str], None],
+    tell: Tell,
 ) -> list[RunTranslation]:
     """Translate the test set with each model, one after the other.
 

@@ -6,7 +6,7 @@ layers of an encoder. Nothing is trained again: the layers left are as they were
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -23,7 +23,7 @@ from deepwire.analysis.report.tables_and_figures import (
 )
 from deepwire.analysis.subject.model_and_text import check_layer, part, present, with_stack
 from deepwire.analysis.subject.scorer import Scorer
-from deepwire.errors import UsageError
+from deepwire.errors import Tell, UsageError
 from deepwire.model.context import Side
 from deepwire.model.translation_model import TranslationModel
 
@@ -66,7 +66,7 @@ def with_layers(model: TranslationModel, side: Side, layers: int) -> Translation
     return with_stack(model, side, stack.with_parts(fusion=fusion))
 
 
-def layer_scores(scorer: Scorer, side: Side, tell: Callable[[str], None]) -> list[DepthScore]:
+def layer_scores(scorer: Scorer, side: Side, tell: Tell) -> list[DepthScore]:
     """BLEU with 1, 2, ... all layers of a stack, the other stack whole.
 
     Raises:
@@ -80,7 +80,7 @@ def layer_scores(scorer: Scorer, side: Side, tell: Callable[[str], None]) -> lis
     return scores
 
 
-def group_scores(scorer: Scorer, tell: Callable[[str], None]) -> list[GroupScore]:
+def group_scores(scorer: Scorer, tell: Tell) -> list[GroupScore]:
     """BLEU with every single group of the decoder, and with every range that ends with the last one.
 
     Empty where the decoder does not predict with a mixture of groups.
@@ -115,7 +115,7 @@ _BLEU = Axis(label="BLEU")
 _LAYERS = "layers"
 
 
-def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: Callable[[str], None]) -> Finding:
+def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: Tell) -> Finding:
     """BLEU without the top layers of each stack, and with some groups of the decoder alone.
 
     Raises:

@@ -7,7 +7,7 @@ is worth is seen when it is left out (Fan et al. 2020, LayerDrop). Nothing is tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +28,10 @@ from deepwire.analysis.report.tables_and_figures import (
     Table,
 )
 from deepwire.analysis.subject.document_text import ReadText, text_for
-from deepwire.analysis.subject.model_and_text import SIDES, PairBatch, open_model, part, present, with_stack
+from deepwire.analysis.subject.model_and_text import PairBatch, open_model, part, present, with_stack
 from deepwire.data.languages import Direction
-from deepwire.model.context import Side
+from deepwire.errors import Tell
+from deepwire.model.context import SIDES, Side
 from deepwire.model.introspection import layer_names
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch
@@ -118,9 +119,7 @@ def why_all_are_needed(model: TranslationModel, side: Side) -> str:
     return ""
 
 
-def layers_left_out(
-    model: TranslationModel, side: Side, text: ReadText, tell: Callable[[str], None]
-) -> LayersLeftOut:
+def layers_left_out(model: TranslationModel, side: Side, text: ReadText, tell: Tell) -> LayersLeftOut:
     """Leave out each layer of a stack alone, and then more and more of them together."""
     stack = part(model, side)
     layers = range(stack.depth)
@@ -146,7 +145,7 @@ def analyse_similarity(
     direction: Direction | None = None,
     *,
     sides: Sequence[Side] = SIDES,
-    tell: Callable[[str], None] = lambda _text: None,
+    tell: Tell = lambda _text: None,
 ) -> Finding:
     """How alike the streams at different depths are, and the loss without each layer.
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Side
 from deepwire.model.embedding import Embedding
+from deepwire.model.evaluation_mode import evaluating
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceBatch
@@ -95,7 +96,7 @@ def signal_sizes(
     sums: dict[Signal, SquareSum] = defaultdict(SquareSum)
     loss, tokens = 0.0, 0
     model.zero_grad()
-    with _evaluating(model), torch.set_grad_enabled(gradients):
+    with evaluating(model), torch.set_grad_enabled(gradients):
         for batch in batches:
             smoothed, count = _read(model, batch, smoothing, sums, gradients)
             loss, tokens = loss + smoothed, tokens + count
@@ -121,7 +122,7 @@ def signal_values(
     Of several results of a stack, and their logits if they are wanted, the first is taken.
     """
     values: dict[Signal, Tensor] = {}
-    with _evaluating(model):
+    with evaluating(model):
         read = _Pass(model, batch)
         for signal, tensor in [*read.seen(), *(read.logits() if logits else ())]:
             values.setdefault(signal, tensor)
@@ -290,14 +291,3 @@ def _memory_of(model: TranslationModel) -> Iterator[list[Tensor]]:
         yield memory
     finally:
         handle.remove()
-
-
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Without dropout."""
-    training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(training)

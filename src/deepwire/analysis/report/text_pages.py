@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from deepwire.analysis.report.finding import Finding, Provenance
 from deepwire.analysis.report.tables_and_figures import Table
+from deepwire.evaluation.text_table import aligned
 
 _WIDTH = 100
 _LONGEST = 60
@@ -21,14 +22,14 @@ def _blocks(finding: Finding) -> Iterator[str]:
     yield f"{finding.title}\n{'=' * min(len(finding.title), _WIDTH)}"
     yield textwrap.fill(finding.measured, _WIDTH)
     for table in finding.tables:
-        yield aligned(table)
+        yield table_text(table)
     known = {table.title for table in finding.tables}
     for figure in finding.figures:
         table = figure.table()
         if figure.title in known:
             continue
         shown = (
-            aligned(table) if len(table.rows) <= _LONGEST else f"{table.title}\n({len(table.rows)} points)"
+            table_text(table) if len(table.rows) <= _LONGEST else f"{table.title}\n({len(table.rows)} points)"
         )
         yield shown if not figure.caption else f"{shown}\n{textwrap.fill(figure.caption, _WIDTH)}"
     if finding.notes:
@@ -38,16 +39,15 @@ def _blocks(finding: Finding) -> Iterator[str]:
     yield "\n".join(f"{name}: {value}" for name, value in origin(finding.provenance))
 
 
-def aligned(table: Table) -> str:
+def table_text(table: Table) -> str:
     """A table under its title: words flush left, numbers flush right."""
     head = [column.head for column in table.columns]
     body = [
         [column.show(cell) for column, cell in zip(table.columns, row, strict=True)] for row in table.rows
     ]
     right = [table.is_numeric(number) for number in range(len(head))]
-    widths = [max(len(row[number]) for row in [head, *body]) for number in range(len(head))]
-    lines = [_line(row, widths, right) for row in (head, ["-" * width for width in widths], *body)]
-    return "\n".join([table.title, *lines])
+    widths = [max(map(len, column)) for column in zip(head, *body, strict=True)]
+    return "\n".join([table.title, *aligned([head, ["-" * width for width in widths], *body], right)])
 
 
 def origin(provenance: Provenance) -> list[tuple[str, str]]:
@@ -62,13 +62,6 @@ def origin(provenance: Provenance) -> list[tuple[str, str]]:
     versions = f"deepwire {provenance.deepwire}, torch {provenance.torch}, Python {provenance.python}"
     rows += [("measured with", f"{versions}, {provenance.machine}"), ("date", provenance.date)]
     return [*rows, ("command", provenance.command)] if provenance.command else rows
-
-
-def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    columns = zip(cells, widths, right, strict=True)
-    return "  ".join(
-        cell.rjust(width) if flush else cell.ljust(width) for cell, width, flush in columns
-    ).rstrip()
 
 
 def as_markdown(

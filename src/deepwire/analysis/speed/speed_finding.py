@@ -25,7 +25,7 @@ from deepwire.analysis.speed.text_speed import Program, measure_text, text_figur
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.config.counts import counted
 from deepwire.decoding.model_loading import number_formats
-from deepwire.errors import UsageError
+from deepwire.errors import Tell, UsageError
 from deepwire.training.device import PrecisionPolicy
 
 _LABELS: Mapping[Axis, FigureAxis] = {
@@ -59,7 +59,7 @@ def speed_finding(
     *,
     rounds: int,
     device: torch.device,
-    tell: Callable[[str], None],
+    tell: Tell,
     precision: str = "auto",
     text: TextWork | None = None,
 ) -> Finding:

@@ -26,7 +26,7 @@ from deepwire.decoding.model_inputs import TargetLanguage
 from deepwire.decoding.model_loading import number_formats, pack_weights
 from deepwire.decoding.step_models import Ensemble, PromptedModel
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import UsageError
+from deepwire.errors import Tell, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
@@ -192,7 +192,7 @@ def sweep(
     *,
     rounds: int,
     device: torch.device,
-    tell: Callable[[str], None],
+    tell: Tell,
     precision: str = "auto",
 ) -> list[Speed]:
     """Measure all subjects at every value of one axis, the others as in `base`.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Column, Number, Series, Table
 from deepwire.analysis.source_length import LengthUnit, text_lengths, unit_of
 from deepwire.analysis.subject.scorer import WARM_UP, Scorer
-from deepwire.errors import UsageError
+from deepwire.errors import Tell, UsageError
 
 _SHOWN = 200
 # What libraries of linear algebra and of threads read when a program starts.
@@ -151,7 +151,7 @@ class TextSpeed:
 
 
 def measure_text(
-    models: Sequence[Scorer], programs: Sequence[Program], *, rounds: int, tell: Callable[[str], None]
+    models: Sequence[Scorer], programs: Sequence[Program], *, rounds: int, tell: Tell
 ) -> list[TextSpeed]:
     """Translate the text of the models with every subject in turn.
 

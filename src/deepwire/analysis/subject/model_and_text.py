@@ -24,8 +24,6 @@ from deepwire.model.context import Side
 from deepwire.model.stack import Stack
 from deepwire.model.translation_model import TranslationModel
 
-SIDES: tuple[Side, Side] = ("encoder", "decoder")
-
 
 def part(model: TranslationModel, side: Side) -> Stack:
     """Encoder or decoder; a `ModelError` says that there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepwire.analysis.report.finding import ModelSource
@@ -12,6 +12,7 @@ from deepwire.analysis.subject.model_and_text import AnalysedModel, ParallelText
 from deepwire.decoding.model_inputs import LanguageSelector, target_language_ids
 from deepwire.decoding.model_loading import LoadedModels, load_models
 from deepwire.decoding.translator import Translator
+from deepwire.errors import Tell
 from deepwire.evaluation.comparison import without_spaces
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
@@ -64,7 +65,7 @@ class Scorer:
         name: str,
         pairs: ParallelText,
         search: SearchSettings,
-        warn: Callable[[str], None],
+        warn: Tell,
         *,
         to: str = "",
         metric: Metric | None = None,
@@ -76,7 +77,7 @@ class Scorer:
         self.languages = None if into is None else target_language_ids([into], self.loaded.device)
         self.metric, self._warn = self._bleu(warn) if metric is None else metric, warn
 
-    def _bleu(self, warn: Callable[[str], None]) -> Metric:
+    def _bleu(self, warn: Tell) -> Metric:
         reference = self.pairs.reference
         named = self.to or named_target(self.loaded.models[0].metadata)
         metrics = LanguageMetrics(("bleu",))

@@ -13,12 +13,11 @@ from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint
 from deepwire.checkpoint.importers.importer import Architecture, number_of_layers
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.errors import ModelError
-from deepwire.model.context import Side
+from deepwire.model.context import SIDES, Side
 
 # GTrans, decoder group types ls:sparse and ls:sparse-without-ensemble: weights of each target language.
 OF_LANGUAGE = re.compile(r"decoder\.(loss_weight|decoder_fusion_weight)\.(\d+)")
 _RELATIVE = "layers.0.self_attn.relative_position_keys"
-_SIDES: tuple[Side, Side] = ("encoder", "decoder")
 # Arguments that change what is computed without a trace in names, and the value that is known here.
 _REFUSED: Mapping[str, object] = {
     "enc_calculate_num": 1,
@@ -58,7 +57,7 @@ class _Reader:
         known = self._measures() | self._embeddings() | self._positions()
         known["data.source_bos"] = False
         assumed: dict[str, PlainValue] = dict(_DECODING)
-        for side in _SIDES:
+        for side in SIDES:
             known |= self._stack(side)
             # Names and shapes tell that layers are combined, but not all of how.
             (known if self.foreign.settings else assumed).update(self._combinations(side))
@@ -73,8 +72,8 @@ class _Reader:
         return Architecture(known, assumed, () if "model.heads" in known else ("model.heads",))
 
     def _measures(self) -> dict[str, PlainValue]:
-        width = self._one("d_model", *(self._shape(f"{side}.embed_tokens.weight", 1) for side in _SIDES))
-        inner = self._one("feed_forward", *(self._shape(f"{side}.layers.0.fc1.weight", 0) for side in _SIDES))
+        width = self._one("d_model", *(self._shape(f"{side}.embed_tokens.weight", 1) for side in SIDES))
+        inner = self._one("feed_forward", *(self._shape(f"{side}.layers.0.fc1.weight", 0) for side in SIDES))
         known: dict[str, PlainValue] = {
             "model.d_model": width,
             "model.feed_forward": inner,
@@ -86,7 +85,7 @@ class _Reader:
             if self._has("encoder.layers.0.self_attn.q_proj.weight")
             else "xavier",
         }
-        heads = [self.foreign.settings.get(f"{side}_attention_heads") for side in _SIDES]
+        heads = [self.foreign.settings.get(f"{side}_attention_heads") for side in SIDES]
         if any(isinstance(count, int) for count in heads):
             known["model.heads"] = self._one("heads", *(n if isinstance(n, int) else None for n in heads))
         elif self._has(f"encoder.{_RELATIVE}"):
@@ -107,7 +106,7 @@ class _Reader:
         }
 
     def _positions(self) -> dict[str, PlainValue]:
-        rows = [self._shape(f"{side}.embed_positions.weight", 0) for side in _SIDES]
+        rows = [self._shape(f"{side}.embed_positions.weight", 0) for side in SIDES]
         if any(rows):
             # The table begins with rows for what has no position, up to the number of the padding symbol.
             return {
@@ -270,7 +269,7 @@ class _Reader:
             assumed[key] = default
 
     def _refuse_unknown_kinds(self) -> None:
-        for side in _SIDES:
+        for side in SIDES:
             for name in (f"{side}.embed_tokens.weight", f"{side}.layers.0.fc1.weight"):
                 tied = name == "decoder.embed_tokens.weight" and self._has("encoder.embed_tokens.weight")
                 if not tied and not self._has(name):

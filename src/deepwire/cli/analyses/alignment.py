@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from deepwire.cli.analyses.options import (
-    DirectionName,
     FindingOutputs,
     Html,
     Json,
@@ -20,7 +19,7 @@ from deepwire.cli.analyses.options import (
     Source,
     read_direction,
 )
-from deepwire.cli.decoding_options import Device
+from deepwire.cli.decoding_options import Device, DirectionName
 
 Gold = Annotated[
     Path,

@@ -6,14 +6,12 @@ from typing import Annotated
 
 import typer
 
-from deepwire.cli.analyses.options import FindingOutputs, Html, Json, Output, Plots, numbers, tell
+from deepwire.cli.analyses.options import FindingOutputs, Html, Json, Output, Overrides, Plots, numbers
 from deepwire.cli.decoding_options import Device, Threads
+from deepwire.cli.line_by_line import tell
 
 Subject = Annotated[
     str, typer.Argument(metavar="RUNFILE|RECIPE", help="Whose model and settings are checked.")
-]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the run file or recipe.")
 ]
 Widths = Annotated[str, typer.Option(metavar="32,64,128", help="Values of d_model; none: --widths ''.")]
 Depths = Annotated[str, typer.Option(metavar="2,4,8", help="Layers of both stacks; none: --depths ''.")]

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.analyses.options import (
-    DirectionName,
     FindingOutputs,
     Html,
     Json,
     Model,
     Output,
+    Overrides,
     Plots,
     Reference,
     Sentences,
     Source,
     read_direction,
 )
-from deepwire.cli.decoding_options import Device, Threads
+from deepwire.cli.decoding_options import Device, DirectionName, Threads
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -136,9 +136,6 @@ def report(
 Subject = Annotated[
     str,
     typer.Argument(metavar="RUNFILE|RECIPE|MODEL", help="Before training, or the model of a run."),
-]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the run file or recipe.")
 ]
 Seeds = Annotated[
     int | None,

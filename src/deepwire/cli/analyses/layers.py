@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.analyses.options import (
-    DirectionName,
     FindingOutputs,
     Html,
     Json,
@@ -22,9 +21,17 @@ from deepwire.cli.analyses.options import (
     numbers,
     open_scorers,
     read_direction,
-    tell,
 )
-from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Precision, Threads, use_threads
+from deepwire.cli.decoding_options import (
+    BatchTokens,
+    Beam,
+    Device,
+    DirectionName,
+    Precision,
+    Threads,
+    use_threads,
+)
+from deepwire.cli.line_by_line import tell
 
 if TYPE_CHECKING:
     from deepwire.analysis.report.finding import Finding
@@ -63,8 +70,9 @@ def depth(
     deepwire analyze depth --runs runs/deep-6 runs/deep-12 runs/dlcl-6 runs/dlcl-12
     """
     from deepwire.analysis.depth.fewer_layers import fewer_layers_finding, fewer_layers_side_by_side
-    from deepwire.analysis.subject.model_and_text import SIDES, read_pairs
+    from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.cli.analyses.options import one_or_all
+    from deepwire.model.context import SIDES
 
     outputs = FindingOutputs(as_json, html, plots, output)
     sides = one_or_all(side, SIDES, "--side")
@@ -101,8 +109,8 @@ def similarity(
     deepwire analyze similarity runs/deep --plots plots
     """
     from deepwire.analysis.depth.layer_similarity import analyse_similarity
-    from deepwire.analysis.subject.model_and_text import SIDES
     from deepwire.cli.analyses.options import one_or_all
+    from deepwire.model.context import SIDES
 
     outputs = FindingOutputs(as_json, html, plots, output)
     sides = one_or_all(side, SIDES, "--side")
@@ -224,10 +232,10 @@ def _settings(
 ) -> LinearisationSettings:
     from typing import get_args
 
-    from deepwire.analysis.subject.model_and_text import SIDES
     from deepwire.cli.analyses.options import one_of, one_or_all
     from deepwire.experiments.linearisation.layer_scores import READINGS, LinearisationSettings
     from deepwire.experiments.linearisation.linear_layer import Cell
+    from deepwire.model.context import SIDES
 
     return LinearisationSettings(
         readings=one_or_all(reading, READINGS, "--reading"),

@@ -56,9 +56,8 @@ Source = Annotated[
 ]
 Reference = Annotated[Path | None, typer.Option("--reference", "-r", help="Its translation.")]
 Sentences = Annotated[int | None, typer.Option(min=1, help="Only so many sentences from the beginning.")]
-DirectionName = Annotated[
-    str | None,
-    typer.Option("--direction", metavar="en-de", help="For models of several directions: which one."),
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the run file or recipe.")
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one line of JSON with all numbers instead of text.")
@@ -183,11 +182,6 @@ def read_direction(text: str | None) -> Direction | None:
     from deepwire.evaluation.multilingual.direction_names import parse_direction
 
     return None if text is None else parse_direction(text)
-
-
-def tell(text: str) -> None:
-    """Say on stderr how far the work is."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def numbers(text: str, option: str) -> list[int]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.analyses.options import (
-    DirectionName,
     FindingOutputs,
     Html,
     Json,
@@ -20,9 +19,9 @@ from deepwire.cli.analyses.options import (
     numbers,
     open_scorers,
     read_direction,
-    tell,
 )
-from deepwire.cli.decoding_options import Device, Precision, Threads, use_threads
+from deepwire.cli.decoding_options import Device, DirectionName, Precision, Threads, use_threads
+from deepwire.cli.line_by_line import tell
 
 if TYPE_CHECKING:
     from deepwire.analysis.report.finding import ModelSource

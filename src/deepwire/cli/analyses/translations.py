@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from deepwire.cli.analyses.options import (
-    DirectionName,
     FindingOutputs,
     Html,
     Json,
@@ -21,9 +20,17 @@ from deepwire.cli.analyses.options import (
     numbers,
     open_scorers,
     read_direction,
-    tell,
 )
-from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Precision, Threads, use_threads
+from deepwire.cli.decoding_options import (
+    BatchTokens,
+    Beam,
+    Device,
+    DirectionName,
+    Precision,
+    Threads,
+    use_threads,
+)
+from deepwire.cli.line_by_line import tell
 from deepwire.errors import UsageError
 
 Paired = Annotated[

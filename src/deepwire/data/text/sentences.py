@@ -13,15 +13,15 @@ from typing import NamedTuple
 
 from deepwire.data.text.language_guess import language_code
 from deepwire.data.text.pairs import is_blank
+from deepwire.data.text.scripts import UNSPACED
 from deepwire.errors import UsageError
 
 # The breaks that Unicode calls mandatory (UAX 14), CR LF as one.
 LINE_BREAK = re.compile("(\r\n|[\n\v\f\r\x85\u2028\u2029])")
 
 _UNSPACED = frozenset(["zh", "yue", "ja", "th", "lo", "km", "my"])
-_UNSPACED_LETTER = (
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]"
-)
+# Korean has spaces, but where a sentence has none for too long, it is cut between two syllables.
+_LETTER_TO_CUT_AT = f"[{UNSPACED}\uac00-\ud7a3]"
 # Where a sentence that is too long is cut, the best places first; a cut is at the end of a match.
 _CUTS = tuple(
     re.compile(pattern)
@@ -29,7 +29,7 @@ _CUTS = tuple(
         r"[;:\u2013\u2014](?=\s)|[\uff1b\uff1a]",
         r",(?=\s)|[\uff0c\u3001\u060c]",
         r"\s+",
-        f"{_UNSPACED_LETTER}(?={_UNSPACED_LETTER})",
+        f"{_LETTER_TO_CUT_AT}(?={_LETTER_TO_CUT_AT})",
     )
 )
 _MIDDLE = 0.25

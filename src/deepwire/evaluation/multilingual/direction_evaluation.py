@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 
 from deepwire.data.languages import Direction
-from deepwire.errors import DataError, UsageError
+from deepwire.errors import DataError, Tell, UsageError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.multilingual.directed_texts import (
@@ -37,8 +37,6 @@ from deepwire.evaluation.multilingual.language_identification import LanguageIde
 from deepwire.evaluation.multilingual.translation_systems import open_system
 from deepwire.evaluation.significance import DEFAULT_SAMPLES
 from deepwire.evaluation.texts import SearchSettings, Text
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class DirectionsRequest:
     search: SearchSettings = field(default_factory=lambda: SearchSettings({}))
 
 
-def evaluate_directions(request: DirectionsRequest, warn: Say, progress: Say) -> DirectionsReport:
+def evaluate_directions(request: DirectionsRequest, warn: Tell, progress: Tell) -> DirectionsReport:
     """Translate and score direction by direction, and average.
 
     Args:
@@ -114,7 +112,7 @@ def evaluate_directions(request: DirectionsRequest, warn: Say, progress: Say) ->
 class _Evaluation:
     """One request with everything opened; nothing is translated before all of it is known to be there."""
 
-    def __init__(self, request: DirectionsRequest, warn: Say) -> None:
+    def __init__(self, request: DirectionsRequest, warn: Tell) -> None:
         self.request = request
         self.system = open_system(request.system, request.search, warn)
         self.baseline = open_system(request.baseline, request.search, warn) if request.baseline else None
@@ -129,7 +127,7 @@ class _Evaluation:
         self.identifier = self._identifier()
         self.store: StoredTranslations | None = None
 
-    def run(self, progress: Say) -> DirectionsReport:
+    def run(self, progress: Tell) -> DirectionsReport:
         if self.request.output is not None:
             self.store = store_in(self.request.output, self.system.name, self.trained, self.pairs)
         for direction in self.directions:

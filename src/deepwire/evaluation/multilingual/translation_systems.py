@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from deepwire.checkpoint.model_files import fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import CONFIG, read_metadata
 from deepwire.data.languages import Direction, Languages
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.multilingual.directed_texts import HYPOTHESES, StoredTranslations, read_stored
 from deepwire.evaluation.multilingual.direction_names import languages_of
 from deepwire.evaluation.texts import SearchSettings, Text, read_text, selected_target
@@ -66,8 +66,6 @@ def _training_pairs(metadata: Mapping[str, object]) -> dict[Direction, int]:
     return {Direction.parse(name): size for name, size in pairs.items() if isinstance(size, int)}
 
 
-Warn = Callable[[str], None]
-
 _FIELD = re.compile(r"\{(direction|source|target)\}")
 
 
@@ -113,7 +111,7 @@ class System(ABC):
         return self.trained
 
 
-def open_system(name: str, settings: SearchSettings, warn: Warn) -> System:
+def open_system(name: str, settings: SearchSettings, warn: Tell) -> System:
     """The system that a name on the command line stands for.
 
     Args:
@@ -171,7 +169,7 @@ class StoredSystem(System):
 class ModelSystem(System):
     """One model, of two languages or of many; read when the first direction is translated."""
 
-    def __init__(self, name: str, settings: SearchSettings, warn: Warn) -> None:
+    def __init__(self, name: str, settings: SearchSettings, warn: Tell) -> None:
 
         self.name, self._settings, self._warn = name, settings, warn
         self._description = describe(name)
@@ -223,7 +221,7 @@ class ModelSystem(System):
 class PatternSystem(System):
     """A file or a model for each direction, such as bilingual models side by side."""
 
-    def __init__(self, pattern: str, settings: SearchSettings, warn: Warn) -> None:
+    def __init__(self, pattern: str, settings: SearchSettings, warn: Tell) -> None:
         if re.search(r"[{}]", re.sub(_FIELD, "", pattern)):
             raise UsageError(f"{pattern}: unknown field", "the fields are {direction}, {source} and {target}")
         self.name, self._settings, self._warn = pattern, settings, warn

@@ -14,13 +14,13 @@ from torch import nn
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Column, Series, Table
 from deepwire.analysis.subject.measurement_cache import MeasurementCache
-from deepwire.analysis.subject.model_and_text import SIDES, check_layer, part, present
+from deepwire.analysis.subject.model_and_text import check_layer, part, present
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.analysis.subject.training_text import TrainingText
-from deepwire.errors import UsageError
+from deepwire.errors import Tell, UsageError
 from deepwire.experiments.linearisation.linear_layer import Cell, has_cell, linearised, width
 from deepwire.experiments.linearisation.linear_map_fit import Fit, match, train_on_translation
-from deepwire.model.context import Side
+from deepwire.model.context import SIDES, Side
 from deepwire.training.device_batches import DeviceUpdate
 
 Reading = Literal["match", "translation"]
@@ -96,7 +96,7 @@ def layer_scores(
     text: TrainingText,
     settings: LinearisationSettings,
     folder: Path,
-    tell: Callable[[str], None],
+    tell: Tell,
 ) -> tuple[float, list[LayerScore]]:
     """BLEU of the whole model, and with each layer linear.
 
@@ -134,7 +134,7 @@ def _measure(
     settings: LinearisationSettings,
     side: Side,
     wanted: Sequence[tuple[int, Reading]],
-    tell: Callable[[str], None],
+    tell: Tell,
 ) -> Iterator[LayerScore]:
     """The missing scores of one side, as they are found."""
     if not wanted:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.errors import DeepwireError
+from deepwire.errors import DeepwireError, Tell
 from deepwire.experiments.questions.question_results import QuestionResult, ResultFolder
 from deepwire.experiments.questions.question_runs import LoadedQuestions, QuestionPart, Step
 from deepwire.experiments.questions.run_standing import has_mean, measured
@@ -22,7 +22,6 @@ from deepwire.io.atomic import write_json
 from deepwire.runfile import completed
 from deepwire.training.run.spec import require_same_settings
 
-Tell = Callable[[str], None]
 PROGRESS = "progress.json"
 
 

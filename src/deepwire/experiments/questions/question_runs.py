@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from deepwire.data.prepare.prepared import text_digest
-from deepwire.errors import UsageError
+from deepwire.errors import Tell, UsageError
 from deepwire.experiments.questions.question_plan import (
     Goal,
     PartPlan,
@@ -20,8 +20,6 @@ from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan, Trial
 from deepwire.experiments.results.settings_search import SettingsSearch
 from deepwire.runfile import load_run_file
 from deepwire.training.schedule import CosineConfig
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)

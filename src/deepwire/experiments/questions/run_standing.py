@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from deepwire.analysis.subject.scorer import Scorer
 from deepwire.checkpoint.model_path import average_models
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import parameter_count
-from deepwire.errors import ModelError
+from deepwire.errors import ModelError, Tell
 from deepwire.experiments.questions.question_plan import Goal
 from deepwire.experiments.questions.question_results import (
     LearningCurve,
@@ -31,7 +31,7 @@ from deepwire.experiments.results.run_measurement import (
 from deepwire.io.regular_files import read_json
 from deepwire.runfile import completed
 from deepwire.training.device import describe
-from deepwire.training.logging.metrics_log import read_records
+from deepwire.training.logging.metrics_log import number_of, read_records
 from deepwire.training.run.spec import changed_settings
 
 _ALL_TEXT = ("BLEU", "text digest")
@@ -43,7 +43,7 @@ def measured(
     goal: Goal,
     updates: int,
     average: int,
-    warn: Callable[[str], None],
+    warn: Tell,
 ) -> QuestionResult:
     """What is known of a run, with its standing at a goal that it has just reached.
 
@@ -61,7 +61,7 @@ def measured(
     """
     directory = RunDirectory(run.folder)
     folder, sources = _mean_at(directory, run, goal, updates, average)
-    log = [record for record in read_records(directory.metrics) if _number(record, "update") <= sources[-1]]
+    log = [record for record in read_records(directory.metrics) if number_of(record, "update") <= sources[-1]]
     curve = _curve(log)
     best = min(((nll, when) for when, nll in zip(curve.updates, curve.nll, strict=True) if nll is not None))
     trained = [record for record in log if record.get("kind") == "train"]
@@ -73,8 +73,8 @@ def measured(
         settings["processor"] = str(describe(scorer.loaded.device)["device"])
     standing = RunStanding(
         updates=sources[-1],
-        target_tokens=int(_number(trained[-1], "target_tokens")),
-        seconds=_number(trained[-1], "seconds"),
+        target_tokens=int(number_of(trained[-1], "target_tokens")),
+        seconds=number_of(trained[-1], "seconds"),
         nll=curve.nll[-1],
         best_nll=best[0],
         best_update=best[1],
@@ -159,7 +159,7 @@ def _curve(log: Sequence[Mapping[str, object]]) -> LearningCurve:
     if not valid:
         raise ModelError("metrics.jsonl: holds no validation")
     return LearningCurve(
-        updates=tuple(int(_number(record, "update")) for record in valid),
+        updates=tuple(int(number_of(record, "update")) for record in valid),
         nll=tuple(_finite(record.get("nll")) for record in valid),
         bleu=tuple(_finite(record.get("bleu")) for record in valid),
     )
@@ -183,10 +183,3 @@ def _test(scorer: Scorer, run: RunPlan, direction: str) -> ScoredTest:
         statistics=pack(statistics),
         seconds=done.seconds,
     )
-
-
-def _number(record: Mapping[str, object], name: str) -> float:
-    value = record.get(name)
-    if not isinstance(value, int | float):
-        raise ModelError(f"metrics.jsonl: update {record.get('update')} has no {name}")
-    return float(value)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from deepwire.analysis.subject.model_and_text import ParallelText
-from deepwire.errors import DeepwireError, ModelError
+from deepwire.errors import DeepwireError, ModelError, Tell
 from deepwire.evaluation.texts import read_text
 from deepwire.experiments.results.extra_test_sets import ExtraTestSets
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan
@@ -21,8 +21,6 @@ from deepwire.experiments.results.run_measurement import RunResult, measure_run,
 from deepwire.experiments.results.run_processes import Failure, stoppable, train_runs
 from deepwire.experiments.results.settings_search import SettingsSearch
 from deepwire.training.run.stopping import cut_short
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.analysis.subject.scorer import digest_of
+from deepwire.errors import Tell
 from deepwire.evaluation.texts import Text, read_text
 from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.experiments.results.result_store import ResultStore
@@ -26,7 +27,7 @@ class ExtraTestSets:
         self,
         texts: Mapping[str, Mapping[str, tuple[Text, Text]]],
         folder: Path,
-        warn: Callable[[str], None],
+        warn: Tell,
     ) -> None:
         self._texts = {
             direction: {name: ParallelText(*text) for name, text in by_name.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from deepwire.analysis.subject.scorer import WARM_UP, Scorer
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import parameter_count
 from deepwire.data.languages import Direction
-from deepwire.errors import ModelError
+from deepwire.errors import ModelError, Tell
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.multilingual.directed_texts import texts_of
@@ -27,7 +27,7 @@ from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.regular_files import read_json
 from deepwire.training.device import describe
-from deepwire.training.logging.metrics_log import read_records
+from deepwire.training.logging.metrics_log import number_of, read_records
 
 _OF_TEXT = {"BLEU", "text digest"}
 """Settings that differ from direction to direction."""
@@ -130,7 +130,7 @@ def metric_of(name: str, run: RunPlan, direction: str) -> Metric:
 
 
 def measure_run(
-    run: RunPlan, direction: str, translations: Path, rounds: int, at_once: int, warn: Callable[[str], None]
+    run: RunPlan, direction: str, translations: Path, rounds: int, at_once: int, warn: Tell
 ) -> RunResult:
     """Translate, score and time a trained run in one direction; its translation is written to `translations`.
 
@@ -154,7 +154,7 @@ def measure_run(
     if not trained:
         raise ModelError(f"{run.folder}: its metrics.jsonl holds no update")
     # The first update is logged by itself, and includes all that happens once.
-    speeds = [_number(record, "tokens_per_second") for record in trained[1:] or trained]
+    speeds = [number_of(record, "tokens_per_second") for record in trained[1:] or trained]
     keep_lines(translations, lines)
     return RunResult(
         direction=direction,
@@ -163,13 +163,13 @@ def measure_run(
         bleu=scorer.score(lines),
         chrf=metric_of("chrf", run, direction).score(lines, scorer.pairs.reference.answers).value,
         parameters=parameter_count(scorer.loaded.models[0].folder),
-        updates=int(_number(trained[-1], "update")),
-        target_tokens=int(_number(trained[-1], "target_tokens")),
-        training_seconds=_number(trained[-1], "seconds"),
+        updates=int(number_of(trained[-1], "update")),
+        target_tokens=int(number_of(trained[-1], "target_tokens")),
+        training_seconds=number_of(trained[-1], "seconds"),
         training_speed=statistics.median(speeds),
         decoding_speed=len(lines) / min(each.seconds for each in done),
-        valid_loss=_number(valid[-1], "nll") if valid else None,
-        memory=int(max(_number(record, "memory") for record in trained)),
+        valid_loss=number_of(valid[-1], "nll") if valid else None,
+        memory=int(max(number_of(record, "memory") for record in trained)),
         model=scorer.source.digest,
         settings=scorer.settings | _place_of(scorer),
         trained_with=trained_with(RunDirectory(run.folder)),
@@ -191,7 +191,7 @@ def trained_with(run: RunDirectory) -> dict[str, str]:
     return environment
 
 
-def time_decoding(run: RunPlan, result: RunResult, warn: Callable[[str], None]) -> RunResult:
+def time_decoding(run: RunPlan, result: RunResult, warn: Tell) -> RunResult:
     """Translate the test set once more with the model that was measured, nothing beside it.
 
     Returns:
@@ -220,9 +220,7 @@ def _place_of(scorer: Scorer) -> dict[str, str]:
     }
 
 
-def _warm_scorer(
-    run: RunPlan, direction: str, warn: Callable[[str], None], model: str | None = None
-) -> Scorer:
+def _warm_scorer(run: RunPlan, direction: str, warn: Tell, model: str | None = None) -> Scorer:
     """A trained run that has translated a few sentences."""
     scorer = scorer_of(run, direction, pairs_of(run, direction), warn, model)
     scorer.translate(scorer.model, scorer.pairs.source.lines[:WARM_UP])
@@ -233,7 +231,7 @@ def scorer_of(
     run: RunPlan,
     direction: str,
     pairs: ParallelText,
-    warn: Callable[[str], None],
+    warn: Tell,
     model: str | None = None,
     folder: Path | None = None,
 ) -> Scorer:
@@ -278,10 +276,3 @@ def validation_losses(run: RunPlan) -> list[float]:
     log = read_records(RunDirectory(run.folder).metrics)
     losses = [record.get("nll") for record in log if record.get("kind") == "valid"]
     return [loss for loss in losses if isinstance(loss, float)]
-
-
-def _number(record: Mapping[str, object], name: str) -> float:
-    value = record.get(name)
-    if not isinstance(value, int | float):
-        raise ModelError(f"metrics.jsonl: update {record.get('update')} has no {name}")
-    return float(value)

@@ -13,13 +13,12 @@ from pathlib import Path
 
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Column, Table
-from deepwire.errors import DeepwireError, DivergedError
+from deepwire.errors import DeepwireError, DivergedError, Tell
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan, Trial
 from deepwire.experiments.results.result_store import ResultStore
 from deepwire.experiments.results.run_measurement import validation_losses
 from deepwire.experiments.results.run_processes import Failure
 
-Tell = Callable[[str], None]
 Train = Callable[[Iterable[RunPlan]], Generator[tuple[RunPlan, Failure | None], None, None]]
 
 

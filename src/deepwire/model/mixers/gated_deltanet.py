@@ -12,7 +12,7 @@ from torch.nn.functional import silu
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.layers import Linear, RMSNorm
+from deepwire.model.layers import Linear, RMSNorm, split_heads
 from deepwire.model.mixers.head_states import (
     HEAD_EPS,
     DecayRate,
@@ -21,7 +21,6 @@ from deepwire.model.mixers.head_states import (
     KeyExpansion,
     ShortConvolution,
     ValueExpansion,
-    by_head,
     unit_length,
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
@@ -140,7 +139,7 @@ class GatedDeltaNet(TokenMixer):
         active = silu(projected)
         wide = torch.promote_types(active.dtype, torch.float32)
         query, key, value = (
-            by_head(part, self.heads) for part in torch.split(active.to(wide), self.widths, -1)
+            split_heads(part, self.heads) for part in torch.split(active.to(wide), self.widths, -1)
         )
         of_decay, of_beta = self.gates(x).to(wide).chunk(2, -1)
         _, decay = self.rate(of_decay)

@@ -13,14 +13,13 @@ from deepwire.config.counts import MAX_SIZE
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.layers import Linear, RMSNorm
+from deepwire.model.layers import Linear, RMSNorm, split_heads
 from deepwire.model.mixers.head_states import (
     HEAD_EPS,
     GatedOutput,
     HeadStateSection,
     KeyExpansion,
     ValueExpansion,
-    by_head,
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.ops.gated_product import gated_product, gated_state, gated_step
@@ -117,5 +116,5 @@ class GLA(TokenMixer):
             self.value(x),
             logsigmoid(logits.to(wide)) / self.divisor,
         )
-        query, key, value, decay = (by_head(part, self.heads) for part in parts)
+        query, key, value, decay = (split_heads(part, self.heads) for part in parts)
         return query, key, value, decay

@@ -51,11 +51,6 @@ class HeadStateSection(DirectionalSection):
         return max(1, math.ceil(round(exact, 6)))
 
 
-def by_head(x: Tensor, heads: int) -> Tensor:
-    """`[B, T, H * h]` as `[B, H, T, h]`."""
-    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
-
-
 def unit_length(x: Tensor) -> Tensor:
     """x / sqrt(x . x + 1e-6) along the last axis."""
     return x * (x.square().sum(-1, keepdim=True) + 1e-6).rsqrt()

@@ -15,17 +15,12 @@ from torch.nn.functional import softplus
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.layers import Linear
+from deepwire.model.layers import Linear, split_heads
 from deepwire.model.mixers.companion import Carried
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.ops.attention import attention, attention_weights
 from deepwire.ops.causal_product import causal_product
 from deepwire.ops.dropout import dropout
-
-
-def split_heads(x: Tensor, heads: int) -> Tensor:
-    """`[B, T, d]` to `[B, H, T, h]`."""
-    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
 class PackAttention(nn.Module):

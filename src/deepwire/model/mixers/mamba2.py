@@ -13,13 +13,12 @@ from deepwire.config.counts import MAX_SIZE
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.layers import Linear, RMSNorm
+from deepwire.model.layers import Linear, RMSNorm, split_heads
 from deepwire.model.mixers.head_states import (
     HEAD_EPS,
     DecayRate,
     HeadStateSection,
     ShortConvolution,
-    by_head,
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.ops.gated_product import gated_product, gated_state, gated_step
@@ -161,7 +160,7 @@ class Mamba2(TokenMixer):
     def _parts(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """x' `[B, H, T, h]`, B and C `[B, 1, T, n]`."""
         x, b, c = torch.split(silu(convolved), [self.inner, self.state_size, self.state_size], -1)
-        return by_head(x, self.heads), b.unsqueeze(1), c.unsqueeze(1)
+        return split_heads(x, self.heads), b.unsqueeze(1), c.unsqueeze(1)
 
     def _out(self, heads: Tensor, x: Tensor) -> Tensor:
         gate = silu(self.gate(x))

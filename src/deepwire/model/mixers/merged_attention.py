@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from deepwire.model.context import Side, StackContext, Sublayer
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.layers import split_heads
 from deepwire.model.mixers.average_attention import empty_sum, running_mean
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.attention import finite_bias
@@ -70,7 +71,7 @@ class MergedAttention(TokenMixer):
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""
-        key, value = self._split(self.key(encoded)), self._split(self.value(encoded))
+        key, value = (split_heads(each(encoded), self.heads) for each in (self.key, self.value))
         return Memory(key.contiguous(), value.contiguous(), finite_bias(bias, key.dtype))
 
     def parallel(
@@ -119,9 +120,5 @@ class MergedAttention(TokenMixer):
 
     def _queries(self, x: Tensor, sentences: int) -> Tensor:
         """`[N, H, W * T, h]`: the W rows of a sentence are further queries, as one memory serves all."""
-        query = self._split(self.query(x).reshape(sentences, -1, self.dim))
+        query = split_heads(self.query(x).reshape(sentences, -1, self.dim), self.heads)
         return query * self.query_scale if self.query_scale != 1 else query
-
-    def _split(self, x: Tensor) -> Tensor:
-        """`[N, T, d]` to `[N, H, T, h]`."""
-        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)

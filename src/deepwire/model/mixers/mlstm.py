@@ -11,13 +11,12 @@ from torch.nn.functional import logsigmoid, pad
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.layers import Linear
+from deepwire.model.layers import Linear, split_heads
 from deepwire.model.mixers.head_states import (
     HEAD_EPS,
     GatedOutput,
     HeadLayerNorm,
     HeadStateSection,
-    by_head,
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.ops.gated_product import gated_product, gated_state, gated_step
@@ -106,7 +105,7 @@ class MLSTM(TokenMixer):
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
         """Queries, keys and values `[B, H, T, h]`, and both gates before their functions `[B, H, T]`."""
-        query, key, value = (by_head(each(x), self.heads) for each in (self.query, self.key, self.value))
+        query, key, value = (split_heads(each(x), self.heads) for each in (self.query, self.key, self.value))
         gates = self.gates(x)
         wide = torch.promote_types(gates.dtype, torch.float32)
         gates = gates.to(wide).unflatten(-1, (2, self.heads)) + self.gate_bias.to(wide)

@@ -11,6 +11,7 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Respon
 from starlette.routing import Route
 
 from deepwire.documents.registry import ENDINGS
+from deepwire.serving.disconnection import wait_for_disconnect
 from deepwire.serving.document_translation import DocumentTranslator
 from deepwire.serving.libretranslate.fields import (
     ApiKeys,
@@ -33,7 +34,6 @@ from deepwire.serving.routes import (
     Site,
     application,
     error_response,
-    gone,
     own_routes,
     page_routes,
     sender,
@@ -146,7 +146,7 @@ class _Interface:
         asked = read_translation(fields, service.limits, service.most_beam - 1, self._translator.codes)
         async with service.in_time(service.limits.request_seconds):
             return JSONResponse(
-                await self._translator.translate(asked, sender(request), lambda: gone(request))
+                await self._translator.translate(asked, sender(request), lambda: wait_for_disconnect(request))
             )
 
     async def detect(self, request: Request, fields: Fields) -> Response:  # noqa: ARG002
@@ -171,7 +171,7 @@ class _Interface:
         source, target = fields.text("source"), fields.text("target")
         async with service.in_time(service.limits.file_seconds):
             translated = await self._translator.translate_file(
-                fields.file, source, target, sender(request), lambda: gone(request)
+                fields.file, source, target, sender(request), lambda: wait_for_disconnect(request)
             )
         name = self._kept.keep(translated.name, translated.content)
         return JSONResponse({"translatedFileUrl": f"{self._root(request)}{_DOWNLOADS}/{name}"})

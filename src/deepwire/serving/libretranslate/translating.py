@@ -13,6 +13,7 @@ from deepwire.documents.formats.hypertext import HtmlDocument
 from deepwire.documents.registry import require_reader
 from deepwire.documents.translation_plan import TranslationPlan
 from deepwire.errors import DeepwireError, UsageError
+from deepwire.serving.disconnection import Disconnected
 from deepwire.serving.document_translation import (
     DocumentTranslator,
     Upload,
@@ -31,7 +32,7 @@ from deepwire.serving.libretranslate.fields import (
 from deepwire.serving.libretranslate.language_codes import LanguageCodes, language_name, written_code
 from deepwire.serving.model_pool import Route
 from deepwire.serving.request import AUTO
-from deepwire.serving.service import Gone, Service
+from deepwire.serving.service import Service
 
 _NOTHING = Detection("en", 0.0)
 
@@ -85,20 +86,24 @@ class LibreTranslator:
 
     async def detect(self, text: str) -> list[dict[str, object]]:
         """The answer to POST /detect."""
-        detections = await self._service.aside(partial(self._detector.detect, text))
+        detections = await self._service.run_in_worker(partial(self._detector.detect, text))
         return [_detected(detection) for detection in detections or [_NOTHING]]
 
-    async def translate(self, asked: AskedTranslation, client: str, gone: Gone) -> dict[str, object]:
+    async def translate(
+        self, asked: AskedTranslation, client: str, disconnected: Disconnected
+    ) -> dict[str, object]:
         """The answer to POST /translate.
 
         Raises:
             RefusedError: There is no such direction.
-            RequestError, GoneError, TextFailedError: As `Service.translate_sentences`.
+            RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`.
         """
         detected: Detection | None = None
         source = asked.source
         if source == AUTO:
-            detections = await self._service.aside(partial(self._detector.detect, " ".join(asked.texts)))
+            detections = await self._service.run_in_worker(
+                partial(self._detector.detect, " ".join(asked.texts))
+            )
             detected = detections[0] if detections else _NOTHING
             source = detections[0].language if detections else asked.target
         route = self._route(source, asked.target)
@@ -109,7 +114,7 @@ class LibreTranslator:
             texts = plain if documents is None else [document.units for document in documents]
             plan = await self._plan(texts, route, asked.target)
             n_best = 1 + (0 if asked.is_html else asked.alternatives)
-            translations = await translate_plan(self._service, plan, route, n_best, client, gone)
+            translations = await translate_plan(self._service, plan, route, n_best, client, disconnected)
         if plan is None:
             best = list(asked.texts)
         elif documents is not None:
@@ -137,13 +142,13 @@ class LibreTranslator:
         return [corrected(source, text) for source, text in zip(asked.texts, texts, strict=True)]
 
     async def translate_file(
-        self, file: Upload, source_code: str, target_code: str, client: str, gone: Gone
+        self, file: Upload, source_code: str, target_code: str, client: str, disconnected: Disconnected
     ) -> Upload:
         """A translated document.
 
         Raises:
             RefusedError: It cannot be read, or there is no such direction.
-            RequestError, GoneError, TextFailedError: As `Service.translate_sentences`.
+            RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`.
         """
         auto = source_code.lower() == AUTO
         known = "" if auto else known_language(source_code, self.codes)
@@ -152,7 +157,7 @@ class LibreTranslator:
         async def way(beginning: str) -> Way:
             source = known
             if auto:
-                detections = await self._service.aside(partial(self._detector.detect, beginning))
+                detections = await self._service.run_in_worker(partial(self._detector.detect, beginning))
                 source = detections[0].language if detections else target
             return Way(self._route(source, target), target, written_code(target))
 
@@ -161,7 +166,7 @@ class LibreTranslator:
         except UsageError as error:
             raise RefusedError(f"Invalid request: file format not supported ({error.message})") from None
         try:
-            return await self._documents.translate(file, Options(known, target), way, client, gone)
+            return await self._documents.translate(file, Options(known, target), way, client, disconnected)
         except DeepwireError as error:
             raise RefusedError(f"Invalid request: {error.message}") from None
 
@@ -169,7 +174,9 @@ class LibreTranslator:
         """What is to be translated of some texts, each of which is a document."""
         starts = accumulate(map(len, texts), initial=0)
         units = [unit for text in texts for unit in text]
-        return await self._service.aside(partial(plan_of, self._service, units, route, target, set(starts)))
+        return await self._service.run_in_worker(
+            partial(plan_of, self._service, units, route, target, set(starts))
+        )
 
     def _route(self, source: str, target: str) -> Route | None:
         """How to translate; None from a language into itself.

@@ -12,7 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from deepwire.errors import DataError, UsageError
+from deepwire.config.counts import few
+from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, free_name, write_text
 from deepwire.io.regular_files import open_for_appending, open_regular
 
@@ -112,20 +113,15 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> str:
         copy = free_name(path, "damaged")
         with disk_errors(copy):
             shutil.copyfile(path, copy)
+        left_out = few([str(number) for number in damaged])
+        left_out = f"line {left_out} is" if len(damaged) == 1 else f"lines {left_out} are"
         said = (
-            f"{path.name}: {_few(damaged)} damaged and left out; {len(kept)} records are kept, "
+            f"{path.name}: {left_out} damaged and left out; {len(kept)} records are kept, "
             f"and the file as it was is {copy.name}"
         )
     if "\n".join([*kept, ""]) != "\n".join(lines):
         write_text(path, "".join(f"{line}\n" for line in kept))
     return said
-
-
-def _few(numbers: list[int]) -> str:
-    if len(numbers) == 1:
-        return f"line {numbers[0]} is"
-    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
-    return f"lines {', '.join(map(str, numbers[:5]))}{more} are"
 
 
 def _record(line: str) -> dict[str, object] | None:
@@ -173,6 +169,18 @@ def read_records(path: Path) -> list[Mapping[str, object]]:
             raise DataError(f"{path}:{number}: holds {type(record).__name__}, not an object")
         records.append(record)
     return records
+
+
+def number_of(record: Mapping[str, object], name: str) -> float:
+    """What a record of an update says of a quantity.
+
+    Raises:
+        ModelError: It has no such number.
+    """
+    value = record.get(name)
+    if not isinstance(value, int | float):
+        raise ModelError(f"metrics.jsonl: update {record.get('update')} has no {name}")
+    return float(value)
 
 
 class EventWriter(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from deepwire.checkpoint.model_files import fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model, saved_buffers
+from deepwire.config.counts import few
 from deepwire.config.section import flatten
 from deepwire.data.context import NO_CONTEXT, ContextConfig, separator_of
 from deepwire.data.languages import Languages
@@ -83,7 +84,7 @@ class StartReport:
             "unexpected there, left out": self.unexpected,
             "changed": self.changed,
         }
-        lines += [f"{len(names)} {kind}: {_few(names)}" for kind, names in kinds.items() if names]
+        lines += [f"{len(names)} {kind}: {few(names, _SHOWN)}" for kind, names in kinds.items() if names]
         lines += [
             f"{side} vocabulary: {rows['taken']} pieces keep their rows, {rows['new']} are new, "
             f"{rows['dropped']} are dropped"
@@ -244,7 +245,7 @@ def _refuse_what_is_not_allowed(
         names = [name for name in refused if not matches(name, patterns)]
         if names:
             told = refused is report.reshaped and any(matches(key, _WIDTHS) for key in settings)
-            parameters.append(f"{len(names)} {kind}{' for that' if told else f': {_few(names)}'}")
+            parameters.append(f"{len(names)} {kind}{' for that' if told else f': {few(names, _SHOWN)}'}")
             options[option] = None
             settings |= {} if refused is report.reshaped else depths
     if not options:
@@ -257,8 +258,3 @@ def _refuse_what_is_not_allowed(
         f"training.start_from {config.model}: the model does not fit this run: {differing}",
         f"set {same or 'the model section as there'}, or allow it by name: {allow}",
     )
-
-
-def _few(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
