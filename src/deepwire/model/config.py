@@ -149,6 +149,12 @@ class ModelConfig(SublayerConfig):
                     f"parametrization: complete_p says nothing of what {side}.mixer "
                     f"{self.stack(side).mixer.type} carries beside the stream; use self_attention"
                 )
+            aggregation = self.stack(side).aggregation
+            if aggregation.has_own_maps:
+                raise ValueError(
+                    f"parametrization: complete_p has no learning rates for the maps of {side}.aggregation "
+                    f"{aggregation.type}; use another one, such as dlcl"
+                )
             if self.size(side)[0] != self.d_model:
                 raise ValueError(
                     f"parametrization: complete_p has one base width; leave {side}.size.d_model out"
