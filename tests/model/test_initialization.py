@@ -167,6 +167,38 @@ def test_gates_that_are_stored_as_one_matrix(name: str, stacked: str) -> None:
     assert_uniform(weight, inputs**-0.5 if outputs is None else math.sqrt(6 / (inputs + outputs)))
 
 
+# Where queries and keys of self-attention lie: settings of the decoder, and names of maps.
+STORED: Mapping[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
+    "one matrix": ({}, ("query_key_value",)),
+    "ways": ({"aggregation": {"type": "mudd", "ways": 4}}, ("apart.0", "apart.1", "apart.2")),
+    "values of layer 1": ({"mixer": {"type": "value_residual", "form": "first"}}, ("query_key_value",)),
+    "gla": ({"mixer": {"type": "gla", "expand_key": 1}}, ("query", "key")),
+    "mlstm": ({"mixer": {"type": "mlstm"}}, ("query", "key")),
+}
+
+
+@pytest.mark.parametrize("stored", list(STORED))
+@pytest.mark.parametrize("name", ["xavier", "pytorch", "depth_scaled"])
+def test_queries_and_keys_have_the_bound_of_one_matrix_however_they_are_stored(
+    name: str, stored: str
+) -> None:
+    changes, maps = STORED[stored]
+    model = built(name, decoder={"layers": 3, **changes})
+    depth = 2**-0.5 if name == "depth_scaled" else 1.0
+    for place in maps:
+        weight = linear(model, f"decoder.mixers.1.{place}").weight
+        assert_uniform(weight, depth * math.sqrt(6 / (4 * D)))
+
+
+@pytest.mark.parametrize("name", ["xavier", "pytorch", "depth_scaled"])
+def test_fewer_heads_of_keys_leave_the_bound_of_queries(name: str) -> None:
+    model = built(name, key_value_heads=2)
+    depth = 2**-0.5 if name == "depth_scaled" else 1.0
+    mixer = "encoder.mixers.1"
+    assert_uniform(linear(model, f"{mixer}.query").weight, depth * math.sqrt(6 / (4 * D)))
+    assert_uniform(linear(model, f"{mixer}.key_value").weight, depth * math.sqrt(6 / (D + 3 * D // 2)))
+
+
 def test_output_projection_of_its_own() -> None:
     """Neutron's untied classifier is a linear map, fairseq's untied output matrix an embedding."""
     assert_uniform(built("lipschitz", embeddings={"tie": "inputs"}).head.table.weight[1:], D**-0.5)

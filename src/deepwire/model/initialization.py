@@ -210,7 +210,8 @@ class DepthScaledConfig(Initialization):
 
     Layers count from 1 in each stack. Biases are 0, embeddings normal with d^-0.5. Queries, keys and values
     of self-attention are one matrix `[3 d, d]`, those of cross-attention three of `[d, d]`, as in the
-    authors' code; gates, which it does not have, are matrices of their own as in `XavierConfig`.
+    authors' code, however they are stored here; gates, which it does not have, are matrices of their own as
+    in `XavierConfig`.
     """
 
     type: Literal["depth_scaled"] = "depth_scaled"
@@ -224,7 +225,7 @@ class DepthScaledConfig(Initialization):
     def linear(self, module: nn.Linear, layer: int) -> None:
         """Uniform by inputs, outputs and depth."""
         of_self_attention = isinstance(module, Linear) and module.role == "self_attention"
-        outputs = module.out_features if of_self_attention else _part(module)
+        outputs = (3 if of_self_attention else 1) * _part(module)
         exponent = -0.5 if self.form == "paper" else -0.25
         _uniform(module.weight, self.alpha * _glorot_bound(module.in_features, outputs) * layer**exponent)
         _zero_bias(module)
