@@ -190,6 +190,26 @@ def test_queries_and_keys_have_the_bound_of_one_matrix_however_they_are_stored(
         assert_uniform(weight, depth * math.sqrt(6 / (4 * D)))
 
 
+@pytest.mark.parametrize("name", ["xavier", "fairseq", "pytorch", "depth_scaled", "deepnorm"])
+def test_merged_attention_begins_as_cross_attention(name: str) -> None:
+    """Each of its maps has the spread of its like there."""
+    sides = {"encoder": {"layers": 3}, "decoder": {"layers": 3}}
+    merged = {"type": "merged_attention", "average_value": "own"}
+    merging = built(name, d_model=128, encoder={"layers": 3}, decoder={"layers": 3, "mixer": merged})
+    stack, crosses = merging.stack("decoder"), built(name, d_model=128, **sides).stack("decoder").crosses
+    key, value = crosses.get_parameter("1.key_value.weight").chunk(2)
+    like = {
+        "query": crosses.get_parameter("1.query.weight"),
+        "key": key,
+        "value": value,
+        "average_value": value,
+        "output": crosses.get_parameter("1.output.weight"),
+    }
+    for place, other in like.items():
+        own = stack.get_parameter(f"mixers.1.{place}.weight")
+        assert own.std().item() == pytest.approx(other.std().item(), rel=0.05), place
+
+
 @pytest.mark.parametrize("name", ["xavier", "pytorch", "depth_scaled"])
 def test_fewer_heads_of_keys_leave_the_bound_of_queries(name: str) -> None:
     model = built(name, key_value_heads=2)
