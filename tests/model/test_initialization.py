@@ -190,6 +190,17 @@ def test_queries_and_keys_have_the_bound_of_one_matrix_however_they_are_stored(
         assert_uniform(weight, depth * math.sqrt(6 / (4 * D)))
 
 
+@pytest.mark.parametrize("name", ["xavier", "depth_scaled"])
+@pytest.mark.parametrize("place", ["input", "hidden"])
+def test_gates_of_the_summary_in_collaboration(name: str, place: str) -> None:
+    """Three matrices of d outputs each, in an encoder whose decoder goes with it."""
+    stack = {"layers": 4, "connection": "collaboration"}
+    model = built(name, encoder={**stack, "fusion": "blocks"}, decoder=stack)
+    weight = linear(model, f"encoder.connection.summary.{place}").weight
+    assert weight.shape == (3 * D, D)
+    assert_uniform(weight, math.sqrt(6 / (2 * D)))
+
+
 @pytest.mark.parametrize("name", ["xavier", "fairseq", "pytorch", "depth_scaled", "deepnorm"])
 def test_merged_attention_begins_as_cross_attention(name: str) -> None:
     """Each of its maps has the spread of its like there."""
