@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch.nn import functional
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
+from deepwire.model.connections.residual import PostNormConfig
 from deepwire.model.context import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import LANGUAGES, check_connection, check_initialization, check_model
@@ -117,6 +119,15 @@ def test_b2t_without_its_path_is_post_norm() -> None:
     z = functional.layer_norm(x + first(x), (16,), eps=1e-6)
     expected = functional.layer_norm(z + second(z) + x, (16,), eps=1e-6)
     assert torch.allclose(run(connection, [first, second], x), expected, atol=1e-5)
+
+
+def test_b2t_has_no_path_around_a_single_sub_layer() -> None:
+    """It goes around all norms of a layer but the last, and here there is one."""
+    config = config_of("b2t", layers=2)
+    context = replace(config.contexts()["encoder"], sublayers=("mixer",))
+    connection, plain = (kind.build(context) for kind in (config.encoder.connection, PostNormConfig()))
+    sublayers, x = [nn.Linear(16, 16) for _ in range(2)], torch.randn(2, 3, 16)
+    assert torch.equal(run(connection, sublayers, x), run(plain, sublayers, x))
 
 
 def test_resi_dual_scales() -> None:
