@@ -64,22 +64,25 @@ class Stack(nn.Module):
         self.feed_forwards = nn.ModuleList(feed_forwards)
         self.inner_feed_forwards = nn.ModuleList(inner_feed_forwards)
         self.connection, self.aggregation, self.fusion = connection, aggregation, fusion
-        self.companion = companion
-        self.calls = _needed(connection.calls, max(fusion.keeps))
-        self.depth = max((call.layer + 1 for call in self.calls), default=0)
+        self.dim, self.companion = dim, companion
         self._reads_below = any(getattr(mixer, "reads_below", False) for mixer in mixers)
         self.recomputes = False
         self.dropped_calls: frozenset[int] = frozenset()
         self.left_out: frozenset[int] = frozenset()
         self.call_scales: tuple[float, ...] | None = None
-        self.dim = dim
         self._looking = "cross" if len(self.crosses) else "mixer"
         self.look: SourceLook | None = None
-        self._of_connection: dict[str, int] | None = None
+        self._plan()
+
+    def _plan(self) -> None:
+        """Find the calls that connection and fusion need, and which of them make a layer."""
+        self.calls = _needed(self.connection.calls, max(self.fusion.keeps))
+        self.depth = max((call.layer + 1 for call in self.calls), default=0)
         ends = [index + 1 for index, call in enumerate(self.calls) if call.closes]
         self._layers = [range(first, stop) for first, stop in zip([0, *ends], ends, strict=False)]
+        self._of_connection: dict[str, int] | None = None
 
-    def restrict(self, first: int, last: int) -> Stack:
+    def restrict(self, first: int, last: int) -> Self:
         """The stack with the same parts, whose fusion gives results `first` to `last` alone.
 
         Raises:
@@ -110,23 +113,22 @@ class Stack(nn.Module):
         aggregation: Aggregation | None = None,
         fusion: Fusion | None = None,
         feed_forwards: Sequence[nn.Module] | None = None,
-    ) -> Stack:
-        """The stack with some of its parts exchanged; the others, and their parameters, are shared.
+    ) -> Self:
+        """The stack with some of its parts exchanged; the others, and all that is set, are shared.
 
-        As `feed_forwards` any maps of `[B, T, d]` will do that take the target languages too.
+        As `feed_forwards` any maps of `[B, T, d]` will do that take the target languages too. ValueError:
+        calls are left out or scaled by their number, and these parts make other calls.
         """
-        others = self.feed_forwards if feed_forwards is None else feed_forwards
-        return Stack(
-            self.dim,
-            connection or self.connection,
-            aggregation or self.aggregation,
-            fusion or self.fusion,
-            cast("Sequence[TokenMixer]", self.mixers),
-            cast("Sequence[CrossAttention]", self.crosses),
-            cast("Sequence[FeedForward]", others),
-            cast("Sequence[FeedForward]", self.inner_feed_forwards),
-            self.companion,
-        )
+        other = copy(self)
+        other._modules = self._modules.copy()  # otherwise both would have one dictionary of parts
+        other.connection = connection or self.connection
+        other.aggregation, other.fusion = aggregation or self.aggregation, fusion or self.fusion
+        other.feed_forwards = nn.ModuleList(self.feed_forwards if feed_forwards is None else feed_forwards)
+        other._plan()
+        same = other.calls == self.calls[: len(other.calls)]
+        if not same and (self.left_out or self.dropped_calls or self.call_scales):
+            raise ValueError("the stack leaves out or scales calls, and the parts make other calls")
+        return other
 
     def project_memory(
         self,
