@@ -15,9 +15,9 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionWrapper
 from deepwire.model.context import DropoutConfig, Side
+from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.model.embedding import LearnedConfig, LearnedPositions
 from deepwire.model.mixers.self_attention import RelativeKeys, SelfAttentionConfig
-from deepwire.model.source_look import SourceLook
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import small_model
 
@@ -262,14 +262,14 @@ def test_a_stack_with_other_parts_runs_as_before(recurrence: object) -> None:
     """What training and analyses have set stays, and so does the mode."""
     stack = model({"recurrence": recurrence} if recurrence else {}).stack("encoder").eval()
     stack.recomputes, stack.dropped_calls, stack.call_scales = True, frozenset({3}), (2.0,) * 8
-    recorder = SourceLook(None)
-    less = stack.watched(recorder).without([1])
+    recorder = CrossAttentionRecorder(None)
+    less = stack.with_recorder(recorder).without([1])
     other = less.with_parts(connection=ConnectionWrapper(stack.connection))
     assert type(other) is type(stack)
     assert other.left_out == less.left_out == {2, 3}
     assert (other.recomputes, other.dropped_calls, other.call_scales) == (True, {3}, (2.0,) * 8)
-    assert other.look is recorder
-    other.look = less.look = None  # an encoder has nothing to record
+    assert other.recorder is recorder
+    other.recorder = less.recorder = None  # an encoder has nothing to record
     assert not other.training
     assert other.connection is not less.connection is stack.connection
     for name, parameter in stack.named_parameters():

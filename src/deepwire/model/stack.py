@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from deepwire.model.aggregations.aggregation import Aggregation, Ways
 from deepwire.model.connections.connection import Call, Connection, DepthState
 from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.model.fusions.fusion import Fusion
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, mixer_weights
 from deepwire.model.kv_cache import CacheIndex
@@ -21,7 +22,6 @@ from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.companion import Carried, Companion
 from deepwire.model.mixers.mixer import Below, State, TokenMixer
-from deepwire.model.source_look import SourceLook
 
 
 class Stack(nn.Module):
@@ -43,7 +43,7 @@ class Stack(nn.Module):
             layer without calls gives what it reads, also to aggregation and fusion.
         left_out: Numbers of calls that are always left out (`without`).
         call_scales: What training multiplies the output of each call by; None: nothing.
-        look: Keeps how layers look at the encoder while whole sequences pass; None: nobody wants to know.
+        recorder: Keeps attention to the encoder while whole sequences pass; None: nobody wants to know.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class Stack(nn.Module):
         self.dropped_calls: frozenset[int] = frozenset()
         self.left_out: frozenset[int] = frozenset()
         self.call_scales: tuple[float, ...] | None = None
-        self._looking = "cross" if len(self.crosses) else "mixer"
-        self.look: SourceLook | None = None
+        self._recorded_kind = "cross" if len(self.crosses) else "mixer"
+        self.recorder: CrossAttentionRecorder | None = None
         self._plan()
 
     def _plan(self) -> None:
@@ -100,10 +100,10 @@ class Stack(nn.Module):
         other.left_out = frozenset(index for index, call in enumerate(self.calls) if call.layer in layers)
         return other
 
-    def watched(self, look: SourceLook) -> Self:
-        """The same stack, all parameters shared, with another `look`."""
+    def with_recorder(self, recorder: CrossAttentionRecorder) -> Self:
+        """The same stack, all parameters shared, with another `recorder`."""
         other = copy(self)
-        other.look = look
+        other.recorder = recorder
         return other
 
     def with_parts(
@@ -159,8 +159,8 @@ class Stack(nn.Module):
             of_mixers.append(self._mixer(layer).remember(carried))
             read = self.companion.read(carried, layer, languages)
             cross = cast("CrossAttention", self.crosses[layer])
-            if self.look is not None:
-                self.look.pack(layer, cross, encoded[0 if single else layer], bias, read)
+            if self.recorder is not None:
+                self.recorder.record_packing(layer, cross, encoded[0 if single else layer], bias, read)
             memory, moved = cross.project_beside(encoded[0 if single else layer], bias, read, languages)
             memories.append(memory)
             carried = self.companion.write(carried, layer, moved, languages)
@@ -256,8 +256,8 @@ class Stack(nn.Module):
             if ways is not None and call.kind == "mixer":
                 seen = self.connection.with_stream(depth, ways.query)
             read = self.connection.read(seen, index, languages)
-            if self.look is not None and cache_index is None and call.kind == self._looking:
-                self.look.see(call.layer, self._readers()[call.layer], read, memory[call.layer])
+            if self.recorder is not None and cache_index is None and call.kind == self._recorded_kind:
+                self.recorder.record(call.layer, self._readers()[call.layer], read, memory[call.layer])
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":
