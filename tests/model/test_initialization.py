@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deepwire.model.apply_initialization import initialize
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
-from deepwire.model.initial_values import initialize
 from deepwire.model.initialization import DepthScaledConfig
 from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import Branch, Linear

@@ -51,9 +51,12 @@ class Initialization(Choice):
         """By what a matrix of a stack is multiplied after `linear` has set it; 1 as a rule."""
         return 1.0
 
-    @abstractmethod
     def embedding(self, module: TokenEmbedding) -> None:
-        """Set an embedding matrix `[V, d]`, also where it is the output projection; PAD is zeroed later."""
+        """Set an embedding matrix `[V, d]`, or the output projection: normal with d^-0.5 as a rule.
+
+        The row of padding is zeroed later.
+        """
+        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
 
     def projection(self, module: TokenEmbedding) -> None:
         """Set an output projection `[V, d]` that is a matrix of its own; like an embedding as a rule."""
@@ -67,7 +70,7 @@ class Initialization(Choice):
         """Set the vectors of the target languages `[L, d]`: normal with d^-0.5 as a rule."""
         nn.init.normal_(table, std=table.size(1) ** -0.5)
 
-    def relative_keys(self, table: Tensor) -> None:
+    def relative_positions(self, table: Tensor) -> None:
         """Set a table of relative positions `[n, h]`, of keys or values: Glorot's uniform as a rule."""
         nn.init.xavier_uniform_(table)
 
@@ -99,7 +102,7 @@ class LipschitzConfig(Initialization):
         """Uniform by the width, as every matrix."""
         _uniform(table, table.size(1) ** -0.5)
 
-    def relative_keys(self, table: Tensor) -> None:
+    def relative_positions(self, table: Tensor) -> None:
         """Uniform by the width, as every matrix."""
         _uniform(table, table.size(1) ** -0.5)
 
@@ -149,10 +152,6 @@ class XavierConfig(Initialization):
         _uniform(module.weight, _glorot_bound(module.in_features, outputs))
         _zero_bias(module)
 
-    def embedding(self, module: TokenEmbedding) -> None:
-        """Normal with d^-0.5."""
-        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
-
 
 class FairseqConfig(Initialization):
     """Glorot's uniform in attention, PyTorch's defaults elsewhere, embeddings normal (fairseq from 1.0).
@@ -175,10 +174,6 @@ class FairseqConfig(Initialization):
             nn.init.xavier_uniform_(module.weight)
             _zero_bias(module)
 
-    def embedding(self, module: TokenEmbedding) -> None:
-        """Normal with d^-0.5."""
-        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
-
 
 class PyTorchConfig(Initialization):
     """As `torch.nn.MultiheadAttention` and `torch.nn.Linear` set themselves (the layers of ReZero's authors).
@@ -199,10 +194,6 @@ class PyTorchConfig(Initialization):
             _uniform(module.weight, _glorot_bound(module.in_features, 3 * part))
         if isinstance(module, Linear) and module.role != "other":
             _zero_bias(module)
-
-    def embedding(self, module: TokenEmbedding) -> None:
-        """Normal with d^-0.5."""
-        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
 
 
 class DepthScaledConfig(Initialization):
@@ -230,10 +221,6 @@ class DepthScaledConfig(Initialization):
         _uniform(module.weight, self.alpha * _glorot_bound(module.in_features, outputs) * layer**exponent)
         _zero_bias(module)
 
-    def embedding(self, module: TokenEmbedding) -> None:
-        """Normal with d^-0.5."""
-        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
-
 
 class XavierNormal(Initialization):
     """Glorot's normal times a gain, maps that lie side by side apart; embeddings normal, biases 0."""
@@ -246,10 +233,6 @@ class XavierNormal(Initialization):
         outputs = _part(module)
         nn.init.normal_(module.weight, std=(2 / (module.in_features + outputs)) ** 0.5)
         _zero_bias(module)
-
-    def embedding(self, module: TokenEmbedding) -> None:
-        """Normal with d^-0.5."""
-        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
 
 
 class DeepNormInitialization(XavierNormal):
