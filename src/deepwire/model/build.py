@@ -77,7 +77,7 @@ def build_model(
     target.zero_id = BOS_ID if config.embeddings.start == "zero" else None
     if not has_source:
         model = LanguageModel(config, target, decoder, head)
-    elif config.alone:
+    elif config.is_decoder_only:
         target.positions = source.positions  # one sequence has one table
         model = DecoderOnly(config, source, target, decoder, head, targets)
     else:

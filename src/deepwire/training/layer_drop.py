@@ -55,7 +55,7 @@ class LayerDropConfig(Section):
 
     def check(self, model: ModelConfig) -> None:
         """Refuse connections that need all layers, with a `ValueError`; nothing is built."""
-        if model.alone and self.encoder not in (0, self.decoder):
+        if model.is_decoder_only and self.encoder not in (0, self.decoder):
             raise ValueError("layer_drop.encoder: the model has no encoder; set layer_drop.decoder")
         for side, context in model.contexts().items():
             connection = model.stack(side).connection
