@@ -1,4 +1,4 @@
-"""What analyses are made of: a model by its name, its two stacks, and text for it to read."""
+"""What analyses look at: a model by its name, the stacks that it has, and text for it to read."""
 
 from __future__ import annotations
 
