@@ -23,7 +23,7 @@ def export_refusal(formats: Sequence[FormatName], model: ModelConfig, data: Data
     for name in formats:
         if data.text is not None and name not in _GRAPHS:
             return f"{name} has no language models; {_ANY}"
-        if model.alone and name not in _DECODERS:
+        if model.is_decoder_only and name not in _DECODERS:
             return f"{name} does not compute model.architecture=decoder_only; {_ANY}"
         if data.context.used and name not in _GRAPHS:
             return f"{name} translates line by line, without data.context; {_ANY}"

@@ -108,7 +108,7 @@ class RunFile(Section):
 
     @model_validator(mode="after")
     def _begins_with_a_model_that_fits(self) -> RunFile:
-        if self.training.pretrained is not None and self.model.alone:
+        if self.training.pretrained is not None and self.model.is_decoder_only:
             raise ValueError(
                 "training.pretrained fills an encoder, and model.architecture: decoder_only has none"
             )
@@ -123,7 +123,7 @@ class RunFile(Section):
     def _has_alignments_to_learn(self) -> RunFile:
         if self.training.guided_alignment is None:
             return self
-        if self.model.alone:
+        if self.model.is_decoder_only:
             raise ValueError(
                 "training.guided_alignment guides cross-attention, and model.architecture: decoder_only "
                 "has none"

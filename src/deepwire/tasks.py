@@ -67,7 +67,7 @@ class LanguageModellingTask:
         """A decoder alone, blocks that its positions hold, and no scores of translations."""
         if data.text is None:
             raise ValueError("task: language_model needs data.text; leave it out, and it has its defaults")
-        if not model.alone:
+        if not model.is_decoder_only:
             raise ValueError(
                 f"task: language_model has no source to encode: set model.architecture to decoder_only, "
                 f"not {model.architecture}"

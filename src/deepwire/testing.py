@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from deepwire.config.choice import TRUSTED, Choice, remember
 from deepwire.config.settings_reader import from_mapping
 from deepwire.model.aggregations.aggregation import AggregationSection
+from deepwire.model.apply_initialization import initialize
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionSection
@@ -26,7 +27,6 @@ from deepwire.model.context import SocketSection
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import LearnedPositions, TokenEmbedding
 from deepwire.model.fusions.fusion import FusionSection
-from deepwire.model.initial_values import initialize
 from deepwire.model.initialization import Initialization
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.layers import GroupedLayerNorm, LanguageNorm, LanguageRMSNorm

@@ -25,6 +25,7 @@ from whole_models import FairseqModel, NeutronModel
 from deepwire.model.aggregations.hierarchical import Combiner
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.layers import LayerNorm
 
 COMBINER = {
     "net.0.weight": "input.weight",
@@ -40,8 +41,8 @@ EOS, PAD = 2, 1
 @pytest.mark.parametrize(
     ("name", "combiner"),
     [
-        ("agg_combiner2_sigmoid", Combiner(2, 32, 64)),
-        ("agg_combiner3_gelu_bias", Combiner(3, 32, 64, activation="gelu", bias="both")),
+        ("agg_combiner2_sigmoid", Combiner(2, 32, 64, LayerNorm(32, 1e-6))),
+        ("agg_combiner3_gelu_bias", Combiner(3, 32, 64, LayerNorm(32, 1e-6), activation="gelu", bias="both")),
     ],
 )
 def test_combiner(name: str, combiner: Combiner) -> None:

@@ -18,6 +18,7 @@ from deepwire.model.aggregations.hierarchical import (
     HierarchicalConfig,
 )
 from deepwire.model.config import ModelConfig
+from deepwire.model.layers import LayerNorm, RMSNorm
 from deepwire.testing import check_model
 
 CONTEXT = replace(
@@ -42,6 +43,14 @@ def run(aggregation: Hierarchical, embedding: Tensor, outputs: list[Tensor]) -> 
         history, read = aggregation.close(history, output, layer)
         reads.append(read)
     return reads
+
+
+def test_its_norms_are_those_of_the_model() -> None:
+    aggregation = HierarchicalConfig().build(replace(CONTEXT, norm_kind="rms", norm_eps=1e-3))
+    assert isinstance(aggregation, Hierarchical)
+    norms = [combiner.get_submodule("norm") for combiner in aggregation.combiners]
+    assert [type(norm) for norm in norms] == [RMSNorm] * 3
+    assert {norm.eps for norm in norms} == {1e-3}
 
 
 @pytest.mark.parametrize("block_input", [True, False])
@@ -89,7 +98,7 @@ def test_activations(activation: CombinerActivation) -> None:
     """Hidden numbers of zero: ReLU and GELU leave the sum of the inputs, a sigmoid of 0 does not."""
     torch.manual_seed(0)
     vectors = torch.randn(2, 4, 8).unbind(0)
-    combiner = Combiner(2, 8, 12, activation=activation)
+    combiner = Combiner(2, 8, 12, LayerNorm(8, 1e-6), activation=activation)
     with torch.no_grad():
         for parameter in combiner.input.parameters():
             parameter.zero_()
@@ -100,7 +109,7 @@ def test_activations(activation: CombinerActivation) -> None:
 def test_dropout_in_training_alone() -> None:
     """Two passes differ in training; in evaluation they are equal."""
     vectors = torch.randn(2, 4, 8).unbind(0)
-    combiner = Combiner(2, 8, 12, dropout=0.5)
+    combiner = Combiner(2, 8, 12, LayerNorm(8, 1e-6), dropout=0.5)
     assert not torch.equal(combiner(vectors), combiner(vectors))
     combiner.eval()
     assert torch.equal(combiner(vectors), combiner(vectors))

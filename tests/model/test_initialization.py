@@ -15,12 +15,12 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deepwire.model.apply_initialization import initialize
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
-from deepwire.model.initial_values import initialize
 from deepwire.model.initialization import DepthScaledConfig
 from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import Branch, Linear
@@ -165,6 +165,69 @@ def test_gates_that_are_stored_as_one_matrix(name: str, stacked: str) -> None:
     assert weight.shape == (parts * D, inputs)
     outputs = {"glorot": parts * D, "xavier": D, "depth_scaled": D}.get(name)
     assert_uniform(weight, inputs**-0.5 if outputs is None else math.sqrt(6 / (inputs + outputs)))
+
+
+# Where queries and keys of self-attention lie: settings of the decoder, and names of maps.
+STORED: Mapping[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
+    "one matrix": ({}, ("query_key_value",)),
+    "ways": ({"aggregation": {"type": "mudd", "ways": 4}}, ("apart.0", "apart.1", "apart.2")),
+    "values of layer 1": ({"mixer": {"type": "value_residual", "form": "first"}}, ("query_key_value",)),
+    "gla": ({"mixer": {"type": "gla", "expand_key": 1}}, ("query", "key")),
+    "mlstm": ({"mixer": {"type": "mlstm"}}, ("query", "key")),
+}
+
+
+@pytest.mark.parametrize("stored", list(STORED))
+@pytest.mark.parametrize("name", ["xavier", "pytorch", "depth_scaled"])
+def test_queries_and_keys_have_the_bound_of_one_matrix_however_they_are_stored(
+    name: str, stored: str
+) -> None:
+    changes, maps = STORED[stored]
+    model = built(name, decoder={"layers": 3, **changes})
+    depth = 2**-0.5 if name == "depth_scaled" else 1.0
+    for place in maps:
+        weight = linear(model, f"decoder.mixers.1.{place}").weight
+        assert_uniform(weight, depth * math.sqrt(6 / (4 * D)))
+
+
+@pytest.mark.parametrize("name", ["xavier", "depth_scaled"])
+@pytest.mark.parametrize("place", ["input", "hidden"])
+def test_gates_of_the_summary_in_collaboration(name: str, place: str) -> None:
+    """Three matrices of d outputs each, in an encoder whose decoder goes with it."""
+    stack = {"layers": 4, "connection": "collaboration"}
+    model = built(name, encoder={**stack, "fusion": "blocks"}, decoder=stack)
+    weight = linear(model, f"encoder.connection.summary.{place}").weight
+    assert weight.shape == (3 * D, D)
+    assert_uniform(weight, math.sqrt(6 / (2 * D)))
+
+
+@pytest.mark.parametrize("name", ["xavier", "fairseq", "pytorch", "depth_scaled", "deepnorm"])
+def test_merged_attention_begins_as_cross_attention(name: str) -> None:
+    """Each of its maps has the spread of its like there."""
+    sides = {"encoder": {"layers": 3}, "decoder": {"layers": 3}}
+    merged = {"type": "merged_attention", "average_value": "own"}
+    merging = built(name, d_model=128, encoder={"layers": 3}, decoder={"layers": 3, "mixer": merged})
+    stack, crosses = merging.stack("decoder"), built(name, d_model=128, **sides).stack("decoder").crosses
+    key, value = crosses.get_parameter("1.key_value.weight").chunk(2)
+    like = {
+        "query": crosses.get_parameter("1.query.weight"),
+        "key": key,
+        "value": value,
+        "average_value": value,
+        "output": crosses.get_parameter("1.output.weight"),
+    }
+    for place, other in like.items():
+        own = stack.get_parameter(f"mixers.1.{place}.weight")
+        assert own.std().item() == pytest.approx(other.std().item(), rel=0.05), place
+
+
+@pytest.mark.parametrize("name", ["xavier", "pytorch", "depth_scaled"])
+def test_fewer_heads_of_keys_leave_the_bound_of_queries(name: str) -> None:
+    model = built(name, key_value_heads=2)
+    depth = 2**-0.5 if name == "depth_scaled" else 1.0
+    mixer = "encoder.mixers.1"
+    assert_uniform(linear(model, f"{mixer}.query").weight, depth * math.sqrt(6 / (4 * D)))
+    assert_uniform(linear(model, f"{mixer}.key_value").weight, depth * math.sqrt(6 / (D + 3 * D // 2)))
 
 
 def test_output_projection_of_its_own() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
+from deepwire.training.layer_drop import LayerDropConfig
 
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "dropout": 0, "embeddings": {"tie": "none"}}
 DROPPING: list[object] = [
@@ -148,6 +149,19 @@ def test_what_is_left_in_is_scaled_up() -> None:
         model.decoder.call_scales = None
         torch.testing.assert_close(results(model), scaled)
     assert not torch.allclose(plain, scaled)
+
+
+@pytest.mark.parametrize("connection", [*DROPPING, *SEVERAL])
+def test_a_scale_that_is_allowed_reaches_the_results(connection: object) -> None:
+    model = model_of(2, connection=connection)
+    try:
+        LayerDropConfig(decoder=0.5, rescale=True).check(model.config)
+    except ValueError:
+        return
+    with torch.no_grad():
+        plain = results(model)
+        model.decoder.call_scales = (2.0,) * len(model.decoder.calls)
+        assert (results(model) - plain).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("connection", ["pre_norm", "depth_lstm"])

@@ -13,7 +13,9 @@ from torch import Tensor
 from deepwire.model.aggregations.dlcl import DLCL
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.connections.connection import ConnectionWrapper
 from deepwire.model.context import DropoutConfig, Side
+from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.model.embedding import LearnedConfig, LearnedPositions
 from deepwire.model.mixers.self_attention import RelativeKeys, SelfAttentionConfig
 from deepwire.model.translation_model import TranslationModel
@@ -253,3 +255,42 @@ def test_a_decoder_may_start_with_the_vector_of_the_end_symbol() -> None:
     assert torch.allclose(first, eos[:, 0], atol=1e-5)
     plain = model.source_embedding
     assert not torch.equal(plain(torch.tensor([[1]])), plain(torch.tensor([[2]])))
+
+
+@pytest.mark.parametrize("recurrence", [None, {"prelude": 1, "coda": 1, "rounds": 2}])
+def test_a_stack_with_other_parts_runs_as_before(recurrence: object) -> None:
+    """What training and analyses have set stays, and so does the mode."""
+    stack = model({"recurrence": recurrence} if recurrence else {}).stack("encoder").eval()
+    stack.recomputes, stack.dropped_calls, stack.call_scales = True, frozenset({3}), (2.0,) * 8
+    recorder = CrossAttentionRecorder(None)
+    less = stack.with_recorder(recorder).without([1])
+    other = less.with_parts(connection=ConnectionWrapper(stack.connection))
+    assert type(other) is type(stack)
+    assert other.left_out == less.left_out == {2, 3}
+    assert (other.recomputes, other.dropped_calls, other.call_scales) == (True, {3}, (2.0,) * 8)
+    assert other.recorder is recorder
+    other.recorder = less.recorder = None  # an encoder has nothing to record
+    assert not other.training
+    assert other.connection is not less.connection is stack.connection
+    for name, parameter in stack.named_parameters():
+        assert other.get_parameter(name.replace("connection.", "connection.inner.")) is parameter
+    x, padding = torch.randn(1, 5, 16), torch.zeros(1, 1, 1, 5)
+    assert torch.equal(other(x, padding=padding)[0][0], less(x, padding=padding)[0][0])
+
+
+def test_what_is_left_out_by_number_needs_the_same_calls() -> None:
+    """A connection that counts its calls otherwise would leave out others."""
+    stack = model().stack("encoder")
+    other = ConnectionWrapper(stack.connection, stack.connection.calls[1:])
+    assert stack.with_parts(connection=other).calls == stack.calls[1:]
+    with pytest.raises(ValueError, match="other calls"):
+        stack.without([1]).with_parts(connection=other)
+
+
+def test_a_restricted_stack_is_in_the_mode_of_the_whole() -> None:
+    groups = {"fusion": {"type": "groups", "size": 2}}
+    whole = model(decoder=groups).eval()
+    less = whole.restrict(1, 1)
+    assert less.decoder.calls == whole.decoder.calls[:6]
+    assert not less.decoder.training
+    assert less.decoder.without([0]).restrict(1, 1).left_out == {0, 1, 2}

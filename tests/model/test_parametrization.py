@@ -6,6 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from deepwire.model.aggregations import AGGREGATIONS
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.parametrization import CompletePConfig
@@ -130,6 +131,19 @@ def test_every_parameter_has_its_factors() -> None:
             assert scale[:2] == (pytest.approx(1 / 2), 0)
 
 
+@pytest.mark.parametrize("aggregation", sorted(AGGREGATIONS.own))
+def test_maps_of_aggregations_are_known_or_refused(aggregation: str) -> None:
+    """Every parameter that reads the stream's width learns at the rate of maps."""
+    try:
+        model = build(config(width=64, encoder={"layers": 2, "aggregation": aggregation}))
+    except ValidationError:
+        return
+    scales = update_scales(model)
+    for name, parameter in model.encoder.aggregation.named_parameters():
+        if parameter.dim() > 1 and parameter.size(-1) % 64 == 0:
+            assert scales[f"encoder.aggregation.{name}"].rate == pytest.approx(1 / 4), name
+
+
 def test_without_layers_of_the_base_it_is_mup() -> None:
     width_only = CompletePConfig.model_validate({"base": {"d_model": 16, "heads": 2}})
     scaling = width_only.scaling(64, 8, 12, None)
@@ -229,6 +243,10 @@ def test_models_decode_step_by_step_as_in_one_pass(connection: object) -> None:
         ({"encoder": {"layers": 2, "connection": "sdu"}}, "encoder.connection sdu has no such sum"),
         ({"encoder": {"layers": 2, "connection": "attn_res"}}, "encoder.connection attn_res has no such sum"),
         ({"encoder": {"layers": 2, "connection": "hyper"}}, "encoder.connection hyper has no such sum"),
+        (
+            {"encoder": {"layers": 2, "aggregation": "mudd"}},
+            "no learning rates for the maps of encoder.aggregation mudd",
+        ),
         ({"encoder": {"layers": 2, "mixer": "luna"}}, "what encoder.mixer luna carries beside the stream"),
         (
             {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from torch.nn import functional
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
+from deepwire.model.connections.residual import PostNormConfig
 from deepwire.model.context import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import LANGUAGES, check_connection, check_initialization, check_model
@@ -119,6 +121,15 @@ def test_b2t_without_its_path_is_post_norm() -> None:
     assert torch.allclose(run(connection, [first, second], x), expected, atol=1e-5)
 
 
+def test_b2t_has_no_path_around_a_single_sub_layer() -> None:
+    """It goes around all norms of a layer but the last, and here there is one."""
+    config = config_of("b2t", layers=2)
+    context = replace(config.contexts()["encoder"], sublayers=("mixer",))
+    connection, plain = (kind.build(context) for kind in (config.encoder.connection, PostNormConfig()))
+    sublayers, x = [nn.Linear(16, 16) for _ in range(2)], torch.randn(2, 3, 16)
+    assert torch.equal(run(connection, sublayers, x), run(plain, sublayers, x))
+
+
 def test_resi_dual_scales() -> None:
     """a x + LN(r): r begins with q times the embedding and takes q times each output."""
     connection = connection_of({"type": "resi_dual", "dual_scale": 0.25, "output_scale": 3.0}, layers=1)
@@ -180,11 +191,11 @@ def test_the_stream_keeps_its_number_format(connection: str) -> None:
     assert all(tensor.dtype == torch.bfloat16 for tensor in state)
 
 
-def deep(initialization: str, **sides: int) -> TranslationModel:
+def deep(initialization: str, changes: dict[str, Any] | None = None, **sides: int) -> TranslationModel:
     """A wide model whose stacks have so many layers, for the spread of its numbers."""
     torch.manual_seed(1)
     shape: dict[str, Any] = {"d_model": 64, "heads": 4, "feed_forward": 256}
-    stacks = {side: {"layers": layers} for side, layers in sides.items()}
+    stacks = {side: {"layers": layers, **(changes or {}).get(side, {})} for side, layers in sides.items()}
     config = ModelConfig.model_validate({**shape, **stacks, "initialization": initialization})
     return build_model(config, 23, 23)
 
@@ -222,6 +233,28 @@ def test_gains_of_initial_matrices(initialization: str) -> None:
                 assert part.std().item() == pytest.approx(gain * unit, rel=0.05)
             joined = stack.get_parameter("crosses.0.output.weight")
             assert joined.std().item() == pytest.approx(cross[1] * unit, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("decoder", "maps"),
+    [
+        ({"mixer": {"type": "value_residual", "form": "first"}}, {"query_key_value": (1, 1)}),
+        (
+            {"aggregation": {"type": "mudd", "ways": 4}},
+            {"apart.0": (1,), "apart.1": (1,), "apart.2": (0.451801,)},
+        ),
+        ({"size": {"key_value_heads": 2}}, {"query": (1,), "key_value": (1, 0.451801)}),
+    ],
+)
+def test_values_have_their_gain_wherever_they_are_stored(
+    decoder: dict[str, Any], maps: dict[str, tuple[float, ...]]
+) -> None:
+    """Layer 2 of SVFormer makes queries and keys alone."""
+    model = deep("deepnorm", {"decoder": decoder}, encoder=2, decoder=2)
+    for name, gains in maps.items():
+        weight = model.stack("decoder").get_parameter(f"mixers.1.{name}.weight")
+        for part, gain in zip(weight.chunk(len(gains)), gains, strict=True):
+            assert part.std().item() == pytest.approx(gain * math.sqrt(2 / (64 + len(part))), rel=0.05)
 
 
 def test_gains_see_both_stacks() -> None:

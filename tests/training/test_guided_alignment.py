@@ -13,7 +13,7 @@ import torch
 import deepwire
 from deepwire.data.data_config import DataConfig
 from deepwire.errors import DataError, UsageError
-from deepwire.model.source_look import SourceLook
+from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device_batches import DeviceBatch
 from deepwire.training.guided_alignment import GuidedAlignment, GuidedAlignmentConfig
@@ -59,7 +59,7 @@ class Known:
 
     def __init__(self, weights: torch.Tensor) -> None:
         self.weights = weights
-        self.decoder = SimpleNamespace(look=None)
+        self.decoder = SimpleNamespace(recorder=None)
 
 
 def guide(weights: torch.Tensor, monkeypatch: pytest.MonkeyPatch, **config: Any) -> GuidedAlignment:
@@ -79,10 +79,10 @@ def test_the_loss_is_that_of_the_formula(
     row = torch.zeros(2, 4, dtype=torch.int64)
     batch = DeviceBatch(row[:, :3], row, row, None, links)
     made = guide(weights, monkeypatch, head=2, step=step)
-    with made.looking() as look:
-        assert look.layers == {1}  # the last but one of three
-        look.weights[1] = torch.cat([weights] * passes)
-        found = made.loss(look, batch)
+    with made.recording() as recorder:
+        assert recorder.layers == {1}  # the last but one of three
+        recorder.weights[1] = torch.cat([weights] * passes)
+        found = made.loss(recorder, batch)
     a = weights[:, 1].log()
     wanted = a[0, shift, 1] + (a[0, 1 + shift, 0] + a[0, 1 + shift, 2]) / 2 + a[1, 2 + shift, 2]
     assert found is not None
@@ -93,7 +93,7 @@ def test_the_loss_is_that_of_the_formula(
         links[:3].tolist(),
         [[0, 2, 2]],
     ]
-    assert made.loss(SourceLook([1]), batch) is None
+    assert made.loss(CrossAttentionRecorder([1]), batch) is None
 
 
 def test_a_run_learns_alignments_goes_on_exactly_and_translates_with_that_head(

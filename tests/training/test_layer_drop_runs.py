@@ -117,6 +117,8 @@ training:
         ("b2t", "{decoder: 0.2, unit: sublayer}", "unit: sublayer is for residual connections"),
         ("depth_lstm", "{decoder: 0.2, unit: sublayer}", "unit: sublayer is for residual connections"),
         ("depth_rnn", "{decoder: 0.2, rescale: true}", "rescale: true is for residual connections"),
+        ("sdu", "{decoder: 0.2, rescale: true}", "decoder.connection sdu adds something else"),
+        ("peri_ln", "{decoder: 0.2, rescale: true}", "decoder.connection peri_ln adds something else"),
     ],
 )
 def test_a_connection_that_needs_its_layers_is_refused(

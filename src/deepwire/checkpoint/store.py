@@ -333,7 +333,8 @@ def _fitting_model(
     config = recorded_config(record, folder)
     tags = _tags(folder, record)
     named = (record.get("source_vocabulary"), record.get("target_vocabulary"))
-    source = 0 if config.alone and named[0] == 0 else vocabularies.source.size + tags  # 0: a language model
+    of_language = config.is_decoder_only and named[0] == 0  # a language model reads no source
+    source = 0 if of_language else vocabularies.source.size + tags
     sizes = (source, vocabularies.target.size + tags)
     if sizes != named:
         raise ModelError(f"{folder}: vocabulary/ and tags make {sizes} entries, but {CONFIG} names {named}")

@@ -78,7 +78,7 @@ def inspect(
     model = _meta_model(subject_model)
     total, groups = sum(parameter.numel() for parameter in model.parameters()), model.parameter_groups()
     settings: dict[str, PlainValue] = subject_model.model.model_dump(mode="json")
-    if subject_model.model.alone:
+    if subject_model.model.is_decoder_only:
         del settings["encoder"]
     costs = _costs(model) if cost else {}
     if as_json:
@@ -152,7 +152,7 @@ def _from_model(name: str) -> Subject:
     sizes = [record.get("source_vocabulary"), record.get("target_vocabulary")]
     model = recorded_config(record, folder)
     source, target = (size if isinstance(size, int) else -1 for size in sizes)
-    if source < (0 if model.alone else 1) or target < 1:
+    if source < (0 if model.is_decoder_only else 1) or target < 1:
         raise ModelError(f"{folder / CONFIG}: names no vocabulary sizes")
     languages = recorded_languages(record)
     named = Languages.from_metadata(metadata_of(record))

@@ -18,9 +18,9 @@ from typing import Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
+from deepwire.model.cross_attention_recorder import Layers
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.kv_cache import GraphStep
-from deepwire.model.source_look import Layers
 from deepwire.model.translation_model import TranslationModel
 
 Result = TypeVar("Result")

@@ -21,7 +21,7 @@ from deepwire.data.vocabulary import PAD
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import Cancelled, TargetLanguage, pad_batch, target_language_ids
 from deepwire.errors import UsageError
-from deepwire.model.source_look import Layers
+from deepwire.model.cross_attention_recorder import Layers
 
 
 class StepState(Protocol):

@@ -165,7 +165,7 @@ def _context(model: LoadedModel) -> dict[str, object] | None:
 
 def _rounds(model: LoadedModel) -> int | None:
     """How often the encoder's graph runs its middle layers; None without recurrent depth."""
-    if model.model.config.alone or (recurrence := model.model.config.encoder.recurrence) is None:
+    if model.model.config.is_decoder_only or (recurrence := model.model.config.encoder.recurrence) is None:
         return None
     return stored_config(model).rounds or recurrence.rounds
 

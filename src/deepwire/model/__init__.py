@@ -1,4 +1,4 @@
-"""The encoder-decoder model and its four sockets: mixer, connection, aggregation and fusion.
+"""Encoder-decoder, decoder-only and language models, and the four sockets of their stacks.
 
 A stack (`stack.py`) is one loop over depth. Each socket answers one question about it, has one folder with
 one file per choice, and one table in that folder's `__init__.py`:

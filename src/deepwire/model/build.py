@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from deepwire.errors import UsageError
+from deepwire.model.apply_initialization import initialize
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side, StackContext, Sublayer
 from deepwire.model.decoder_only import DecoderOnly
 from deepwire.model.embedding import Embedding, SideEmbedding, TokenEmbedding
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.head import OutputHead
-from deepwire.model.initial_values import initialize
 from deepwire.model.language_model import LanguageModel
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.shared_layers import share_layers
@@ -77,7 +77,7 @@ def build_model(
     target.zero_id = BOS_ID if config.embeddings.start == "zero" else None
     if not has_source:
         model = LanguageModel(config, target, decoder, head)
-    elif config.alone:
+    elif config.is_decoder_only:
         target.positions = source.positions  # one sequence has one table
         model = DecoderOnly(config, source, target, decoder, head, targets)
     else:

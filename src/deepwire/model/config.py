@@ -84,8 +84,8 @@ class ModelConfig(SublayerConfig):
 
     @model_validator(mode="after")
     def _fits(self) -> ModelConfig:
-        if self.alone:
-            self._check_alone()
+        if self.is_decoder_only:
+            self._check_decoder_only()
         for side in self.sides:
             d_model, heads, feed_forward = self.size(side)
             where = f"{side}: " if self.stack(side).size != SizeConfig() else ""
@@ -116,7 +116,7 @@ class ModelConfig(SublayerConfig):
         self._check_parametrization()
         return self
 
-    def _check_alone(self) -> None:
+    def _check_decoder_only(self) -> None:
         """What reads an encoder, or stands between two stacks, has no place in a decoder alone."""
         for name, socket in (("mixer", self.decoder.mixer), ("connection", self.decoder.connection)):
             if socket.brings_cross_attention or "cross" in socket.replaces:
@@ -147,6 +147,12 @@ class ModelConfig(SublayerConfig):
                 raise ValueError(
                     f"parametrization: complete_p says nothing of what {side}.mixer "
                     f"{self.stack(side).mixer.type} carries beside the stream; use self_attention"
+                )
+            aggregation = self.stack(side).aggregation
+            if aggregation.has_own_maps:
+                raise ValueError(
+                    f"parametrization: complete_p has no learning rates for the maps of {side}.aggregation "
+                    f"{aggregation.type}; use another one, such as dlcl"
                 )
             if self.size(side)[0] != self.d_model:
                 raise ValueError(
@@ -181,7 +187,7 @@ class ModelConfig(SublayerConfig):
         calls = decoder.connection.calls(contexts["decoder"])
         reading = "mixer" if "cross" in decoder.mixer.replaces else "cross"
         readers = len({call.layer for call in calls if call.kind == reading})
-        if not self.alone and encoder.fusion.per_decoder_layer and readers < decoder.layers:
+        if not self.is_decoder_only and encoder.fusion.per_decoder_layer and readers < decoder.layers:
             raise ValueError(
                 f"encoder.fusion {encoder.fusion.type} has a result for each decoder layer, but with "
                 f"decoder.connection {decoder.connection.type} only {readers} of {decoder.layers} "
@@ -195,7 +201,7 @@ class ModelConfig(SublayerConfig):
                 "tie inputs or none"
             )
         if self.languages.norm and not any(self.stack(side).has_norm(contexts[side]) for side in self.sides):
-            none = "the decoder has no" if self.alone else "neither encoder nor decoder has a"
+            none = "the decoder has no" if self.is_decoder_only else "neither encoder nor decoder has a"
             raise ValueError(f"languages.norm: {none} norm with these settings")
 
     def _check_shared_layers(self) -> None:
@@ -220,7 +226,7 @@ class ModelConfig(SublayerConfig):
     def unused_settings(self) -> UnusedSettings:
         """What no part of the model asks for."""
         stacks, contexts = {side: self.stack(side) for side in self.sides}, self.contexts()
-        if self.alone:
+        if self.is_decoder_only:
             yield "encoder", "architecture: decoder_only has a decoder alone; set model.decoder"
         else:
             yield "source_loss", "the encoder of architecture: encoder_decoder predicts nothing"
@@ -251,14 +257,14 @@ class ModelConfig(SublayerConfig):
         return drops(self.model_dump(), within=False)
 
     @property
-    def alone(self) -> bool:
+    def is_decoder_only(self) -> bool:
         """Whether the decoder is the only stack."""
         return self.architecture == "decoder_only"
 
     @property
     def sides(self) -> tuple[Side, ...]:
         """The sides that have a stack."""
-        return ("decoder",) if self.alone else SIDES
+        return ("decoder",) if self.is_decoder_only else SIDES
 
     def stack(self, side: Side) -> StackConfig:
         """The stack of one side."""
@@ -284,22 +290,22 @@ class ModelConfig(SublayerConfig):
         """
         shared = SharedModules()
         contexts = {side: self._context(side, languages, shared) for side in self.sides}
-        if self.alone:
+        if self.is_decoder_only:
             return contexts
         width = self.encoder.connection.result_width(contexts["encoder"])
         return {side: replace(context, memory_width=width) for side, context in contexts.items()}
 
     def _context(self, side: Side, languages: int, shared: SharedModules) -> StackContext:
         stack = self.stack(side)
-        other = stack if self.alone else self.stack("decoder" if side == "encoder" else "encoder")
+        other = stack if self.is_decoder_only else self.stack("decoder" if side == "encoder" else "encoder")
         dim, heads, feed_forward = self.size(side)
         return StackContext(
             side=side,
             dim=dim,
             memory_width=self.size(self.sides[0])[0],
             layers=stack.layers,
-            other_layers=0 if self.alone else other.layers,
-            sublayers=stack.sublayers(side, alone=self.alone),
+            other_layers=0 if self.is_decoder_only else other.layers,
+            sublayers=stack.sublayers(side, is_decoder_only=self.is_decoder_only),
             heads=heads,
             feed_forward=feed_forward,
             activation=self.activation,

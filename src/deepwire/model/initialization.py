@@ -51,9 +51,12 @@ class Initialization(Choice):
         """By what a matrix of a stack is multiplied after `linear` has set it; 1 as a rule."""
         return 1.0
 
-    @abstractmethod
     def embedding(self, module: TokenEmbedding) -> None:
-        """Set an embedding matrix `[V, d]`, also where it is the output projection; PAD is zeroed later."""
+        """Set an embedding matrix `[V, d]`, or the output projection: normal with d^-0.5 as a rule.
+
+        The row of padding is zeroed later.
+        """
+        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
 
     def projection(self, module: TokenEmbedding) -> None:
         """Set an output projection `[V, d]` that is a matrix of its own; like an embedding as a rule."""
@@ -67,7 +70,7 @@ class Initialization(Choice):
         """Set the vectors of the target languages `[L, d]`: normal with d^-0.5 as a rule."""
         nn.init.normal_(table, std=table.size(1) ** -0.5)
 
-    def relative_keys(self, table: Tensor) -> None:
+    def relative_positions(self, table: Tensor) -> None:
         """Set a table of relative positions `[n, h]`, of keys or values: Glorot's uniform as a rule."""
         nn.init.xavier_uniform_(table)
 
@@ -99,7 +102,7 @@ class LipschitzConfig(Initialization):
         """Uniform by the width, as every matrix."""
         _uniform(table, table.size(1) ** -0.5)
 
-    def relative_keys(self, table: Tensor) -> None:
+    def relative_positions(self, table: Tensor) -> None:
         """Uniform by the width, as every matrix."""
         _uniform(table, table.size(1) ** -0.5)
 
@@ -149,10 +152,6 @@ class XavierConfig(Initialization):
         _uniform(module.weight, _glorot_bound(module.in_features, outputs))
         _zero_bias(module)
 
-    def embedding(self, module: TokenEmbedding) -> None:
-        """Normal with d^-0.5."""
-        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
-
 
 class FairseqConfig(Initialization):
     """Glorot's uniform in attention, PyTorch's defaults elsewhere, embeddings normal (fairseq from 1.0).
@@ -175,10 +174,6 @@ class FairseqConfig(Initialization):
             nn.init.xavier_uniform_(module.weight)
             _zero_bias(module)
 
-    def embedding(self, module: TokenEmbedding) -> None:
-        """Normal with d^-0.5."""
-        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
-
 
 class PyTorchConfig(Initialization):
     """As `torch.nn.MultiheadAttention` and `torch.nn.Linear` set themselves (the layers of ReZero's authors).
@@ -200,17 +195,14 @@ class PyTorchConfig(Initialization):
         if isinstance(module, Linear) and module.role != "other":
             _zero_bias(module)
 
-    def embedding(self, module: TokenEmbedding) -> None:
-        """Normal with d^-0.5."""
-        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
-
 
 class DepthScaledConfig(Initialization):
     """DS-Init: weights of layer l uniform in +-gamma alpha / sqrt(l), gamma = sqrt(6 / (fan_in + fan_out)).
 
     Layers count from 1 in each stack. Biases are 0, embeddings normal with d^-0.5. Queries, keys and values
     of self-attention are one matrix `[3 d, d]`, those of cross-attention three of `[d, d]`, as in the
-    authors' code; gates, which it does not have, are matrices of their own as in `XavierConfig`.
+    authors' code, however they are stored here; gates, which it does not have, are matrices of their own as
+    in `XavierConfig`.
     """
 
     type: Literal["depth_scaled"] = "depth_scaled"
@@ -224,14 +216,10 @@ class DepthScaledConfig(Initialization):
     def linear(self, module: nn.Linear, layer: int) -> None:
         """Uniform by inputs, outputs and depth."""
         of_self_attention = isinstance(module, Linear) and module.role == "self_attention"
-        outputs = module.out_features if of_self_attention else _part(module)
+        outputs = (3 if of_self_attention else 1) * _part(module)
         exponent = -0.5 if self.form == "paper" else -0.25
         _uniform(module.weight, self.alpha * _glorot_bound(module.in_features, outputs) * layer**exponent)
         _zero_bias(module)
-
-    def embedding(self, module: TokenEmbedding) -> None:
-        """Normal with d^-0.5."""
-        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
 
 
 class XavierNormal(Initialization):
@@ -245,10 +233,6 @@ class XavierNormal(Initialization):
         outputs = _part(module)
         nn.init.normal_(module.weight, std=(2 / (module.in_features + outputs)) ** 0.5)
         _zero_bias(module)
-
-    def embedding(self, module: TokenEmbedding) -> None:
-        """Normal with d^-0.5."""
-        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
 
 
 class DeepNormInitialization(XavierNormal):

@@ -54,18 +54,29 @@ class Linear(nn.Linear):
         role: What it is for.
         parts: How many maps of one size lie side by side along the outputs: 3 for queries, keys and values,
             or for three gates that have a matrix each in the equations.
+        makes_values: In an attention, whether the last part makes values and nothing else. Unless given, it
+            does so where there are several: one alone makes queries, or keys that are values too.
     """
 
     role: Role
     parts: int
+    makes_values: bool
 
     def __init__(
-        self, inputs: int, outputs: int, *, bias: bool, role: Role = "other", parts: int = 1
+        self,
+        inputs: int,
+        outputs: int,
+        *,
+        bias: bool,
+        role: Role = "other",
+        parts: int = 1,
+        makes_values: bool | None = None,
     ) -> None:
         super().__init__(inputs, outputs, bias=bias)
         if outputs % parts:
             raise ValueError(f"{outputs} outputs are not {parts} equal parts")
         self.role, self.parts = role, parts
+        self.makes_values = parts > 1 if makes_values is None else makes_values
 
 
 class Branch(Dropout):

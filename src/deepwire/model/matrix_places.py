@@ -57,8 +57,7 @@ def _parts(module: nn.Linear) -> Iterator[tuple[Tensor, bool]]:
     if not isinstance(module, Linear) or module.role not in ("self_attention", "cross_attention"):
         yield module.weight.data, False
         return
-    # One alone makes queries, or keys that are values too. Of several the last one makes values.
     *attending, last = module.weight.data.chunk(module.parts)
     for part in attending:
         yield part, True
-    yield last, not attending
+    yield last, not module.makes_values

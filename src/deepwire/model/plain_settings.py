@@ -41,7 +41,7 @@ def beyond_plain(config: ModelConfig, allowed: Allowed) -> str | None:
         config: Of the model.
         allowed: What the format has nevertheless.
     """
-    if config.alone:
+    if config.is_decoder_only:
         return f"architecture={config.architecture}"
     allowed = {**_OF_EVERY_FORMAT, **allowed}
     for side in config.sides:

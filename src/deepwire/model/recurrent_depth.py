@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from deepwire.config.section import Section
-from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection
+from deepwire.model.aggregations.aggregation import AggregationSection
 from deepwire.model.aggregations.last import LastConfig
-from deepwire.model.connections.connection import Connection, ConnectionSection
+from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import CrossAttention, Memory
-from deepwire.model.fusions.fusion import Fusion, FusionSection
+from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.fusions.top import TopConfig
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import FeedForward, Linear
@@ -118,22 +118,6 @@ class RecurrentStack(Stack):
         """The stack that runs its middle so often outside training; all parameters are shared."""
         other = copy(self)
         other.rounds = rounds
-        return other
-
-    def with_parts(
-        self,
-        *,
-        connection: Connection | None = None,
-        aggregation: Aggregation | None = None,
-        fusion: Fusion | None = None,
-        feed_forwards: Sequence[nn.Module] | None = None,
-    ) -> Stack:
-        """See the base class."""
-        plain = super().with_parts(
-            connection=connection, aggregation=aggregation, fusion=fusion, feed_forwards=feed_forwards
-        )
-        other = RecurrentStack(self.recurrence, plain, self.joint)
-        other.rounds, other.training_rounds = self.rounds, self.training_rounds
         return other
 
     def forward(

@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from deepwire.model.aggregations.aggregation import Aggregation, Ways
 from deepwire.model.connections.connection import Call, Connection, DepthState
 from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.model.fusions.fusion import Fusion
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, mixer_weights
 from deepwire.model.kv_cache import CacheIndex
@@ -21,7 +22,6 @@ from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.companion import Carried, Companion
 from deepwire.model.mixers.mixer import Below, State, TokenMixer
-from deepwire.model.source_look import SourceLook
 
 
 class Stack(nn.Module):
@@ -43,7 +43,7 @@ class Stack(nn.Module):
             layer without calls gives what it reads, also to aggregation and fusion.
         left_out: Numbers of calls that are always left out (`without`).
         call_scales: What training multiplies the output of each call by; None: nothing.
-        look: Keeps how layers look at the encoder while whole sequences pass; None: nobody wants to know.
+        recorder: Keeps attention to the encoder while whole sequences pass; None: nobody wants to know.
     """
 
     def __init__(
@@ -64,22 +64,25 @@ class Stack(nn.Module):
         self.feed_forwards = nn.ModuleList(feed_forwards)
         self.inner_feed_forwards = nn.ModuleList(inner_feed_forwards)
         self.connection, self.aggregation, self.fusion = connection, aggregation, fusion
-        self.companion = companion
-        self.calls = _needed(connection.calls, max(fusion.keeps))
-        self.depth = max((call.layer + 1 for call in self.calls), default=0)
+        self.dim, self.companion = dim, companion
         self._reads_below = any(getattr(mixer, "reads_below", False) for mixer in mixers)
         self.recomputes = False
         self.dropped_calls: frozenset[int] = frozenset()
         self.left_out: frozenset[int] = frozenset()
         self.call_scales: tuple[float, ...] | None = None
-        self.dim = dim
-        self._looking = "cross" if len(self.crosses) else "mixer"
-        self.look: SourceLook | None = None
-        self._of_connection: dict[str, int] | None = None
+        self._recorded_kind = "cross" if len(self.crosses) else "mixer"
+        self.recorder: CrossAttentionRecorder | None = None
+        self._plan()
+
+    def _plan(self) -> None:
+        """Find the calls that connection and fusion need, and which of them make a layer."""
+        self.calls = _needed(self.connection.calls, max(self.fusion.keeps))
+        self.depth = max((call.layer + 1 for call in self.calls), default=0)
         ends = [index + 1 for index, call in enumerate(self.calls) if call.closes]
         self._layers = [range(first, stop) for first, stop in zip([0, *ends], ends, strict=False)]
+        self._of_connection: dict[str, int] | None = None
 
-    def restrict(self, first: int, last: int) -> Stack:
+    def restrict(self, first: int, last: int) -> Self:
         """The stack with the same parts, whose fusion gives results `first` to `last` alone.
 
         Raises:
@@ -97,10 +100,10 @@ class Stack(nn.Module):
         other.left_out = frozenset(index for index, call in enumerate(self.calls) if call.layer in layers)
         return other
 
-    def watched(self, look: SourceLook) -> Self:
-        """The same stack, all parameters shared, with another `look`."""
+    def with_recorder(self, recorder: CrossAttentionRecorder) -> Self:
+        """The same stack, all parameters shared, with another `recorder`."""
         other = copy(self)
-        other.look = look
+        other.recorder = recorder
         return other
 
     def with_parts(
@@ -110,23 +113,22 @@ class Stack(nn.Module):
         aggregation: Aggregation | None = None,
         fusion: Fusion | None = None,
         feed_forwards: Sequence[nn.Module] | None = None,
-    ) -> Stack:
-        """The stack with some of its parts exchanged; the others, and their parameters, are shared.
+    ) -> Self:
+        """The stack with some of its parts exchanged; the others, and all that is set, are shared.
 
-        As `feed_forwards` any maps of `[B, T, d]` will do that take the target languages too.
+        As `feed_forwards` any maps of `[B, T, d]` will do that take the target languages too. ValueError:
+        calls are left out or scaled by their number, and these parts make other calls.
         """
-        others = self.feed_forwards if feed_forwards is None else feed_forwards
-        return Stack(
-            self.dim,
-            connection or self.connection,
-            aggregation or self.aggregation,
-            fusion or self.fusion,
-            cast("Sequence[TokenMixer]", self.mixers),
-            cast("Sequence[CrossAttention]", self.crosses),
-            cast("Sequence[FeedForward]", others),
-            cast("Sequence[FeedForward]", self.inner_feed_forwards),
-            self.companion,
-        )
+        other = copy(self)
+        other._modules = self._modules.copy()  # otherwise both would have one dictionary of parts
+        other.connection = connection or self.connection
+        other.aggregation, other.fusion = aggregation or self.aggregation, fusion or self.fusion
+        other.feed_forwards = nn.ModuleList(self.feed_forwards if feed_forwards is None else feed_forwards)
+        other._plan()
+        same = other.calls == self.calls[: len(other.calls)]
+        if not same and (self.left_out or self.dropped_calls or self.call_scales):
+            raise ValueError("the stack leaves out or scales calls, and the parts make other calls")
+        return other
 
     def project_memory(
         self,
@@ -157,8 +159,8 @@ class Stack(nn.Module):
             of_mixers.append(self._mixer(layer).remember(carried))
             read = self.companion.read(carried, layer, languages)
             cross = cast("CrossAttention", self.crosses[layer])
-            if self.look is not None:
-                self.look.pack(layer, cross, encoded[0 if single else layer], bias, read)
+            if self.recorder is not None:
+                self.recorder.record_packing(layer, cross, encoded[0 if single else layer], bias, read)
             memory, moved = cross.project_beside(encoded[0 if single else layer], bias, read, languages)
             memories.append(memory)
             carried = self.companion.write(carried, layer, moved, languages)
@@ -254,8 +256,8 @@ class Stack(nn.Module):
             if ways is not None and call.kind == "mixer":
                 seen = self.connection.with_stream(depth, ways.query)
             read = self.connection.read(seen, index, languages)
-            if self.look is not None and cache_index is None and call.kind == self._looking:
-                self.look.see(call.layer, self._readers()[call.layer], read, memory[call.layer])
+            if self.recorder is not None and cache_index is None and call.kind == self._recorded_kind:
+                self.recorder.record(call.layer, self._readers()[call.layer], read, memory[call.layer])
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":

@@ -47,10 +47,10 @@ class StackConfig(Section):
         "Ma et al. 2021; the GTrans paper's models on OPUS-100)",
     )
 
-    def sublayers(self, side: Side, *, alone: bool = False) -> tuple[Sublayer, ...]:
-        """What each layer consists of on this side; in a stack `alone` nothing reads an encoder."""
+    def sublayers(self, side: Side, *, is_decoder_only: bool = False) -> tuple[Sublayer, ...]:
+        """What each layer consists of on this side; in a decoder-only model nothing reads an encoder."""
         replaced = self.mixer.replaces | self.connection.replaces
-        if alone or side == "encoder" or "cross" in replaced:
+        if is_decoder_only or side == "encoder" or "cross" in replaced:
             replaced |= {"inner_feed_forward", "cross"}
         kinds: dict[Sublayer, bool] = {
             "mixer": True,

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
+from deepwire.model.cross_attention_recorder import CrossAttentionRecorder, Layers
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.languages import LanguageTransform
 from deepwire.model.perturbation import Input, Perturbation, SimCutConfig
 from deepwire.model.prompts import ending_together
-from deepwire.model.source_look import Layers, SourceLook
 from deepwire.model.stack import Stack
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.ops.r_drop import linear_r_drop
@@ -269,9 +269,10 @@ class TranslationModel(nn.Module, ABC):
     ) -> Mapping[int, Tensor]:
         """How prefixes `[B, T]` look at sources `[B, S]`: `[B, H, T, S]` by layer; ModelError: no encoder."""
         self.stack("encoder")
-        look = SourceLook(layers)
-        self.with_stacks(decoder=self.decoder.watched(look)).decode(source, target_input, languages=languages)
-        return look.weights
+        recorder = CrossAttentionRecorder(layers)
+        recorded = self.with_stacks(decoder=self.decoder.with_recorder(recorder))
+        recorded.decode(source, target_input, languages=languages)
+        return recorder.weights
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read one token per row, `[rows]`: log-probabilities `[rows, V]` of the next, and the next state.
@@ -374,11 +375,10 @@ class TranslationModel(nn.Module, ABC):
         Raises:
             ModelError: An encoder for a model that has none.
         """
-        stacks = dict(self.stacks())
+        stacks: dict[Side, Stack] = {**self.stacks(), "decoder": decoder or self.decoder}
         if encoder is not None:
             self.stack("encoder")
             stacks["encoder"] = encoder
-        stacks["decoder"] = decoder or self.decoder
         return self._with(stacks, self.head.with_fusion(stacks["decoder"].fusion))
 
     def parameter_groups(self) -> dict[str, int]:

@@ -13,7 +13,7 @@ def weighted_sum(weights: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor
     """sum_i w_i v_i; nothing is stacked, so no tensor is copied.
 
     Args:
-        weights: One for each tensor, which it must broadcast to: `[]`, `[d]` or `[B, T, 1]`.
+        weights: One for each tensor, which it must broadcast to: `[]`, `[d]`, `[B, 1, 1]` or `[B, T, 1]`.
         tensors: Each `[B, T, d]`; at least one.
     """
     total = weights[0] * tensors[0]

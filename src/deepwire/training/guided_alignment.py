@@ -23,7 +23,7 @@ from deepwire.config.counts import Positive
 from deepwire.config.section import Section
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.errors import ModelError, UsageError
-from deepwire.model.source_look import SourceLook
+from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch
 
@@ -85,21 +85,21 @@ class GuidedAlignment:
             )
 
     @contextmanager
-    def looking(self) -> Iterator[SourceLook]:
+    def recording(self) -> Iterator[CrossAttentionRecorder]:
         """Keep the weights of the head while the loss of a batch is computed."""
         decoder = self._model.decoder
-        decoder.look = SourceLook([self._layer])
+        decoder.recorder = CrossAttentionRecorder([self._layer])
         try:
-            yield decoder.look
+            yield decoder.recorder
         finally:
-            decoder.look = None
+            decoder.recorder = None
 
-    def loss(self, look: SourceLook, batch: DeviceBatch) -> Tensor | None:
+    def loss(self, recorder: CrossAttentionRecorder, batch: DeviceBatch) -> Tensor | None:
         """Summed over the target subwords with links, nats, of several passes the mean.
 
         None where there are no links, or the layer was left out (LayerDrop).
         """
-        weights = look.weights.get(self._layer)
+        weights = recorder.weights.get(self._layer)
         if weights is None or batch.links is None or not len(batch.links):
             return None
         rows, targets, sources = batch.links.unbind(1)

@@ -41,7 +41,7 @@ class LayerDropConfig(Section):
     rescale: bool = Field(
         False,
         description="divide the output of what is left in by the probability that it is, so that its "
-        "expected value is that of inference; residual connections only",
+        "expected value is that of inference; residual connections that add just this output",
     )
 
     @model_validator(mode="before")
@@ -55,7 +55,7 @@ class LayerDropConfig(Section):
 
     def check(self, model: ModelConfig) -> None:
         """Refuse connections that need all layers, with a `ValueError`; nothing is built."""
-        if model.alone and self.encoder not in (0, self.decoder):
+        if model.is_decoder_only and self.encoder not in (0, self.decoder):
             raise ValueError("layer_drop.encoder: the model has no encoder; set layer_drop.decoder")
         for side, context in model.contexts().items():
             connection = model.stack(side).connection
@@ -78,6 +78,11 @@ class LayerDropConfig(Section):
                 raise ValueError(
                     f"layer_drop.{setting} is for residual connections, and {side}.connection is "
                     f"{connection.type}: it can leave out whole layers"
+                )
+            if self.rescale and not connection.adds_in_proportion:
+                raise ValueError(
+                    f"layer_drop.rescale: true: {side}.connection {connection.type} adds something else than "
+                    "what sub-layers give, which a factor of theirs does not scale; leave rescale out"
                 )
 
     def of(self, side: Side) -> float:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from deepwire.errors import ResourceError
-from deepwire.model.source_look import SourceLook
+from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.ops.process import seed_random_numbers
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 from deepwire.training.optimizer import StepResult
@@ -145,9 +145,9 @@ def _own_gradient(
     totals = [trainer.zero() for _ in range(2 + more)]
     try:
         for batch in pieces:
-            # The backward pass may compute layers once more: they must look then, too.
-            with nullcontext() if trainer.guide is None else trainer.guide.looking() as look:
-                loss, parts = _loss(trainer, batch, look)
+            # The backward pass may compute layers once more: these must record then, too.
+            with nullcontext() if trainer.guide is None else trainer.guide.recording() as recorder:
+                loss, parts = _loss(trainer, batch, recorder)
                 torch.autograd.backward(loss / update.target_tokens)
             for total, part in zip(totals, parts, strict=True):
                 total += part
@@ -158,7 +158,9 @@ def _own_gradient(
     return totals
 
 
-def _loss(trainer: Trainer, batch: DeviceBatch, look: SourceLook | None) -> tuple[Tensor, list[Tensor]]:
+def _loss(
+    trainer: Trainer, batch: DeviceBatch, recorder: CrossAttentionRecorder | None
+) -> tuple[Tensor, list[Tensor]]:
     """What is minimised, and the sums that are recorded, of one forward pass."""
     guide = trainer.guide
     with trainer.precision_policy.autocast():
@@ -172,9 +174,9 @@ def _loss(trainer: Trainer, batch: DeviceBatch, look: SourceLook | None) -> tupl
             perturbation=trainer.perturbation,
         )
     parts = [sums.smoothed.detach(), sums.nll, *([] if sums.divergence is None else [sums.divergence])]
-    if guide is None or look is None:
+    if guide is None or recorder is None:
         return sums.smoothed, parts
-    aligned = guide.loss(look, batch)
+    aligned = guide.loss(recorder, batch)
     if aligned is None:
         return sums.smoothed, [*parts, trainer.zero()]
     return sums.smoothed + guide.weight * aligned, [*parts, aligned.detach()]

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from deepwire.analysis.internals.signal_sizes import Signal, SignalSizes, call_names, signal_sizes
-from deepwire.analysis.subject.model_and_text import part
 from deepwire.model.connections import CONNECTIONS
 from deepwire.model.connections.connection import Call
 from deepwire.model.context import SIDES
@@ -148,7 +147,7 @@ def test_every_choice_shows_its_signals(socket: str, make_model: MakeModel) -> N
 def _complete(sizes: SignalSizes, model: TranslationModel) -> None:
     """Every call and every layer has finite sizes, and something learns."""
     for side in SIDES:
-        stack = part(model, side)
+        stack = model.stack(side)
         for index, call in enumerate(stack.calls):
             places = (("reads", index), ("gives", index), ("enters", call.layer), ("output", call.layer))
             for what, number in places:

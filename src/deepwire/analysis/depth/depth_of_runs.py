@@ -54,7 +54,7 @@ def kind_of(config: ModelConfig) -> str:
     where they differ.
     """
     sides = dict.fromkeys(_sockets(config.stack(side)) for side in config.sides)
-    return " | ".join(["decoder only"] * config.alone + list(sides))
+    return " | ".join(["decoder only"] * config.is_decoder_only + list(sides))
 
 
 def kinds_of(configs: Sequence[ModelConfig]) -> list[str]:

@@ -21,7 +21,7 @@ from deepwire.analysis.report.tables_and_figures import (
     Series,
     Table,
 )
-from deepwire.analysis.subject.model_and_text import check_layer, part, present, with_stack
+from deepwire.analysis.subject.model_and_text import check_layer, present
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.errors import Tell, UsageError
 from deepwire.model.context import Side
@@ -55,7 +55,7 @@ def with_layers(model: TranslationModel, side: Side, layers: int) -> Translation
     Raises:
         UsageError: There are not so many layers, or the fusion needs all of them.
     """
-    stack = part(model, side)
+    stack = model.stack(side)
     check_layer(stack, side, layers)
     if layers == stack.depth:
         return model
@@ -63,7 +63,7 @@ def with_layers(model: TranslationModel, side: Side, layers: int) -> Translation
         fusion = stack.fusion.lowest(layers)
     except ValueError as error:
         raise UsageError(f"layers of the {side} cannot be left out: {error}") from None
-    return with_stack(model, side, stack.with_parts(fusion=fusion))
+    return model.with_stacks(**{side: stack.with_parts(fusion=fusion)})
 
 
 def layer_scores(scorer: Scorer, side: Side, tell: Tell) -> list[DepthScore]:
@@ -72,7 +72,7 @@ def layer_scores(scorer: Scorer, side: Side, tell: Tell) -> list[DepthScore]:
     Raises:
         UsageError: The fusion of the stack needs all layers.
     """
-    depth = part(scorer.model, side).depth
+    depth = scorer.model.stack(side).depth
     scores = []
     for layers in range(1, depth + 1):
         scores.append(DepthScore(side, layers, scorer.bleu(with_layers(scorer.model, side, layers))))
@@ -231,7 +231,7 @@ def _figures(scorer: Scorer, scores: Sequence[DepthScore], groups: Sequence[Grou
         for side in dict.fromkeys(score.side for score in scores):
             of_side = [score for score in scores if score.side == side]
             x, y = tuple(float(score.layers) for score in of_side), tuple(score.bleu for score in of_side)
-            lines.append(Series(name=f"{side} (of {part(scorer.model, side).depth})", x=x, y=y))
+            lines.append(Series(name=f"{side} (of {scorer.model.stack(side).depth})", x=x, y=y))
         figures.append(
             LineChart(
                 name=_LAYERS,

@@ -28,7 +28,7 @@ from deepwire.analysis.report.tables_and_figures import (
     Table,
 )
 from deepwire.analysis.subject.document_text import ReadText, text_for
-from deepwire.analysis.subject.model_and_text import PairBatch, open_model, part, present, with_stack
+from deepwire.analysis.subject.model_and_text import PairBatch, open_model, present
 from deepwire.data.languages import Direction
 from deepwire.errors import Tell
 from deepwire.model.context import SIDES, Side
@@ -121,11 +121,11 @@ def why_all_are_needed(model: TranslationModel, side: Side) -> str:
 
 def layers_left_out(model: TranslationModel, side: Side, text: ReadText, tell: Tell) -> LayersLeftOut:
     """Leave out each layer of a stack alone, and then more and more of them together."""
-    stack = part(model, side)
+    stack = model.stack(side)
     layers = range(stack.depth)
 
     def without(*left_out: int) -> float:
-        loss = loss_of(with_stack(model, side, stack.without(left_out)), text)
+        loss = loss_of(model.with_stacks(**{side: stack.without(left_out)}), text)
         names = ", ".join(str(layer + 1) for layer in left_out)
         tell(f"{side} without layer {names}: {loss:.3f} nats a token")
         return loss

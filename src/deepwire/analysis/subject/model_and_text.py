@@ -1,4 +1,4 @@
-"""What analyses are made of: a model by its name, its two stacks, and text for it to read."""
+"""What analyses look at: a model by its name, the stacks that it has, and text for it to read."""
 
 from __future__ import annotations
 
@@ -25,22 +25,12 @@ from deepwire.model.stack import Stack
 from deepwire.model.translation_model import TranslationModel
 
 
-def part(model: TranslationModel, side: Side) -> Stack:
-    """Encoder or decoder; a `ModelError` says that there is none."""
-    return model.stack(side)
-
-
 def present(model: TranslationModel, sides: Sequence[Side]) -> list[Side]:
     """Those of several sides that the model has a stack for; all of them where it has none of them.
 
     An analysis of both sides looks at the one that there is; one of a side alone is told that it lacks.
     """
     return [side for side in sides if side in model.stacks()] or list(sides)
-
-
-def with_stack(model: TranslationModel, side: Side, stack: Stack) -> TranslationModel:
-    """The model with another encoder or decoder; everything else is shared."""
-    return model.with_stacks(encoder=stack) if side == "encoder" else model.with_stacks(decoder=stack)
 
 
 def check_layer(stack: Stack, side: Side, layer: int) -> None:

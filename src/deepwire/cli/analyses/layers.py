@@ -138,7 +138,9 @@ def _over_runs(
         settings = scorer.settings
         tell(f"{name}: BLEU {scores[-1]:.2f}")
     runs = [
-        DepthOfRun(name, kind, 0 if config.alone else config.encoder.layers, config.decoder.layers, bleu)
+        DepthOfRun(
+            name, kind, 0 if config.is_decoder_only else config.encoder.layers, config.decoder.layers, bleu
+        )
         for name, kind, config, bleu in zip(models, kinds_of(configs), configs, scores, strict=True)
     ]
     return depth_of_runs_finding(runs, sources, pairs.description, settings)

@@ -14,7 +14,7 @@ from torch import nn
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Column, Series, Table
 from deepwire.analysis.subject.measurement_cache import MeasurementCache
-from deepwire.analysis.subject.model_and_text import check_layer, part, present
+from deepwire.analysis.subject.model_and_text import check_layer, present
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.analysis.subject.training_text import TrainingText
 from deepwire.errors import Tell, UsageError
@@ -64,7 +64,7 @@ class LinearisationSettings:
             UsageError: The stack has no such layer, or no cell to map.
         """
         width(scorer.model, side, self.cell)
-        stack = part(scorer.model, side)
+        stack = scorer.model.stack(side)
         for layer in self.layers or ():
             check_layer(stack, side, layer)
         return list(self.layers or range(1, stack.depth + 1))

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from deepwire.analysis.subject.model_and_text import check_layer, part, with_stack
+from deepwire.analysis.subject.model_and_text import check_layer
 from deepwire.errors import UsageError
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Side
@@ -123,14 +123,14 @@ def linearised(
     Raises:
         UsageError: There is no such layer, or no cell to map.
     """
-    stack = part(model, side)
+    stack = model.stack(side)
     check_layer(stack, side, layer)
     if linear.in_features != (wanted := width(model, side, cell)) or linear.out_features != wanted:
         raise ValueError(f"the map must be {wanted} x {wanted}")
     modules: list[nn.Module] = list(stack.feed_forwards) or [NoNorm() for _ in range(stack.depth)]
     modules[layer - 1] = _ForAllLanguages(linear)
     connection = OneLayerLinear(stack.connection, layer - 1, cell)
-    return with_stack(model, side, stack.with_parts(connection=connection, feed_forwards=modules))
+    return model.with_stacks(**{side: stack.with_parts(connection=connection, feed_forwards=modules)})
 
 
 def width(model: TranslationModel, side: Side, cell: Cell) -> int:
@@ -161,7 +161,7 @@ def has_cell(model: TranslationModel, side: Side) -> bool:
 def _passed_on(model: TranslationModel, side: Side) -> DepthState:
     """What passes from layer to layer, of one position, `[1, 1, d]` each."""
     example = next(model.parameters()).new_zeros(1, 1, model.config.size(side)[0])
-    return part(model, side).connection.start(example)
+    return model.stack(side).connection.start(example)
 
 
 def _place(connection: Connection, layer: int) -> tuple[int, int]:

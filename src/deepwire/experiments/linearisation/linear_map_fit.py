@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from deepwire.analysis.subject.model_and_text import part, with_stack
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.experiments.linearisation.linear_layer import Cell, LayerTap, linearised, width
 from deepwire.model.context import Side
@@ -97,9 +96,9 @@ def match(
         UsageError: There is no cell to map.
     """
     numbers = [layer - 1 for layer in layers]
-    stack = part(model, side)
+    stack = model.stack(side)
     tap = LayerTap(stack.connection, numbers)
-    watched = with_stack(model, side, stack.with_parts(connection=tap)).eval()
+    watched = model.with_stacks(**{side: stack.with_parts(connection=tap)}).eval()
     size = width(model, side, cell)
     device = next(model.parameters()).device
     sums = {number: LeastSquares(size, size, device) for number in numbers}

@@ -187,10 +187,12 @@ def _how_tuned(question: AnsweredQuestion) -> str:
     if plan.search is None:
         return ""
     begun = [name for name, system in question.systems.items() if system.runs]
-    others = [f"{name} that of {plan.systems[name].tuned_as}" for name in begun if plan.systems[name].tuned_as]
+    others = [
+        f"{name} that of {plan.systems[name].tuned_as}" for name in begun if plan.systems[name].tuned_as
+    ]
     sentences = [
-        f"The table of trials shows what each system tried, {plan.search.max_updates:,} updates each. The lowest "
-        "validation loss decided, and the test set played no part."
+        f"The table of trials shows what each system tried, {plan.search.max_updates:,} updates each. The "
+        "lowest validation loss decided, and the test set played no part."
     ]
     if others:
         sentences.append(f"Some took the choice of a relative: {', '.join(others)}.")

@@ -18,7 +18,6 @@ from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights
-from deepwire.model.layers import layer_norm
 from deepwire.ops.dropout import Dropout
 
 CombinerActivation = Literal["sigmoid", "relu", "gelu"]
@@ -75,9 +74,8 @@ class Combiner(nn.Module):
         inputs: Number k of vectors.
         dim: Their width d.
         hidden: Rows of W_1.
+        norm: LN, called with the target languages too.
         activation, bias, dropout: As in `HierarchicalConfig`.
-        eps: Of the layer norm.
-        languages: How many target languages have norms of their own; 0: one for all.
     """
 
     def __init__(
@@ -85,17 +83,16 @@ class Combiner(nn.Module):
         inputs: int,
         dim: int,
         hidden: int,
+        norm: nn.Module,
         *,
         activation: CombinerActivation = "sigmoid",
         bias: CombinerBias = "first",
         dropout: float = 0.0,
-        eps: float = 1e-6,
-        languages: int = 0,
     ) -> None:
         super().__init__()
         self.input = nn.Linear(inputs * dim, hidden, bias=bias != "none")
         self.output = nn.Linear(hidden, dim, bias=bias == "both")
-        self.norm = layer_norm(dim, eps, languages)
+        self.norm = norm
         self.activation = _ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
@@ -133,11 +130,10 @@ class Hierarchical(Aggregation):
                     outputs + (1 if first and config.block_input else 0),
                     context.dim,
                     config.hidden or context.feed_forward,
+                    context.norm(),
                     activation=config.activation,
                     bias=config.bias,
                     dropout=config.dropout,
-                    eps=context.norm_eps,
-                    languages=context.languages,
                 )
             )
         self.combiners = nn.ModuleList(combiners)

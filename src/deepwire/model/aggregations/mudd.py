@@ -6,7 +6,7 @@ Connections).
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -27,6 +27,8 @@ from deepwire.ops.weighted_sum import weighted_sum
 
 class MUDDConfig(AggregationSection):
     """Dynamic dense connections; they begin as the ordinary stack."""
+
+    has_own_maps: ClassVar[bool] = True
 
     type: Literal["mudd"] = "mudd"
     ways: Literal[1, 4] = Field(

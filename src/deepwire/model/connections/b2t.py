@@ -32,15 +32,17 @@ class B2T(PostNorm):
     """z <- LN(z + drop(F(z))), but LN(z + drop(F(z)) + x) at the end of a layer whose input is x.
 
     Takase et al. 2023, B2T Connection: Serving Stability and Performance in Deep Transformers.
-    Between layers the state is the stream, within a layer also its input.
+    Between layers the state is the stream, within a layer also its input. The path goes around all norms of
+    a layer but the last, so a layer of one sub-layer has none and is that of post-norm.
     """
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
     ) -> DepthState:
         """Add the output to the stream, at the end of a layer also its input, and normalise the sum."""
-        layer_input = state[-1]
         added = state[0] + self.dropout(output)
-        if self.calls[index].closes:
-            return (self.norms[index](added + layer_input, languages),)
-        return (self.norms[index](added, languages), layer_input)
+        if not self.calls[index].closes:
+            return (self.norms[index](added, languages), state[-1])
+        if len(state) > 1:
+            added = added + state[1]
+        return (self.norms[index](added, languages),)

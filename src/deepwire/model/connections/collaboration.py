@@ -20,6 +20,7 @@ from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.fusions.blocks import block_size
 from deepwire.model.introspection import GateProbe, Place
+from deepwire.model.layers import Linear
 from deepwire.ops.dropout import Dropout
 
 
@@ -98,8 +99,8 @@ class DepthGRU(nn.Module):
 
     def __init__(self, dim: int) -> None:
         super().__init__()
-        self.input = nn.Linear(dim, 3 * dim)
-        self.hidden = nn.Linear(dim, 3 * dim)
+        self.input = Linear(dim, 3 * dim, bias=True, parts=3)
+        self.hidden = Linear(dim, 3 * dim, bias=True, parts=3)
 
     def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
         """The next state of input and state, all `[B, T, d]`."""

@@ -175,6 +175,9 @@ class ConnectionSection(SocketSection):
     # Whether it adds what sub-layers give to the stream through `context.branch`, as CompleteP wants it, and
     # without a factor of its own that follows the depth.
     scales_branches: ClassVar[bool] = False
+    # Whether what a sub-layer adds to the residual path grows in proportion to what it gives, as
+    # `training.layer_drop.rescale` wants it.
+    adds_in_proportion: ClassVar[bool] = True
 
     def calls(self, context: StackContext) -> tuple[Call, ...]:
         """The order in which the sub-layers of a whole stack are evaluated."""

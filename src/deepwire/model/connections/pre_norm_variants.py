@@ -34,6 +34,7 @@ class PeriLNConfig(PreNormVariantSection):
     """Norms before and behind each sub-layer (Peri-LN)."""
 
     scales_branches: ClassVar[bool] = True
+    adds_in_proportion: ClassVar[bool] = False  # the norm behind a sub-layer takes every factor out
 
     type: Literal["peri_ln"] = "peri_ln"
     embedding_norm: bool = Field(False, description="also normalise the embedding")

@@ -7,7 +7,7 @@ encoder and decoder as in Neutron, which made the row of Xu et al. 2024, Table 6
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -24,6 +24,8 @@ Form = Literal["add", "highway", "gated"]
 
 class SDUConfig(NormFirstSection):
     """Residual connections with self-dependency units."""
+
+    adds_in_proportion: ClassVar[bool] = False  # a unit joins the stream beside the output
 
     type: Literal["sdu"] = "sdu"
     residual: Residual = Field(

@@ -19,6 +19,7 @@ from deepwire.model.context import StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection, Probabilities
 from deepwire.model.introspection import TARGET_LANGUAGE, DepthWeights, layer_names, single
 from deepwire.model.layers import of_languages
+from deepwire.ops.weighted_sum import weighted_sum
 
 
 class GroupsConfig(FusionSection):
@@ -109,7 +110,8 @@ class _Groups(Fusion):
         representations = []
         for number in self.chosen:
             group = self.groups[number]
-            total = gated_sum([kept[layer - lowest] for layer in group], gates[group[0] - 1 : group[-1]])
+            of_layers = gates[group[0] - 1 : group[-1]].unbind()
+            total = weighted_sum(of_layers, [kept[layer - lowest] for layer in group])
             representations.append(total / len(group) if self.representation == "mean" else total)
         return representations
 
@@ -156,7 +158,7 @@ class AveragedGroups(_Groups):
         if weights.dim() == 2:
             weights = of_languages(weights, languages).t()[..., None, None]
         gates = weights[: len(groups)].sigmoid().to(groups[0].dtype)
-        average = gated_sum(groups, gates) / len(groups)
+        average = weighted_sum(gates.unbind(), groups) / len(groups)
         return (average if self.norm is None else self.norm(average, languages),)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
@@ -230,11 +232,3 @@ def _of_groups(key: str, title: str, values: Tensor) -> DepthWeights:
         return single(key, title, values, names, "group")
     rows = layer_names(values.size(0))
     return DepthWeights(key, title, values.detach(), rows, names, TARGET_LANGUAGE, "group")
-
-
-def gated_sum(tensors: Sequence[Tensor], gates: Tensor) -> Tensor:
-    """The sum of n tensors `[B, T, d]` times their gates, `[n]` or `[n, B, 1, 1]`, without stacking them."""
-    total = gates[0] * tensors[0]
-    for gate, tensor in zip(gates[1:], tensors[1:], strict=True):
-        total = torch.addcmul(total, gate, tensor)
-    return total

@@ -18,9 +18,9 @@ from torch.nn import functional
 from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.model.context import StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection
-from deepwire.model.fusions.groups import gated_sum
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, layer_names, single
 from deepwire.ops.dropout import Dropout
+from deepwire.ops.weighted_sum import weighted_sum
 
 Form = Literal["linear", "feed_forward", "attention"]
 
@@ -88,7 +88,7 @@ class LinearFusion(LayerFusion):
 
     def fuse(self, layers: Sequence[Tensor]) -> Tensor:
         """The weighted sum."""
-        return gated_sum(layers, self.weights.softmax(0).to(layers[0].dtype))
+        return weighted_sum(self.weights.softmax(0).to(layers[0].dtype).unbind(), layers)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The shares of the layers; they sum to 1."""

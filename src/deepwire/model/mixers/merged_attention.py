@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepwire.model.context import Side, StackContext, Sublayer
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.layers import split_heads
+from deepwire.model.layers import Linear, Role, split_heads
 from deepwire.model.mixers.average_attention import empty_sum, running_mean
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.attention import finite_bias
@@ -61,13 +61,16 @@ class MergedAttention(TokenMixer):
         self.heads, self.dim, self.dropout = context.heads, context.dim, context.dropout.attention
         self.query_scale = context.scaling.query
 
-        def linear(width: int = context.dim) -> nn.Linear:
-            return nn.Linear(width, context.dim, bias=context.attention_bias)
+        def linear(width: int, role: Role = "cross_attention", *, makes_values: bool = False) -> Linear:
+            return Linear(
+                width, context.dim, bias=context.attention_bias, role=role, makes_values=makes_values
+            )
 
         # Apart, not one product: what Glorot's initialisation makes of a matrix depends on its shape.
-        self.query, self.key = linear(), linear(context.memory_width)
-        self.value, self.output = linear(context.memory_width), linear()
-        self.average_value = linear() if own_value else None
+        self.query, self.key = linear(context.dim), linear(context.memory_width)
+        self.value = linear(context.memory_width, makes_values=True)
+        self.output = linear(context.dim, "attention_output")
+        self.average_value = linear(context.dim, makes_values=True) if own_value else None
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""

@@ -185,18 +185,23 @@ class SelfAttention(TokenMixer):
         self.query_scale = context.scaling.query
         dim, bias, width = context.dim, context.attention_bias, context.dim // context.heads * self.key_heads
 
-        def linear(outputs: int, parts: int = 1) -> Linear:
-            return Linear(dim, outputs, bias=bias, role="self_attention", parts=parts)
+        def linear(outputs: int, parts: int = 1, *, makes_values: bool) -> Linear:
+            return Linear(
+                dim, outputs, bias=bias, role="self_attention", parts=parts, makes_values=makes_values
+            )
 
         # Maps side by side are one product; they have one size, so fewer heads of keys lie apart.
-        self.parts = 3 if below is None or below.own_values else 2
+        own_values = below is None or below.own_values
+        self.parts = 3 if own_values else 2
         self.apart = nn.ModuleList()
         if context.ways:
-            self.apart.extend(linear(outputs) for outputs in (dim, width, width))
+            attending = (linear(outputs, makes_values=False) for outputs in (dim, width))
+            self.apart.extend((*attending, linear(width, makes_values=True)))
         elif self.key_heads < self.heads:
-            self.query, self.key_value = linear(dim), linear((self.parts - 1) * width, self.parts - 1)
+            self.query = linear(dim, makes_values=False)
+            self.key_value = linear((self.parts - 1) * width, self.parts - 1, makes_values=own_values)
         else:
-            self.query_key_value = linear(self.parts * dim, self.parts)
+            self.query_key_value = linear(self.parts * dim, self.parts, makes_values=own_values)
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
         self.query_norm = context.head_norm() if context.qk_norm else None
         self.key_norm = context.head_norm() if context.qk_norm else None

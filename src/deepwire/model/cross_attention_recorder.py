@@ -1,4 +1,4 @@
-"""How decoder layers look at the source: attention weights, kept while whole sequences pass a stack."""
+"""A recorder of attention to the source: weights of decoder layers, kept while whole sequences pass them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.mixers.companion import Carried
 
 Layers = Collection[int] | None
-"""Layers, from 0; None: all that look at the source."""
+"""Layers, from 0; None: all that attend to the source."""
 
 
 class SourceReader(Protocol):
@@ -22,7 +22,7 @@ class SourceReader(Protocol):
         ...
 
 
-class SourceLook:
+class CrossAttentionRecorder:
     """Keeps the weights of some layers, counted from 0, or of all for None; those of others cost nothing.
 
     Attributes:
@@ -35,13 +35,15 @@ class SourceLook:
         self.weights: dict[int, Tensor] = {}
         self._packed: dict[int, Tensor] = {}
 
-    def pack(self, layer: int, cross: CrossAttention, encoded: Tensor, bias: Tensor, read: Carried) -> None:
-        """See what a cross-attention with a companion packs of the source before it looks at that."""
+    def record_packing(
+        self, layer: int, cross: CrossAttention, encoded: Tensor, bias: Tensor, read: Carried
+    ) -> None:
+        """Record what a cross-attention with a companion packs of the source before it attends to that."""
         if self.layers is None or layer in self.layers:
             self._packed[layer] = cross.packed_weights(encoded, bias, read)
 
-    def see(self, layer: int, reader: SourceReader, x: Tensor, memory: Memory) -> None:
-        """See one evaluation of a layer."""
+    def record(self, layer: int, reader: SourceReader, x: Tensor, memory: Memory) -> None:
+        """Record one evaluation of a layer."""
         if self.layers is None or layer in self.layers:
             weights = reader.source_weights(x, memory)
             packed = self._packed.get(layer)

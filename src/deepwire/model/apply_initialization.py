@@ -41,7 +41,7 @@ def initialize(model: nn.Module, config: Initialization, base_width: int | None 
             # Index 0 of a copy would not write through on the meta device, so fill the row in place.
             module.weight.data[module.pad_id].zero_()
         elif isinstance(module, RelativePositions):
-            config.relative_keys(module.table)
+            config.relative_positions(module.table)
         elif isinstance(module, LearnedPositions | SideEmbedding):
             _in_columns(module.table, config.positions, base_width)
         elif isinstance(module, LanguageEmbedding):

@@ -60,12 +60,12 @@ def test_the_weights_are_those_that_sum_the_values():
         torch.testing.assert_close(cross.output(mixed), seen["output"], atol=1e-6, rtol=1e-5)
 
 
-def test_looking_changes_nothing_for_others():
+def test_recording_changes_nothing_for_others():
     """The model that is looked at by one thread is not the one that another thread uses."""
     model = small_model({"decoder": {"layers": 2}})
     before = model.log_probs(SOURCE, TARGET)
     assert set(model.source_weights(SOURCE, TARGET, [0])) == {0}
-    assert model.decoder.look is None
+    assert model.decoder.recorder is None
     assert torch.equal(model.log_probs(SOURCE, TARGET), before)
 
 
