@@ -3,7 +3,7 @@
     python benchmarks/decoding_speed.py [--peers ~/.cache/deepwire-peers] [--rounds 3] ...
     python benchmarks/decoding_speed.py MODEL --text FILE --reference FILE ...
 
-Without MODEL: a Transformer of 6 + 6 layers, d 512 and 32,000 subwords with random weights, 15 subwords in and
+Without MODEL: a Transformer of 6 + 6 layers, d 512 and 32,000 subwords, random weights, 15 subwords in and
 15 out. With a trained plain Transformer (run directory or model directory): the lines of FILE, and BLEU of
 what comes out. Subwords to subwords: text is segmented before and joined after the clock. The model is handed
 to CTranslate2 as `deepwire export` writes it, so both give nearly the same translations; how

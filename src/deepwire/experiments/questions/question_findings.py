@@ -186,10 +186,8 @@ def _how_tuned(question: AnsweredQuestion) -> str:
     plan = question.part.plan
     if plan.search is None:
         return ""
-    begun = [name for name, system in question.systems.items() if system.runs]
-    others = [
-        f"{name} that of {plan.systems[name].tuned_as}" for name in begun if plan.systems[name].tuned_as
-    ]
+    entries = {name: plan.systems[name] for name, system in question.systems.items() if system.runs}
+    others = [f"{name} that of {entry.tuned_as}" for name, entry in entries.items() if entry.tuned_as]
     sentences = [
         f"The table of trials shows what each system tried, {plan.search.max_updates:,} updates each. The "
         "lowest validation loss decided, and the test set played no part."
