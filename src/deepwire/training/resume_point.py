@@ -38,7 +38,6 @@ from deepwire.training.run.spec import (
     without,
 )
 from deepwire.training.run.state import TrainingState, load_state
-from deepwire.training.schedule import WarmupStableDecayConfig
 
 
 @dataclass(frozen=True)
@@ -287,13 +286,12 @@ def _changes(spec: TrainingSpec, processes: ProcessGroup, made: int) -> list[str
 
 def _require_same_rates(spec: TrainingSpec, made: int) -> None:
     """See that a run whose learning rate has begun to decay does not become longer or shorter."""
-    schedule = spec.config.schedule
     changed = changed_settings(spec.run.resolved_config, spec.resolved, spec.complete)
-    if not isinstance(schedule, WarmupStableDecayConfig) or any("schedule" in key for key in changed):
+    if any("schedule" in key for key in changed):
         return
     before, now = changed.get("training.max_updates", (spec.config.max_updates,) * 2)
     try:
-        schedule.require_same_rates(made, _count(before), _count(now))
+        spec.config.schedule.require_same_rates(made, _count(before), _count(now))
     except ValueError as error:
         raise UsageError(
             f"{spec.run.path}: cannot go on: {error}",
