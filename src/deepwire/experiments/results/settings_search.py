@@ -143,13 +143,14 @@ class SettingsSearch:
         search = self.plan.search
         if search is None or not self.trials:
             return
+        warmup = "was shortened in proportion" if search.shorten_warmup else "was that of the whole run"
         yield Finding(
             analysis="search",
             title=f"{self.plan.title}: the search for settings",
             measured=(
                 "Each system was tried with its own settings and with each alternative, in "
                 f"{search.max_updates} updates with seed {search.seed} ({self._where()}); the warm-up of the "
-                "schedule was shortened in proportion. What had the lowest validation loss (negative "
+                f"schedule {warmup}. What had the lowest validation loss (negative "
                 "log-likelihood a target token) is trained for the table. The test set plays no part. Short "
                 "trials may favour what learns fast at first."
             ),
