@@ -110,8 +110,8 @@ def test_what_has_been_read_counts_in_score_and_translation(toys):
     model = toys.Model(SIZE)
 
     class Behind:
-        def start(self, source, max_length):
-            return model.start(source, max_length, prompt=torch.tensor([[BOS, *begin[:-1]]]))
+        def start(self, source):
+            return model.start(source, prompt=torch.tensor([[BOS, *begin[:-1]]]))
 
         def step(self, tokens, state):
             return model.step(torch.where(tokens == BOS, begin[-1], tokens), state)

@@ -37,7 +37,7 @@ class Fixed:
     def __init__(self, gaps, end_after=2):
         self.gaps, self.end_after = gaps, end_after
 
-    def start(self, _source, _longest):
+    def start(self, _source):
         self.step_number = 0
         return State()
 
