@@ -1,4 +1,4 @@
-"""Adam with clipping, in one fused pass over the parameters and without waiting for the device."""
+"""Clipping, Adam in one fused pass, and Muon where it is asked for; none of it waits for the device."""
 
 from __future__ import annotations
 

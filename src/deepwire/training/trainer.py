@@ -56,7 +56,7 @@ class Trainer:
         model: The model.
         strategy: Where its parameters are among the processes.
         loss: The loss of the model, compiled where asked for.
-        optimizer: Adam over the parameters of ``model`` that are not frozen.
+        optimizer: Of the parameters of ``model`` that are not frozen.
         average: Their moving average; None where none is kept.
         schedule: Learning rate of each update.
         stream: The training batches of this process.
