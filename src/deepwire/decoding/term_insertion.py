@@ -16,10 +16,10 @@ from typing import Generic, NamedTuple
 
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.demands import LineDemands
 from deepwire.decoding.hypotheses import Hypothesis, LengthPenalty
+from deepwire.decoding.lexical_constraints import LineConstraints
 from deepwire.decoding.required_phrases import Phrase, WordBounds, word_bounds
-from deepwire.decoding.sentence_search import Asked, ForcedPrefix, SearchInputs, SentenceSearch
+from deepwire.decoding.sentence_search import ForcedPrefix, ForcedScoring, SearchInputs, SentenceSearch
 from deepwire.decoding.step_models import StateT
 
 _ROUNDS = 12
@@ -53,7 +53,7 @@ class _Place(NamedTuple):
 
 
 def insert_terms(
-    demands: Sequence[LineDemands],
+    constraints: Sequence[LineConstraints],
     search: SentenceSearch[StateT],
     sentences: SearchInputs,
     hypotheses_of: dict[int, list[Hypothesis]],
@@ -64,7 +64,7 @@ def insert_terms(
     What cannot be done in this way, or is asked for beside it, is left to the constrained search.
 
     Args:
-        demands: What each translation must have.
+        constraints: What each translation must have.
         search: Scores, and searches again.
         sentences: What is translated.
         hypotheses_of: The hypotheses of lines, which are replaced.
@@ -74,7 +74,7 @@ def insert_terms(
         return
     if config.no_repeat_ngram or config.min_length > 1 or config.unknown_penalty:
         return
-    work = _Insertion(demands, search, sentences, hypotheses_of, config)
+    work = _Insertion(constraints, search, sentences, hypotheses_of, config)
     rows = list(hypotheses_of)
     for _ in range(_ROUNDS):
         rows = [row for row in rows if 0 < work.missing(row, hypotheses_of[row][0].ids) < sys.maxsize]
@@ -85,7 +85,7 @@ def insert_terms(
 
 @dataclass(frozen=True)
 class _Insertion(Generic[StateT]):
-    demands: Sequence[LineDemands]
+    constraints: Sequence[LineConstraints]
     search: SentenceSearch[StateT]
     sentences: SearchInputs
     hypotheses_of: dict[int, list[Hypothesis]]
@@ -101,11 +101,11 @@ class _Insertion(Generic[StateT]):
     def lacking(self, row: int, ids: Sequence[int]) -> list[Phrase]:
         """The terms that a translation lacks."""
         target = self.search.vocabularies.target
-        return replace(self.demands[row], values={}, kept={}).phrases(target, have=target.decode(ids))
+        return replace(self.constraints[row], values={}, kept={}).phrases(target, have=target.decode(ids))
 
     def missing(self, row: int, ids: Sequence[int]) -> int:
         """How many terms it lacks; far too many where it lacks anything else."""
-        others = replace(self.demands[row], terms=())
+        others = replace(self.constraints[row], terms=())
         if not others.met_by(self.search.vocabularies.target.decode(ids)):
             return sys.maxsize
         return len(self.lacking(row, ids))
@@ -144,7 +144,7 @@ class _Insertion(Generic[StateT]):
             row: {first for phrase in phrases for first in phrase.firsts} for row, phrases in lacking.items()
         }
         asked = [
-            Asked(row, ids, list(dict.fromkeys((*sorted(firsts[row]), *ids, EOS))))
+            ForcedScoring(row, ids, list(dict.fromkeys((*sorted(firsts[row]), *ids, EOS))))
             for row in rows
             for ids in [self.hypotheses_of[row][0].ids]
         ]
@@ -178,9 +178,10 @@ class _Insertion(Generic[StateT]):
         # With one subword the fit is known.
         long = [place for place in every if len(place.way) > 1]
         asked = [
-            Asked(place.row, self.hypotheses_of[place.row][0].ids[: place.at], place.way) for place in long
+            ForcedScoring(place.row, self.hypotheses_of[place.row][0].ids[: place.at], place.way)
+            for place in long
         ]
-        values = iter(self.search.score_behind(self.sentences, asked))
+        values = iter(self.search.score_continuation(self.sentences, asked))
         best: dict[int, _Place] = {}
         for place in every:
             if len(place.way) > 1:
