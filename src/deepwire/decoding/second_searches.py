@@ -139,7 +139,7 @@ def forced_prefixes(
             firsts = [
                 _first_place(
                     {
-                        at: max(values[at][column[way[0]]] for way in phrase.ways) - log_probs[at]
+                        at: max(values[at][column[form[0]]] for form in phrase.forms) - log_probs[at]
                         for at in starts
                     }
                 )

@@ -40,14 +40,14 @@ class _Place(NamedTuple):
     Attributes:
         row: Which translation.
         at: How many of its subwords stay.
-        way: The subwords of the term.
+        form: The subwords of the term.
         whole: Whether the word ends with the term.
         fit: Log-probability of the term there, less that of the subword that is there.
     """
 
     row: int
     at: int
-    way: tuple[int, ...]
+    form: tuple[int, ...]
     whole: bool
     fit: float
 
@@ -130,7 +130,7 @@ class _Insertion(Generic[StateT]):
         """A translation up to a term. What follows is not much longer than what followed before."""
         ids = self.hypotheses_of[place.row][0].ids
         more = int(_LONGER * (len(ids) - place.at)) + _MORE
-        return ForcedPrefix(place.row, (*ids[: place.at], *place.way), more, whole=place.whole)
+        return ForcedPrefix(place.row, (*ids[: place.at], *place.form), more, whole=place.whole)
 
     def _places(self, rows: Sequence[int]) -> tuple[dict[int, list[float]], dict[int, list[_Place]]]:
         """Log-probabilities of the subwords of translations; and places of one term by its first subword.
@@ -159,9 +159,9 @@ class _Insertion(Generic[StateT]):
                 nlargest(
                     _PLACES,
                     (
-                        _Place(row, at, way, phrase.whole, values[at][column[way[0]]] - log_probs[row][at])
+                        _Place(row, at, form, phrase.whole, values[at][column[form[0]]] - log_probs[row][at])
                         for at in starts
-                        for way in phrase.ways
+                        for form in phrase.forms
                     ),
                     key=_fit,
                 )
@@ -176,15 +176,15 @@ class _Insertion(Generic[StateT]):
         """The best place of each translation by all subwords of the term."""
         every = [place for each in places.values() for place in each]
         # With one subword the fit is known.
-        long = [place for place in every if len(place.way) > 1]
+        long = [place for place in every if len(place.form) > 1]
         asked = [
-            ForcedScoring(place.row, self.hypotheses_of[place.row][0].ids[: place.at], place.way)
+            ForcedScoring(place.row, self.hypotheses_of[place.row][0].ids[: place.at], place.form)
             for place in long
         ]
         values = iter(self.search.score_continuation(self.sentences, asked))
         best: dict[int, _Place] = {}
         for place in every:
-            if len(place.way) > 1:
+            if len(place.form) > 1:
                 place = place._replace(fit=next(values) - log_probs[place.row][place.at])
             if place.row not in best or place.fit > best[place.row].fit:
                 best[place.row] = place
