@@ -7,7 +7,7 @@ test set, and all of them are in the report.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -17,10 +17,10 @@ from deepwire.errors import DeepwireError, DivergedError
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan, Trial
 from deepwire.experiments.results.result_store import ResultStore
 from deepwire.experiments.results.run_measurement import validation_losses
-from deepwire.experiments.results.run_processes import Failure
+from deepwire.experiments.results.run_processes import Failure, NextRun, in_turn
 
 Tell = Callable[[str], None]
-Train = Callable[[Iterable[RunPlan]], Generator[tuple[RunPlan, Failure | None], None, None]]
+Train = Callable[[NextRun], Generator[tuple[RunPlan, Failure | None], None, None]]
 
 
 class SettingsSearch:
@@ -68,7 +68,7 @@ class SettingsSearch:
                 self._tell(f"{labels[folder]}: training in {folder}")
                 yield trial.run
 
-        with closing(train(begun())) as ended:
+        with closing(train(in_turn(begun()))) as ended:
             for run, failure in ended:
                 self.finish(left[run.folder], failure, labels[run.folder])
                 if after is not None:
