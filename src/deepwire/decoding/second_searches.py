@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.guards import NO_REPEAT, is_degenerate
 from deepwire.decoding.hypotheses import Hypothesis
 from deepwire.decoding.lexical_constraints import LineConstraints
 from deepwire.decoding.required_phrases import Phrase, word_bounds
-from deepwire.decoding.sentence_search import ForcedPrefix, ForcedScoring, SearchInputs, SentenceSearch
+from deepwire.decoding.scored_translations import between_words, most_anew, scored_translations
+from deepwire.decoding.sentence_search import ForcedPrefix, SearchInputs, SentenceSearch
 from deepwire.decoding.step_models import StateT
-from deepwire.decoding.term_insertion import between_words, insert_terms
+from deepwire.decoding.term_insertion import insert_terms
 from deepwire.decoding.translation_io import Request
 
 _MARGIN = 2.0
@@ -22,8 +22,6 @@ _MARGIN = 2.0
 _ATTEMPTS = 3
 _CHOICE = 2
 """Hypotheses of a second search, of which one may have all that the line must have."""
-_LONGER, _MORE = 1.25, 6
-"""Most subwords of what is translated anew: so many times those that were there, and a few."""
 HypothesesOf = dict[int, list[Hypothesis]]
 """The hypotheses of lines, which a second search replaces."""
 
@@ -122,36 +120,26 @@ def forced_prefixes(
         config: How to search.
         from_start: Whether nothing but a given prefix stays.
     """
-    asked = []
-    for row, row_phrases in phrases.items():
-        firsts = sorted({first for phrase in row_phrases for first in phrase.firsts})
-        ids = hypotheses_of[row][0].ids
-        asked.append(ForcedScoring(row, ids, list(dict.fromkeys((*firsts, *ids, EOS)))))
     prefixes = []
-    for forced, values in zip(asked, search.scores_of(sentences, asked), strict=True):
-        column = {token: number for number, token in enumerate(forced.tokens)}
-        log_probs = [values[at][column[token]] for at, token in enumerate((*forced.read, EOS))]
-        given = len(sentences.prefixes[forced.row])
-        starts = between_words(forced.read, given, word_bounds(search.vocabularies.target))
+    for scored in scored_translations(search, sentences, hypotheses_of, phrases):
+        length, given = sentences.length(scored.row), len(sentences.prefixes[scored.row])
+        starts = between_words(scored.ids, given, word_bounds(search.vocabularies.target))
         starts = starts[:-1] or starts  # the end of a translation is where a term goes that found no place
         at = given
         if not from_start and starts:
             firsts = [
-                _first_place(
-                    {
-                        at: max(values[at][column[form[0]]] for form in phrase.forms) - log_probs[at]
-                        for at in starts
-                    }
-                )
-                for phrase in phrases[forced.row]
+                _first_place({at: max(scored.fits[at][form[0]] for form in phrase.forms) for at in starts})
+                for phrase in phrases[scored.row]
             ]
             at = min(firsts, default=given)
-        more = config.output_limit(sentences.length(forced.row)) - at
+        more = config.output_limit(length) - at
         if not from_start:
-            likely = min(len(forced.read), int(_LONGER * sentences.length(forced.row)) + _MORE)
-            more = min(more, int(_LONGER * max(likely - at, 0)) + _MORE)
+            likely = min(len(scored.ids), most_anew(length))
+            more = min(more, most_anew(max(likely - at, 0)))
         prefixes.append(
-            ForcedPrefix(forced.row, forced.read[:at], max(more, 1), log_probability=sum(log_probs[:at]))
+            ForcedPrefix(
+                scored.row, scored.ids[:at], max(more, 1), log_probability=sum(scored.log_probs[:at])
+            )
         )
     return prefixes
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Generic, NamedTuple
 
-from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.hypotheses import Hypothesis, LengthPenalty
 from deepwire.decoding.lexical_constraints import LineConstraints
 from deepwire.decoding.required_phrases import Phrase, WordBounds, word_bounds
+from deepwire.decoding.scored_translations import between_words, most_anew, scored_translations
 from deepwire.decoding.sentence_search import ForcedPrefix, ForcedScoring, SearchInputs, SentenceSearch
 from deepwire.decoding.step_models import StateT
 
@@ -28,10 +28,6 @@ _PLACES = 3
 """Places of a term for which all of its subwords are scored."""
 _BEAM = 2
 """Hypotheses that go on behind a term, at most."""
-
-
-_LONGER, _MORE = 1.25, 6
-"""Most subwords behind a term: so many times those that were there, and a few."""
 
 
 class _Place(NamedTuple):
@@ -129,10 +125,10 @@ class _Insertion(Generic[StateT]):
     def _forced_prefix(self, place: _Place) -> ForcedPrefix:
         """A translation up to a term. What follows is not much longer than what followed before."""
         ids = self.hypotheses_of[place.row][0].ids
-        more = int(_LONGER * (len(ids) - place.at)) + _MORE
+        more = most_anew(len(ids) - place.at)
         return ForcedPrefix(place.row, (*ids[: place.at], *place.form), more, whole=place.whole)
 
-    def _places(self, rows: Sequence[int]) -> tuple[dict[int, list[float]], dict[int, list[_Place]]]:
+    def _places(self, rows: Sequence[int]) -> tuple[dict[int, Sequence[float]], dict[int, list[_Place]]]:
         """Log-probabilities of the subwords of translations; and places of one term by its first subword.
 
         The term is that whose best place comes first.
@@ -140,26 +136,17 @@ class _Insertion(Generic[StateT]):
         lacking = {
             row: list(dict.fromkeys(self.lacking(row, self.hypotheses_of[row][0].ids))) for row in rows
         }
-        firsts = {
-            row: {first for phrase in phrases for first in phrase.firsts} for row, phrases in lacking.items()
-        }
-        asked = [
-            ForcedScoring(row, ids, list(dict.fromkeys((*sorted(firsts[row]), *ids, EOS))))
-            for row in rows
-            for ids in [self.hypotheses_of[row][0].ids]
-        ]
-        log_probs: dict[int, list[float]] = {}
+        log_probs: dict[int, Sequence[float]] = {}
         places_of: dict[int, list[_Place]] = {}
-        for forced, values in zip(asked, self.search.scores_of(self.sentences, asked), strict=True):
-            row, column = forced.row, {token: number for number, token in enumerate(forced.tokens)}
-            log_probs[row] = [values[at][column[token]] for at, token in enumerate((*forced.read, EOS))]
+        for scored in scored_translations(self.search, self.sentences, self.hypotheses_of, lacking):
+            row, log_probs[scored.row] = scored.row, scored.log_probs
             start = max(self.fixed.get(row, 0), len(self.sentences.prefixes[row]))
-            starts = between_words(forced.read, start, self.bounds)
+            starts = between_words(scored.ids, start, self.bounds)
             by_term = [
                 nlargest(
                     _PLACES,
                     (
-                        _Place(row, at, form, phrase.whole, values[at][column[form[0]]] - log_probs[row][at])
+                        _Place(row, at, form, phrase.whole, scored.fits[at][form[0]])
                         for at in starts
                         for form in phrase.forms
                     ),
@@ -193,18 +180,3 @@ class _Insertion(Generic[StateT]):
 
 def _fit(place: _Place) -> float:
     return place.fit
-
-
-def between_words(ids: Sequence[int], first: int, bounds: WordBounds) -> list[int]:
-    """Where no word goes on, from a place on; the end too.
-
-    Args:
-        ids: Subwords.
-        first: The earliest place.
-        bounds: Which of them stand within words.
-    """
-    return [
-        at
-        for at in range(first, len(ids) + 1)
-        if (at == len(ids) or ids[at] not in bounds.inside) and (at == 0 or ids[at - 1] not in bounds.open)
-    ]
