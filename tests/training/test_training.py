@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from deepwire.checkpoint.model_path import find_model, last_checkpoints
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.data.batches.batching import Batch, StreamPosition, Update, UpdateStream
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training import training_stream as starting
 from deepwire.training import validation
+from deepwire.training.config import TrainingConfig
 from deepwire.training.loop import UpdateResult
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import load_state
-from deepwire.training.run_training import finished, run_training
+from deepwire.training.run_training import finished, run_training, training_process
 from deepwire.training.session import Callback, TrainingSession
 
 JobMaker = Callable[..., TrainingSpec]
@@ -422,3 +425,20 @@ def test_the_form_of_label_smoothing_counts(make_job: JobMaker, read_records: Re
         losses.append((read_records(job.run)[0]["loss"], read_records(job.run)[0]["nll"]))
     assert losses[0][0] != losses[1][0]
     assert losses[0][1] == losses[1][1]
+
+
+def test_warnings_of_sharding_are_left_out_while_it_trains_and_no_longer() -> None:
+    def view() -> None:
+        warnings.warn("FSDP2-wrapped module (Attention) returned a view tensor.", stacklevel=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with training_process(TrainingConfig(sharding="full", device="cpu"), ProcessGroup()):
+            view()
+        with pytest.raises(UserWarning, match="view"):
+            view()
+        with (
+            training_process(TrainingConfig(device="cpu"), ProcessGroup()),
+            pytest.raises(UserWarning, match="view"),
+        ):
+            view()

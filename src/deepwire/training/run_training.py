@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -170,12 +171,26 @@ def training_process(config: TrainingConfig, processes: ProcessGroup) -> Iterato
     Raises:
         UsageError: If the device is not there.
     """
-    with given_back():
+    with given_back(), _views_unmentioned(config):
         device = choose_device(config.device, processes)
         # Setting the number, even to what it is, also keeps MKL from choosing one of its own call by call.
         torch.set_num_threads(processes.threads(config.threads))
         with own_random_numbers(device):
             yield device
+
+
+@contextmanager
+def _views_unmentioned(config: TrainingConfig) -> Iterator[None]:
+    """Leave out what torch says about views where parameters are sharded.
+
+    Results of sub-layers that are views are never changed in place here, which is what it warns of.
+    """
+    if config.sharding == "none":
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
+        yield
 
 
 def make_trainer(
