@@ -26,7 +26,7 @@ from deepwire.training.config import TrainingConfig
 from deepwire.training.loop import UpdateResult
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import load_state
-from deepwire.training.run_training import finished, run_training, training_process
+from deepwire.training.run_training import nothing_to_do_reason, run_training, training_process
 from deepwire.training.session import Callback, TrainingSession
 
 JobMaker = Callable[..., TrainingSpec]
@@ -147,7 +147,7 @@ def test_early_stopping_ends_the_run(make_job: JobMaker, read_records: ReadRecor
     assert len(read_records(job.run, "valid")) == 4
     assert outcome.stop_reason.finished
     assert "has not improved" in outcome.stop_reason.reason
-    reason = finished(job.run, job.config, job.resolved)
+    reason = nothing_to_do_reason(job.run, job.config, job.resolved)
     assert reason is not None
     assert "early_stopping.patience=3" in reason
 
@@ -314,14 +314,14 @@ def test_a_finished_run_is_left_alone_until_its_limit_is_raised(
     make_job: JobMaker, read_records: ReadRecords
 ) -> None:
     job = make_job(max_updates=10)
-    assert finished(job.run, job.config, job.resolved) is None
+    assert nothing_to_do_reason(job.run, job.config, job.resolved) is None
     run_training(job, quiet=True)
     before = {path: path.stat().st_mtime_ns for path in job.run.path.rglob("*")}
-    reason = finished(job.run, job.config, job.resolved)
+    reason = nothing_to_do_reason(job.run, job.config, job.resolved)
     assert reason == "nothing to do: run finished at update 10 (training.max_updates=10)"
     assert {path: path.stat().st_mtime_ns for path in job.run.path.rglob("*")} == before
     longer = make_job(max_updates=15)
-    assert finished(longer.run, longer.config, longer.resolved) is None
+    assert nothing_to_do_reason(longer.run, longer.config, longer.resolved) is None
     run_training(longer, quiet=True)
     assert read_records(job.run, "train")[-1]["update"] == 15
     assert json.loads(job.run.done.read_text())["update"] == 15

@@ -243,7 +243,7 @@ def make_optimizer(
     clip_norm: float | None,
     strategy: ParallelStrategy,
     *,
-    iteration: torch.dtype = torch.float32,
+    muon_dtype: torch.dtype = torch.float32,
     scales: Mapping[str, UpdateScale] | None = None,
 ) -> Optimizer:
     """The optimizer of the parameters of a model that are not frozen.
@@ -253,7 +253,7 @@ def make_optimizer(
         config: Its kind and constants.
         clip_norm: See `Optimizer`.
         strategy: See `Optimizer`.
-        iteration: Number format in which Muon makes matrices orthogonal.
+        muon_dtype: Number format in which Muon makes matrices orthogonal.
         scales: See `Optimizer`, and of the rates of what Muon moves; those of `update_scales` and
             `with_rate_factors`, from before the strategy divided the model.
 
@@ -267,5 +267,5 @@ def make_optimizer(
             name: hidden._replace(rate_factor=(scales or {}).get(name, UpdateScale()).rate)
             for name, hidden in hidden_matrices(model, learning, config.by_adamw).items()
         }
-        muon = Muon(matrices, config, config.weight_decay, iteration)
+        muon = Muon(matrices, config, config.weight_decay, muon_dtype)
     return Optimizer(learning.items(), config, clip_norm, strategy, muon, scales)

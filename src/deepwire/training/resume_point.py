@@ -32,10 +32,10 @@ from deepwire.training.recorder import Attempt, RunRecorder
 from deepwire.training.run.spec import (
     TrainingSpec,
     changed_settings,
-    read_own,
+    missing_file_hint,
+    read_run_file,
     require_same_digests,
     require_same_settings,
-    without,
 )
 from deepwire.training.run.state import TrainingState, load_state
 
@@ -72,7 +72,7 @@ class RunRecord:
             precision_policy = PrecisionPolicy.choose(spec.config.precision, device)
             return cls(precision_policy, wanted or _micro_batch(spec, precision_policy), digests, processes)
         path = spec.run.environment
-        stored = read_own(path)
+        stored = read_run_file(path)
         before, micro_batch = stored.get("digests"), stored.get("micro_batch_tokens")
         if not isinstance(before, dict):
             raise _damaged(path, f"digests are {before!r}")
@@ -137,7 +137,7 @@ class RunRecord:
 
 
 def _damaged(path: Path, reason: str) -> ModelError:
-    return ModelError(f"{path}: is damaged: {reason}", without(path))
+    return ModelError(f"{path}: is damaged: {reason}", missing_file_hint(path))
 
 
 def processes_before(spec: TrainingSpec) -> int:
@@ -146,7 +146,7 @@ def processes_before(spec: TrainingSpec) -> int:
     Raises:
         ModelError: If ``env.json`` is damaged.
     """
-    count = read_own(spec.run.environment).get("processes")
+    count = read_run_file(spec.run.environment).get("processes")
     return count if isinstance(count, int) else 1
 
 

@@ -57,7 +57,7 @@ class Outcome:
     best: Checkpoint | None
 
 
-def finished(
+def nothing_to_do_reason(
     run: RunDirectory,
     config: TrainingConfig,
     resolved: Mapping[str, object],
@@ -226,7 +226,7 @@ def make_trainer(
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     low = torch.bfloat16 if record.precision_policy.precision == "bf16" else torch.float32
     optimizer = make_optimizer(
-        model, config.optimizer, config.clip_norm, strategy, iteration=low, scales=scales
+        model, config.optimizer, config.clip_norm, strategy, muon_dtype=low, scales=scales
     )
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
     moments = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None

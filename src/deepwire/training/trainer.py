@@ -268,7 +268,7 @@ class Trainer:
         state.validation_due, state.scores = False, validation.scores
         stopping = self.spec.config.early_stopping
         if stopping is not None:
-            state.patience.see(stopping, validation.scores)
+            state.patience.update(stopping, validation.scores)
         self.recorder.valid(state, validation, time.perf_counter() - started)
         self.validated(validation)
         self.signals.settle(self.processes)  # it may have asked for the end
