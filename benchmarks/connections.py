@@ -149,7 +149,7 @@ def translation(model: TranslationModel, options: argparse.Namespace) -> Callabl
 
     @torch.inference_mode()
     def translate() -> None:
-        state = model.start(source, options.steps)
+        state = model.start(source)
         for step in range(options.steps):
             read = words if step else words[::BEAM]
             _, state = model.step(read, state)

@@ -43,9 +43,9 @@ class Timed:
     def __init__(self, model: TranslationModel) -> None:
         self.model, self.times = model, list[float]()
 
-    def start(self, source: Tensor, max_length: int) -> DecoderState:
+    def start(self, source: Tensor) -> DecoderState:
         self.times.clear()
-        return self.model.start(source, max_length)
+        return self.model.start(source)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         self.times.append(time.process_time())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +69,29 @@ def functions(path: Path) -> Iterator[tuple[str, int]]:
             yield f"{name_of(path)}: {node.name}", (node.end_lineno or begin) - begin + 2
 
 
+# The section of a docstring, and the names before the colon of each of its entries: "before, now: ...".
+ARGUMENTS = re.compile(r"^Args:\n((?:(?: {4}.*)?(?:\n|$))+)", re.MULTILINE)
+ENTRY = re.compile(r"^ {4}(\*{0,2}\w+(?:, \*{0,2}\w+)*):", re.MULTILINE)
+
+
+def documented_arguments(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> list[str]:
+    found = ARGUMENTS.search(ast.get_docstring(node) or "")
+    names = [] if found is None else [name for entry in ENTRY.findall(found[1]) for name in entry.split(",")]
+    return [name.strip(" *") for name in names]
+
+
+def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
+    """Those of a function, or of a class: of its `__init__`, or else the fields of a dataclass."""
+    if isinstance(node, ast.ClassDef):
+        for member in node.body:
+            if isinstance(member, ast.FunctionDef) and member.name == "__init__":
+                return arguments(member)
+        return {ast.unparse(member.target) for member in node.body if isinstance(member, ast.AnnAssign)}
+    known = node.args
+    every = (*known.posonlyargs, *known.args, known.vararg, *known.kwonlyargs, known.kwarg)
+    return {each.arg for each in every if each is not None}
+
+
 def test_there_are_sources() -> None:
     assert len(SOURCES) > 200
 
@@ -80,6 +104,20 @@ def test_files_are_short() -> None:
 def test_functions_are_short() -> None:
     lengths = [entry for path in SOURCES for entry in functions(path)]
     assert {name for name, count in lengths if count > MOST_LINES_OF_A_FUNCTION} == LONG_FUNCTIONS
+
+
+def test_docstrings_name_arguments_that_there_are() -> None:
+    seen, wrong = 0, []
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                named = documented_arguments(node)
+                seen += len(named)
+                wrong += [
+                    f"{name_of(path)}: {node.name}: {name}" for name in named if name not in arguments(node)
+                ]
+    assert wrong == []
+    assert seen > 1000
 
 
 def test_a_file_name_tells_its_room() -> None:

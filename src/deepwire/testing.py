@@ -312,7 +312,7 @@ def check_steps(model: TranslationModel) -> None:
     """Step by step gives what the whole pass gives."""
     source, target_input, _ = batch()
     whole = model.log_probs(source, target_input, languages=targets(model))
-    state = model.start(source, 6, languages=targets(model))
+    state = model.start(source, languages=targets(model))
     for position in range(target_input.size(1)):
         log_probs, state = model.step(target_input[:, position], state)
         difference = (log_probs - whole[:, position]).abs().max().item()
@@ -325,7 +325,7 @@ def check_prompts(model: TranslationModel) -> None:
     lengths, languages = torch.tensor([3, 1, 0]), targets(model)
     whole = model.log_probs(source, target_input, languages=languages)
     prompt = target_input[:, :3].masked_fill(torch.arange(3) >= lengths.unsqueeze(1), 0)
-    state = model.start(source, 3, languages=languages, prompt=prompt)
+    state = model.start(source, languages=languages, prompt=prompt)
     for step in range(2):
         places = lengths + step
         log_probs, state = model.step(target_input[range(3), places], state)
@@ -345,13 +345,13 @@ def check_selection(model: TranslationModel) -> None:
         return state
 
     languages = targets(model)
-    state = advance(model.start(source, 6, languages=languages).expand(2), target_input[:, :3], 2)
+    state = advance(model.start(source, languages=languages).expand(2), target_input[:, :3], 2)
     state = state.reorder(torch.tensor([1, 0, 3, 3, 4, 5])).keep(order)
     rows = torch.tensor([7, 3, 5, 9])
     selected, _ = model.step(rows, state)
     chosen_languages = None if languages is None else languages[order]
     alone = advance(
-        model.start(source[order], 6, languages=chosen_languages).expand(2), target_input[order, :3], 2
+        model.start(source[order], languages=chosen_languages).expand(2), target_input[order, :3], 2
     )
     expected, _ = model.step(rows, alone)
     difference = (selected - expected).abs().max().item()

@@ -88,7 +88,7 @@ def check_golden(model: TranslationModel, name: str) -> None:
     with torch.no_grad():
         found = model.log_probs(source, target)[..., order]
         assert (found - expected)[real].abs().max() < TOLERANCE
-        state = model.start(source, target.size(1))
+        state = model.start(source)
         for position in range(target.size(1)):
             step, state = model.step(target[:, position], state)
             here = real[:, position]

@@ -57,7 +57,7 @@ def check_golden(model: TranslationModel, name: str) -> None:
     with torch.no_grad():
         found = model.log_probs(vectors["in/src"], vectors["in/tgt_in"])
         assert (found - vectors["out/logp"])[real].abs().max() < 1e-5
-        state = model.start(vectors["in/src"], 8)
+        state = model.start(vectors["in/src"])
         for position in range(8):
             step, state = model.step(vectors["in/tgt_in"][:, position], state)
             here = real[:, position]

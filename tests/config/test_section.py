@@ -1,7 +1,39 @@
 from __future__ import annotations
 
-from deepwire.config.section import flatten
+import pytest
+from pydantic import ValidationError
+
+from deepwire.config.counts import Probability
+from deepwire.config.section import NumberSection, flatten
+from deepwire.model.context import DropoutConfig
+
+
+class Rates(NumberSection):
+    written_as = (Probability,)
+    number_sets = ("first", "second")
+    no_number = "a number is both rates, not {}"
+
+    first: float = 0.1
+    second: float = 0.2
+    third: float = 0.3
 
 
 def test_leaves_of_settings() -> None:
     assert flatten({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
+
+
+def test_a_number_stands_for_the_settings_that_it_sets() -> None:
+    for number in (0, 0.5):
+        assert Rates.model_validate(number) == Rates(first=number, second=number)
+    assert Rates.model_validate({"third": 1}) == Rates(third=1)
+    rates = Rates(first=0)
+    assert Rates.model_validate(rates) is rates
+    assert set(DropoutConfig.number_sets) == set(DropoutConfig.model_fields)
+
+
+@pytest.mark.parametrize("value", [1, -0.1, float("nan"), True, "0.5", [0.5], None])
+def test_another_value_is_told_apart(value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Rates.model_validate(value)
+    (error,) = caught.value.errors()
+    assert error["msg"] == f"Value error, a number is both rates, not {value}"

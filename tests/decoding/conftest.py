@@ -52,7 +52,6 @@ class FakeModel:
     def start(
         self,
         source: Tensor,
-        max_length: int,
         *,
         languages: Tensor | None = None,
         prompt: Tensor | None = None,
@@ -75,7 +74,7 @@ class FakeModel:
         return logits.log_softmax(1).float(), FakeState(state.memory, hidden, state.width)
 
     def log_probs(self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None) -> Tensor:
-        state, found = self.start(source, target_input.size(1), languages=languages), []
+        state, found = self.start(source, languages=languages), []
         for tokens in target_input.unbind(1):
             log_probs, state = self.step(tokens, state)
             found.append(log_probs)
@@ -84,7 +83,7 @@ class FakeModel:
     def score(
         self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
     ) -> Tensor:
-        state, scores = self.start(source, target_input.size(1), languages=languages), []
+        state, scores = self.start(source, languages=languages), []
         for step in range(target_input.size(1)):
             log_probs, state = self.step(target_input[:, step], state)
             scores.append(log_probs.gather(1, target_output[:, step : step + 1]))

@@ -15,7 +15,7 @@ from deepwire.decoding.decoding_config import DecodingConfig
 
 
 def next_log_probs(model, source, ids):
-    state = model.start(torch.tensor([source]), len(ids) + 1)
+    state = model.start(torch.tensor([source]))
     for token in (BOS, *ids):
         log_probs, state = model.step(torch.tensor([token]), state)
     return log_probs[0].tolist()

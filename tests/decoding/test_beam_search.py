@@ -162,7 +162,7 @@ def test_greedy_takes_the_best_subword_at_each_step(toys):
     found = greedy_search(model, toys.padded([source]), [10], config(beam=1))[0][0]
     expected: list[int] = []
     while len(expected) < 10:
-        state, tokens = model.start(toys.padded([source]), 11), [BOS, *expected]
+        state, tokens = model.start(toys.padded([source])), [BOS, *expected]
         for token in tokens:
             log_probs, state = model.step(torch.tensor([token]), state)
         log_probs[0, [PAD, BOS, UNK]] = -math.inf

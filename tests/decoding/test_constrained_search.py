@@ -31,8 +31,8 @@ def search(toys, phrases, *, own=None, begins=None, limit=8, seed=0, model=None,
     )
 
 
-def has(ids, way):
-    return any(tuple(ids[place : place + len(way)]) == tuple(way) for place in range(len(ids)))
+def has(ids, form):
+    return any(tuple(ids[place : place + len(form)]) == tuple(form) for place in range(len(ids)))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -46,7 +46,7 @@ def test_every_translation_has_all_phrases(toys, seed):
     found = search(toys, phrases, seed=seed, n_best=2)
     for own, hypotheses in zip(phrases, found, strict=True):
         assert hypotheses
-        assert all(any(has(one.ids, way) for way in phrase.ways) for phrase in own for one in hypotheses)
+        assert all(any(has(one.ids, form) for form in phrase.forms) for phrase in own for one in hypotheses)
         assert [one.score for one in hypotheses] == sorted((one.score for one in hypotheses), reverse=True)
 
 
@@ -110,8 +110,8 @@ def test_what_has_been_read_counts_in_score_and_translation(toys):
     model = toys.Model(SIZE)
 
     class Behind:
-        def start(self, source, max_length):
-            return model.start(source, max_length, prompt=torch.tensor([[BOS, *begin[:-1]]]))
+        def start(self, source):
+            return model.start(source, prompt=torch.tensor([[BOS, *begin[:-1]]]))
 
         def step(self, tokens, state):
             return model.step(torch.where(tokens == BOS, begin[-1], tokens), state)

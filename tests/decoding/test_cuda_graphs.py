@@ -153,7 +153,7 @@ def test_captured_steps_give_the_same_translations(toys, name, settings):
 def turns(model, sources, delay, steps=24):
     """Steps of two batches in turn, the second `delay` steps behind; their log-probabilities."""
     found: list[list[Tensor]] = [[], []]
-    walks = [[model.start(source, steps), torch.ones(len(source), dtype=torch.int64)] for source in sources]
+    walks = [[model.start(source), torch.ones(len(source), dtype=torch.int64)] for source in sources]
     for turn in range(steps + delay):
         for which, walk in enumerate(walks):
             if 0 <= turn - which * delay < steps:
@@ -197,7 +197,7 @@ def test_every_language_of_a_batch_stays_with_its_row(toys):
 
     @torch.inference_mode()
     def steps(each):
-        state = each.start(toys.padded(sources), 12, languages=rows)
+        state = each.start(toys.padded(sources), languages=rows)
         found, tokens = [], torch.ones(5, dtype=torch.int64)
         for _ in range(10):
             log_probs, state = each.step(tokens, state)
@@ -215,7 +215,7 @@ def test_a_shape_is_captured_when_it_comes_again(toys):
     sources = [[5, 6, 7, 2]]
 
     def step(count):
-        state = captured.start(toys.padded(sources * count), 9)
+        state = captured.start(toys.padded(sources * count))
         captured.step(torch.ones(count, dtype=torch.int64), state)
         return replay.captured, replay.carried_out
 
@@ -315,7 +315,7 @@ def test_steps_behind_prompts_of_different_lengths_are_captured(name: str) -> No
     tokens = torch.randint(4, SIZE, (5, 3))
     with torch.inference_mode():
         for _ in range(2):
-            state, graph = (each.start(source, 5, prompt=prompt) for each in (model, captured))
+            state, graph = (each.start(source, prompt=prompt) for each in (model, captured))
             for read in tokens:
                 expected, state = model.step(read, state)
                 found, graph = captured.step(read, graph)

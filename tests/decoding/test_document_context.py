@@ -126,10 +126,10 @@ def test_a_separator_is_read_and_never_written(toys) -> None:
             self.seen: list[list[int]] = []
             self.prompts: list[list[int]] = []
 
-        def start(self, source, max_length, *, languages=None, prompt=None):
+        def start(self, source, *, languages=None, prompt=None):
             self.seen += [[int(one) for one in row if one != PAD] for row in source]
             self.prompts += [[]] * len(source) if prompt is None else prompt.tolist()
-            return super().start(source, max_length)
+            return super().start(source)
 
         def step(self, tokens, state):
             log_probs, state = super().step(tokens, state)

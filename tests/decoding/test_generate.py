@@ -25,7 +25,7 @@ def test_draws_follow_the_distribution(toys):
     )
     allowed = toys.every_translation([4, 5], 2)
     assert set(drawn) <= set(allowed)
-    state = model.start(toys.padded([source]), 3)
+    state = model.start(toys.padded([source]))
     log_probs, state = model.step(torch.tensor([BOS]), state)
     log_probs[:, [PAD, BOS, UNK]] = -math.inf
     probability = float(log_probs.softmax(1)[0, EOS])
@@ -57,7 +57,7 @@ def test_top_k_of_one_and_low_temperature_are_greedy(toys):
 def test_top_p_leaves_out_the_tail(toys):
     model = toys.Model(size=8, sharpness=0.7)
     source = [4, 5, EOS]
-    log_probs, _ = model.step(torch.tensor([BOS]), model.start(toys.padded([source]), 2))
+    log_probs, _ = model.step(torch.tensor([BOS]), model.start(toys.padded([source])))
     log_probs[:, [PAD, BOS, UNK]] = -math.inf
     probabilities, order = log_probs.softmax(1)[0].sort(descending=True)
     kept = int((probabilities.cumsum(0) - probabilities < 0.6).sum())

@@ -167,5 +167,5 @@ def test_run_files(tmp_path):
 def test_probabilities_of_a_range_sum_to_one(folders):
     translator = deepwire.load(folders / "gtrans", precision="fp32", settings={"groups": "2:3"})
     source = torch.tensor([[4, 5, 2]])
-    log_probs, _ = translator.model.step(torch.tensor([1]), translator.model.start(source, 2))
+    log_probs, _ = translator.model.step(torch.tensor([1]), translator.model.start(source))
     assert math.isclose(log_probs.exp().sum().item(), 1, abs_tol=1e-5)

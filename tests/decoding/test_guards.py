@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.guards import EmptyTranslations, loops, nothing_to_translate, suspicious
+from deepwire.decoding.guards import EmptyTranslations, is_degenerate, loops, nothing_to_translate
 from deepwire.decoding.translator import Translator
 
 
@@ -24,9 +24,9 @@ def test_what_repeats_itself(ids, expected):
 
 
 def test_a_source_may_repeat_itself():
-    assert not suspicious([5] * 9, [6] * 9, 20)
-    assert suspicious([5, 6], [6] * 9, 20)
-    assert suspicious([5, 6], [6, 7, 8], 3)
+    assert not is_degenerate([5] * 9, [6] * 9, 20)
+    assert is_degenerate([5, 6], [6] * 9, 20)
+    assert is_degenerate([5, 6], [6, 7, 8], 3)
 
 
 def test_lines_without_words():

@@ -45,12 +45,12 @@ def multilingual(toys):
             self.first: list[object] = []
             self.favoured = favoured
 
-        def start(self, source, max_length, *, languages=None, prompt=None):
+        def start(self, source, *, languages=None, prompt=None):
             assert languages.shape == source.shape[:1]
             self.encoded += [[int(one) for one in row if one != PAD] for row in source]
             self.first.append(None)
-            memory = super().start(source, max_length).memory + self.by_language[languages]
-            return type(super().start(source, max_length))(memory, memory.tanh())
+            memory = super().start(source).memory + self.by_language[languages]
+            return type(super().start(source))(memory, memory.tanh())
 
         def step(self, tokens, state):
             if self.first[-1] is None:

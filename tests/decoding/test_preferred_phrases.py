@@ -37,7 +37,7 @@ class Fixed:
     def __init__(self, gaps, end_after=2):
         self.gaps, self.end_after = gaps, end_after
 
-    def start(self, _source, _longest):
+    def start(self, _source):
         self.step_number = 0
         return State()
 
@@ -77,7 +77,7 @@ def test_a_phrase_is_preferred_as_often_as_it_is_wanted():
 def test_a_way_goes_on_behind_its_beginning():
     assert found([1.0, 20.0, 20.0], [Phrase(((WANTED, NEXT),))]).ids[:2] == (WANTED, NEXT)
     assert found([1.0, 20.0, 20.0], [Phrase(((WANTED,),))]).ids[:2] == (WANTED, OTHER)
-    # One of two ways is enough: the other is not preferred any more.
+    # One of two forms is enough: the other is not preferred any more.
     both = [Phrase(((WANTED,), (OTHER,)))]
     assert found([1.0, 1.0, 20.0], both).ids[:2] == (WANTED, OTHER)
 

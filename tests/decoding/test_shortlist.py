@@ -153,9 +153,9 @@ def test_probabilities_are_those_of_the_chosen_rows(monkeypatch, packing, bias):
     pack_linears(model, packing)
     source, read = torch.tensor([[5, 6, EOS]]), torch.tensor([BOS])
     with torch.inference_mode():
-        whole, _ = model.step(read, model.start(source, 3))
-        found, _ = model.select(tokens).step(read, model.start(source, 3))
-        again, _ = model.step(read, model.start(source, 3))
+        whole, _ = model.step(read, model.start(source))
+        found, _ = model.select(tokens).step(read, model.start(source))
+        again, _ = model.step(read, model.start(source))
     assert torch.allclose(found, whole[:, tokens].log_softmax(1), atol=1e-5)
     assert torch.equal(whole, again), "the model itself stays as it was"
 

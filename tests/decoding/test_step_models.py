@@ -21,8 +21,8 @@ def test_probabilities_are_averaged(toys):
     weights = [2.0, 1.0, 1.0]
     source = toys.padded([[4, 5, EOS], [6, EOS]])
     tokens = torch.tensor([1, 1])
-    log_probs, _ = Ensemble(models, weights).step(tokens, Ensemble(models).start(source, 3))
-    parts = [model.step(tokens, model.start(source, 3))[0].exp() for model in models]
+    log_probs, _ = Ensemble(models, weights).step(tokens, Ensemble(models).start(source))
+    parts = [model.step(tokens, model.start(source))[0].exp() for model in models]
     expected = parts[0] / 2 + parts[1] / 4 + parts[2] / 4
     torch.testing.assert_close(log_probs.exp(), expected)
 
@@ -55,7 +55,7 @@ def test_wrong_weights(toys, weights):
 def test_a_model_that_is_called_off_takes_no_further_step(toys):
     stop = threading.Event()
     model = CancellableModel(toys.Model(), stop)
-    state = model.start(torch.tensor([[5, 6, 2]]), 4)
+    state = model.start(torch.tensor([[5, 6, 2]]))
     _, state = model.step(torch.tensor([1]), state)
     stop.set()
     with pytest.raises(Cancelled):

@@ -9,7 +9,7 @@ from deepwire.data.text.term_hints import HINT_BEGIN, HINT_END, HINT_MARKS
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.demands import DemandFinder
+from deepwire.decoding.lexical_constraints import ConstraintFinder
 from deepwire.decoding.terminology import Term, Terminology
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
@@ -24,11 +24,11 @@ def learned(marks):
 
 
 def test_the_source_has_the_first_translation_behind_each_term():
-    told = DemandFinder(learned(HINT_MARKS), terms=TERMS).of("Der Hund am Baum")
+    told = ConstraintFinder(learned(HINT_MARKS), terms=TERMS).of("Der Hund am Baum")
     assert told.text == f"Der Hund{HINT_BEGIN} dog{HINT_END} am Baum"  # of an open end nothing is known
     assert told.source == "Der Hund am Baum"
-    assert DemandFinder(learned(()), terms=TERMS).of("Der Hund").text == "Der Hund"
-    assert DemandFinder(learned(HINT_MARKS)).of("Der Hund").text == "Der Hund"
+    assert ConstraintFinder(learned(()), terms=TERMS).of("Der Hund").text == "Der Hund"
+    assert ConstraintFinder(learned(HINT_MARKS)).of("Der Hund").text == "Der Hund"
 
 
 def test_hints_alone_are_for_models_that_read_them(toys):

@@ -11,7 +11,7 @@ from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.decoding import second_searches
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.required_phrases import WordBounds
-from deepwire.decoding.term_insertion import between_words
+from deepwire.decoding.scored_translations import between_words
 from deepwire.decoding.terminology import Term, Terminology
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator

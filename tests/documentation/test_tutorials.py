@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 import deepwire.testing
 from deepwire.experiments.results import experiment_runner
 from deepwire.experiments.results.planned_runs import RunPlan
+from deepwire.experiments.results.run_processes import NextRun
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
@@ -101,9 +102,9 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def train_forked(runs: Iterable[RunPlan], **_: object) -> Iterator[tuple[RunPlan, None]]:
+def train_forked(next_run: NextRun, **_: object) -> Iterator[tuple[RunPlan, None]]:
     """Stands for `train_runs`, without the seconds that an interpreter takes to start."""
-    for run in runs:
+    while (run := next_run()) is not None:
         ended = deepwire_command("train", run.base, *run.overrides, "--quiet", cwd=Path.cwd())
         assert ended.returncode == 0, ended.stderr
         yield run, None

@@ -3,7 +3,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ import torch
 
 from deepwire.cli.main import main
 from deepwire.experiments.results.planned_runs import RunPlan
-from deepwire.experiments.results.run_processes import Failure
+from deepwire.experiments.results.run_processes import Failure, NextRun
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "analysis"))
 from small_runs import corpus, make_model, run, store, text  # noqa: F401 - fixtures
@@ -24,8 +24,8 @@ def one_by_one() -> Callable[[Train], Callable[..., Iterator[tuple[RunPlan, Fail
     """What stands for `train_runs`: each run is trained by a function, in this process."""
 
     def standing_for(train: Train) -> Callable[..., Iterator[tuple[RunPlan, Failure | None]]]:
-        def runs(wanted: Iterable[RunPlan], **_: object) -> Iterator[tuple[RunPlan, Failure | None]]:
-            for one in wanted:
+        def runs(next_run: NextRun, **_: object) -> Iterator[tuple[RunPlan, Failure | None]]:
+            while (one := next_run()) is not None:
                 yield one, train(one)
 
         return runs

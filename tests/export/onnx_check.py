@@ -153,7 +153,7 @@ def _begun(model: TranslationModel, other: Stepped, *given: *Settings) -> tuple[
     for row in range(1, sentences):
         source[row, length - row :] = model.pad_id
     tokens = torch.ones(sentences, 1, dtype=torch.int64)
-    ours = model.step(tokens.flatten(), model.start(source, STEPS, languages=languages))
+    ours = model.step(tokens.flatten(), model.start(source, languages=languages))
     memory, state = other.start(source.numpy(), told)
     log_probs, state = other.step(tokens.numpy(), 0, memory, state)
     return ours, Begun(log_probs, memory, state, 1)
@@ -165,7 +165,7 @@ def _begun_alone(model: TranslationModel, other: Stepped, *given: *Settings) -> 
     read = length if model.source_vocabulary else 0
     source = torch.randint(4, SIZE, (sentences, read), generator=generator)
     tokens = torch.randint(1, SIZE, (sentences, 1 + length // 4), generator=generator)
-    begun = model.start(source, STEPS, languages=languages, prompt=tokens[:, :-1])
+    begun = model.start(source, languages=languages, prompt=tokens[:, :-1])
     return model.step(tokens[:, -1], begun), other.read(source.numpy(), tokens.numpy(), told)
 
 

@@ -218,7 +218,7 @@ def test_sdu_model() -> None:
     loss.smoothed.backward()
     check_gradients(model, golden.grads, places, GRADIENT_TOLERANCE)
     with torch.no_grad():
-        state = model.start(source, 8)
+        state = model.start(source)
         for position in range(8):
             found, state = model.step(target[:, position], state)
             here = real[:, position]

@@ -76,8 +76,7 @@ class GoldenModel(ABC):
         """One token at a time gives the golden log-probabilities, in every one of `width` rows a sentence."""
         batch, expected = self.batch(), self.log_probs()
         with torch.no_grad():
-            length = batch.target.size(1)
-            state = self.model.start(batch.source, length, languages=self.languages).expand(width)
+            state = self.model.start(batch.source, languages=self.languages).expand(width)
             for position in range(batch.target.size(1)):
                 tokens = batch.target[:, position].repeat_interleave(width)
                 found, state = self.model.step(tokens, state)
@@ -115,7 +114,7 @@ class NeutronModel(GoldenModel):
         tokens = torch.ones(written.size(0), dtype=torch.long)
         unfinished = torch.ones(written.size(0)).bool()
         with torch.no_grad():
-            state = self.model.start(self.batch().source, written.size(1), languages=self.languages)
+            state = self.model.start(self.batch().source, languages=self.languages)
             for position in range(written.size(1)):
                 found, state = self.model.step(tokens, state)
                 tokens = found.argmax(-1)

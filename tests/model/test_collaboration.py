@@ -99,7 +99,7 @@ def test_dropout_and_number_formats():
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
     model = model.to(torch.bfloat16).eval()
     with torch.no_grad():
-        log_probs, _ = model.step(target[:, 0], model.start(source, 3))
+        log_probs, _ = model.step(target[:, 0], model.start(source))
     assert log_probs.isfinite().all()
 
 

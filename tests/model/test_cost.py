@@ -114,7 +114,7 @@ def test_every_choice_costs_what_it_really_runs(socket: str, name: str) -> None:
     others = real.names - NO_PRODUCTS
     assert not [name for name in others if any(part in name for part in PRODUCT_NAMES)]
     with torch.no_grad():
-        state = model.start(source[:2], 8).expand(2)
+        state = model.start(source[:2]).expand(2)
         with OperationCounter() as real:
             model.step(torch.full((4,), 6), state)
     step = step_cost(empty, sentences=2, beam=2, source_length=4, position=0)

@@ -93,7 +93,7 @@ def test_steps_without_a_source(mixer: str) -> None:
     _, tokens, _ = batch()
     nothing = tokens[:, :0]
     whole = model.log_probs(nothing, tokens)
-    state = model.start(nothing, 6)
+    state = model.start(nothing)
     for position in range(tokens.size(1)):
         log_probs, state = model.step(tokens[:, position], state)
         assert torch.allclose(log_probs, whole[:, position], atol=TOLERANCE)
@@ -105,7 +105,7 @@ def test_a_long_target_after_sources_of_different_lengths() -> None:
     source = torch.tensor([[4, 9, 5, 17, 6, 8, 2], [8, 2, 0, 0, 0, 0, 0]])
     tokens = torch.randint(4, SIZE, (2, 40), generator=torch.Generator().manual_seed(1))
     whole = model.log_probs(source, tokens)
-    state = model.start(source, 40).expand(3)
+    state = model.start(source).expand(3)
     for position in range(40):
         log_probs, state = model.step(tokens[:, position].repeat_interleave(3), state)
         assert torch.allclose(log_probs[::3], whole[:, position], atol=TOLERANCE)
@@ -133,9 +133,9 @@ def test_weights_laid_out_for_decoding() -> None:
     model = small_model(ALONE)
     source, target, _ = batch()
     with torch.inference_mode():
-        before, _ = model.step(target[:, 0], model.start(source, 3))
+        before, _ = model.step(target[:, 0], model.start(source))
         pack_linears(model, "none")
-        after, _ = model.step(target[:, 0], model.start(source, 3))
+        after, _ = model.step(target[:, 0], model.start(source))
     assert (after - before).abs().max() < TOLERANCE
 
 

@@ -103,7 +103,7 @@ def test_layers_above_the_last_group_are_not_evaluated(last, layers):
         restricted.log_probs(SOURCE, TARGET)
         assert used == set(range(layers))
         used.clear()
-        state = restricted.start(SOURCE, 3)
+        state = restricted.start(SOURCE)
         assert len(state.memory) == len(state.states) == layers
         restricted.step(TARGET[:, 0], state)
     assert used == set(range(layers))

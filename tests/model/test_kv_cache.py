@@ -48,7 +48,7 @@ def walk(
     generator = torch.Generator().manual_seed(seed)
     source, worst = SOURCE, torch.zeros((), dtype=torch.float64)
     with torch.no_grad():
-        state = model.start(source, steps)
+        state = model.start(source)
         read = torch.ones(len(source), 1, 1, dtype=torch.int64)
         found, state = model.step(read.flatten(), state)
         state, read = state.expand(width), read.expand(-1, width, -1)
@@ -111,7 +111,7 @@ def test_a_reordering_moves_no_keys() -> None:
     """Only what says which slots a row sees is made anew."""
     model = double({})
     with torch.no_grad():
-        _, state = model.step(torch.tensor([1, 1, 1]), model.start(SOURCE, 9))
+        _, state = model.step(torch.tensor([1, 1, 1]), model.start(SOURCE))
         before = state.expand(4)
         after = before.reorder(torch.tensor([1, 0, 3, 3, 4, 4, 4, 4, 9, 8, 11, 11]))
     stores = [state.keys for state in before.states if isinstance(state, KeyValueCache)]

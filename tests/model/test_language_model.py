@@ -45,11 +45,11 @@ def test_steps_are_the_whole_pass(decoder: dict[str, object]) -> None:
     assert isinstance(model, LanguageModel)
     tokens = torch.randint(4, VOCABULARY, (3, 7))
     whole = log_probs(model, tokens)
-    state = model.start(tokens.new_zeros(3, 0), 7)
+    state = model.start(tokens.new_zeros(3, 0))
     for place in range(7):
         step, state = model.step(tokens[:, place], state)
         torch.testing.assert_close(step, whole[:, place], atol=1e-5, rtol=1e-5)
-    prompted = model.start(tokens.new_zeros(3, 0), 7, prompt=tokens[:, :6])
+    prompted = model.start(tokens.new_zeros(3, 0), prompt=tokens[:, :6])
     torch.testing.assert_close(model.step(tokens[:, 6], prompted)[0], whole[:, 6], atol=1e-5, rtol=1e-5)
 
 

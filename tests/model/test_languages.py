@@ -250,7 +250,7 @@ def test_languages_must_be_told_and_fit() -> None:
         lambda languages: built.score(source, target_input, target_output, languages=languages),
         lambda languages: built.encode(source, languages=languages),
         lambda languages: built.decode(source, target_input, languages=languages),
-        lambda languages: built.start(source, 5, languages=languages),
+        lambda languages: built.start(source, languages=languages),
     ):
         with pytest.raises(UsageError, match="was not told the target languages"):
             call(None)
@@ -260,7 +260,7 @@ def test_languages_must_be_told_and_fit() -> None:
     assert torch.equal(
         plain.log_probs(source, target_input, languages=SPOKEN), plain.log_probs(source, target_input)
     )
-    assert plain.start(source, 5, languages=SPOKEN).languages is None
+    assert plain.start(source, languages=SPOKEN).languages is None
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_one_language_may_stand_for_all_rows(stacks: str) -> None:
         scores = [built.score(*pairs, languages=each)]
         pack_linears(built, "none")
         scores += [built.score(*pairs, languages=spoken) for spoken in (one, each)]
-        state = built.start(source, 6, languages=each)
+        state = built.start(source, languages=each)
         assert state.languages is not None
         assert state.languages.tolist() == [2]
         state = state.expand(2)
@@ -344,7 +344,7 @@ def test_two_models_in_turn_and_copies_do_not_disturb_each_other() -> None:
     source, target_input, _ = batch()
     other = SPOKEN.flip(0)
     whole = first.log_probs(source, target_input, languages=SPOKEN)
-    states = [first.start(source, 6, languages=SPOKEN), second.start(source, 6, languages=other)]
+    states = [first.start(source, languages=SPOKEN), second.start(source, languages=other)]
     for position in range(3):
         found, states[0] = first.step(target_input[:, position], states[0])
         _, states[1] = second.step(target_input[:, position], states[1])

@@ -165,7 +165,7 @@ def test_the_state_does_not_grow_and_long_targets_agree() -> None:
     target = torch.randint(3, 20, (1, CHUNK + 4), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         whole = model.log_probs(source, target)
-        state = model.start(source, target.size(1))
+        state = model.start(source)
         shapes = [tensor.shape for leaf in state.states for tensor in leaf]
         for position in range(target.size(1)):
             log_probs, state = model.step(target[:, position], state)

@@ -250,7 +250,7 @@ def test_a_decoder_may_start_with_the_vector_of_the_end_symbol() -> None:
     source = torch.tensor([[4, 9, 2]])
     with torch.no_grad():
         bos, eos = (model.log_probs(source, torch.tensor([[start, 7]])) for start in (1, 2))
-        first, _ = model.step(torch.tensor([1]), model.start(source, 3))
+        first, _ = model.step(torch.tensor([1]), model.start(source))
     assert torch.equal(bos, eos)
     assert torch.allclose(first, eos[:, 0], atol=1e-5)
     plain = model.source_embedding

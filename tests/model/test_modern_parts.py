@@ -185,7 +185,7 @@ def test_fewer_heads_of_keys_make_cache_memory_and_model_smaller() -> None:
     source, target, _ = batch()
 
     def sizes(model: TranslationModel) -> tuple[int, int, int]:
-        _, state = model.step(target[:, 0], model.start(source, 3))
+        _, state = model.step(target[:, 0], model.start(source))
         cache = state.states[0]
         assert isinstance(cache, KeyValueCache)
         weights = sum(parameter.numel() for parameter in model.parameters())
@@ -208,9 +208,9 @@ def test_decoding_with_packed_weights(packing) -> None:
     model = small_model({**MODERN, "d_model": 256, "feed_forward": 1024})
     source, target, _ = batch()
     with torch.inference_mode():
-        before, _ = model.step(target[:, 0], model.start(source, 3))
+        before, _ = model.step(target[:, 0], model.start(source))
         pack_linears(model, packing)
-        after, _ = model.step(target[:, 0], model.start(source, 3))
+        after, _ = model.step(target[:, 0], model.start(source))
     assert (after - before).abs().max() < (1e-4 if packing == "none" else 0.5)
 
 

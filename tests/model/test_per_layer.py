@@ -33,7 +33,7 @@ def test_layers_keep_what_their_mixers_keep() -> None:
     """Keys and values beside matrices."""
     model = small_model({"decoder": {"mixer": HYBRID}})
     source, target, _ = batch()
-    _, state = model.step(target[:, 0], model.start(source, 3))
+    _, state = model.step(target[:, 0], model.start(source))
     assert [isinstance(each, KeyValueCache) for each in state.states] == [True, False, True]
 
 

@@ -72,9 +72,9 @@ def test_every_member_decodes_with_weights_laid_out_for_decoding(socket: str) ->
             model = small_model(wanted)
             source, target, _ = batch()
             with torch.inference_mode():
-                before, _ = model.step(target[:, 0], model.start(source, 3))
+                before, _ = model.step(target[:, 0], model.start(source))
                 pack_linears(model, "none")
-                after, _ = model.step(target[:, 0], model.start(source, 3))
+                after, _ = model.step(target[:, 0], model.start(source))
             assert (after - before).abs().max() < TOLERANCE, f"{side}.{socket}: {name}"
 
 

@@ -274,7 +274,7 @@ def test_narrow_types(mixer: str) -> None:
     with torch.no_grad():
         whole = model.log_probs(source, target)
         assert torch.allclose(whole, exact, atol=0.2)
-        state = model.start(source, 4)
+        state = model.start(source)
         for position in range(4):
             found, state = model.step(target[:, position], state)
             assert torch.allclose(found, whole[:, position], atol=0.1)

@@ -132,7 +132,7 @@ def test_the_prediction_reads_stream_and_attention() -> None:
     model = small_model({**UNTIED, "decoder": {"mixer": "atr", "connection": "rnmt"}})
     assert model.head.table.weight.shape == (23, 32)
     assert model.target_embedding.table.weight.shape == (23, 16)
-    assert len(model.start(torch.tensor([[4, 2]]), 3).memory) == 1
+    assert len(model.start(torch.tensor([[4, 2]])).memory) == 1
 
 
 @pytest.mark.parametrize(

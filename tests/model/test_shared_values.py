@@ -108,7 +108,7 @@ def test_caches_do_not_grow() -> None:
     for mixer in ("self_attention", "lime", "value_residual"):
         model = build_model(config_of(mixer), 23, 23).eval()
         with torch.inference_mode():
-            _, state = model.step(torch.tensor([1]), model.start(torch.tensor([[4, 9, 2]]), 3))
+            _, state = model.step(torch.tensor([1]), model.start(torch.tensor([[4, 9, 2]])))
         sizes[mixer] = [tuple(leaf.shape) for each in state.states for leaf in each]
     assert sizes["lime"] == sizes["value_residual"] == sizes["self_attention"]
 

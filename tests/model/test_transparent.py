@@ -90,7 +90,7 @@ def test_decoder_layers_attend_to_their_own_mixture() -> None:
     source = torch.tensor([[4, 9, 5, 17, 2]])
 
     def keys() -> Sequence[Tensor]:
-        return [memory.key for memory in model.start(source, 3).memory]
+        return [memory.key for memory in model.start(source).memory]
 
     with torch.no_grad():
         before = keys()

@@ -78,7 +78,7 @@ def test_a_checkpoint_holds_the_parametrisation(train: Train) -> None:
     assert inside.base.d_model == 16
     assert model.head.scale == 0.5
     tokens = torch.tensor([[5, 6, 2]]), torch.tensor([[1, 5, 6]])
-    state = model.start(tokens[0], 3)
+    state = model.start(tokens[0])
     steps = []
     for token in tokens[1][0]:
         log_probs, state = model.step(token.unsqueeze(0), state)

@@ -34,7 +34,7 @@ def test_patience_counts_scores_without_improvement() -> None:
         {"bleu": 1.0},
         {"bleu": 11.0},
     ):
-        patience.see(config, score)
+        patience.update(config, score)
         exhausted.append(patience.exhausted(config))
     assert exhausted == [False, False, False, False, False, True]
     assert patience.best == 10.6
@@ -43,7 +43,7 @@ def test_patience_counts_scores_without_improvement() -> None:
 def test_patience_takes_lower_losses_and_no_nan() -> None:
     config, patience = EarlyStoppingConfig(patience=3), Patience()
     for loss in (float("nan"), 3.0, 2.0, float("nan"), 2.5):
-        patience.see(config, {"loss": loss})
+        patience.update(config, {"loss": loss})
     assert (patience.best, patience.waited) == (2.0, 2)
 
 
@@ -51,7 +51,7 @@ def test_patience_begins_anew_with_another_metric() -> None:
     patience = Patience()
     scores = {"bleu": 30.0, "chrf": 55.0, "ter": 50.0}
     for metric in ("chrf", "bleu", "ter", "ter"):
-        patience.see(EarlyStoppingConfig(metric=metric), scores)
+        patience.update(EarlyStoppingConfig(metric=metric), scores)
     assert (patience.best, patience.waited, patience.metric) == (50.0, 1, "ter")
 
 
@@ -71,7 +71,7 @@ def test_patience_knows_the_direction_of_each_metric(metric: Metric, rising: int
     for values, waited in (((1.0, 2.0, 3.0), rising), ((3.0, 2.0, 1.0), falling)):
         patience = Patience()
         for value in values:
-            patience.see(EarlyStoppingConfig(metric=metric), {metric: value})
+            patience.update(EarlyStoppingConfig(metric=metric), {metric: value})
         assert patience.waited == waited
 
 

@@ -12,7 +12,6 @@ from deepwire.training.schedule import (
     InverseSqrtConfig,
     NoamConfig,
     WarmupStableDecayConfig,
-    build_schedule,
 )
 
 # Rates that fairseq sets after n finished updates, for (peak, warm-up, initial).
@@ -42,15 +41,13 @@ FAIRSEQ = {
 @pytest.mark.parametrize(("constants", "rates"), FAIRSEQ.items())
 def test_inverse_sqrt_equals_fairseq(constants: tuple[float, int, float], rates: dict[int, float]) -> None:
     peak, warmup, initial = constants
-    schedule = build_schedule(
-        InverseSqrtConfig(peak=peak, warmup=warmup, initial=initial), d_model=1, max_updates=None
-    )
+    schedule = InverseSqrtConfig(peak=peak, warmup=warmup, initial=initial).build(d_model=1, max_updates=None)
     for finished, rate in rates.items():
         assert schedule(finished + 1) == pytest.approx(rate, rel=1e-12)
 
 
 def test_noam_is_the_formula_of_the_paper() -> None:
-    schedule = build_schedule(NoamConfig(scale=2.0, warmup=4000), d_model=512, max_updates=None)
+    schedule = NoamConfig(scale=2.0, warmup=4000).build(d_model=512, max_updates=None)
     for update in (1, 17, 3999, 4000, 4001, 100_000):
         expected = 2.0 * 512**-0.5 * min(update**-0.5, update * 4000**-1.5)
         assert schedule(update) == pytest.approx(expected, rel=1e-12)
@@ -59,7 +56,7 @@ def test_noam_is_the_formula_of_the_paper() -> None:
 
 def test_cosine_begins_at_the_peak_and_ends_at_the_minimum() -> None:
     config = CosineConfig(peak=1.0, warmup=10, initial=0.1, minimum=0.2)
-    schedule = build_schedule(config, d_model=1, max_updates=110)
+    schedule = config.build(d_model=1, max_updates=110)
     assert schedule(10) == 1.0
     assert schedule(5) == pytest.approx(0.55)
     assert schedule(60) == pytest.approx(0.6)
@@ -69,7 +66,7 @@ def test_cosine_begins_at_the_peak_and_ends_at_the_minimum() -> None:
 
 def test_a_cosine_that_ends_in_its_warmup_is_refused() -> None:
     with pytest.raises(ValueError, match="warmup lasts 100"):
-        build_schedule(CosineConfig(warmup=100), d_model=1, max_updates=50)
+        CosineConfig(warmup=100).build(d_model=1, max_updates=50)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +76,7 @@ def test_wsd_is_stable_and_then_falls_to_the_minimum(form: str, half: float) -> 
     config = WarmupStableDecayConfig.model_validate(
         {"peak": 1.0, "warmup": 10, "initial": 0.5, "minimum": 0.2, "decay": 0.2, "form": form}
     )
-    schedule = build_schedule(config, d_model=1, max_updates=100)
+    schedule = config.build(d_model=1, max_updates=100)
     assert schedule(5) == pytest.approx(0.75)
     assert [schedule(update) for update in range(10, 81)] == [1.0] * 71
     assert schedule(81) < 1
@@ -91,7 +88,7 @@ def test_wsd_is_stable_and_then_falls_to_the_minimum(form: str, half: float) -> 
 
 def test_wsd_has_the_same_rates_for_any_length_until_it_decays() -> None:
     config = WarmupStableDecayConfig(warmup=10, decay=0.25)
-    short, long = (build_schedule(config, d_model=1, max_updates=count) for count in (40, 400))
+    short, long = (config.build(d_model=1, max_updates=count) for count in (40, 400))
     assert [short(update) for update in range(1, 31)] == [long(update) for update in range(1, 31)]
     for made, before, now in ((30, 40, 400), (30, 400, 40), (35, 40, 40)):
         config.require_same_rates(made, before, now)
@@ -113,11 +110,35 @@ def test_wsd_has_the_same_rates_for_any_length_until_it_decays() -> None:
 )
 def test_a_wsd_that_cannot_be_is_refused(settings: dict[str, object], length: int | None, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        build_schedule(WarmupStableDecayConfig.model_validate(settings), d_model=1, max_updates=length)
+        WarmupStableDecayConfig.model_validate(settings).build(d_model=1, max_updates=length)
+
+
+@pytest.mark.parametrize("config", [CosineConfig(warmup=10), WarmupStableDecayConfig(warmup=10)])
+def test_a_schedule_with_a_length_of_its_own_does_not_follow_that_of_the_run(
+    config: CosineConfig | WarmupStableDecayConfig,
+) -> None:
+    assert config.follows_length
+    fixed = config.model_copy(update={"updates": 40})
+    assert not fixed.follows_length
+    short, long = (fixed.build(d_model=1, max_updates=count) for count in (40, 400))
+    assert [short(update) for update in range(1, 60)] == [long(update) for update in range(1, 60)]
+
+
+def test_the_other_schedules_do_not_depend_on_the_length_of_the_run() -> None:
+    for config in (InverseSqrtConfig(), NoamConfig(), ConstantConfig()):
+        assert not config.follows_length
+        config.check(None)
+        config.require_same_rates(10, 20, 40)
+
+
+def test_a_shorter_run_has_shorter_constants() -> None:
+    assert CosineConfig(warmup=100, updates=1000).shortened(30, 400) == {"warmup": 8, "updates": 75}
+    assert WarmupStableDecayConfig(warmup=100).shortened(1, 400) == {"warmup": 1}
+    assert ConstantConfig(warmup=0).shortened(30, 400) == {}
 
 
 def test_constant_stays_after_the_warmup() -> None:
-    schedule = build_schedule(ConstantConfig(peak=0.5, warmup=4), d_model=1, max_updates=None)
+    schedule = ConstantConfig(peak=0.5, warmup=4).build(d_model=1, max_updates=None)
     assert [schedule(update) for update in (1, 2, 4, 5, 10**6)] == [0.125, 0.25, 0.5, 0.5, 0.5]
 
 
@@ -135,6 +156,6 @@ def test_every_rate_is_finite_and_not_negative(
     config: InverseSqrtConfig | NoamConfig | CosineConfig | WarmupStableDecayConfig | ConstantConfig,
     update: int,
 ) -> None:
-    rate = build_schedule(config, d_model=256, max_updates=10_000)(update)
+    rate = config.build(d_model=256, max_updates=10_000)(update)
     assert math.isfinite(rate)
     assert 0 <= rate <= 10

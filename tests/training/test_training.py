@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,16 @@ from deepwire.checkpoint.model_path import find_model, last_checkpoints
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.data.batches.batching import Batch, StreamPosition, Update, UpdateStream
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training import training_stream as starting
 from deepwire.training import validation
+from deepwire.training.config import TrainingConfig
 from deepwire.training.loop import UpdateResult
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import load_state
-from deepwire.training.run_training import finished, run_training
+from deepwire.training.run_training import nothing_to_do_reason, run_training, training_process
 from deepwire.training.session import Callback, TrainingSession
 
 JobMaker = Callable[..., TrainingSpec]
@@ -144,7 +147,7 @@ def test_early_stopping_ends_the_run(make_job: JobMaker, read_records: ReadRecor
     assert len(read_records(job.run, "valid")) == 4
     assert outcome.stop_reason.finished
     assert "has not improved" in outcome.stop_reason.reason
-    reason = finished(job.run, job.config, job.resolved)
+    reason = nothing_to_do_reason(job.run, job.config, job.resolved)
     assert reason is not None
     assert "early_stopping.patience=3" in reason
 
@@ -311,14 +314,14 @@ def test_a_finished_run_is_left_alone_until_its_limit_is_raised(
     make_job: JobMaker, read_records: ReadRecords
 ) -> None:
     job = make_job(max_updates=10)
-    assert finished(job.run, job.config, job.resolved) is None
+    assert nothing_to_do_reason(job.run, job.config, job.resolved) is None
     run_training(job, quiet=True)
     before = {path: path.stat().st_mtime_ns for path in job.run.path.rglob("*")}
-    reason = finished(job.run, job.config, job.resolved)
+    reason = nothing_to_do_reason(job.run, job.config, job.resolved)
     assert reason == "nothing to do: run finished at update 10 (training.max_updates=10)"
     assert {path: path.stat().st_mtime_ns for path in job.run.path.rglob("*")} == before
     longer = make_job(max_updates=15)
-    assert finished(longer.run, longer.config, longer.resolved) is None
+    assert nothing_to_do_reason(longer.run, longer.config, longer.resolved) is None
     run_training(longer, quiet=True)
     assert read_records(job.run, "train")[-1]["update"] == 15
     assert json.loads(job.run.done.read_text())["update"] == 15
@@ -422,3 +425,20 @@ def test_the_form_of_label_smoothing_counts(make_job: JobMaker, read_records: Re
         losses.append((read_records(job.run)[0]["loss"], read_records(job.run)[0]["nll"]))
     assert losses[0][0] != losses[1][0]
     assert losses[0][1] == losses[1][1]
+
+
+def test_warnings_of_sharding_are_left_out_while_it_trains_and_no_longer() -> None:
+    def view() -> None:
+        warnings.warn("FSDP2-wrapped module (Attention) returned a view tensor.", stacklevel=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with training_process(TrainingConfig(sharding="full", device="cpu"), ProcessGroup()):
+            view()
+        with pytest.raises(UserWarning, match="view"):
+            view()
+        with (
+            training_process(TrainingConfig(device="cpu"), ProcessGroup()),
+            pytest.raises(UserWarning, match="view"),
+        ):
+            view()

@@ -144,10 +144,10 @@ def _settings(
     device: str,
     precision: str,
 ) -> EvaluationSettings:
-    way = None if direction is None else parse_direction(direction)
-    search = SearchSettings(decoding or {}, device, precision, direction=way)
+    parsed = None if direction is None else parse_direction(direction)
+    search = SearchSettings(decoding or {}, device, precision, direction=parsed)
     scoring = LanguageMetrics(metrics, {} if tokenize is None else {"": tokenize})
-    into = language or ("" if way is None else way.target)
+    into = language or ("" if parsed is None else parsed.target)
     scoring.of(into)  # an unknown one is named before anything is read
     return EvaluationSettings(scoring, into, search)
 

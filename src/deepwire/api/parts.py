@@ -32,7 +32,7 @@ from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.schedule import Schedule, build_schedule
+from deepwire.training.schedule import Schedule
 
 
 def build(
@@ -200,9 +200,7 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
         prepared=prepared,
         model=model,
         optimizer=make_optimizer(model, training.optimizer, training.clip_norm, strategy, scales=scales),
-        schedule=build_schedule(
-            training.schedule, d_model=config.model.base_width, max_updates=training.max_updates
-        ),
+        schedule=training.schedule.build(d_model=config.model.base_width, max_updates=training.max_updates),
         device=device,
         settings=config,
     )

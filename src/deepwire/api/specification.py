@@ -252,7 +252,7 @@ def _scores(config: RunFile) -> ValidationScores | None:
     if not validation.text_metrics or data.valid is None:
         return None
     named = named_target({"target": data.target})
-    targets = [named] if data.languages is None else [way.target for way in data.languages.directions]
+    targets = [named] if data.languages is None else [each.target for each in data.languages.directions]
     return ValidationScores(validation.text_metrics, validation.tokenize, list(dict.fromkeys(targets)))
 
 

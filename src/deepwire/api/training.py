@@ -26,7 +26,7 @@ from deepwire.training.dry_run import dry_run as make_dry_run
 from deepwire.training.logging.metrics_log import read_records
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.stopping import StopReason
-from deepwire.training.run_training import finished, open_session
+from deepwire.training.run_training import nothing_to_do_reason, open_session
 from deepwire.training.session import Callback, TrainingSession
 
 if TYPE_CHECKING:
@@ -159,7 +159,9 @@ def train(
     with _joined(processes) as group:
         directory, done = RunDirectory(loaded.run_directory), None
         if group.main and not fresh:
-            done = finished(directory, loaded.config.training, loaded.resolved, completed, CHANGEABLE)
+            done = nothing_to_do_reason(
+                directory, loaded.config.training, loaded.resolved, completed, CHANGEABLE
+            )
         told = group.broadcast_value(done)
         if told is not None:
             return Run(directory.path, nothing_to_do=str(told))

@@ -137,10 +137,10 @@ def evaluate(
     on_text = specified(source=source, direction=direction, seen=seen or None, shortlist=words or None)
     _check_inputs([*files, *models], models, reference, source, output, on_text | changes)
     metrics = _metrics(metric or ["bleu"], tokenize, lowercase, split_hyphens)
-    into = language or (target_language(models[0], _way(direction)) if models else "")
+    into = language or (target_language(models[0], _parsed_direction(direction)) if models else "")
     metrics.of(into)  # an unknown one is named before anything is read
     test = _test(paired, [*files, *models], baseline, samples, seed)
-    search = SearchSettings(changes, device, precision, words, _way(direction))
+    search = SearchSettings(changes, device, precision, words, _parsed_direction(direction))
     settings = EvaluationSettings(metrics, into, search)
     texts, references = _texts(files, models, reference or (), source, settings)
     try:
@@ -149,7 +149,7 @@ def evaluate(
         _show(score_texts(texts, references, settings, test, warn), as_json)
 
 
-def _way(direction: str | None) -> Direction | None:
+def _parsed_direction(direction: str | None) -> Direction | None:
     from deepwire.evaluation.multilingual.direction_names import parse_direction
 
     return None if direction is None else parse_direction(direction)

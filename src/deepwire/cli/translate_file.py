@@ -133,7 +133,7 @@ def _languages(model: Model, from_: str | None, to: str | None) -> tuple[str, st
         source, target = model.direction or ("", "")
         return from_ or source, to or target
     targets = model.languages.targets
-    sources = sorted({way.source for way in model.languages.directions if to in (None, way.target)})
+    sources = sorted({each.source for each in model.languages.directions if to in (None, each.target)})
     return from_ or (sources[0] if len(sources) == 1 else ""), to or (targets[0] if len(targets) == 1 else "")
 
 

@@ -82,7 +82,7 @@ class ChoiceTable:
 
     Args:
         base: The class that stands for all of them.
-        own: Those of deepwire. Those of other packages are added when they are asked for.
+        sections: Those of deepwire. Those of other packages are added when they are asked for.
 
     Attributes:
         own: By name.

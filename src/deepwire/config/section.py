@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, ClassVar, Literal, Union, get_args, get_origin
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError, model_validator
 
 UnusedSettings = Iterator[tuple[str, str]]
 """Settings that change nothing beside the other settings: the dotted key below a section, and the reason."""
@@ -45,6 +46,31 @@ class Section(BaseModel):
         Sections below this one answer for themselves.
         """
         return iter(())
+
+
+class NumberSection(Section):
+    """A section that a plain number may stand for: the one that ``written_as`` describes."""
+
+    number_sets: ClassVar[tuple[str, ...]]
+    """The settings that are the number."""
+    no_number: ClassVar[str]
+    """What to tell of a value that is neither settings nor such a number; ``{}`` stands for it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_number(cls, value: object) -> object:
+        if isinstance(value, Mapping | cls):
+            return value
+        try:
+            number = _number(cls.written_as[0]).validate_python(value, strict=True)
+        except ValidationError:
+            raise ValueError(cls.no_number.format(value)) from None
+        return dict.fromkeys(cls.number_sets, number)
+
+
+@cache
+def _number(kind: Any) -> TypeAdapter[float]:
+    return TypeAdapter(kind)
 
 
 def alternatives(annotation: object) -> tuple[object, ...]:

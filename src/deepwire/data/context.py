@@ -85,7 +85,7 @@ def in_front(previous: Sequence[Sequence[int]], length: int, most: int, separato
 
     Args:
         previous: The subwords of previous sentences, the earliest first.
-        own: Subwords of the sentence itself.
+        length: Subwords of the sentence itself.
         most: Subwords and separators of all together; the latest sentences are taken that fit.
         separator: Its number.
     """

@@ -168,7 +168,7 @@ class CorpusConfig(Section):
         return self.name or ("stdin" if path is None or path == STDIN else path.name)
 
     @property
-    def several_ways(self) -> bool:
+    def is_multi_way(self) -> bool:
         """Whether the corpus may hold more than two languages: it says itself which file or key is which."""
         named = self.prefix is not None or self.opus100 is not None or self.jsonl is not None
         return named and self.source is None and self.source_column is None and self.target_column is None
@@ -381,7 +381,7 @@ def _check_many(role: Role, corpus: CorpusConfig, languages: Languages) -> None:
     name = f"{role} {corpus.label}"
     if STDIN in (corpus.source_file, corpus.target_file, corpus.tsv, corpus.jsonl):
         raise ValueError(f"{name}: stdin (-) is read once, and directions read a text several times")
-    if corpus.source is None and not corpus.several_ways:
+    if corpus.source is None and not corpus.is_multi_way:
         raise ValueError(f"{name}: say which languages it holds with source and target")
     for language in (corpus.source, corpus.target, *(corpus.languages or ())):
         if language is not None and language not in languages.names:

@@ -201,7 +201,7 @@ def _directions_of(item: object) -> Iterable[Direction]:
         raise ValueError(f"there is nothing between {', '.join(first)} and {', '.join(second)}")
     if "to" not in keys:
         pairs = [direction for pair in pairs for direction in (pair, pair[::-1])]
-    return [Direction(*way) for way in dict.fromkeys(pairs)]
+    return [Direction(*pair) for pair in dict.fromkeys(pairs)]
 
 
 def _names(value: object) -> list[str]:

@@ -60,7 +60,7 @@ def beam_search(
 
 def searched(model: StepModel[StateT], source: Tensor, search: BeamSearch) -> list[list[Hypothesis]]:
     """What a search finds for `source` `[N, S]`."""
-    state = model.start(source, search.constraints.longest + 1)
+    state = model.start(source)
     tokens = torch.full((source.size(0),), BOS, dtype=torch.int64, device=source.device)
     while True:
         log_probs, state = model.step(tokens, state)

@@ -95,22 +95,22 @@ def constrained_search(
     return searched(model, source, search)
 
 
-class _Ways(NamedTuple):
-    """The ways of writing the phrases of sentences; J of them, with K subwords together.
+class _Forms(NamedTuple):
+    """The surface forms of the phrases of sentences; J of them, with K subwords together.
 
-    Number 0 of all is no way, and no subword. A way can be begun where its phrase is lacking, and where equal
-    phrases that come before it are not.
+    Number 0 of all is no form, and no subword. A form can be begun where its phrase is lacking, and where
+    equal phrases that come before it are not.
 
     Attributes:
         tokens: `[N, K]` all their subwords.
         following: `[N, K]` the place of the subword that follows each; 0 behind the last.
         left: `[N, K]` how many subwords there are from each on.
         first: `[N, J]` the place of the first subword.
-        bit: `[N, J]` of the phrase; 0 where there is no way.
+        bit: `[N, J]` of the phrase; 0 where there is no form.
         before: `[N, J]` the bits of equal phrases.
-        longest: `[N, J]` subwords of the longest way of the phrase.
+        longest: `[N, J]` subwords of the longest form of the phrase.
         whole: `[N, J]` whether the word ends with the phrase.
-        alone: `[N, J]` the subwords of ways that have one; PAD for others.
+        alone: `[N, J]` the subwords of forms that have one; PAD for others.
     """
 
     tokens: Tensor
@@ -124,9 +124,9 @@ class _Ways(NamedTuple):
     alone: Tensor
 
     @classmethod
-    def of(cls, phrases: Sequence[Sequence[Phrase]], device: torch.device) -> _Ways:
+    def of(cls, phrases: Sequence[Sequence[Phrase]], device: torch.device) -> _Forms:
         """Those of some sentences."""
-        rows = [_ways_of(required) for required in phrases]
+        rows = [_forms_of(required) for required in phrases]
         sizes = [max(len(row[part]) for row in rows) for part in range(len(cls._fields))]
         return cls(
             *(
@@ -135,27 +135,27 @@ class _Ways(NamedTuple):
             )
         )
 
-    def keep(self, sentences: Tensor) -> _Ways:
+    def keep(self, sentences: Tensor) -> _Forms:
         """Those of these sentences."""
-        return _Ways(*(part.index_select(0, sentences) for part in self))
+        return _Forms(*(part.index_select(0, sentences) for part in self))
 
 
-def _ways_of(phrases: Sequence[Phrase]) -> tuple[list[int], ...]:
-    """The fields of `_Ways` of a sentence."""
+def _forms_of(phrases: Sequence[Phrase]) -> tuple[list[int], ...]:
+    """The fields of `_Forms` of a sentence."""
     tokens, following, left = [PAD], [0], [0]
     first, bit, before, longest, whole, alone = [0], [0], [0], [0], [0], [PAD]
     seen: dict[Phrase, int] = {}
     for place, phrase in enumerate(phrases):
-        for way in phrase.ways:
+        for form in phrase.forms:
             first.append(len(tokens))
             bit.append(1 << place)
             before.append(seen.get(phrase, 0))
             longest.append(phrase.longest)
             whole.append(int(phrase.whole))
-            alone.append(way[0] if len(way) == 1 else PAD)
-            following += [*range(len(tokens) + 1, len(tokens) + len(way)), 0]
-            left += range(len(way), 0, -1)
-            tokens += way
+            alone.append(form[0] if len(form) == 1 else PAD)
+            following += [*range(len(tokens) + 1, len(tokens) + len(form)), 0]
+            left += range(len(form), 0, -1)
+            tokens += form
         seen[phrase] = seen.get(phrase, 0) | 1 << place
     return tokens, following, left, first, bit, before, longest, whole, alone
 
@@ -167,7 +167,7 @@ class _Rows(NamedTuple):
         met: A bit for each phrase that one has or has begun.
         lacking: How many phrases it lacks.
         need: Most subwords of these.
-        place: Of the next subword of the phrase that it is in, see `_Ways.tokens`; 0: in none.
+        place: Of the next subword of the phrase that it is in, see `_Forms.tokens`; 0: in none.
         bound: Whether a whole phrase has just ended, so that its word may not go on.
         joined: Whether its last word goes on.
         fit: How well the phrase that it is in suited the model, against its own best choice.
@@ -206,7 +206,7 @@ class _ConstrainedSearch(BeamSearch):
         divisors = [1.0, *(self.penalty.divisor(length) for length in range(1, longest + 3))]
         self._divisors = torch.tensor(divisors, device=device)
         self.sums = torch.tensor([[prefix.log_probability] for prefix in prefixes], device=device)
-        self._ways = _Ways.of(phrases, device)
+        self._forms = _Forms.of(phrases, device)
         self._bounds = bounds
         self._symbols = bounds.symbols.to(device)
         none, counts = [[0]] * len(phrases), [[len(required)] for required in phrases]
@@ -230,11 +230,11 @@ class _ConstrainedSearch(BeamSearch):
         sentences, width = self.sums.shape
         view = log_probs.view(sentences, width, -1)
         self._mark(view.size(2), view.device)
-        ways, rows = self._ways, self._rows
+        forms, rows = self._forms, self._rows
         # What phrases want, before anything is forbidden.
-        begun = ways.tokens.gather(1, ways.first)
+        begun = forms.tokens.gather(1, forms.first)
         begins = view.gather(2, begun.unsqueeze(1).expand(-1, width, -1))
-        tails = ways.tokens.gather(1, rows.place)
+        tails = forms.tokens.gather(1, rows.place)
         goes_on = view.gather(2, tails.unsqueeze(2)).squeeze(2)
         view = self.constraints.apply(view, self.history[:, :width, : self.step])
         view = view.index_fill_(2, self._symbols, IMPOSSIBLE)
@@ -243,8 +243,8 @@ class _ConstrainedSearch(BeamSearch):
         values, tokens = values.view(sentences, width, -1), tokens.view(sentences, width, -1)
 
         within = rows.place > 0
-        may = (ways.bit.unsqueeze(1) & ~rows.met.unsqueeze(2)) != 0
-        may &= (ways.before.unsqueeze(1) & ~rows.met.unsqueeze(2)) == 0
+        may = (forms.bit.unsqueeze(1) & ~rows.met.unsqueeze(2)) != 0
+        may &= (forms.before.unsqueeze(1) & ~rows.met.unsqueeze(2)) == 0
         may &= ~(within | rows.joined).unsqueeze(2)
         begins, best = begins.masked_fill(~may, IMPOSSIBLE), values[:, :, :1]
         # Where there is only room for phrases, nothing else may take their place any more.
@@ -254,7 +254,7 @@ class _ConstrainedSearch(BeamSearch):
         ends = tokens == EOS
         self._end(values, ends)
         # What a phrase consists of is said by the phrase, not by the model.
-        alone = (tokens.unsqueeze(3) == ways.alone[:, None, None]).any(3) & (rows.lacking > 0).unsqueeze(2)
+        alone = (tokens.unsqueeze(3) == forms.alone[:, None, None]).any(3) & (rows.lacking > 0).unsqueeze(2)
         values = values.masked_fill_(
             ends | alone | (self._inside[tokens] & rows.bound.unsqueeze(2)), IMPOSSIBLE
         )
@@ -295,22 +295,22 @@ class _ConstrainedSearch(BeamSearch):
         fits: Tensor,
     ) -> None:
         """The hypotheses that stay open: of each bank as many as of the others, if it has so many."""
-        ways, rows, device = self._ways, self._rows, values.device
+        forms, rows, device = self._forms, self._rows, values.device
         (width, each), count = values.shape[1:], begins.size(2)
         before = self.sums.unsqueeze(2)
         sums = _joined(values + before, begins + before, goes_on + self.sums)
         every = _joined(tokens, begun.unsqueeze(1).expand(-1, width, -1), tails)
-        # The candidates of a row: free subwords, the first ones of ways (number 0 is none), the next one of
-        # the way that it is in.
+        # The candidates of a row: free subwords, the first ones of forms (number 0 is none), the next one of
+        # the form that it is in.
         tail = each + count
-        way_of = (torch.arange(tail + 1, device=device) - each).clamp_(min=0)
-        way_of[tail] = 0
+        form_of = (torch.arange(tail + 1, device=device) - each).clamp_(min=0)
+        form_of[tail] = 0
         left = _joined(
             torch.zeros_like(tokens),
-            ways.left.gather(1, ways.following.gather(1, ways.first)).unsqueeze(1).expand(-1, width, -1),
-            ways.left.gather(1, ways.following.gather(1, rows.place)),
+            forms.left.gather(1, forms.following.gather(1, forms.first)).unsqueeze(1).expand(-1, width, -1),
+            forms.left.gather(1, forms.following.gather(1, rows.place)),
         ).clamp(max=_STAGES)
-        banks = (rows.lacking.unsqueeze(2) - (way_of > 0).int()).flatten(1) + left * _LATER
+        banks = (rows.lacking.unsqueeze(2) - (form_of > 0).int()).flatten(1) + left * _LATER
         fits = _joined(values, fits, rows.fit)
         # Of a long phrase hypotheses have paid different parts.
         ranks = torch.where((left == _STAGES) & (sums > IMPOSSIBLE), fits, sums)
@@ -321,23 +321,23 @@ class _ConstrainedSearch(BeamSearch):
         self.tokens = every.gather(1, chosen)
         self.parents = chosen // (tail + 1)
         kind = chosen % (tail + 1)
-        way, on = way_of[kind], kind == tail
+        form, on = form_of[kind], kind == tail
 
         def of_parent(field: Tensor) -> Tensor:
             return field.gather(1, self.parents)
 
-        begin = way > 0
+        begin = form > 0
         place = torch.where(
             begin,
-            ways.following.gather(1, ways.first.gather(1, way)),
-            ways.following.gather(1, of_parent(rows.place)),
+            forms.following.gather(1, forms.first.gather(1, form)),
+            forms.following.gather(1, of_parent(rows.place)),
         )
         self._rows = _Rows(
-            of_parent(rows.met) | ways.bit.gather(1, way),
+            of_parent(rows.met) | forms.bit.gather(1, form),
             of_parent(rows.lacking) - begin.int(),
-            of_parent(rows.need) - ways.longest.gather(1, way),
+            of_parent(rows.need) - forms.longest.gather(1, form),
             place,
-            torch.where(begin, ways.whole.gather(1, way) > 0, of_parent(rows.bound) & on),
+            torch.where(begin, forms.whole.gather(1, form) > 0, of_parent(rows.bound) & on),
             self._opened[self.tokens],
             fits.gather(1, chosen),
         )
@@ -350,7 +350,7 @@ class _ConstrainedSearch(BeamSearch):
         # is there, only what has all phrases counts.
         late = self.step > (finished.tokens[:, 0] != EOS).sum(1)
         rows = self._rows
-        left = self._ways.left.gather(1, rows.place)
+        left = self._forms.left.gather(1, rows.place)
         lengths = ((self._read + self.step + 1).unsqueeze(1) + left).clamp_(max=len(self._divisors) - 1)
         bounds = self.sums / self._divisors[lengths]
         bounds = bounds.masked_fill((rows.lacking > 0) & late.unsqueeze(1), IMPOSSIBLE).amax(1)
@@ -369,7 +369,7 @@ class _ConstrainedSearch(BeamSearch):
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences stay in the batch."""
         super().keep(sentences)
-        self._ways, self._rows = self._ways.keep(sentences), self._rows.mapped(sentences)
+        self._forms, self._rows = self._forms.keep(sentences), self._rows.mapped(sentences)
         self._read = self._read.index_select(0, sentences)
 
 

@@ -107,7 +107,6 @@ class CudaGraphModel:
     def start(
         self,
         source: Tensor,
-        max_length: int,
         *,
         languages: Tensor | None = None,
         prompt: Tensor | None = None,
@@ -120,7 +119,7 @@ class CudaGraphModel:
             languages = _pad_to_power_of_two(languages)
         prompt = None if prompt is None else _pad_to_power_of_two(prompt)
         source = _pad_to_power_of_two(source)
-        state = self._model.start(source, max_length, languages=languages, prompt=prompt)
+        state = self._model.start(source, languages=languages, prompt=prompt)
         return CudaGraphState(**vars(state), count=count)
 
     @torch.inference_mode()

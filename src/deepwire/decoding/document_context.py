@@ -15,7 +15,7 @@ from deepwire.decoding.sentence_search import SearchInputs
 from deepwire.decoding.translation_io import ContextLine, Request, Translation
 from deepwire.errors import UsageError
 
-Translate = Callable[[Sequence[int], Sequence[Request]], Sequence[Translation]]
+TranslateWave = Callable[[Sequence[int], Sequence[Request]], Sequence[Translation]]
 """Translates some lines of a window: their numbers, and the lines with what stands in front of them."""
 
 
@@ -43,7 +43,7 @@ class Documents:
         """The latest lines of the document that goes on."""
 
     def translated(
-        self, lines: Sequence[int], requests: Sequence[Request], translate: Translate
+        self, lines: Sequence[int], requests: Sequence[Request], translate: TranslateWave
     ) -> list[Translation]:
         """Translations of the next lines, in order; those of a document may come in several calls.
 
@@ -110,7 +110,7 @@ class Documents:
 
 
 def _some(
-    translate: Translate, lines: Sequence[int], places: Sequence[int], requests: Sequence[Request]
+    translate: TranslateWave, lines: Sequence[int], places: Sequence[int], requests: Sequence[Request]
 ) -> Sequence[Translation]:
     return translate([lines[place] for place in places], requests) if places else []
 

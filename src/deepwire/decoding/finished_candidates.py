@@ -9,8 +9,8 @@ from deepwire.data.subwords.text_tokens import TextTokens
 from deepwire.data.text.pairs import plain
 from deepwire.data.vocabulary import BOS, Vocabularies
 from deepwire.decoding.attention_alignment import AlignedPair, AttentionAligner
-from deepwire.decoding.demands import LineDemands
 from deepwire.decoding.hypotheses import Hypothesis
+from deepwire.decoding.lexical_constraints import LineConstraints
 from deepwire.decoding.sentence_search import SearchInputs
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.decoding.translation_io import Candidate, Request
@@ -19,7 +19,7 @@ _EMPTY = Candidate("", (), 0.0, 0.0)
 
 
 @dataclass(frozen=True)
-class Finishing:
+class CandidateBuilder:
     """Makes candidates of hypotheses: texts with their placeholders, subwords, and alignments.
 
     Args:
@@ -35,7 +35,7 @@ class Finishing:
         requests: Sequence[Request],
         sentences: SearchInputs,
         hypotheses_of: Mapping[int, Sequence[Hypothesis]],
-        demands: Sequence[LineDemands] | None,
+        constraints: Sequence[LineConstraints] | None,
         copied: Sequence[bool],
     ) -> list[tuple[Candidate, ...]]:
         """Of each line, best first; an empty line, and one without any hypothesis, has one with score 0.
@@ -44,30 +44,28 @@ class Finishing:
             requests: What was asked for.
             sentences: The lines as the model reads them.
             hypotheses_of: Hypotheses of some of them.
-            demands: What translations must have; None where nothing is.
+            constraints: What translations must have; None where nothing is.
             copied: Lines that are their own translation.
         """
         results: list[tuple[Candidate, ...]] = []
         for row, request in enumerate(requests):
-            demand = None if demands is None else demands[row]
+            line = None if constraints is None else constraints[row]
             if copied[row]:
                 results.append((Candidate(request.text, (), 0.0, 0.0),))
             elif hypotheses_of.get(row):
-                results.append(
-                    tuple(self._candidate(hypothesis, demand) for hypothesis in hypotheses_of[row])
-                )
+                results.append(tuple(self._candidate(hypothesis, line) for hypothesis in hypotheses_of[row]))
             else:
-                results.append((_EMPTY if demand is None else Candidate(demand.finished(""), (), 0.0, 0.0),))
+                results.append((_EMPTY if line is None else Candidate(line.finished(""), (), 0.0, 0.0),))
         if self.aligner is None:
             return results
         seen = {row: hypotheses_of[row] for row in hypotheses_of if hypotheses_of[row] and not copied[row]}
-        return self._aligned(self.aligner, requests, sentences, seen, demands, results)
+        return self._aligned(self.aligner, requests, sentences, seen, constraints, results)
 
-    def _candidate(self, hypothesis: Hypothesis, demands: LineDemands | None) -> Candidate:
+    def _candidate(self, hypothesis: Hypothesis, line: LineConstraints | None) -> Candidate:
         target = self.vocabularies.target
         # A line must stay one line, even if the vocabulary can spell a line break byte by byte.
         text = plain(target.decode(hypothesis.ids))
-        text = text if demands is None else demands.finished(text)
+        text = text if line is None else line.finished(text)
         tokens = tuple(target.pieces(hypothesis.ids))
         return Candidate(text, tokens, hypothesis.log_probability, hypothesis.score)
 
@@ -77,7 +75,7 @@ class Finishing:
         requests: Sequence[Request],
         sentences: SearchInputs,
         hypotheses_of: Mapping[int, Sequence[Hypothesis]],
-        demands: Sequence[LineDemands] | None,
+        constraints: Sequence[LineConstraints] | None,
         results: Sequence[tuple[Candidate, ...]],
     ) -> list[tuple[Candidate, ...]]:
         units = aligner.config.units
@@ -96,7 +94,7 @@ class Finishing:
         links = iter(zip(pairs, aligner.links(pairs), strict=True))
         vocabularies = self.vocabularies
         for row, hypotheses in hypotheses_of.items():
-            values = {} if demands is None else demands[row].values
+            values = {} if constraints is None else constraints[row].values
             text, source = plain(requests[row].text), None
             better = []
             for hypothesis, candidate in zip(hypotheses, results[row], strict=True):

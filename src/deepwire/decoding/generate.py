@@ -133,7 +133,7 @@ def _continue_rows(
     choice: _TokenChoice,
 ) -> list[list[Hypothesis]]:
     """Continue `width` hypotheses per sentence by one chosen token a step until all have ended."""
-    state = model.start(source, constraints.longest + 1)
+    state = model.start(source)
     state = state.expand(width) if width > 1 else state
     rows = _Rows(source.size(0), width, constraints.longest + 1, config, source.device)
     for step in range(constraints.longest + 1):

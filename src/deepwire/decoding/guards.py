@@ -28,7 +28,7 @@ def loops(ids: Sequence[int]) -> bool:
     return False
 
 
-def suspicious(source: Sequence[int], translation: Sequence[int], limit: int) -> bool:
+def is_degenerate(source: Sequence[int], translation: Sequence[int], limit: int) -> bool:
     """Whether a translation repeats itself as its source does not, or was stopped at its limit.
 
     Args:

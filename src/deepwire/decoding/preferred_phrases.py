@@ -33,7 +33,7 @@ class PreferredPhrases:
         device: Where the search takes place.
 
     Attributes:
-        most: `[N]` what the phrases of a sentence can bring: the longest way of each.
+        most: `[N]` what the phrases of a sentence can bring: the longest form of each.
     """
 
     def __init__(self, phrases: Sequence[Sequence[Phrase]], device: torch.device) -> None:
@@ -44,8 +44,8 @@ class PreferredPhrases:
             firsts.append(
                 [(first, number, count) for number, (phrase, count) in wanted for first in phrase.firsts]
             )
-            ways = [way for phrase in dict.fromkeys(sentence_phrases) for way in phrase.ways]
-            pairs.append(list(dict.fromkeys(pair for way in ways for pair in pairwise(way))))
+            forms = [form for phrase in dict.fromkeys(sentence_phrases) for form in phrase.forms]
+            pairs.append(list(dict.fromkeys(pair for form in forms for pair in pairwise(form))))
         first, number, self._count = _columns(firsts, (PAD, _NONE, 0), device)
         self._first = first
         self._same = (number.unsqueeze(1) == number.unsqueeze(2)).float()
@@ -72,7 +72,7 @@ class PreferredPhrases:
         if self._first.size(1):
             index = self._first.unsqueeze(1).expand(-1, width, -1)
             likely = log_probs.gather(2, index) >= log_probs.amax(2, keepdim=True) - _GATE
-            # [N, W, K]: how often each phrase was begun, whichever of its ways that was.
+            # [N, W, K]: how often each phrase was begun, whichever of its forms that was.
             begun = (history.unsqueeze(3) == self._first[:, None, None]).sum(2).float() @ self._same
             bonus = BONUS * (likely & (begun < self._count.unsqueeze(1))).float()
         if history.size(2) and self._next.size(1):

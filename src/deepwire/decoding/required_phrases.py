@@ -22,34 +22,34 @@ _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 @dataclass(frozen=True)
 class Phrase:
-    """What a translation must have: one of several sequences of subwords.
+    """What a translation must have: one of several surface forms, as sequences of subwords.
 
     Attributes:
-        ways: The sequences; none is empty.
+        forms: The sequences; none is empty.
         whole: Whether the word ends with the phrase.
     """
 
-    ways: tuple[tuple[int, ...], ...]
+    forms: tuple[tuple[int, ...], ...]
     whole: bool = True
 
     @property
     def longest(self) -> int:
-        """Subwords of the longest way."""
-        return max(map(len, self.ways))
+        """Subwords of the longest form."""
+        return max(map(len, self.forms))
 
     @property
     def firsts(self) -> list[int]:
-        """What a way begins with, ascending."""
-        return sorted({way[0] for way in self.ways})
+        """What a form begins with, ascending."""
+        return sorted({form[0] for form in self.forms})
 
     @property
     def subwords(self) -> list[int]:
-        """Of all ways."""
-        return [subword for way in self.ways for subword in way]
+        """Of all forms."""
+        return [subword for form in self.forms for subword in form]
 
     def renumbered(self, index_of: Mapping[int, int]) -> Phrase:
         """The phrase where subwords have other numbers, as in a shortlist."""
-        return replace(self, ways=tuple(tuple(index_of[subword] for subword in way) for way in self.ways))
+        return replace(self, forms=tuple(tuple(index_of[subword] for subword in form) for form in self.forms))
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def _goes_on(piece: str) -> bool:
 def phrase_of(vocabulary: Vocabulary, texts: Iterable[str], *, whole: bool = True) -> Phrase | None:
     """The phrase that is one of some texts; None where the vocabulary can write none of them."""
     known = symbol_ids_of(vocabulary)
-    ways = dict.fromkeys(way for text in texts if (way := _written(vocabulary, text, known)))
-    return Phrase(tuple(ways), whole) if ways else None
+    forms = dict.fromkeys(form for text in texts if (form := _written(vocabulary, text, known)))
+    return Phrase(tuple(forms), whole) if forms else None
 
 
 @lru_cache(maxsize=8)

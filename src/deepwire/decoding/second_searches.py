@@ -1,4 +1,4 @@
-"""Lines that are searched for again: their translation is clearly wrong, or lacks what it must have."""
+"""Lines that are searched for again: their translation is degenerate, or lacks what it must have."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.demands import LineDemands, with_symbols
-from deepwire.decoding.guards import NO_REPEAT, suspicious
+from deepwire.decoding.guards import NO_REPEAT, is_degenerate
 from deepwire.decoding.hypotheses import Hypothesis
+from deepwire.decoding.lexical_constraints import LineConstraints
 from deepwire.decoding.required_phrases import Phrase, word_bounds
-from deepwire.decoding.sentence_search import Asked, ForcedPrefix, SearchInputs, SentenceSearch
+from deepwire.decoding.scored_translations import between_words, most_anew, scored_translations
+from deepwire.decoding.sentence_search import ForcedPrefix, SearchInputs, SentenceSearch
 from deepwire.decoding.step_models import StateT
-from deepwire.decoding.term_insertion import between_words, insert_terms
+from deepwire.decoding.term_insertion import insert_terms
 from deepwire.decoding.translation_io import Request
 
 _MARGIN = 2.0
@@ -22,13 +22,11 @@ _MARGIN = 2.0
 _ATTEMPTS = 3
 _CHOICE = 2
 """Hypotheses of a second search, of which one may have all that the line must have."""
-_LONGER, _MORE = 1.25, 6
-"""Most subwords of what is translated anew: so many times those that were there, and a few."""
 HypothesesOf = dict[int, list[Hypothesis]]
 """The hypotheses of lines, which a second search replaces."""
 
 
-def try_again(
+def retry_degenerate(
     search: SentenceSearch[StateT],
     sentences: SearchInputs,
     hypotheses_of: HypothesesOf,
@@ -39,7 +37,7 @@ def try_again(
     def is_wrong(row: int, hypotheses: Sequence[Hypothesis]) -> bool:
         length = sentences.length(row)
         source = sentences.sources[row][-length - 1 :]
-        return suspicious(source, hypotheses[0].ids, config.output_limit(length))
+        return is_degenerate(source, hypotheses[0].ids, config.output_limit(length))
 
     again = [row for row, hypotheses in hypotheses_of.items() if is_wrong(row, hypotheses)]
     if again:
@@ -54,8 +52,8 @@ def try_again(
         )
 
 
-def meet_demands(
-    demands: Sequence[LineDemands],
+def enforce_constraints(
+    constraints: Sequence[LineConstraints],
     requests: Sequence[Request],
     search: SentenceSearch[StateT],
     sentences: SearchInputs,
@@ -65,14 +63,16 @@ def meet_demands(
     """Search again where translations lack something, for those that have it."""
     target = search.vocabularies.target
     if config.term_search in ("none", "prefer"):
-        demands = [replace(demand, terms=()) for demand in demands]
+        constraints = [replace(line, terms=()) for line in constraints]
 
     def met(row: int) -> bool:
-        return all(demands[row].met_by(target.decode(hypothesis.ids)) for hypothesis in hypotheses_of[row])
+        return all(
+            constraints[row].met_by(target.decode(hypothesis.ids)) for hypothesis in hypotheses_of[row]
+        )
 
-    insert_terms(demands, search, sentences, hypotheses_of, config)
-    # Lacking terms alone disturb the rest least. Where that costs another one, that is demanded, too.
-    demanded: dict[int, Counter[Phrase]] = {}
+    insert_terms(constraints, search, sentences, hypotheses_of, config)
+    # Lacking terms alone disturb the rest least. Where that costs another one, that is required, too.
+    required_of: dict[int, Counter[Phrase]] = {}
     several = with_settings(config, {"n_best": max(config.n_best, min(config.beam, _CHOICE))})
     for attempt in range(_ATTEMPTS):
         again = [row for row in hypotheses_of if not met(row)]
@@ -80,11 +80,11 @@ def meet_demands(
             return
         last = attempt == _ATTEMPTS - 1
         for row in again:
-            prefix = with_symbols(requests[row].prefix, demands[row].values)
+            prefix = constraints[row].with_symbols(requests[row].prefix)
             have = "" if last else target.decode(hypotheses_of[row][0].ids)
-            required = Counter(demands[row].phrases(target, prefix, have))
-            demanded[row] = demanded.get(row, Counter()) | required
-        phrases = {row: list(demanded[row].elements()) for row in again}
+            required = Counter(constraints[row].phrases(target, prefix, have))
+            required_of[row] = required_of.get(row, Counter()) | required
+        phrases = {row: list(required_of[row].elements()) for row in again}
         from_start = last or config.n_best > 1
         prefixes = forced_prefixes(search, sentences, hypotheses_of, phrases, config, from_start=from_start)
         better = search.search_with(sentences, prefixes, list(phrases.values()), several)
@@ -92,7 +92,8 @@ def meet_demands(
             if hypotheses:
                 # One that happens to have all terms needs no further search.
                 best = sorted(
-                    hypotheses, key=lambda hypothesis: not demands[row].met_by(target.decode(hypothesis.ids))
+                    hypotheses,
+                    key=lambda hypothesis: not constraints[row].met_by(target.decode(hypothesis.ids)),
                 )
                 hypotheses_of[row] = best[: config.n_best]
 
@@ -106,7 +107,7 @@ def forced_prefixes(
     *,
     from_start: bool,
 ) -> list[ForcedPrefix]:
-    """How far translations stay as they are: up to where the first phrase that is demanded might stand.
+    """How far translations stay as they are: up to where the first phrase that is required might stand.
 
     There the model, which has read the translation up to it, likes the phrase nearly as much as it does
     anywhere, against its own next subword. That takes one pass over whole translations.
@@ -115,40 +116,30 @@ def forced_prefixes(
         search: Scores.
         sentences: What is translated.
         hypotheses_of: The translations that there are.
-        phrases: Of each of some of them, what is demanded.
+        phrases: Of each of some of them, what is required.
         config: How to search.
         from_start: Whether nothing but a given prefix stays.
     """
-    asked = []
-    for row, row_phrases in phrases.items():
-        firsts = sorted({first for phrase in row_phrases for first in phrase.firsts})
-        ids = hypotheses_of[row][0].ids
-        asked.append(Asked(row, ids, list(dict.fromkeys((*firsts, *ids, EOS)))))
     prefixes = []
-    for forced, values in zip(asked, search.scores_of(sentences, asked), strict=True):
-        column = {token: number for number, token in enumerate(forced.tokens)}
-        log_probs = [values[at][column[token]] for at, token in enumerate((*forced.read, EOS))]
-        given = len(sentences.prefixes[forced.row])
-        starts = between_words(forced.read, given, word_bounds(search.vocabularies.target))
+    for scored in scored_translations(search, sentences, hypotheses_of, phrases):
+        length, given = sentences.length(scored.row), len(sentences.prefixes[scored.row])
+        starts = between_words(scored.ids, given, word_bounds(search.vocabularies.target))
         starts = starts[:-1] or starts  # the end of a translation is where a term goes that found no place
         at = given
         if not from_start and starts:
             firsts = [
-                _first_place(
-                    {
-                        at: max(values[at][column[way[0]]] for way in phrase.ways) - log_probs[at]
-                        for at in starts
-                    }
-                )
-                for phrase in phrases[forced.row]
+                _first_place({at: max(scored.fits[at][form[0]] for form in phrase.forms) for at in starts})
+                for phrase in phrases[scored.row]
             ]
             at = min(firsts, default=given)
-        more = config.output_limit(sentences.length(forced.row)) - at
+        more = config.output_limit(length) - at
         if not from_start:
-            likely = min(len(forced.read), int(_LONGER * sentences.length(forced.row)) + _MORE)
-            more = min(more, int(_LONGER * max(likely - at, 0)) + _MORE)
+            likely = min(len(scored.ids), most_anew(length))
+            more = min(more, most_anew(max(likely - at, 0)))
         prefixes.append(
-            ForcedPrefix(forced.row, forced.read[:at], max(more, 1), log_probability=sum(log_probs[:at]))
+            ForcedPrefix(
+                scored.row, scored.ids[:at], max(more, 1), log_probability=sum(scored.log_probs[:at])
+            )
         )
     return prefixes
 

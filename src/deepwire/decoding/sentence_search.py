@@ -76,7 +76,7 @@ class SearchInputs:
         return [first, *(() if prompts is None else prompts[row])]
 
 
-class Asked(NamedTuple):
+class ForcedScoring(NamedTuple):
     """Subwords whose probabilities are asked for.
 
     Attributes:
@@ -253,7 +253,7 @@ class SentenceSearch(Generic[StateT]):
         tokens = max(1, config.batch_tokens // config.width)
         return self._in_batches(lengths, range(len(prefixes)), tokens, translate)
 
-    def scores_of(self, sentences: SearchInputs, asked: Sequence[Asked]) -> list[list[list[float]]]:
+    def scores_of(self, sentences: SearchInputs, asked: Sequence[ForcedScoring]) -> list[list[list[float]]]:
         """Log-probabilities `[T + 1, k]` of k subwords before each of T that are read, and behind all."""
 
         def score(batch: _ForcedBatch) -> list[list[list[float]]]:
@@ -270,7 +270,7 @@ class SentenceSearch(Generic[StateT]):
 
         return self._forced(sentences, asked, score)
 
-    def score_behind(self, sentences: SearchInputs, asked: Sequence[Asked]) -> list[float]:
+    def score_continuation(self, sentences: SearchInputs, asked: Sequence[ForcedScoring]) -> list[float]:
         """The log-probability of subwords, one after the other, behind what is read of a translation."""
 
         def score(batch: _ForcedBatch) -> list[float]:
@@ -287,7 +287,10 @@ class SentenceSearch(Generic[StateT]):
         return self._forced(sentences, whole, score)
 
     def _forced(
-        self, sentences: SearchInputs, asked: Sequence[Asked], score: Callable[[_ForcedBatch], list[Result]]
+        self,
+        sentences: SearchInputs,
+        asked: Sequence[ForcedScoring],
+        score: Callable[[_ForcedBatch], list[Result]],
     ) -> list[Result]:
         """What is made of passes over given translations, batch by batch."""
         read = [[*sentences.read_first(forced.row), *forced.read] for forced in asked]

@@ -46,8 +46,8 @@ StateT = TypeVar("StateT", bound=StepState)
 class StepModel(Protocol[StateT]):
     """A model that continues hypotheses one subword at a time."""
 
-    def start(self, source: Tensor, max_length: int) -> StateT:
-        """Encode `source` `[N, S]`; a state of one row per sentence for at most `max_length` steps."""
+    def start(self, source: Tensor) -> StateT:
+        """Encode `source` `[N, S]`; a state of one row per sentence."""
         ...
 
     def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
@@ -82,7 +82,6 @@ class EnsembleMember(StepModel[StateT], ReadingModel, Protocol[StateT]):
     def start(
         self,
         source: Tensor,
-        max_length: int,
         *,
         languages: Tensor | None = None,
         prompt: Tensor | None = None,
@@ -171,16 +170,13 @@ class Ensemble(Generic[StateT]):
     def start(
         self,
         source: Tensor,
-        max_length: int,
         *,
         languages: Tensor | None = None,
         prompt: Tensor | None = None,
     ) -> EnsembleState[StateT]:
         """Encode `source` `[N, S]` with every model; arguments as in `EnsembleMember`."""
         return EnsembleState(
-            tuple(
-                model.start(source, max_length, languages=languages, prompt=prompt) for model in self.models
-            )
+            tuple(model.start(source, languages=languages, prompt=prompt) for model in self.models)
         )
 
     def step(self, tokens: Tensor, state: EnsembleState[StateT]) -> tuple[Tensor, EnsembleState[StateT]]:
@@ -259,14 +255,14 @@ class PromptedModel(Generic[StateT]):
         self._model, self._prompts, self._pieces, self._targets = model, prompts, pieces, targets
         self._not_first = not_first
 
-    def start(self, source: Tensor, max_length: int) -> PromptedState[EnsembleState[StateT]]:
+    def start(self, source: Tensor) -> PromptedState[EnsembleState[StateT]]:
         """Encode `source` `[N, S]`, whose sentences are those of `prompts`."""
         device = source.device
         languages = None if self._targets is None else target_language_ids(self._targets, device)
         prompt = None
         if any(len(tokens) > 1 for tokens in self._prompts):
             prompt = pad_batch([tokens[:-1] for tokens in self._prompts], device)
-        state = self._model.start(source, max_length, languages=languages, prompt=prompt)
+        state = self._model.start(source, languages=languages, prompt=prompt)
         return PromptedState(state, torch.tensor([tokens[-1] for tokens in self._prompts], device=device))
 
     def step(
@@ -295,9 +291,9 @@ class ShortlistModel(Generic[StateT]):
     def __init__(self, model: StepModel[StateT], shortlist: Tensor) -> None:
         self._model, self._shortlist = model, shortlist
 
-    def start(self, source: Tensor, max_length: int) -> StateT:
+    def start(self, source: Tensor) -> StateT:
         """Encode `source` `[N, S]`."""
-        return self._model.start(source, max_length)
+        return self._model.start(source)
 
     def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
         """Log-probabilities `[rows, k]` of what follows the subwords at the indices `tokens` `[rows]`."""
@@ -310,9 +306,9 @@ class CancellableModel(Generic[StateT]):
     def __init__(self, model: StepModel[StateT], stop: threading.Event) -> None:
         self._model, self._stop = model, stop
 
-    def start(self, source: Tensor, max_length: int) -> StateT:
+    def start(self, source: Tensor) -> StateT:
         """Encode `source` `[N, S]`."""
-        return self._model.start(source, max_length)
+        return self._model.start(source)
 
     def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
         """Log-probabilities `[rows, V]` of what follows `tokens` `[rows]`."""

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from heapq import nlargest
 from typing import Generic, NamedTuple
 
-from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.demands import LineDemands
 from deepwire.decoding.hypotheses import Hypothesis, LengthPenalty
+from deepwire.decoding.lexical_constraints import LineConstraints
 from deepwire.decoding.required_phrases import Phrase, WordBounds, word_bounds
-from deepwire.decoding.sentence_search import Asked, ForcedPrefix, SearchInputs, SentenceSearch
+from deepwire.decoding.scored_translations import between_words, most_anew, scored_translations
+from deepwire.decoding.sentence_search import ForcedPrefix, ForcedScoring, SearchInputs, SentenceSearch
 from deepwire.decoding.step_models import StateT
 
 _ROUNDS = 12
@@ -30,30 +30,26 @@ _BEAM = 2
 """Hypotheses that go on behind a term, at most."""
 
 
-_LONGER, _MORE = 1.25, 6
-"""Most subwords behind a term: so many times those that were there, and a few."""
-
-
 class _Place(NamedTuple):
     """A term in a translation.
 
     Attributes:
         row: Which translation.
         at: How many of its subwords stay.
-        way: The subwords of the term.
+        form: The subwords of the term.
         whole: Whether the word ends with the term.
         fit: Log-probability of the term there, less that of the subword that is there.
     """
 
     row: int
     at: int
-    way: tuple[int, ...]
+    form: tuple[int, ...]
     whole: bool
     fit: float
 
 
 def insert_terms(
-    demands: Sequence[LineDemands],
+    constraints: Sequence[LineConstraints],
     search: SentenceSearch[StateT],
     sentences: SearchInputs,
     hypotheses_of: dict[int, list[Hypothesis]],
@@ -64,7 +60,7 @@ def insert_terms(
     What cannot be done in this way, or is asked for beside it, is left to the constrained search.
 
     Args:
-        demands: What each translation must have.
+        constraints: What each translation must have.
         search: Scores, and searches again.
         sentences: What is translated.
         hypotheses_of: The hypotheses of lines, which are replaced.
@@ -74,7 +70,7 @@ def insert_terms(
         return
     if config.no_repeat_ngram or config.min_length > 1 or config.unknown_penalty:
         return
-    work = _Insertion(demands, search, sentences, hypotheses_of, config)
+    work = _Insertion(constraints, search, sentences, hypotheses_of, config)
     rows = list(hypotheses_of)
     for _ in range(_ROUNDS):
         rows = [row for row in rows if 0 < work.missing(row, hypotheses_of[row][0].ids) < sys.maxsize]
@@ -85,7 +81,7 @@ def insert_terms(
 
 @dataclass(frozen=True)
 class _Insertion(Generic[StateT]):
-    demands: Sequence[LineDemands]
+    constraints: Sequence[LineConstraints]
     search: SentenceSearch[StateT]
     sentences: SearchInputs
     hypotheses_of: dict[int, list[Hypothesis]]
@@ -101,11 +97,11 @@ class _Insertion(Generic[StateT]):
     def lacking(self, row: int, ids: Sequence[int]) -> list[Phrase]:
         """The terms that a translation lacks."""
         target = self.search.vocabularies.target
-        return replace(self.demands[row], values={}, kept={}).phrases(target, have=target.decode(ids))
+        return replace(self.constraints[row], values={}, kept={}).phrases(target, have=target.decode(ids))
 
     def missing(self, row: int, ids: Sequence[int]) -> int:
         """How many terms it lacks; far too many where it lacks anything else."""
-        others = replace(self.demands[row], terms=())
+        others = replace(self.constraints[row], terms=())
         if not others.met_by(self.search.vocabularies.target.decode(ids)):
             return sys.maxsize
         return len(self.lacking(row, ids))
@@ -129,10 +125,10 @@ class _Insertion(Generic[StateT]):
     def _forced_prefix(self, place: _Place) -> ForcedPrefix:
         """A translation up to a term. What follows is not much longer than what followed before."""
         ids = self.hypotheses_of[place.row][0].ids
-        more = int(_LONGER * (len(ids) - place.at)) + _MORE
-        return ForcedPrefix(place.row, (*ids[: place.at], *place.way), more, whole=place.whole)
+        more = most_anew(len(ids) - place.at)
+        return ForcedPrefix(place.row, (*ids[: place.at], *place.form), more, whole=place.whole)
 
-    def _places(self, rows: Sequence[int]) -> tuple[dict[int, list[float]], dict[int, list[_Place]]]:
+    def _places(self, rows: Sequence[int]) -> tuple[dict[int, Sequence[float]], dict[int, list[_Place]]]:
         """Log-probabilities of the subwords of translations; and places of one term by its first subword.
 
         The term is that whose best place comes first.
@@ -140,28 +136,19 @@ class _Insertion(Generic[StateT]):
         lacking = {
             row: list(dict.fromkeys(self.lacking(row, self.hypotheses_of[row][0].ids))) for row in rows
         }
-        firsts = {
-            row: {first for phrase in phrases for first in phrase.firsts} for row, phrases in lacking.items()
-        }
-        asked = [
-            Asked(row, ids, list(dict.fromkeys((*sorted(firsts[row]), *ids, EOS))))
-            for row in rows
-            for ids in [self.hypotheses_of[row][0].ids]
-        ]
-        log_probs: dict[int, list[float]] = {}
+        log_probs: dict[int, Sequence[float]] = {}
         places_of: dict[int, list[_Place]] = {}
-        for forced, values in zip(asked, self.search.scores_of(self.sentences, asked), strict=True):
-            row, column = forced.row, {token: number for number, token in enumerate(forced.tokens)}
-            log_probs[row] = [values[at][column[token]] for at, token in enumerate((*forced.read, EOS))]
+        for scored in scored_translations(self.search, self.sentences, self.hypotheses_of, lacking):
+            row, log_probs[scored.row] = scored.row, scored.log_probs
             start = max(self.fixed.get(row, 0), len(self.sentences.prefixes[row]))
-            starts = between_words(forced.read, start, self.bounds)
+            starts = between_words(scored.ids, start, self.bounds)
             by_term = [
                 nlargest(
                     _PLACES,
                     (
-                        _Place(row, at, way, phrase.whole, values[at][column[way[0]]] - log_probs[row][at])
+                        _Place(row, at, form, phrase.whole, scored.fits[at][form[0]])
                         for at in starts
-                        for way in phrase.ways
+                        for form in phrase.forms
                     ),
                     key=_fit,
                 )
@@ -176,14 +163,15 @@ class _Insertion(Generic[StateT]):
         """The best place of each translation by all subwords of the term."""
         every = [place for each in places.values() for place in each]
         # With one subword the fit is known.
-        long = [place for place in every if len(place.way) > 1]
+        long = [place for place in every if len(place.form) > 1]
         asked = [
-            Asked(place.row, self.hypotheses_of[place.row][0].ids[: place.at], place.way) for place in long
+            ForcedScoring(place.row, self.hypotheses_of[place.row][0].ids[: place.at], place.form)
+            for place in long
         ]
-        values = iter(self.search.score_behind(self.sentences, asked))
+        values = iter(self.search.score_continuation(self.sentences, asked))
         best: dict[int, _Place] = {}
         for place in every:
-            if len(place.way) > 1:
+            if len(place.form) > 1:
                 place = place._replace(fit=next(values) - log_probs[place.row][place.at])
             if place.row not in best or place.fit > best[place.row].fit:
                 best[place.row] = place
@@ -192,18 +180,3 @@ class _Insertion(Generic[StateT]):
 
 def _fit(place: _Place) -> float:
     return place.fit
-
-
-def between_words(ids: Sequence[int], first: int, bounds: WordBounds) -> list[int]:
-    """Where no word goes on, from a place on; the end too.
-
-    Args:
-        ids: Subwords.
-        first: The earliest place.
-        bounds: Which of them stand within words.
-    """
-    return [
-        at
-        for at in range(first, len(ids) + 1)
-        if (at == len(ids) or ids[at] not in bounds.inside) and (at == 0 or ids[at - 1] not in bounds.open)
-    ]

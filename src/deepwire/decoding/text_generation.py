@@ -53,9 +53,9 @@ class LineBreaks(Generic[StateT]):
     def __init__(self, model: StepModel[StateT], line_break: int) -> None:
         self._model, self._break = model, line_break
 
-    def start(self, source: Tensor, max_length: int) -> StateT:
+    def start(self, source: Tensor) -> StateT:
         """A state for each row of empty sources `[N, 0]`."""
-        return self._model.start(source, max_length)
+        return self._model.start(source)
 
     def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
         """Log-probabilities `[rows, V + 1]` of what follows `tokens` `[rows]`."""

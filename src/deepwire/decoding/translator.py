@@ -19,14 +19,14 @@ from deepwire.data.text.term_hints import without_hints
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.attention_alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.demands import LineDemands, demand_finder, preferred_terms, with_symbols
 from deepwire.decoding.document_context import ContextEncoder, Documents
-from deepwire.decoding.finished_candidates import Finishing
+from deepwire.decoding.finished_candidates import CandidateBuilder
 from deepwire.decoding.guards import nothing_to_translate
+from deepwire.decoding.lexical_constraints import constraint_finder, preferred_terms
 from deepwire.decoding.line_casing import LineCasing
 from deepwire.decoding.long_lines import LongLines
 from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, TargetLanguage
-from deepwire.decoding.second_searches import meet_demands, try_again
+from deepwire.decoding.second_searches import enforce_constraints, retry_degenerate
 from deepwire.decoding.sentence_search import SearchInputs, SentenceSearch
 from deepwire.decoding.shortlist import Shortlist
 from deepwire.decoding.source_language_check import SourceLanguage
@@ -111,7 +111,7 @@ class Translator(Generic[StateT]):
         self._source_tokenizer = SourceTokenizer(
             self.vocabularies.source, config.max_source_length, self._source_bos, self._warn
         )
-        self._demands = demand_finder(self.vocabularies, config, self._terms)
+        self._constraint_finder = constraint_finder(self.vocabularies, config, self._terms)
 
     @property
     def languages(self) -> Languages | None:
@@ -351,17 +351,20 @@ class Translator(Generic[StateT]):
         languages = [
             self._target_language(line, request) for line, request in zip(lines, requests, strict=True)
         ]
-        demands = [self._demands.of(request.text) for request in requests] if self._demands.active else None
-        texts = [request.text for request in requests] if demands is None else [line.text for line in demands]
+        texts, prefixes = [request.text for request in requests], [request.prefix for request in requests]
+        constraints = self._constraint_finder.of_lines(texts)
+        if constraints is not None:
+            texts = [line.text for line in constraints]
+            prefixes = [line.with_symbols(prefix) for line, prefix in zip(constraints, prefixes, strict=True)]
         copied = [self.config.guards and nothing_to_translate(request.text) for request in requests]
         texts = ["" if copy else text for text, copy in zip(texts, copied, strict=True)]
         tags = [None if language is None else language.source_tag for language in languages]
         sentences = SearchInputs(
             lines,
             self._source_tokenizer.encode_lines(texts, lines, tags),
-            [self._prefix_ids(request, demands, row) for row, request in enumerate(requests)],
+            [self.vocabularies.target.encode(prefix) if prefix else [] for prefix in prefixes],
             languages,
-            preferred=preferred_terms(self.config, self.vocabularies.target, demands),
+            preferred=preferred_terms(self.config, self.vocabularies.target, constraints),
         )
         if self.context.used:
             contexts = [request.context for request in requests]
@@ -372,19 +375,13 @@ class Translator(Generic[StateT]):
         # What was drawn at random stays; missing placeholders are added to it.
         if self.config.sampling is None:
             if self.config.guards:
-                try_again(search, sentences, hypotheses_of, self.config)
-            if demands is not None:
-                meet_demands(demands, requests, search, sentences, hypotheses_of, self.config)
-        finishing = Finishing(self.vocabularies, self._aligner)
-        if self._aligner is not None and demands is not None and self.vocabularies.has_hints:
+                retry_degenerate(search, sentences, hypotheses_of, self.config)
+            if constraints is not None:
+                enforce_constraints(constraints, requests, search, sentences, hypotheses_of, self.config)
+        builder = CandidateBuilder(self.vocabularies, self._aligner)
+        if self._aligner is not None and constraints is not None and self.vocabularies.has_hints:
             # Words of a translation belong to the words of the line, not to those of hints.
             texts = [without_hints(text) for text in texts]
             sentences = replace(sentences, sources=self._source_tokenizer.encode_lines(texts, lines, tags))
-        candidates = finishing.candidates(requests, sentences, hypotheses_of, demands, copied)
+        candidates = builder.candidates(requests, sentences, hypotheses_of, constraints, copied)
         return [Translation(*parts) for parts in zip(lines, requests, candidates, strict=True)]
-
-    def _prefix_ids(self, request: Request, demands: Sequence[LineDemands] | None, row: int) -> list[int]:
-        if not request.prefix:
-            return []
-        prefix = request.prefix if demands is None else with_symbols(request.prefix, demands[row].values)
-        return self.vocabularies.target.encode(prefix)

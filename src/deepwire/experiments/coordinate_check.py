@@ -34,7 +34,6 @@ from deepwire.training.device_batches import DeviceUpdate
 from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizer import make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.schedule import build_schedule
 
 Dimension = Literal["width", "depth"]
 Sizes = Mapping[str, float]
@@ -138,8 +137,8 @@ def _highest_rate(run: UntrainedRun) -> float:
     """What the schedule comes to."""
     config = run.text.config
     last = min(config.training.max_updates or _MOST_UPDATES_OF_A_SCHEDULE, _MOST_UPDATES_OF_A_SCHEDULE)
-    schedule = build_schedule(
-        config.training.schedule, d_model=config.model.base_width, max_updates=config.training.max_updates
+    schedule = config.training.schedule.build(
+        d_model=config.model.base_width, max_updates=config.training.max_updates
     )
     return max(schedule(update) for update in range(1, last + 1))
 

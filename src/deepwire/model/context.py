@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeVar, cast
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import nn
 
 from deepwire.config.choice import Choice
 from deepwire.config.counts import Probability
-from deepwire.config.section import Section, UnusedSettings
+from deepwire.config.section import NumberSection, UnusedSettings
 from deepwire.model.embedding import RotaryConfig
 from deepwire.model.layers import Branch, FeedForward, FeedForwardBias, NormKind, norm_layer
 from deepwire.model.parametrization import UNSCALED, Scaling
@@ -23,10 +23,12 @@ Sublayer = Literal["mixer", "inner_feed_forward", "cross", "feed_forward"]
 M = TypeVar("M", bound=nn.Module)
 
 
-class DropoutConfig(Section):
+class DropoutConfig(NumberSection):
     """Dropout probability at each of the usual places; a plain number sets all of them."""
 
     written_as = (Probability,)
+    number_sets = ("embedding", "attention", "activation", "sublayer")
+    no_number = f"must be a number from 0 to below 1, or one for each of {', '.join(number_sets)}"
 
     embedding: float = Field(0.1, ge=0, lt=1, description="after the sum of embedding and position")
     attention: float = Field(0.1, ge=0, lt=1, description="on attention weights")
@@ -36,17 +38,6 @@ class DropoutConfig(Section):
     sublayer: float = Field(
         0.1, ge=0, lt=1, description="on the output of each sub-layer, before it joins the stream"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_number_for_all(cls, value: object) -> object:
-        if isinstance(value, dict | cls):
-            return value
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1:
-            return dict.fromkeys(cls.model_fields, value)
-        raise ValueError(
-            f"must be a number from 0 to below 1, or one for each of {', '.join(cls.model_fields)}"
-        )
 
 
 class SharedModules:

@@ -137,7 +137,7 @@ def encoding_operations(model: TranslationModel, source_length: int) -> int:
     model.eval()
     counter = OperationCounter()
     with torch.no_grad(), counter:
-        model.start(_words(1, source_length), source_length, languages=_language(model))
+        model.start(_words(1, source_length), languages=_language(model))
     return counter.operations
 
 
@@ -157,7 +157,7 @@ def step_cost(
     tokens = torch.full((sentences * beam,), _WORD, device="meta")
     with torch.no_grad():
         languages = _language(model)
-        state = model.start(_words(sentences, source_length), position + 1, languages=languages).expand(beam)
+        state = model.start(_words(sentences, source_length), languages=languages).expand(beam)
         for _ in range(position):
             _, state = model.step(tokens, state)
         there = [*model.parameters(), *_tensors(state)]

@@ -115,7 +115,6 @@ class DecoderOnly(TranslationModel):
     def start(
         self,
         source: Tensor,
-        max_length: int,
         *,
         languages: Tensor | None = None,
         prompt: Tensor | None = None,

@@ -90,7 +90,6 @@ class EncoderDecoder(TranslationModel):
     def start(
         self,
         source: Tensor,
-        max_length: int,
         *,
         languages: Tensor | None = None,
         prompt: Tensor | None = None,

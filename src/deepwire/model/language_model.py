@@ -58,7 +58,6 @@ class LanguageModel(TranslationModel):
     def start(
         self,
         source: Tensor,
-        max_length: int,
         *,
         languages: Tensor | None = None,
         prompt: Tensor | None = None,

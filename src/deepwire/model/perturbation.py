@@ -14,14 +14,16 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from deepwire.config.counts import Positive, Probability
-from deepwire.config.section import Section
+from deepwire.config.section import NumberSection, Section
 from deepwire.ops.sim_cut import StopGradient
 
 
-class NoiseConfig(Section):
+class NoiseConfig(NumberSection):
     """How often a word of one side is disturbed; a plain number is that of `cutoff`."""
 
     written_as = (Probability,)
+    number_sets = ("cutoff",)
+    no_number = "a number is the probability of a cutoff, from 0 to below 1, not {}"
 
     cutoff: float = Field(
         0.0,
@@ -35,15 +37,6 @@ class NoiseConfig(Section):
     replace: float = Field(
         0.0, ge=0, lt=1, description="probability that a word is read as another one, all equally likely"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_number(cls, value: object) -> object:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if not 0 <= value < 1:
-                raise ValueError(f"a number is the probability of a cutoff, from 0 to below 1, not {value}")
-            return {"cutoff": value}
-        return value
 
     @model_validator(mode="after")
     def _leaves_words(self) -> NoiseConfig:
@@ -71,10 +64,12 @@ class InputNoiseConfig(Section):
     target: NoiseConfig = Field(NoiseConfig(), description="what the decoder reads")
 
 
-class SimCutConfig(Section):
+class SimCutConfig(NumberSection):
     """SimCut: a second pass over the same pairs with words cut (Gao et al. 2022, Bi-SimCut)."""
 
     written_as = (Positive,)
+    number_sets = ("alpha",)
+    no_number = "a number is the weight alpha, above 0, not {}; null: no second pass"
 
     alpha: Positive = Field(default=3.0, description="weight of the divergence of the second pass")
     p_cut: float = Field(
@@ -84,15 +79,6 @@ class SimCutConfig(Section):
         default="none",
         description="the pass that learns nothing from the divergence: none (the paper), plain or cut",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_number(cls, value: object) -> object:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if value <= 0:
-                raise ValueError(f"a number is the weight alpha, above 0, not {value}; null: no second pass")
-            return {"alpha": value}
-        return value
 
 
 class Words(NamedTuple):

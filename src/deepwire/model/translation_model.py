@@ -64,7 +64,6 @@ class TranslationModel(nn.Module, ABC):
     def start(
         self,
         source: Tensor,
-        max_length: int,
         *,
         languages: Tensor | None = None,
         prompt: Tensor | None = None,
@@ -73,7 +72,6 @@ class TranslationModel(nn.Module, ABC):
 
         Args:
             source: The sentences.
-            max_length: How many steps may follow; states grow as needed, so it is only a promise.
             languages: See the class.
             prompt: Target tokens `[N, P]` that are read too, perhaps none in some rows.
         """

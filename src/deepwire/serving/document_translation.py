@@ -29,7 +29,7 @@ class Upload(NamedTuple):
     content: bytes
 
 
-class Way(NamedTuple):
+class DocumentRoute(NamedTuple):
     """How a document is translated.
 
     Attributes:
@@ -89,7 +89,7 @@ class DocumentTranslator:
         self,
         file: Upload,
         options: Options,
-        way: Callable[[str], Awaitable[Way]],
+        resolve: Callable[[str], Awaitable[DocumentRoute]],
         client: str,
         disconnected: Disconnected,
     ) -> Upload:
@@ -98,16 +98,17 @@ class DocumentTranslator:
         Args:
             file: The document.
             options: Its languages, where they are known.
-            way: How to translate a document that begins with this text.
+            resolve: How to translate a document that begins with this text.
             client, disconnected: As in `Service.translate`.
 
         Raises:
             DeepwireError: It cannot be read.
-            RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`, or `way`.
+            RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`, or from
+                `resolve`.
         """
         require_reader(file.name)
         document = await self._beside(partial(read_document, file.name, file.content, options))
-        route, target, code = await way(_beginning(document))
+        route, target, code = await resolve(_beginning(document))
         stem, ending = PurePath(file.name).stem, PurePath(file.name).suffix
         name = f"{stem}_{code}{ending}"
         if route is None:

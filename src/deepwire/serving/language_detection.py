@@ -114,7 +114,7 @@ class SourceDetector:
 
     @cached_property
     def _detector(self) -> LanguageDetector:
-        labels = sorted({label for way in self._directions for label in way})
+        labels = sorted({label for direction in self._directions for label in direction})
         return LanguageDetector(labels, self._profiles)
 
     def detect(self, texts: Sequence[str], target: str | None) -> list[list[Detection]]:
@@ -138,16 +138,18 @@ class SourceDetector:
     def is_target(self, language: str, target: str | None) -> bool:
         """Whether texts in a language are in the target language already."""
         return language == target or (
-            target is None and {way.target for way in self._directions} == {language}
+            target is None and {direction.target for direction in self._directions} == {language}
         )
 
     def _among(self, target: str | None) -> frozenset[str]:
         """The languages that are translated into this one, and itself."""
-        ways = [way for way in self._directions if target in (None, way.target)]
-        if not ways:
+        directions = [direction for direction in self._directions if target in (None, direction.target)]
+        if not directions:
             reason = (
                 "the languages of the model are not known" if target is None else f"nothing into {target!r}"
             )
             raise RequestError("invalid", f"{AUTO} has no languages to choose from: {reason}")
-        targets = {way.target for way in ways}
-        return frozenset(way.source for way in ways) | (targets if len(targets) == 1 else frozenset())
+        targets = {direction.target for direction in directions}
+        return frozenset(direction.source for direction in directions) | (
+            targets if len(targets) == 1 else frozenset()
+        )

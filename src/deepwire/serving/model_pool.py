@@ -77,9 +77,11 @@ class ModelPool:
                 )
         self._used = dict.fromkeys(range(len(self._models)), 0.0)
         self._direct = {
-            way: Leg(place, way, *((way.target, way.source) if model.several else ("", "")))
+            direction: Leg(
+                place, direction, *((direction.target, direction.source) if model.several else ("", ""))
+            )
             for place, model in reversed(list(enumerate(self._models)))
-            for way in model.directions()
+            for direction in model.directions()
         }
         self._routes = dict(_routes(self._direct, pivot))
 
@@ -111,12 +113,14 @@ class ModelPool:
         """
         single = len(self._models) == 1
         directions = self._models[0].directions() if single else tuple(self._routes)
-        through = [[*way, _middle(route)] for way, route in self._routes.items() if len(route) > 1]
+        through = [
+            [*direction, _middle(route)] for direction, route in self._routes.items() if len(route) > 1
+        ]
         return {
             "several": not single or self._models[0].several,
-            "sources": sorted({way.source for way in directions}),
-            "targets": sorted({way.target for way in directions}),
-            "directions": [[way.source, way.target] for way in directions],
+            "sources": sorted({direction.source for direction in directions}),
+            "targets": sorted({direction.target for direction in directions}),
+            "directions": [[direction.source, direction.target] for direction in directions],
             "through": [] if single else through,
             "others": single,
         }
@@ -129,11 +133,15 @@ class ModelPool:
         """
         if len(self._models) == 1:
             return self._route_of_one(target, source)
-        ways = [way for way in self._routes if target in (None, way.target) and source in (None, way.source)]
-        if len(ways) == 1:
-            return self._routes[ways[0]]
+        fitting = [
+            direction
+            for direction in self._routes
+            if target in (None, direction.target) and source in (None, direction.source)
+        ]
+        if len(fitting) == 1:
+            return self._routes[fitting[0]]
         known = ", ".join(map(str, self._routes))
-        if ways:
+        if fitting:
             missing = "target" if target is None else "source"
             raise RequestError("invalid", f"{missing}: is needed; the directions are {known}")
         raise RequestError(
@@ -142,9 +150,9 @@ class ModelPool:
 
     def _route_of_one(self, target: str | None, source: str | None) -> Route:
         to, from_ = self._models[0].into(target, source)
-        ways = self._models[0].directions()
-        way = Direction(source, target) if source and target else ways[0] if len(ways) == 1 else None
-        return (Leg(0, way, to, from_),)
+        known = self._models[0].directions()
+        direction = Direction(source, target) if source and target else known[0] if len(known) == 1 else None
+        return (Leg(0, direction, to, from_),)
 
     def lengths(self, leg: Leg, texts: Sequence[str]) -> list[int]:
         """How many subwords each text has for the model of a leg."""
@@ -218,10 +226,10 @@ def _middle(route: Route) -> str:
 
 
 def _routes(direct: Mapping[Direction, Leg], pivot: str | None) -> Iterable[tuple[Direction, Route]]:
-    """All that can be translated: direct ways first, then those through a common language."""
-    yield from ((way, (leg,)) for way, leg in sorted(direct.items()))
-    sources = sorted({way.source for way in direct})
-    targets = sorted({way.target for way in direct})
+    """All that can be translated: direct ones first, then those through a common language."""
+    yield from ((direction, (leg,)) for direction, leg in sorted(direct.items()))
+    sources = sorted({direction.source for direction in direct})
+    targets = sorted({direction.target for direction in direct})
     middles = sorted(set(sources) & set(targets), key=lambda name: (name != PIVOT, name))
     middles = [name for name in middles if pivot in (None, name)]
     for source in sources:

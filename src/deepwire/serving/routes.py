@@ -23,7 +23,7 @@ from deepwire.documents.registry import ENDINGS
 from deepwire.errors import DeepwireError
 from deepwire.serving.connections import client_of
 from deepwire.serving.disconnection import DisconnectedError, wait_for_disconnect
-from deepwire.serving.document_translation import DocumentTranslator, Upload, Way
+from deepwire.serving.document_translation import DocumentRoute, DocumentTranslator, Upload
 from deepwire.serving.prometheus_metrics import CONTENT_TYPE
 from deepwire.serving.queue import TextFailedError
 from deepwire.serving.request import (
@@ -217,16 +217,16 @@ def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint
             raise RequestError("invalid", "name: is needed, for the ending of it: ?name=report.docx")
         file = Upload(name, await read_body(request, limits.file_bytes, limits.body_seconds))
 
-        async def way(beginning: str) -> Way:
-            _, route = await service.way([beginning], source, target)
+        async def resolve(beginning: str) -> DocumentRoute:
+            _, route = await service.resolve_route([beginning], source, target)
             into = target or ("" if route is None else target_of(route))
-            return Way(route, into, into or "translated")
+            return DocumentRoute(route, into, into or "translated")
 
         async with service.in_time(limits.file_seconds):
             options = Options("" if source in (None, AUTO) else source, target or "")
             try:
                 translated = await documents.translate(
-                    file, options, way, sender(request), lambda: wait_for_disconnect(request)
+                    file, options, resolve, sender(request), lambda: wait_for_disconnect(request)
                 )
             except DeepwireError as error:
                 raise RequestError("invalid", error.message) from None

@@ -139,7 +139,7 @@ class Service:
         """The result of work on texts that is done beside the model, and does not stop other requests."""
         return await asyncio.get_running_loop().run_in_executor(self._segmenting, work)
 
-    async def way(
+    async def resolve_route(
         self, texts: Sequence[str], source: str | None, target: str | None
     ) -> tuple[Detection | None, Route | None]:
         """In which language texts are, if that is to be found out, and how to translate them.
@@ -285,7 +285,7 @@ class Service:
         self, body: RequestBody, client: str, disconnected: Disconnected
     ) -> dict[str, object]:
         search = self._search(body)
-        detected, route = await self.way(body.all, body.source, body.target)
+        detected, route = await self.resolve_route(body.all, body.source, body.target)
         if route is None:
             answer: dict[str, object] = {"translations": [as_it_is(text, body) for text in body.all]}
         elif search.alignment and (why := self.models.why_not_aligned(route)):

@@ -16,12 +16,7 @@ from deepwire.training.guided_alignment import GuidedAlignmentConfig
 from deepwire.training.layer_drop import LayerDropConfig
 from deepwire.training.logging.depth_records import RecordConfig
 from deepwire.training.optimizer import MuonConfig, OptimizerChoice, OptimizerConfig
-from deepwire.training.schedule import (
-    CosineConfig,
-    InverseSqrtConfig,
-    ScheduleConfig,
-    WarmupStableDecayConfig,
-)
+from deepwire.training.schedule import InverseSqrtConfig, ScheduleConfig
 from deepwire.training.warm_start.warm_start_config import PretrainedConfig, StartFromConfig
 
 TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
@@ -294,10 +289,7 @@ class TrainingConfig(Section):
             )
         if self.start_from is not None and self.pretrained is not None:
             raise ValueError("a run begins with one model: set start_from or pretrained, not both")
-        if isinstance(self.schedule, CosineConfig):
-            self.schedule.end(self.max_updates)
-        elif isinstance(self.schedule, WarmupStableDecayConfig):
-            self.schedule.bounds(self.max_updates)
+        self.schedule.check(self.max_updates)
         stopping = self.early_stopping
         if stopping is not None and not self.validation.scores(stopping.metric):
             raise ValueError(

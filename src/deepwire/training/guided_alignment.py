@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from typing import Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 
 from deepwire.config.counts import Positive
-from deepwire.config.section import Section
+from deepwire.config.section import NumberSection
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
@@ -31,10 +31,12 @@ _SMALLEST = 1e-9
 """Smaller weights count as this one: a logarithm must be finite."""
 
 
-class GuidedAlignmentConfig(Section):
+class GuidedAlignmentConfig(NumberSection):
     """A head that learns alignments, those that `data.train` names; a plain number is the weight."""
 
     written_as = (Positive,)
+    number_sets = ("weight",)
+    no_number = "a number is the weight, above 0, not {}; null: no guided alignment"
 
     weight: Positive = Field(default=0.05, description="weight of the loss of the alignment")
     layer: int | None = Field(None, ge=1, description="decoder layer, from 1; null = the last but one")
@@ -43,15 +45,6 @@ class GuidedAlignmentConfig(Section):
         "reads",
         description="the step of the decoder that writes a subword, or the next one, which reads it",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_number(cls, value: object) -> object:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if value <= 0:
-                raise ValueError(f"a number is the weight, above 0, not {value}; null: no guided alignment")
-            return {"weight": value}
-        return value
 
     def layer_of(self, layers: int) -> int:
         """The layer, from 1, of a decoder with so many."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from deepwire.config.counts import Probability
-from deepwire.config.section import Section
+from deepwire.config.section import NumberSection
 from deepwire.training.update_seeds import update_seed
 
 if TYPE_CHECKING:  # a run file is read without them, and sooner
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # a run file is read without them, and sooner
     from deepwire.model.translation_model import TranslationModel
 
 
-class LayerDropConfig(Section):
+class LayerDropConfig(NumberSection):
     """How often a layer is left out; one number for both sides.
 
     As it comes, LayerDrop (Fan et al. 2020, Reducing Transformer Depth on Demand with Structured Dropout).
@@ -27,6 +27,8 @@ class LayerDropConfig(Section):
     """
 
     written_as = (Probability,)
+    number_sets = ("encoder", "decoder")
+    no_number = "a number is a probability, from 0 to below 1, not {}"
 
     encoder: float = Field(0.0, ge=0, lt=1, description="probability that an encoder layer is left out")
     decoder: float = Field(0.0, ge=0, lt=1, description="probability that a decoder layer is left out")
@@ -43,15 +45,6 @@ class LayerDropConfig(Section):
         description="divide the output of what is left in by the probability that it is, so that its "
         "expected value is that of inference; residual connections that add just this output",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_number_for_both(cls, value: object) -> object:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            if not 0 <= value < 1:
-                raise ValueError(f"a number is a probability, from 0 to below 1, not {value}")
-            return {"encoder": value, "decoder": value}
-        return value
 
     def check(self, model: ModelConfig) -> None:
         """Refuse connections that need all layers, with a `ValueError`; nothing is built."""

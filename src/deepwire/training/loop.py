@@ -72,8 +72,9 @@ def train(trainer: Trainer) -> Generator[UpdateResult]:
     """Minimise the smoothed cross-entropy of the reference translations, update by update.
 
     It goes on until ``trainer.stop_reason`` is set. For each update: the gradient of the loss per target
-    token; its norm limited; one step of Adam at the scheduled rate. The random numbers of an update depend
-    on the seed, its number and the process alone, so an interrupted run goes on as if nothing had happened.
+    token; its norm limited; one step of the optimizer at the scheduled rate. The random numbers of an update
+    depend on the seed, its number and the process alone, so an interrupted run goes on as if nothing had
+    happened.
 
     An update is handed out before it is logged, validated and saved: what the caller changes then, such as
     the learning rate, is in the checkpoint of this update.

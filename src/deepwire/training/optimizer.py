@@ -1,4 +1,4 @@
-"""Adam with clipping, in one fused pass over the parameters and without waiting for the device."""
+"""Clipping, Adam in one fused pass, and Muon where it is asked for; none of it waits for the device."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ def make_optimizer(
     clip_norm: float | None,
     strategy: ParallelStrategy,
     *,
-    iteration: torch.dtype = torch.float32,
+    muon_dtype: torch.dtype = torch.float32,
     scales: Mapping[str, UpdateScale] | None = None,
 ) -> Optimizer:
     """The optimizer of the parameters of a model that are not frozen.
@@ -248,7 +248,7 @@ def make_optimizer(
         config: Its kind and constants.
         clip_norm: See `Optimizer`.
         strategy: See `Optimizer`.
-        iteration: Number format in which Muon makes matrices orthogonal.
+        muon_dtype: Number format in which Muon makes matrices orthogonal.
         scales: See `Optimizer`, and of the rates of what Muon moves; those of `update_scales` and
             `with_rate_factors`, from before the strategy divided the model.
 
@@ -262,5 +262,5 @@ def make_optimizer(
             name: hidden._replace(rate_factor=(scales or {}).get(name, UpdateScale()).rate)
             for name, hidden in hidden_matrices(model, learning, config.by_adamw).items()
         }
-        muon = Muon(matrices, config, config.weight_decay, iteration)
+        muon = Muon(matrices, config, config.weight_decay, muon_dtype)
     return Optimizer(learning.items(), config, clip_norm, strategy, muon, scales)

@@ -32,13 +32,12 @@ from deepwire.training.recorder import Attempt, RunRecorder
 from deepwire.training.run.spec import (
     TrainingSpec,
     changed_settings,
-    read_own,
+    missing_file_hint,
+    read_run_file,
     require_same_digests,
     require_same_settings,
-    without,
 )
 from deepwire.training.run.state import TrainingState, load_state
-from deepwire.training.schedule import WarmupStableDecayConfig
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class RunRecord:
             precision_policy = PrecisionPolicy.choose(spec.config.precision, device)
             return cls(precision_policy, wanted or _micro_batch(spec, precision_policy), digests, processes)
         path = spec.run.environment
-        stored = read_own(path)
+        stored = read_run_file(path)
         before, micro_batch = stored.get("digests"), stored.get("micro_batch_tokens")
         if not isinstance(before, dict):
             raise _damaged(path, f"digests are {before!r}")
@@ -138,7 +137,7 @@ class RunRecord:
 
 
 def _damaged(path: Path, reason: str) -> ModelError:
-    return ModelError(f"{path}: is damaged: {reason}", without(path))
+    return ModelError(f"{path}: is damaged: {reason}", missing_file_hint(path))
 
 
 def processes_before(spec: TrainingSpec) -> int:
@@ -147,7 +146,7 @@ def processes_before(spec: TrainingSpec) -> int:
     Raises:
         ModelError: If ``env.json`` is damaged.
     """
-    count = read_own(spec.run.environment).get("processes")
+    count = read_run_file(spec.run.environment).get("processes")
     return count if isinstance(count, int) else 1
 
 
@@ -287,13 +286,12 @@ def _changes(spec: TrainingSpec, processes: ProcessGroup, made: int) -> list[str
 
 def _require_same_rates(spec: TrainingSpec, made: int) -> None:
     """See that a run whose learning rate has begun to decay does not become longer or shorter."""
-    schedule = spec.config.schedule
     changed = changed_settings(spec.run.resolved_config, spec.resolved, spec.complete)
-    if not isinstance(schedule, WarmupStableDecayConfig) or any("schedule" in key for key in changed):
+    if any("schedule" in key for key in changed):
         return
     before, now = changed.get("training.max_updates", (spec.config.max_updates,) * 2)
     try:
-        schedule.require_same_rates(made, _count(before), _count(now))
+        spec.config.schedule.require_same_rates(made, _count(before), _count(now))
     except ValueError as error:
         raise UsageError(
             f"{spec.run.path}: cannot go on: {error}",

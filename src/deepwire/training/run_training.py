@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,6 @@ from deepwire.training.resume_point import ResumePoint, RunRecord, open_run
 from deepwire.training.run.spec import CHANGEABLE, Complete, TrainingSpec, as_recorded, require_same_settings
 from deepwire.training.run.state import TrainingState, load_moments, newest_state
 from deepwire.training.run.stopping import Signals, StopReason, cut_short, limit_reached, tiny_batches
-from deepwire.training.schedule import build_schedule
 from deepwire.training.session import Callback, TrainingSession
 from deepwire.training.trainer import Trainer
 from deepwire.training.training_stream import training_stream
@@ -57,7 +57,7 @@ class Outcome:
     best: Checkpoint | None
 
 
-def finished(
+def nothing_to_do_reason(
     run: RunDirectory,
     config: TrainingConfig,
     resolved: Mapping[str, object],
@@ -171,12 +171,26 @@ def training_process(config: TrainingConfig, processes: ProcessGroup) -> Iterato
     Raises:
         UsageError: If the device is not there.
     """
-    with given_back():
+    with given_back(), _views_unmentioned(config):
         device = choose_device(config.device, processes)
         # Setting the number, even to what it is, also keeps MKL from choosing one of its own call by call.
         torch.set_num_threads(processes.threads(config.threads))
         with own_random_numbers(device):
             yield device
+
+
+@contextmanager
+def _views_unmentioned(config: TrainingConfig) -> Iterator[None]:
+    """Leave out what torch says about views where parameters are sharded.
+
+    Results of sub-layers that are views are never changed in place here, which is what it warns of.
+    """
+    if config.sharding == "none":
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
+        yield
 
 
 def make_trainer(
@@ -212,7 +226,7 @@ def make_trainer(
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     low = torch.bfloat16 if record.precision_policy.precision == "bf16" else torch.float32
     optimizer = make_optimizer(
-        model, config.optimizer, config.clip_norm, strategy, iteration=low, scales=scales
+        model, config.optimizer, config.clip_norm, strategy, muon_dtype=low, scales=scales
     )
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
     moments = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None
@@ -228,9 +242,7 @@ def make_trainer(
         loss=torch.compile(model.forward, dynamic=True) if config.compile else strategy.loss,
         optimizer=optimizer,
         average=average,
-        schedule=build_schedule(
-            config.schedule, d_model=model.config.base_width, max_updates=config.max_updates
-        ),
+        schedule=config.schedule.build(d_model=model.config.base_width, max_updates=config.max_updates),
         stream=training_stream(spec, record.micro_batch_tokens, (processes.rank, processes.count)),
         epoch_size=EpochOrder(spec.prepared.train.parts, spec.seed).size,
         validator=_validator(spec, processes),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Annotated, Literal
 
@@ -15,7 +16,54 @@ from deepwire.config.section import Section, UnusedSettings
 Schedule = Callable[[int], float]
 
 
-class InverseSqrtConfig(Section):
+class ScheduleSection(Section, ABC):
+    """What every schedule answers, so that nobody else needs to know which ones there are."""
+
+    @abstractmethod
+    def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
+        """The rates of a run.
+
+        Args:
+            d_model: Width of the model, which the Noam schedule scales with.
+            max_updates: Length of the run, which cosine and wsd end at unless they have their own length.
+
+        Raises:
+            ValueError: As in `check`.
+        """
+
+    def check(self, max_updates: int | None) -> None:
+        """See that a run of this length can have the schedule.
+
+        Raises:
+            ValueError: The schedule has no end and needs one, or falls before the end of its warm-up.
+        """
+
+    @property
+    def follows_length(self) -> bool:
+        """Whether a run of another length has other rates in its first updates."""
+        return False
+
+    def require_same_rates(self, made: int, before: int | None, now: int | None) -> None:
+        """See that updates that were made have the learning rates of a run of the present length.
+
+        Only a schedule that is exact up to some update asks for that: a cosine without its own length differs
+        from the first update on, and whoever makes such a run longer means it.
+
+        Args:
+            made: Updates that were made.
+            before, now: ``max_updates`` of the run that made them, and of the one that goes on.
+
+        Raises:
+            ValueError: They have not.
+        """
+
+    def shortened(self, updates: int, of: int) -> dict[str, int]:
+        """The constants that count updates, for a run of ``updates`` updates in place of ``of``."""
+        counts = {name: getattr(self, name, None) for name in ("warmup", "updates")}
+        return {name: max(1, round(count * updates / of)) for name, count in counts.items() if count}
+
+
+class InverseSqrtConfig(ScheduleSection):
     """Linear warm-up, then proportional to 1/sqrt(update), as fairseq counts it."""
 
     type: Literal["inverse_sqrt"] = "inverse_sqrt"
@@ -27,16 +75,39 @@ class InverseSqrtConfig(Section):
         """Where a warm-up begins that there is not."""
         return _of_warmup(self.warmup)
 
+    def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
+        """Linear from ``initial`` to ``peak`` over the warm-up, then ``peak * sqrt(warmup / n)``.
 
-class NoamConfig(Section):
+        ``n = update - 1`` updates are finished when this one is made; fairseq counts the same way.
+        """
+
+        def rate(update: int) -> float:
+            finished = update - 1
+            if finished < self.warmup:
+                return _linear(self.initial, self.peak, finished, self.warmup)
+            return self.peak * math.sqrt(max(self.warmup, 1) / max(finished, 1))
+
+        return rate
+
+
+class NoamConfig(ScheduleSection):
     """scale * d_model^-0.5 * min(u^-0.5, u * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
 
     type: Literal["noam"] = "noam"
     scale: Positive = Field(default=1.0, description="factor of the whole curve")
     warmup: Count = Field(default=4000, ge=1, description="updates of linear warm-up")
 
+    def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
+        """``scale * d_model^-0.5 * min(u^-0.5, u * warmup^-1.5)`` (Vaswani et al. 2017, eq. 3)."""
 
-class CosineConfig(Section):
+        def rate(update: int) -> float:
+            least = min(1 / math.sqrt(update), update / math.sqrt(self.warmup) ** 3)
+            return self.scale / math.sqrt(d_model) * least
+
+        return rate
+
+
+class CosineConfig(ScheduleSection):
     """Linear warm-up, then half a cosine down to ``minimum`` (Loshchilov and Hutter 2017)."""
 
     type: Literal["cosine"] = "cosine"
@@ -52,16 +123,32 @@ class CosineConfig(Section):
         """Where a warm-up begins that there is not."""
         return _of_warmup(self.warmup)
 
-    def end(self, max_updates: int | None) -> int:
-        """The update at which the rate reaches its minimum.
+    def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
+        """Linear warm-up, then half a cosine from ``peak`` at its end to ``minimum`` at the last update."""
+        end = self._end(max_updates)
 
-        Raises:
-            ValueError: There is none, or it lies within the warm-up.
-        """
+        def rate(update: int) -> float:
+            if update <= self.warmup:
+                return _linear(self.initial, self.peak, update, self.warmup)
+            done = min(1.0, (update - self.warmup) / (end - self.warmup))
+            return self.minimum + (self.peak - self.minimum) * 0.5 * (1 + math.cos(math.pi * done))
+
+        return rate
+
+    def check(self, max_updates: int | None) -> None:
+        """See that there is an end, after the warm-up."""
+        self._end(max_updates)
+
+    @property
+    def follows_length(self) -> bool:
+        """Unless it has its own length."""
+        return self.updates is None
+
+    def _end(self, max_updates: int | None) -> int:
         return _end("cosine", self.updates, max_updates, self.warmup)
 
 
-class WarmupStableDecayConfig(Section):
+class WarmupStableDecayConfig(ScheduleSection):
     """Linear warm-up, one value, then a decay over the last part of the run.
 
     Hu et al. 2024 (MiniCPM), section 4; the forms of the decay are those that Haegele et al. 2024 (Scaling
@@ -85,6 +172,32 @@ class WarmupStableDecayConfig(Section):
         """Where a warm-up begins that there is not."""
         return _of_warmup(self.warmup)
 
+    def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
+        """Linear warm-up, then ``peak`` to the first of the bounds, and down to ``minimum`` at the second."""
+        begin, end = self.bounds(max_updates)
+
+        def rate(update: int) -> float:
+            if update <= self.warmup:
+                return _linear(self.initial, self.peak, update, self.warmup)
+            done = min(1.0, max(0.0, (update - begin) / (end - begin)))
+            left = {
+                "linear": 1 - done,
+                "1-sqrt": 1 - math.sqrt(done),
+                "cosine": 0.5 * (1 + math.cos(math.pi * done)),
+            }
+            return self.minimum + (self.peak - self.minimum) * left[self.form]
+
+        return rate
+
+    def check(self, max_updates: int | None) -> None:
+        """See that there is an end, and that the decay begins after the warm-up."""
+        self.bounds(max_updates)
+
+    @property
+    def follows_length(self) -> bool:
+        """Unless it has its own length: where the decay begins depends on it."""
+        return self.updates is None
+
     def bounds(self, max_updates: int | None) -> tuple[int, int]:
         """The last update before the decay, and the one at which the rate reaches its minimum.
 
@@ -101,15 +214,7 @@ class WarmupStableDecayConfig(Section):
         return begin, end
 
     def require_same_rates(self, made: int, before: int | None, now: int | None) -> None:
-        """See that updates that were made have the learning rates of a run of the present length.
-
-        Args:
-            made: Updates that were made.
-            before, now: ``max_updates`` of the run that made them, and of the one that goes on.
-
-        Raises:
-            ValueError: They have not, as one of the two had begun to decay.
-        """
+        """See that neither of the two had begun to decay."""
         (begun, _), (begins, _) = self.bounds(before), self.bounds(now)
         if begun == begins or made <= min(begun, begins):
             return
@@ -124,7 +229,7 @@ class WarmupStableDecayConfig(Section):
         )
 
 
-class ConstantConfig(Section):
+class ConstantConfig(ScheduleSection):
     """Linear warm-up, then one value."""
 
     type: Literal["constant"] = "constant"
@@ -135,6 +240,16 @@ class ConstantConfig(Section):
     def unused_settings(self) -> UnusedSettings:
         """Where a warm-up begins that there is not."""
         return _of_warmup(self.warmup)
+
+    def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
+        """Linear from ``initial`` to ``peak`` over the warm-up, then ``peak``."""
+
+        def rate(update: int) -> float:
+            if update <= self.warmup:
+                return _linear(self.initial, self.peak, update, self.warmup)
+            return self.peak
+
+        return rate
 
 
 def _of_warmup(updates: int) -> UnusedSettings:
@@ -161,79 +276,6 @@ ScheduleConfig = Annotated[
     by_name_or("inverse_sqrt"),
 ]
 """A schedule section: a plain string stands for its type; a section without a type is `inverse_sqrt`."""
-
-
-def build_schedule(config: ScheduleConfig, *, d_model: int, max_updates: int | None) -> Schedule:
-    """The schedule of a run.
-
-    Args:
-        config: Its kind and constants.
-        d_model: Width of the model, which the Noam schedule scales with.
-        max_updates: Length of the run, which cosine and wsd end at unless they have their own length.
-
-    Raises:
-        ValueError: If a cosine or wsd has no end, or falls before the end of its warm-up.
-    """
-    match config:
-        case InverseSqrtConfig():
-            return lambda update: inverse_sqrt(config, update)
-        case NoamConfig():
-            return lambda update: noam(config, d_model, update)
-        case CosineConfig():
-            end = config.end(max_updates)
-            return lambda update: cosine(config, end, update)
-        case WarmupStableDecayConfig():
-            bounds = config.bounds(max_updates)
-            return lambda update: warmup_stable_decay(config, bounds, update)
-        case ConstantConfig():
-            return lambda update: constant(config, update)
-
-
-def inverse_sqrt(config: InverseSqrtConfig, update: int) -> float:
-    """Linear from ``initial`` to ``peak`` over the warm-up, then ``peak * sqrt(warmup / n)``.
-
-    ``n = update - 1`` updates are finished when this one is made; fairseq counts the same way.
-    """
-    finished = update - 1
-    if finished < config.warmup:
-        return _linear(config.initial, config.peak, finished, config.warmup)
-    return config.peak * math.sqrt(max(config.warmup, 1) / max(finished, 1))
-
-
-def noam(config: NoamConfig, d_model: int, update: int) -> float:
-    """``scale * d_model^-0.5 * min(u^-0.5, u * warmup^-1.5)`` (Vaswani et al. 2017, eq. 3)."""
-    return (
-        config.scale / math.sqrt(d_model) * min(1 / math.sqrt(update), update / math.sqrt(config.warmup) ** 3)
-    )
-
-
-def cosine(config: CosineConfig, end: int, update: int) -> float:
-    """Linear warm-up, then half a cosine from ``peak`` at the end of it to ``minimum`` at update ``end``."""
-    if update <= config.warmup:
-        return _linear(config.initial, config.peak, update, config.warmup)
-    done = min(1.0, (update - config.warmup) / (end - config.warmup))
-    return config.minimum + (config.peak - config.minimum) * 0.5 * (1 + math.cos(math.pi * done))
-
-
-def warmup_stable_decay(config: WarmupStableDecayConfig, bounds: tuple[int, int], update: int) -> float:
-    """Linear warm-up, then ``peak`` to the first of the bounds, then down to ``minimum`` at the second."""
-    begin, end = bounds
-    if update <= config.warmup:
-        return _linear(config.initial, config.peak, update, config.warmup)
-    done = min(1.0, max(0.0, (update - begin) / (end - begin)))
-    left = {
-        "linear": 1 - done,
-        "1-sqrt": 1 - math.sqrt(done),
-        "cosine": 0.5 * (1 + math.cos(math.pi * done)),
-    }
-    return config.minimum + (config.peak - config.minimum) * left[config.form]
-
-
-def constant(config: ConstantConfig, update: int) -> float:
-    """Linear from ``initial`` to ``peak`` over the warm-up, then ``peak``."""
-    if update <= config.warmup:
-        return _linear(config.initial, config.peak, update, config.warmup)
-    return config.peak
 
 
 def _linear(start: float, end: float, position: int, length: int) -> float:

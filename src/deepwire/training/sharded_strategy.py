@@ -6,7 +6,6 @@ for its pass and given up behind it; its gradients are added up and cut into par
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -114,8 +113,6 @@ class ShardedStrategy(ParallelStrategy):
 
 
 def _shard(model: TranslationModel, mesh: DeviceMesh) -> None:
-    # Results of sub-layers that are views are never changed in place here, which is what it warns of.
-    warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
     for stack in model.stacks().values():
         for part in chain.from_iterable(stack.sublayers()):
             if next(part.parameters(), None) is None:

@@ -56,7 +56,7 @@ class Trainer:
         model: The model.
         strategy: Where its parameters are among the processes.
         loss: The loss of the model, compiled where asked for.
-        optimizer: Adam over the parameters of ``model`` that are not frozen.
+        optimizer: Of the parameters of ``model`` that are not frozen.
         average: Their moving average; None where none is kept.
         schedule: Learning rate of each update.
         stream: The training batches of this process.
@@ -267,7 +267,7 @@ class Trainer:
         state.validation_due, state.scores = False, validation.scores
         stopping = self.spec.config.early_stopping
         if stopping is not None:
-            state.patience.see(stopping, validation.scores)
+            state.patience.update(stopping, validation.scores)
         self.recorder.valid(state, validation, time.perf_counter() - started)
         self.validated(validation)
         self.signals.settle(self.processes)  # it may have asked for the end

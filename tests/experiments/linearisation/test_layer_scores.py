@@ -112,7 +112,7 @@ def test_step_by_step_decoding_equals_the_full_pass(make_model, sockets, cell) -
     source, target = torch.randint(4, 12, (2, 3, 6))
     with torch.no_grad():
         full = changed.log_probs(source, target)
-        state = changed.start(source, 6)
+        state = changed.start(source)
         for position in range(6):
             found, state = changed.step(target[:, position], state)
             torch.testing.assert_close(found, full[:, position], atol=1e-5, rtol=1e-5)

@@ -314,10 +314,17 @@ def test_mistakes_are_found_before_anything_is_trained(
     assert message in str(error.value)
 
 
-def test_a_cosine_cannot_go_on_to_a_plateau(plan: Path, tmp_path: Path) -> None:
-    change = "parts.small.settings=['settings.1=training.schedule.type=cosine']"
-    with pytest.raises(UsageError, match="cosine"):
+@pytest.mark.parametrize("schedule", ["cosine", "wsd"])
+def test_a_schedule_that_follows_the_length_cannot_go_on_to_a_plateau(
+    schedule: str, plan: Path, tmp_path: Path
+) -> None:
+    settings = f"'training.schedule={{type: {schedule}, warmup: 5}}'"
+    change = f'parts.small.settings=["settings.1={settings}"]'
+    with pytest.raises(UsageError, match=f"schedule {schedule} ends where the run ends") as caught:
         load_questions(plan, tmp_path, [change])
+    assert "training.schedule.updates" in caught.value.hint
+    of_its_own = change.replace("warmup: 5", "warmup: 5, updates: 60")
+    assert load_questions(plan, tmp_path, [of_its_own]).steps
 
 
 def test_the_questions_of_the_repository_can_be_trained(tmp_path: Path, monkeypatch) -> None:

@@ -23,6 +23,7 @@ from deepwire.experiments.results import experiment_runner
 from deepwire.experiments.results.experiment_runner import ExperimentRunner, GatheredResults
 from deepwire.experiments.results.planned_runs import RunPlan, load_plan
 from deepwire.experiments.results.result_pages import write_pages
+from deepwire.experiments.results.results_plan import SearchPlan
 from deepwire.experiments.results.run_measurement import RunResult, time_decoding
 from deepwire.experiments.results.run_processes import Failure
 from deepwire.experiments.results.settings_search import SettingsSearch
@@ -546,3 +547,22 @@ def test_a_trial_can_be_the_beginning_of_its_run(plan: Path, tmp_path: Path) -> 
         trial = load_plan(plan, tmp_path, settings).trials[0].run.loaded.config.training
         assert (trial.max_updates, trial.schedule.warmup) == (2, warmup)
         assert trial.log_every == (1 if warmup == 5 else 2)
+
+
+@pytest.mark.parametrize(
+    ("shortened", "words"),
+    [
+        ("true", "the warm-up of the schedule was shortened in proportion."),
+        ("false", "the warm-up of the schedule was that of the whole run."),
+    ],
+)
+def test_the_page_says_what_became_of_the_warmup(
+    plan: Path, tmp_path: Path, shortened: str, words: str
+) -> None:
+    loaded = load_plan(plan, tmp_path, [SEARCH.replace("{max", f"{{shorten_warmup: {shortened}, max")])
+    (finding,) = SettingsSearch(loaded, tmp_path, print).findings()
+    assert words in finding.measured
+    said = [str(field.description) for field in SearchPlan.model_fields.values()]
+    assert [text for text in said if "in proportion" in text] == [
+        str(SearchPlan.model_fields["shorten_warmup"].description)
+    ]

@@ -15,7 +15,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
 from deepwire.experiments.results import run_processes
 from deepwire.experiments.results.planned_runs import load_plan
-from deepwire.experiments.results.run_processes import Failure, Stopped, stoppable, train_runs
+from deepwire.experiments.results.run_processes import Failure, Stopped, in_turn, stoppable, train_runs
 from deepwire.io.atomic import write_json
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
@@ -71,7 +71,7 @@ def test_how_a_training_process_ended_decides_what_follows(
     monkeypatch.setattr(run_processes.sys, "executable", str(program))
     run = load_plan(plan, tmp_path).runs[0]
     with stoppable() as stop:
-        trained = train_runs([run], at_once=2, stop=stop)
+        trained = train_runs(in_turn([run]), at_once=2, stop=stop)
         if isinstance(outcome, type):
             with pytest.raises(outcome):
                 next(trained)
@@ -107,7 +107,7 @@ def test_two_at_a_time_and_one_less_while_a_result_is_looked_at(
 
     (tmp_path / f"program{names[1]}").touch()
     with stoppable() as stop:
-        trained = train_runs(runs, at_once=2, stop=stop)
+        trained = train_runs(in_turn(runs), at_once=2, stop=stop)
         assert next(trained) == (runs[1], None)
         assert sorted(lines(3)) == sorted([f"begun {names[0]}", f"begun {names[1]}", f"ended {names[1]}"])
         (tmp_path / f"program{names[2]}").touch()
@@ -115,6 +115,19 @@ def test_two_at_a_time_and_one_less_while_a_result_is_looked_at(
         assert sorted(lines(5)[3:]) == [f"begun {names[2]}", f"ended {names[2]}"]
         trained.close()
     assert lines(6)[5:] == ["stopped"]
+
+
+def test_the_next_run_is_asked_for_again_when_one_has_ended(plan: Path, tmp_path: Path, monkeypatch) -> None:
+    """There may be none while another one is trained, on which it depends."""
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(run_processes.sys, "executable", str(program))
+    runs = load_plan(plan, tmp_path, ["seeds=[1,2]"]).runs[:2]
+    answers = iter([runs[0], None, runs[1], None, None])
+    with stoppable() as stop:
+        assert list(train_runs(lambda: next(answers), at_once=2, stop=stop)) == [(run, None) for run in runs]
+    assert list(answers) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
@@ -130,7 +143,7 @@ def test_a_training_stops_when_the_command_that_started_it_is_killed(
 
     def work() -> int:
         with stoppable() as stop:
-            return len(list(train_runs([run], at_once=1, stop=stop)))
+            return len(list(train_runs(in_turn([run]), at_once=1, stop=stop)))
 
     def wait_for(lines: list[str]) -> None:
         deadline = time.monotonic() + 300
@@ -157,7 +170,7 @@ def test_a_run_is_begun_when_the_training_before_it_has_let_go(
     with RunDirectory(run.folder).locked(), stoppable() as stop:
         monkeypatch.setattr(run_processes, "_SAVING_SECONDS", 0.1)
         with pytest.raises(UsageError, match="in use"):
-            next(train_runs([run], at_once=1, stop=stop))
+            next(train_runs(in_turn([run]), at_once=1, stop=stop))
         waited = list[float]()
 
         def let_go(seconds: float) -> None:
@@ -166,7 +179,7 @@ def test_a_run_is_begun_when_the_training_before_it_has_let_go(
 
         monkeypatch.setattr(run_processes, "_SAVING_SECONDS", 60.0)
         monkeypatch.setattr(run_processes.time, "sleep", let_go)
-        assert next(train_runs([run], at_once=1, stop=stop)) == (run, None)
+        assert next(train_runs(in_turn([run]), at_once=1, stop=stop)) == (run, None)
         assert waited
 
 
@@ -182,9 +195,9 @@ def test_a_longer_run_goes_on_only_where_it_may(plan: Path, tmp_path: Path, monk
     write_json(RunDirectory(short.folder).resolved_config, short.loaded.resolved)
     with stoppable() as stop:
         with pytest.raises(UsageError, match="max_updates=4, and the plan has 8"):
-            next(train_runs([long], at_once=1, stop=stop))
+            next(train_runs(in_turn([long]), at_once=1, stop=stop))
         may = replace(long, goes_on=True)
-        assert next(train_runs([may], at_once=1, stop=stop)) == (may, None)
+        assert next(train_runs(in_turn([may]), at_once=1, stop=stop)) == (may, None)
         write_json(RunDirectory(short.folder).resolved_config, long.loaded.resolved)
         with pytest.raises(UsageError, match="max_updates=8, and the plan has 4"):
-            next(train_runs([replace(short, goes_on=True)], at_once=1, stop=stop))
+            next(train_runs(in_turn([replace(short, goes_on=True)]), at_once=1, stop=stop))

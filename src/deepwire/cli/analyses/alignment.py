@@ -51,7 +51,7 @@ def alignment(
     from deepwire.evaluation.texts import selected_target
 
     outputs = FindingOutputs(as_json, html, plots, output)
-    way = read_direction(direction)
-    pairs = read_pairs(model, source, reference, sentences, way)
-    to = selected_target(model, way)
+    parsed = read_direction(direction)
+    pairs = read_pairs(model, source, reference, sentences, parsed)
+    to = selected_target(model, parsed)
     outputs.write([analyse_alignment(model, pairs, gold, first=first_word, to=to or "", device=device)])

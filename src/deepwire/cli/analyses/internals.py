@@ -60,8 +60,8 @@ def weights(
     from deepwire.analysis.internals.connection_weights import analyse_weights
 
     outputs = FindingOutputs(as_json, html, plots, output)
-    way = read_direction(direction)
-    text = (source, reference, sentences, device, way)
+    parsed = read_direction(direction)
+    text = (source, reference, sentences, device, parsed)
     outputs.write([analyse_weights(model, layer, *text, blank=not all_weights)])
 
 

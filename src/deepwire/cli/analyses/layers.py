@@ -77,15 +77,15 @@ def depth(
     outputs = FindingOutputs(as_json, html, plots, output)
     sides = one_or_all(side, SIDES, "--side")
     use_threads(threads)
-    way = read_direction(direction)
-    pairs = read_pairs(models[0], source, reference, sentences, way)
+    parsed = read_direction(direction)
+    pairs = read_pairs(models[0], source, reference, sentences, parsed)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
     if over_runs:
-        outputs.write([_over_runs(models, pairs, changes, device, precision, way)])
+        outputs.write([_over_runs(models, pairs, changes, device, precision, parsed)])
         return
     findings = []
     for name in models:  # one after the other: only one has to fit into memory
-        scorer = open_scorers([name], pairs, changes, device, precision, way)[0]
+        scorer = open_scorers([name], pairs, changes, device, precision, parsed)[0]
         findings.append(fewer_layers_finding(scorer, sides, tell))
     outputs.write([*findings, *fewer_layers_side_by_side(findings)])
 
@@ -125,13 +125,13 @@ def _over_runs(
     changes: dict[str, object],
     device: str,
     precision: str,
-    way: Direction | None,
+    direction: Direction | None,
 ) -> Finding:
     from deepwire.analysis.depth.depth_of_runs import DepthOfRun, depth_of_runs_finding, kinds_of
 
     configs, scores, sources, settings = [], [], [], {}
     for name in models:
-        scorer = open_scorers([name], pairs, changes, device, precision, way)[0]
+        scorer = open_scorers([name], pairs, changes, device, precision, direction)[0]
         configs.append(scorer.model.config)
         scores.append(scorer.bleu(scorer.model))
         sources.append(scorer.source)
@@ -210,10 +210,10 @@ def linearise(
     outputs = FindingOutputs(as_json, html, plots, output)
     settings = _settings(reading, cell, side, layers, updates, update_tokens, rate, seed)
     use_threads(threads)
-    way = read_direction(direction)
-    pairs = read_pairs(model, source, reference, sentences, way)
+    parsed = read_direction(direction)
+    pairs = read_pairs(model, source, reference, sentences, parsed)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
-    scorer = open_scorers([model], pairs, changes, device, "fp32", way)[0]
+    scorer = open_scorers([model], pairs, changes, device, "fp32", parsed)[0]
     text = training_text(model, scorer.loaded.models[0])
     run = run_of(model)
     if folder is None and run is not None:

@@ -105,9 +105,11 @@ def speed(
     text = None
     if programs or mode == _TEXT:
         _check_trained(systems)
-        way = read_direction(direction)
-        pairs = read_pairs(subjects[0], source, reference, sentences, way)
-        text = TextWork(open_scorers(subjects, pairs, {"beam": work.beam}, device, precision, way), programs)
+        parsed = read_direction(direction)
+        pairs = read_pairs(subjects[0], source, reference, sentences, parsed)
+        text = TextWork(
+            open_scorers(subjects, pairs, {"beam": work.beam}, device, precision, parsed), programs
+        )
     made = speed_finding(
         [architecture for architecture, _ in systems],
         [source for _, source in systems if source is not None],

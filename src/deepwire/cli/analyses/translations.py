@@ -220,11 +220,11 @@ def length(
 
     outputs = FindingOutputs(as_json, html, plots, output)
     use_threads(threads)
-    way = read_direction(direction)
-    pairs = read_pairs(models[0], source, reference, sentences, way)
+    parsed = read_direction(direction)
+    pairs = read_pairs(models[0], source, reference, sentences, parsed)
     lengths = text_lengths(pairs.source.lines, unit_of(pairs.source.lines))
     chosen = equal_bounds(lengths, parts) if bounds is None else numbers(bounds, "--bounds")
     buckets = cut(lengths, chosen)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
-    scorers = open_scorers(models, pairs, changes, device, precision, way)
+    scorers = open_scorers(models, pairs, changes, device, precision, parsed)
     outputs.write([source_length_finding(scorers, buckets, rounds, tell)])

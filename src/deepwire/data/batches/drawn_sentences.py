@@ -79,9 +79,9 @@ class SentenceDraws:
         pairs: list[tuple[str, str | None]] = []
         for done, place in enumerate(np.argsort(lines).tolist(), 1):
             line = int(lines[place])
-            way = 0 if self.store.directions is None else int(self.store.directions[line])
+            direction = 0 if self.store.directions is None else int(self.store.directions[line])
             seed = mix(self.seed, epoch, _NOISE, first + place, _NOISE)
-            pair = self._changed(line, way, seed)
+            pair = self._changed(line, direction, seed)
             if pair is not None:
                 places.append(place)
                 pairs.append(pair)
@@ -101,15 +101,15 @@ class SentenceDraws:
                 changes[1][place] = target_text, other_ids
         return changes
 
-    def _changed(self, line: int, way: int, seed: int) -> tuple[str, str | None] | None:
+    def _changed(self, line: int, direction: int, seed: int) -> tuple[str, str | None] | None:
         """A line with noise and hints, and its target where that differs, too; None where nothing does."""
         source = text = self.store.source_text(line)
         target = None
-        if self.noise is not None and (drawn := self.noise.of(source, seed, way)) is not None:
+        if self.noise is not None and (drawn := self.noise.of(source, seed, direction)) is not None:
             text = drawn.source
             if drawn.in_capitals:
                 stored = self.store.target_text(line)
-                other = self.noise.target(drawn, stored, way)
+                other = self.noise.target(drawn, stored, direction)
                 target = other if other != stored else None
         if self.term_hints and random.Random(mix(seed, _HINTS)).random() < self.term_hints:
             written = self.store.target_text(line) if target is None else target

@@ -84,7 +84,7 @@ def line_noise(data: DataConfig) -> LineNoise | None:
         return None
     if data.languages is None:
         return LineNoise(data.noise, [(data.source, data.target)])
-    return LineNoise(data.noise, [(way.source, way.target) for way in data.languages.directions])
+    return LineNoise(data.noise, [(each.source, each.target) for each in data.languages.directions])
 
 
 def _with_typos(text: str, probability: float, draw: Draw) -> str:

@@ -22,7 +22,7 @@ from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceUpdate
 from deepwire.training.optimizer import Optimizer, OptimizerConfig
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.schedule import CosineConfig, build_schedule
+from deepwire.training.schedule import CosineConfig
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,7 @@ def train_on_translation(
         The smoothed loss of each update per target token, in nats.
     """
     changed = linearised(model, side, layer, linear, cell).eval()
-    schedule = build_schedule(
-        CosineConfig(peak=rate, warmup=0), d_model=model.config.d_model, max_updates=count
-    )
+    schedule = CosineConfig(peak=rate, warmup=0).build(d_model=model.config.d_model, max_updates=count)
     losses = []
     with _only(changed, linear):
         strategy = ParallelStrategy(changed, ProcessGroup())

@@ -86,8 +86,12 @@ class QuestionRunner:
         self._measure_again(steps)
         retried: set[Path] = set()
         with stoppable() as stop, _one_thread():
-            jobs = _Jobs(lambda: self._next_job(steps, retry=retry, retried=retried), self._begin)
-            with closing(train_runs(jobs, at_once=self._at_once, stop=stop)) as ended:
+
+            def next_run() -> RunPlan | None:
+                job = self._next_job(steps, retry=retry, retried=retried)
+                return None if job is None else self._begin(job)
+
+            with closing(train_runs(next_run, at_once=self._at_once, stop=stop)) as ended:
                 self._write_progress(steps)
                 for run, failure in ended:
                     job = self._active.pop(run.folder)
@@ -253,21 +257,3 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-class _Jobs(Iterator[RunPlan]):
-    """Runs as they can begin: after having none it may have some again, once another one has ended.
-
-    Args:
-        find: The next job; None where there is none for the moment.
-        begin: Takes note of it.
-    """
-
-    def __init__(self, find: Callable[[], _Job | None], begin: Callable[[_Job], RunPlan]) -> None:
-        self._find, self._begin = find, begin
-
-    def __next__(self) -> RunPlan:
-        job = self._find()
-        if job is None:
-            raise StopIteration
-        return self._begin(job)

@@ -19,7 +19,6 @@ from deepwire.experiments.questions.question_results import TriedSettings
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan, Trial, load_plan
 from deepwire.experiments.results.settings_search import SettingsSearch
 from deepwire.runfile import load_run_file
-from deepwire.training.schedule import CosineConfig
 
 
 @dataclass(frozen=True)
@@ -255,10 +254,10 @@ def _problem(run: RunPlan, part: PartPlan) -> tuple[str, str] | None:
         return "training.max_updates has to be its only limit", "leave out training.stop_after"
     if limit < equal:
         return f"training.max_updates={limit} is below equal_updates={equal}", "raise it"
-    if isinstance(training.schedule, CosineConfig):
+    if training.schedule.follows_length:
         return (
-            "a cosine schedule ends where the run ends, so the run cannot go on to its plateau",
-            "take noam, inverse_sqrt or constant",
+            f"schedule {training.schedule.type} ends where the run ends, so it cannot go on to its plateau",
+            "set training.schedule.updates, or take noam, inverse_sqrt or constant",
         )
     if training.early_stopping is None:
         return "has no training.early_stopping", "it says when a run stands still: set its patience"

@@ -18,7 +18,7 @@ from deepwire.experiments.results.extra_test_sets import ExtraTestSets
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan
 from deepwire.experiments.results.result_store import ResultStore
 from deepwire.experiments.results.run_measurement import RunResult, measure_run, pairs_of, time_decoding
-from deepwire.experiments.results.run_processes import Failure, stoppable, train_runs
+from deepwire.experiments.results.run_processes import Failure, in_turn, stoppable, train_runs
 from deepwire.experiments.results.settings_search import SettingsSearch
 from deepwire.training.run.stopping import cut_short
 
@@ -122,7 +122,7 @@ class ExperimentRunner:
             self.loaded = self._undecided.decided(self.search.taken())
             self._translate_added_test_sets(self._selected_runs(systems, directions))
             left = self._pending(systems, directions, retry=retry)
-            with closing(train(self._announced(left))) as ended:
+            with closing(train(in_turn(self._announced(left)))) as ended:
                 for run, failure in ended:
                     self._finish(run, failure, left[run.name])
                     if after is not None:

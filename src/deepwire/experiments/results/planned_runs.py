@@ -18,7 +18,6 @@ from deepwire.experiments.results.paper_claims import Claim, read_claims
 from deepwire.experiments.results.result_store import decisive
 from deepwire.experiments.results.results_plan import ALL, OWN, Plan, SearchPlan
 from deepwire.runfile import LoadedRunFile, load_run_file, locate
-from deepwire.training.schedule import CosineConfig, WarmupStableDecayConfig
 
 _TEXT = "{text}"
 _TAKEN_OUT = re.compile(r"directions\.([^=.]+)=\s*(?:null|~)?\s*")
@@ -289,12 +288,9 @@ def _shorter(system: str, whole: RunPlan, search: SearchPlan) -> Iterator[str]:
         )
     yield f"training.max_updates={trial}"
     yield from search.settings
-    if not search.shorten_warmup:
-        return
-    if schedule.warmup:
-        yield f"training.schedule.warmup={max(1, round(schedule.warmup * trial / updates))}"
-    if isinstance(schedule, CosineConfig | WarmupStableDecayConfig) and schedule.updates is not None:
-        yield f"training.schedule.updates={max(1, round(schedule.updates * trial / updates))}"
+    if search.shorten_warmup:
+        for name, count in schedule.shortened(trial, updates).items():
+            yield f"training.schedule.{name}={count}"
 
 
 def _check_taken_out(path: Path, overrides: Sequence[str]) -> None:

@@ -75,7 +75,7 @@ class SearchPlan(Section):
     """A search for the best settings of each system by short trials, before anything else is trained."""
 
     max_updates: Count = Field(
-        ge=1, description="updates of a trial; warm-up and length of the schedule shrink in proportion"
+        ge=1, description="updates of a trial; what becomes of the warm-up, see shorten_warmup"
     )
     alternatives: Alternatives = Field(
         default={}, description=f"settings to try, by name; those of the system itself are tried as {OWN}"
@@ -83,8 +83,8 @@ class SearchPlan(Section):
     settings: tuple[str, ...] = Field(default=(), description="what all trials set besides")
     shorten_warmup: bool = Field(
         default=True,
-        description="shorten warm-ups in proportion; false: a trial is the beginning of the run that it "
-        "stands for, where the schedule does not depend on the length of the run",
+        description="shorten warm-up and length of the schedule in proportion; false: a trial is the "
+        "beginning of the run that it stands for, where the schedule does not depend on that run's length",
     )
     seed: int = Field(default=1, ge=0, description="seed of all trials")
     direction: DirectionName | None = Field(

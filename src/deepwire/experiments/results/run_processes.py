@@ -21,6 +21,7 @@ from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.runfile import completed
 from deepwire.training.run.spec import changed_settings
 
+NextRun = Callable[[], RunPlan | None]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = {128 + number: number for number in _SIGNALS}
 _WRONG_COMMAND = 2
@@ -134,18 +135,23 @@ class _Training:
         return Failure(code, words or f"ended with exit code {code}")
 
 
+def in_turn(runs: Iterable[RunPlan]) -> NextRun:
+    """Runs one after the other, for `train_runs`."""
+    waiting = iter(runs)
+    return lambda: next(waiting, None)
+
+
 def train_runs(
-    runs: Iterable[RunPlan], at_once: int, stop: StopRequest
+    next_run: NextRun, at_once: int, stop: StopRequest
 ) -> Generator[tuple[RunPlan, Failure | None], None, None]:
     """Train runs, or go on with them, or find that they are done; each is given back when it has ended.
 
-    The next run is taken from `runs` when there is room for it; where it had none for the moment, it is asked
-    again when a run has ended. There is no room while the caller is busy with one that has ended: nothing
-    else runs here then, if it is one at a time. Closing it, or an error, stops all processes; they save
-    themselves and can go on.
+    The next run is asked for when there is room for it; where there was none for the moment, again when a run
+    has ended. There is no room while the caller is busy with one that has ended: nothing else runs here then,
+    if it is one at a time. Closing it, or an error, stops all processes; they save themselves and can go on.
 
     Args:
-        runs: What to train; taken one by one.
+        next_run: Gives what to train next, or None where nothing can begin before a run has ended.
         at_once: How many at a time.
         stop: Of `stoppable`.
 
@@ -153,11 +159,10 @@ def train_runs(
         UsageError: Another process trains a run, or it was begun with other settings.
         Stopped: This process or a training was asked to stop.
     """
-    waiting = iter(runs)
     active: list[_Training] = []
     try:
         while True:
-            while len(active) < at_once and (run := next(waiting, None)) is not None:
+            while len(active) < at_once and (run := next_run()) is not None:
                 _begin(run, active, stop)
             if not active:
                 return

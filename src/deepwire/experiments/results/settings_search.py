@@ -7,7 +7,7 @@ test set, and all of them are in the report.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -17,9 +17,9 @@ from deepwire.errors import DeepwireError, DivergedError, Tell
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan, Trial
 from deepwire.experiments.results.result_store import ResultStore
 from deepwire.experiments.results.run_measurement import validation_losses
-from deepwire.experiments.results.run_processes import Failure
+from deepwire.experiments.results.run_processes import Failure, NextRun, in_turn
 
-Train = Callable[[Iterable[RunPlan]], Generator[tuple[RunPlan, Failure | None], None, None]]
+Train = Callable[[NextRun], Generator[tuple[RunPlan, Failure | None], None, None]]
 
 
 class SettingsSearch:
@@ -67,7 +67,7 @@ class SettingsSearch:
                 self._tell(f"{labels[folder]}: training in {folder}")
                 yield trial.run
 
-        with closing(train(begun())) as ended:
+        with closing(train(in_turn(begun()))) as ended:
             for run, failure in ended:
                 self.finish(left[run.folder], failure, labels[run.folder])
                 if after is not None:
@@ -142,13 +142,14 @@ class SettingsSearch:
         search = self.plan.search
         if search is None or not self.trials:
             return
+        warmup = "was shortened in proportion" if search.shorten_warmup else "was that of the whole run"
         yield Finding(
             analysis="search",
             title=f"{self.plan.title}: the search for settings",
             measured=(
                 "Each system was tried with its own settings and with each alternative, in "
                 f"{search.max_updates} updates with seed {search.seed} ({self._where()}); the warm-up of the "
-                "schedule was shortened in proportion. What had the lowest validation loss (negative "
+                f"schedule {warmup}. What had the lowest validation loss (negative "
                 "log-likelihood a target token) is trained for the table. The test set plays no part. Short "
                 "trials may favour what learns fast at first."
             ),

@@ -15,9 +15,9 @@ from deepwire.documents.translation_plan import TranslationPlan
 from deepwire.errors import DeepwireError, UsageError
 from deepwire.serving.disconnection import Disconnected
 from deepwire.serving.document_translation import (
+    DocumentRoute,
     DocumentTranslator,
     Upload,
-    Way,
     finished,
     plan_of,
     translate_plan,
@@ -57,7 +57,7 @@ class LibreTranslator:
                 f"{service.models.name}: it is not known which languages it translates",
                 "name the direction: de-en=MODEL",
             )
-        labels = list(dict.fromkeys(label for way in self._routes for label in way))
+        labels = list(dict.fromkeys(label for direction in self._routes for label in direction))
         self.codes = LanguageCodes(labels)
         self._labels = sorted({self.codes.label(label) or label for label in labels}, key=language_name)
         self._detector = LanguageDetector(self._labels, service.models.profiles)
@@ -154,19 +154,21 @@ class LibreTranslator:
         known = "" if auto else known_language(source_code, self.codes)
         target = known_language(target_code, self.codes)
 
-        async def way(beginning: str) -> Way:
+        async def resolve(beginning: str) -> DocumentRoute:
             source = known
             if auto:
                 detections = await self._service.run_in_worker(partial(self._detector.detect, beginning))
                 source = detections[0].language if detections else target
-            return Way(self._route(source, target), target, written_code(target))
+            return DocumentRoute(self._route(source, target), target, written_code(target))
 
         try:
             require_reader(file.name)
         except UsageError as error:
             raise RefusedError(f"Invalid request: file format not supported ({error.message})") from None
         try:
-            return await self._documents.translate(file, Options(known, target), way, client, disconnected)
+            return await self._documents.translate(
+                file, Options(known, target), resolve, client, disconnected
+            )
         except DeepwireError as error:
             raise RefusedError(f"Invalid request: {error.message}") from None
 

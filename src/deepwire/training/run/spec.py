@@ -60,7 +60,9 @@ def require_same_settings(
     """
     changed = changed_settings(resolved_config, now, complete)
     shown = {key: f"{key}: {_shown(old)} -> {_shown(new)}" for key, (old, new) in changed.items()}
-    refuse(resolved_config.parent, [text for key, text in shown.items() if not _is_below(key, changeable)])
+    require_no_changes(
+        resolved_config.parent, [text for key, text in shown.items() if not _is_below(key, changeable)]
+    )
     return [text for key, text in shown.items() if _is_below(key, changeable)]
 
 
@@ -75,13 +77,13 @@ def changed_settings(
     Raises:
         ModelError: If the file cannot be read.
     """
-    before, after = flatten(complete(read_own(resolved_config))), flatten(complete(now))
+    before, after = flatten(complete(read_run_file(resolved_config))), flatten(complete(now))
     keys = sorted(key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
     both = {key: (before.get(key), after.get(key)) for key in keys}
     return {key: (old, new) for key, (old, new) in both.items() if old != new}
 
 
-def read_own(path: Path) -> dict[str, object]:
+def read_run_file(path: Path) -> dict[str, object]:
     """What a file of a run says that is needed to go on.
 
     Raises:
@@ -93,10 +95,10 @@ def read_own(path: Path) -> dict[str, object]:
     except UnreadableError:
         raise
     except ModelError as error:
-        raise ModelError(error.message, without(path)) from error
+        raise ModelError(error.message, missing_file_hint(path)) from error
 
 
-def without(path: Path) -> str:
+def missing_file_hint(path: Path) -> str:
     """What a user can do where a file of a run is missing or damaged."""
     return (
         f"put back a copy of {path.name}, or begin another run with these weights: "
@@ -110,12 +112,12 @@ def require_same_digests(run: Path, before: Mapping[str, object], now: Mapping[s
     Raises:
         UsageError: Listing what changed.
     """
-    refuse(
+    require_no_changes(
         run, [f"{name}: {before.get(name)} -> {now[name]}" for name in now if before.get(name) != now[name]]
     )
 
 
-def refuse(run: Path, changes: list[str]) -> None:
+def require_no_changes(run: Path, changes: list[str]) -> None:
     """Raise the error that lists ``changes``; nothing where there are none.
 
     Raises:

@@ -39,7 +39,7 @@ class Patience:
     waited: int = 0
     metric: str = ""
 
-    def see(self, config: EarlyStoppingConfig, scores: dict[str, float]) -> None:
+    def update(self, config: EarlyStoppingConfig, scores: dict[str, float]) -> None:
         """Take note of one validation; one without the metric does not count."""
         score = scores.get(config.metric)
         if score is None:

@@ -1,4 +1,4 @@
-"""What a translation must have besides being good: placeholders of its source, and translations of terms."""
+"""Lexical constraints of translations: the placeholders of their sources, and the translations of terms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deepwire.errors import UsageError
 
 
 @dataclass(frozen=True)
-class LineDemands:
+class LineConstraints:
     """What the translation of one line must have.
 
     Attributes:
@@ -57,13 +57,19 @@ class LineDemands:
             return False
         return all(term.count(translation) >= count for term, count in Counter(self.terms).items())
 
+    def with_symbols(self, prefix: str) -> str:
+        """A given beginning of the translation with symbols where it has what they stand for."""
+        for symbol, value in self.values.items():
+            prefix = prefix.replace(value, symbol, 1)
+        return prefix
+
     def phrases(self, target: Vocabulary, prefix: str = "", have: str = "") -> list[Phrase]:
         """What the search must bring in; what the vocabulary cannot write is left out.
 
         Args:
             target: The vocabulary.
             prefix: What the translation begins with, in any case.
-            have: A translation whose terms need not be demanded; symbols are, as nothing else writes them.
+            have: A translation whose terms need not be required; symbols are, as nothing else writes them.
         """
         wanted: list[Phrase | None] = []
         there = symbols_in(prefix) + count_placeholders(prefix)
@@ -91,24 +97,17 @@ class LineDemands:
         return self.ends[0] + translation + self.ends[1]
 
 
-def with_symbols(prefix: str, values: Mapping[str, str]) -> str:
-    """A given beginning of a translation with symbols where it has what they stand for."""
-    for symbol, value in values.items():
-        prefix = prefix.replace(value, symbol, 1)
-    return prefix
-
-
 def preferred_terms(
-    config: DecodingConfig, target: Vocabulary, demands: Sequence[LineDemands] | None
+    config: DecodingConfig, target: Vocabulary, constraints: Sequence[LineConstraints] | None
 ) -> list[list[Phrase]] | None:
     """The terms of each line, if the search is to prefer terms."""
-    if demands is None or config.term_search != "prefer":
+    if constraints is None or config.term_search != "prefer":
         return None
-    return [replace(demand, values={}, kept={}).phrases(target) for demand in demands]
+    return [replace(line, values={}, kept={}).phrases(target) for line in constraints]
 
 
 @dataclass(frozen=True)
-class DemandFinder:
+class ConstraintFinder:
     """Finds what translations must have.
 
     Args:
@@ -123,10 +122,14 @@ class DemandFinder:
 
     @property
     def active(self) -> bool:
-        """Whether anything can be demanded."""
+        """Whether anything can be required."""
         return self.vocabularies.has_symbols or self.placeholders or self.terms is not None
 
-    def of(self, line: str) -> LineDemands:
+    def of_lines(self, lines: Sequence[str]) -> list[LineConstraints] | None:
+        """What the translation of each line must have; None where nothing can be required of any."""
+        return [self.of(line) for line in lines] if self.active else None
+
+    def of(self, line: str) -> LineConstraints:
         """What the translation of a line must have."""
         if self.vocabularies.has_symbols:
             protected = protect(line)
@@ -135,12 +138,14 @@ class DemandFinder:
             for symbol in SYMBOLS:
                 kept.pop(symbol, None)
             terms = self._terms(protected.text)
-            return LineDemands(line, protected.text, protected.values, kept, terms, symbols=True)
+            return LineConstraints(line, protected.text, protected.values, kept, terms, symbols=True)
         if self.placeholders:
             parts = core(line)
             ends = parts.before, parts.behind
-            return LineDemands(line, self._read(parts.text), {}, parts.kept, self._terms(parts.text), ends)
-        return LineDemands(line, self._read(line), terms=self._terms(line))
+            return LineConstraints(
+                line, self._read(parts.text), {}, parts.kept, self._terms(parts.text), ends
+            )
+        return LineConstraints(line, self._read(line), terms=self._terms(line))
 
     def _read(self, text: str) -> str:
         """A text with hints for its terms, if the model has learned to read hints."""
@@ -153,10 +158,10 @@ class DemandFinder:
         return () if self.terms is None else tuple(self.terms.find(text))
 
 
-def demand_finder(
+def constraint_finder(
     vocabularies: Vocabularies, config: DecodingConfig, terms: Terminology | None
-) -> DemandFinder:
-    """What finds the demands of lines, with these settings.
+) -> ConstraintFinder:
+    """What finds the constraints of lines, with these settings.
 
     Raises:
         UsageError: The settings do not go with terms.
@@ -168,4 +173,4 @@ def demand_finder(
             "term_search none leaves terms to hints, and the model was trained without data.term_hints",
             "set decoding.term_search to beam, insert or prefer",
         )
-    return DemandFinder(vocabularies, config.placeholders, terms)
+    return ConstraintFinder(vocabularies, config.placeholders, terms)
