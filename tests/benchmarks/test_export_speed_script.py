@@ -14,6 +14,7 @@ pytest.importorskip("onnxscript")
 pytest.importorskip("ctranslate2")
 
 
+@pytest.mark.slow
 def test_every_program_translates_and_is_timed(monkeypatch, tmp_path: Path) -> None:
     small = ("model.d_model=16", "model.heads=2", "model.feed_forward=16")
     layers = ("model.encoder.layers=1", "model.decoder.layers=1")

@@ -120,7 +120,10 @@ def test_a_language_model_writes_line_breaks(here: Path, vocabularies: Vocabular
     assert any(text.count("\n") > prompt.count("\n") for prompt, text in zip(prompts, theirs, strict=True))
 
 
-@pytest.mark.parametrize(("source", "target", "alone"), [(2, 0, False), (1, 2, False), (1, 1, True)])
+@pytest.mark.parametrize(
+    ("source", "target", "alone"),
+    [(2, 0, False), pytest.param(1, 2, False, marks=pytest.mark.slow), (1, 1, True)],
+)
 def test_documents_are_read(
     here: Path, vocabularies: Vocabularies, multi30k: Text, source: int, target: int, alone: bool
 ) -> None:

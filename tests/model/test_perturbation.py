@@ -103,7 +103,7 @@ def test_padding_and_words_to_predict_stay_with_noise() -> None:
 
     def loss(source: list[int], target: list[int], output: list[int]) -> float:
         read, seen, wanted = (torch.tensor([row]) for row in (source, target, output))
-        return float(model.loss(read, seen, wanted, perturbation=noise).smoothed)
+        return float(model.loss(read, seen, wanted, perturbation=noise).smoothed.detach())
 
     usual = loss([5, 6, 2], [1, 7, 8], [7, 8, 2])
     assert loss([9, 4, 2], [1, 4, 4], [7, 8, 2]) == pytest.approx(usual)
