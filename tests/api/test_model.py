@@ -151,8 +151,28 @@ def test_parts_for_a_loop_of_ones_own(data: dict[str, object], tmp_path: Path) -
         loss.backward()
         parts.optimizer.step(parts.schedule(number), loss.detach())
     assert parts.loss(batches[0]).item() < before - 0.1
-    parts.save(tmp_path / "mine")
+    for _ in range(2):  # a model takes the place of a model
+        parts.save(tmp_path / "mine")
     assert len(deepwire.load(tmp_path / "mine").translate(SOURCE)) == 4
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "train.de").write_text("Ein Hund.\n")
+    with pytest.raises(UsageError, match="corpus: exists already and is no model"):
+        parts.save(tmp_path / "corpus")
+    assert (tmp_path / "corpus" / "train.de").read_text() == "Ein Hund.\n"
+
+
+def test_a_loaded_model_is_evaluated_with_the_settings_that_were_asked_for(trained: deepwire.Run) -> None:
+    model = deepwire.load(trained, "cpu", "fp32")
+    lines = ["a b c", "d e", "f f g"]
+    for settings in ({"beam": 1, "max_length_extra": 1}, {"max_source_length": 1}):
+        reference = model.translate(lines, **settings)
+        assert reference != model.translate(lines)
+        scores = deepwire.evaluate(model, reference, source=lines, metrics="chrf", decoding=settings)
+        assert scores["chrf"].value == pytest.approx(100)
+    with pytest.raises(UsageError, match="beem: unknown key"):
+        deepwire.evaluate(model, lines, source=lines, decoding={"beem": 2})
+    with pytest.raises(UsageError, match="precision: a loaded model keeps its own"):
+        deepwire.evaluate(model, lines, source=lines, precision="bf16")
 
 
 def test_parts_begin_as_training_does(data: dict[str, object], tmp_path: Path) -> None:

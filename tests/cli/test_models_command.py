@@ -166,3 +166,13 @@ def test_mistakes_are_one_line(shelf: Path, capsys: pytest.CaptureFixture[str]) 
     assert main(["models", "list", "--registry", "http://127.0.0.1:9/x"]) == 1
     with pytest.raises(UsageError, match="already"):
         register(shelf, Path("model"), name="ab", licence="CC0-1.0")
+
+
+def test_a_folder_that_is_no_entry_is_not_replaced(shelf: Path) -> None:
+    """It may be a run, or a corpus."""
+    other = shelf / "corpus"
+    other.mkdir()
+    (other / "train.de").write_text("Ein Hund.\n")
+    with pytest.raises(UsageError, match="corpus: exists already"):
+        register(shelf, Path("model"), name="corpus", licence="CC0-1.0")
+    assert (other / "train.de").read_text() == "Ein Hund.\n"

@@ -103,3 +103,6 @@ def test_a_request_can_lower_the_longest_translation(served_model, serving):
         answer = server.post({"text": text, "max_length_extra": extra + 1})
         assert answer.status == 422
         assert f"max_length_extra: at most {extra}, but is {extra + 1}" in answer.json["error"]["message"]
+        answer = server.post({"text": text, "max_length_ratio": 0, "max_length_extra": 0})
+        assert (answer.status, answer.json["error"]["code"]) == (422, "invalid")
+        assert "are both 0: no output would be allowed" in answer.json["error"]["message"]

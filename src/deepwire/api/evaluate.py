@@ -72,11 +72,12 @@ def evaluate(
             model, else what the ending of the reference's file name says.
         direction: Such as ``de-en``, for models of several directions.
         decoding: Decoding settings that replace the model's own: ``{"beam": 8}``.
-        device: As in `deepwire.load`.
-        precision: As in `deepwire.load`.
+        device: As in `deepwire.load`, for models given by name.
+        precision: As `device`.
 
     Raises:
-        UsageError: A setting is wrong, or there is no reference.
+        UsageError: A setting is wrong, there is no reference, or a loaded model is to have another device or
+            precision.
         DataError: A text cannot be read, or the numbers of lines differ.
         ModelError: There is no such model, or it is damaged.
     """
@@ -204,6 +205,8 @@ def texts_of(
         for model in models:
             if isinstance(model, str):
                 model_texts.selected_target(model, settings.search.direction)
+            else:
+                _require_settings_of(model, settings)
         source, answer = (source, None) if source is not None else _test_set(models, settings)
         references = references or ([] if answer is None else list(answer.references))
         texts = [system for _, system in systems if isinstance(system, Text)]
@@ -293,5 +296,18 @@ def _translation(
 ) -> Text:
     if isinstance(model, str):
         return replace(model_texts.translate(model, source, settings.search, warn), name=name)
-    direction = settings.search.direction
-    return Text(name, model.translate(source.lines, to=None if direction is None else direction.target))
+    direction, decoding = settings.search.direction, settings.search.decoding
+    searching = model.with_search(**decoding) if decoding else model
+    return Text(name, searching.translate(source.lines, to=None if direction is None else direction.target))
+
+
+def _require_settings_of(model: Translator[DecoderState], settings: EvaluationSettings) -> None:
+    """See that a loaded model can translate as it is asked to."""
+    given = {"device": settings.search.device, "precision": settings.search.precision}
+    for name, value in given.items():
+        if value != "auto":
+            raise UsageError(
+                f"{name}: a loaded model keeps its own, so it cannot be {value!r}",
+                "give it to deepwire.load, or evaluate the model by its name",
+            )
+    model.with_search(**settings.search.decoding)

@@ -166,6 +166,7 @@ class TrainingParts:
         """Write the model as a model directory, which `deepwire.load` and all commands read.
 
         Raises:
+            UsageError: The folder is there and holds no model.
             ResourceError: It cannot be written; what was there before is intact.
         """
         metadata = model_metadata(self.settings, self.prepared)

@@ -189,7 +189,7 @@ def register(
         scores: With signatures.
 
     Raises:
-        UsageError: The name is taken or cannot be one.
+        UsageError: The name is taken, in the registry or by a folder, or cannot be one.
         ModelError: It is no model, or says no direction.
     """
     require_model(model)
@@ -197,6 +197,8 @@ def register(
     known = _parsed(_read(registry_file), str(registry_file)).models if registry_file.exists() else []
     if any(entry.name == name for entry in known):
         raise UsageError(f"{registry_file}: has a model {name} already", "take another name")
+    if (folder / name).exists():
+        raise UsageError(f"{folder / name}: exists already", "take another name, or remove it first")
     directions = _directions(model)
     files = sorted(
         path for path in model.rglob("*") if path.is_file() and path.name not in _NOT_FOR_TRANSLATION

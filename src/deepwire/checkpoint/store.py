@@ -32,7 +32,7 @@ from deepwire.config.choice import plugins_of
 from deepwire.data.context import ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.errors import DeepwireError, ModelError
+from deepwire.errors import DeepwireError, ModelError, UsageError
 from deepwire.io.atomic import json_text, new_folder, require_space
 from deepwire.io.regular_files import cannot_read, read_json
 from deepwire.model.build import build_model
@@ -85,14 +85,23 @@ def save_model(
     """Write a model directory in one step; a model directory that is already there is replaced.
 
     Raises:
+        UsageError: Something else is there.
         ResourceError: If the disk is full or cannot be written; what was there before is intact.
     """
+    _require_replaceable(folder)
     parameters = model_parameters(model)
     folder.parent.mkdir(parents=True, exist_ok=True)
     require_space(folder.parent, bytes_of(parameters) + _SLACK)
     with new_folder(folder) as temporary:
         write_model_files(temporary, model, parameters, vocabularies, metadata)
         write_manifest(temporary)
+
+
+def _require_replaceable(folder: Path) -> None:
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not folder.is_dir() or not (folder / WEIGHTS).exists():
+        raise UsageError(f"{folder}: exists already and is no model", "name another folder")
 
 
 def write_model_files(

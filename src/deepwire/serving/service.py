@@ -83,12 +83,12 @@ class Service:
 
     def facts(self) -> dict[str, object]:
         """The model, its languages, and what can be asked for."""
-        search, limits = self.models.search, self.limits
+        limits = self.limits
         return {
             "model": self.models.name,
             "version": deepwire.__version__,
             "languages": self.models.languages(),
-            "beam": search.beam,
+            "beam": self.models.search.beam,
             "alignment": self.models.aligns,
             "detects": bool(self.models.routes),
             "limits": {
@@ -333,13 +333,8 @@ class Service:
             except TextFailedError as error:
                 raise TextFailedError(places[error.index].text) from error.__cause__
             translated = dict(zip(places, translations, strict=True))
-        scores = body.n_best is not None
-        return {
-            "translations": [
-                text_record(text, index, translated, scores, search.alignment)
-                for index, text in enumerate(texts)
-            ]
-        }
+        told = partial(text_record, scores=body.n_best is not None, alignment=search.alignment)
+        return {"translations": [told(text, index, translated) for index, text in enumerate(texts)]}
 
     def _most_subwords(self, leg: Leg) -> int:
         return min(self.limits.subwords, self.models.most_subwords(leg))
@@ -350,16 +345,18 @@ class Service:
         return max(self.limits.beam, self.models.search.beam)
 
     def _search(self, body: RequestBody) -> Search:
-        beam = body.beam or self.models.search.beam
-        n_best = body.n_best or 1
+        beam, n_best = body.beam or self.models.search.beam, body.n_best or 1
         if beam > self.most_beam:
             raise RequestError("invalid", f"beam: at most {self.most_beam}, but is {beam}")
         if n_best > beam:
             raise RequestError("invalid", f"n_best: at most the beam ({beam}), but is {n_best}")
         limits = {name: getattr(body, name) for name in ("max_length_ratio", "max_length_extra")}
-        for (name, limit), most in zip(limits.items(), self.models.longest, strict=True):
+        asked = list(zip(limits, limits.values(), self.models.longest, strict=True))
+        for name, limit, most in asked:
             if limit is not None and limit > most:
                 raise RequestError("invalid", f"{name}: at most {most:g}, but is {limit:g}")
+        if not any(most if limit is None else limit for _, limit, most in asked):
+            raise RequestError("invalid", f"{' and '.join(limits)} are both 0: no output would be allowed")
         return Search(beam, n_best, 0, body.alignment, *limits.values())
 
     async def _fitting_lengths(
