@@ -165,7 +165,7 @@ def test_a_loaded_model_is_evaluated_with_the_settings_that_were_asked_for(train
     model = deepwire.load(trained, "cpu", "fp32")
     lines = ["a b c", "d e", "f f g"]
     for settings in ({"beam": 1, "max_length_extra": 1}, {"max_source_length": 1}):
-        reference = model.translate(lines, **settings)
+        reference = model.with_search(**settings).translate(lines)
         assert reference != model.translate(lines)
         scores = deepwire.evaluate(model, reference, source=lines, metrics="chrf", decoding=settings)
         assert scores["chrf"].value == pytest.approx(100)
