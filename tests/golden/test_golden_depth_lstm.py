@@ -45,14 +45,14 @@ def build(
     return built, places
 
 
-def finish(
+def assert_as_recorded(
     case: Case,
     outputs: Mapping[str, Tensor],
     inputs: Mapping[str, Tensor],
     connection: Connection,
     places: Mapping[str, tuple[Place, ...]],
 ) -> None:
-    """Compare outputs, and the gradients of the weighted sum of outputs."""
+    """Outputs, and the gradients of their weighted sum, are those of the independent implementation."""
     expected = case.group("out/")
     assert set(outputs) == set(expected)
     for name, output in outputs.items():
@@ -86,7 +86,7 @@ def test_cell(name: str) -> None:
     inputs = leaves(golden)
     state = (inputs["O_prev"], inputs["C_prev"])
     output, cell = connection.write(state, 0, state[0], inputs["x"])
-    finish(golden, {"Output": output, "Cell": cell}, inputs, connection, places)
+    assert_as_recorded(golden, {"Output": output, "Cell": cell}, inputs, connection, places)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_encoder_stack(name: str) -> None:
     for layer in range(3):
         state = connection.write(state, layer, state[0], inputs[f"A{layer + 1}"])
         outputs |= {f"Output_{layer + 1}": state[0], f"Cell_{layer + 1}": state[1]}
-    finish(golden, outputs, inputs, connection, places)
+    assert_as_recorded(golden, outputs, inputs, connection, places)
 
 
 def test_depth_rnn_stack() -> None:
@@ -122,7 +122,7 @@ def test_depth_rnn_stack() -> None:
     for layer in range(3):
         state = connection.write(state, layer, state[0], inputs[f"A{layer + 1}"])
         outputs[f"Output_{layer + 1}"] = state[0]
-    finish(golden, outputs, inputs, connection, places)
+    assert_as_recorded(golden, outputs, inputs, connection, places)
 
 
 @pytest.mark.parametrize("merge", ["add", "two"])
@@ -140,4 +140,4 @@ def test_decoder_stack(merge: str) -> None:
             outputs[f"OutputA_{layer + 1}"] = state[0]
         state = connection.write(state, 2 * layer + 1, state[0], inputs[f"X{layer + 1}"])
         outputs |= {f"Output_{layer + 1}": state[0], f"Cell_{layer + 1}": state[1]}
-    finish(golden, outputs, inputs, connection, places)
+    assert_as_recorded(golden, outputs, inputs, connection, places)

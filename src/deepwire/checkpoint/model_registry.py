@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from deepwire.checkpoint.store import OPTIMIZER, STATE, metadata_of, read_config, require_model
 from deepwire.data.languages import Languages
 from deepwire.errors import DataError, ModelError, Tell, UsageError
-from deepwire.io.atomic import disk_errors, json_text, new_folder, write_text
+from deepwire.io.atomic import disk_errors, json_text, new_folder, require_absent, write_text
 from deepwire.io.download import download, file_digest
 from deepwire.io.regular_files import similar_file_names
 
@@ -197,8 +197,7 @@ def register(
     known = _parsed(_read(registry_file), str(registry_file)).models if registry_file.exists() else []
     if any(entry.name == name for entry in known):
         raise UsageError(f"{registry_file}: has a model {name} already", "take another name")
-    if (folder / name).exists():
-        raise UsageError(f"{folder / name}: exists already", "take another name, or remove it first")
+    require_absent(folder / name, "take another name")
     directions = _directions(model)
     files = sorted(
         path for path in model.rglob("*") if path.is_file() and path.name not in _NOT_FOR_TRANSLATION

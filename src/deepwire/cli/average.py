@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from deepwire.errors import UsageError
+from deepwire.io.atomic import require_absent
 
 Models = Annotated[
     list[str], typer.Argument(metavar="RUN | MODEL...", help="A run directory, or two models and more.")
@@ -40,7 +41,6 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
             print(averaged(run, last or 5))
             return
         folders = last_checkpoints(run, last or 5)
-    if output.exists():
-        raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
+    require_absent(output)
     average_models(folders, output)
     print(output)

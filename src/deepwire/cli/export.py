@@ -10,6 +10,7 @@ import typer
 
 from deepwire.cli.decoding_options import Quiet, Rounds
 from deepwire.errors import DeepwireError, ModelError, UsageError
+from deepwire.io.atomic import require_absent
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
@@ -83,8 +84,7 @@ def export(
 
     export_format = _format(format_name, from_name, to_name)
     kind = _quantization(export_format, quantization, int8)
-    if output.exists():
-        raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
+    require_absent(output)
     _require_comparison(model, export_format, text, reference, unchecked=unchecked)
     sources, references = _read(text, reference, lines)
     loaded = _with_rounds(_load(model, export_format), rounds)

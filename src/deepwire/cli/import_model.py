@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.errors import ModelError, UsageError
+from deepwire.io.atomic import require_absent
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.importers import Architecture, ForeignCheckpoint, Importer
@@ -88,8 +89,7 @@ def import_model(
     importer = IMPORTERS.get(family)
     if importer is None:
         raise UsageError(f"{family}: not a family of checkpoints", f"use {' or '.join(IMPORTERS)}")
-    if output.exists():
-        raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
+    require_absent(output)
     if target_codes is not None and codes is None:
         raise UsageError("--target-codes needs --codes", "give the merges of the source side, too")
     foreign = importer.read(checkpoint)

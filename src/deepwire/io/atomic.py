@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deepwire.errors import ResourceError
+from deepwire.errors import ResourceError, UsageError
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -98,6 +98,20 @@ def json_text(value: object) -> str:
     import json  # late: every command imports this module, also one that only shows its help
 
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
+
+
+def require_absent(path: Path, instead: str = "name another folder") -> None:
+    """See that a command that makes ``path`` replaces nothing.
+
+    Args:
+        path: What is to be made.
+        instead: What the user can do, apart from removing what is there.
+
+    Raises:
+        UsageError: Something is there.
+    """
+    if path.exists():
+        raise UsageError(f"{path}: exists already", f"{instead}, or remove it first")
 
 
 @contextmanager
