@@ -19,7 +19,7 @@ from deepwire.checkpoint.model_files import (
     write_manifest,
     write_tensors,
 )
-from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory, regular
+from deepwire.checkpoint.run_directory import LOCK, Checkpoint, RunDirectory, regular
 from deepwire.checkpoint.store import (
     CONFIG,
     OPTIMIZER,
@@ -32,7 +32,8 @@ from deepwire.checkpoint.store import (
     require_model,
 )
 from deepwire.errors import ModelError
-from deepwire.io.atomic import json_text, new_folder, require_space
+from deepwire.io.atomic import disk_errors, json_text, new_folder, require_space
+from deepwire.io.regular_files import acquire_lock
 
 
 def average_models(folders: Sequence[Path], output: Path) -> None:
@@ -133,13 +134,22 @@ def find_model(name: str) -> Path:
 def averaged(run: RunDirectory, count: int) -> Path:
     """The average of the last ``count`` checkpoints of ``run``; reused while those are still the last.
 
+    One process makes it. Others that want it wait, and find it made.
+
     Raises:
         ModelError: If the run has fewer checkpoints.
+        ResourceError: If the folder of averages cannot be written.
     """
     folders = last_checkpoints(run, count)
     target = run.averages / f"avg{count}"
-    if not _up_to_date(target, folders):
-        average_models(folders, target)
+    if _up_to_date(target, folders):
+        return target
+    with disk_errors(run.averages):
+        run.averages.mkdir(exist_ok=True)
+        lock = acquire_lock(run.averages / LOCK, lambda holder: _warn(f"{target}: waiting for {holder}"))
+    with lock:
+        if not _up_to_date(target, folders):
+            average_models(folders, target)
     return target
 
 
@@ -204,6 +214,7 @@ def _up_to_date(target: Path, folders: list[Path]) -> bool:
     if not target.is_dir():
         return False
     try:
+        check_manifest(target, required=(WEIGHTS, CONFIG))
         return metadata_of(read_config(target)).get("sources") == sources(folders)
     except ModelError:
         return False
