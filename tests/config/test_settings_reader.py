@@ -129,6 +129,16 @@ def test_an_empty_section_means_its_defaults(read) -> None:
     assert read("seed: 1\ntraining:\nmodel:\n  # d_model: 3\n").section == Run()
 
 
+@pytest.mark.parametrize(
+    ("written", "overrides"),
+    [("model:\n  # heads: 2\nseed: 3", ()), ("seed: 3", ("model=",)), ("seed: 3", ("model=null",))],
+)
+def test_an_empty_section_leaves_what_is_inherited(read, written: str, overrides: tuple[str, ...]) -> None:
+    base = "model: {d_model: 16, connection: {type: gated, size: 9}}"
+    run = read(f"extends: base.yaml\n{written}\n", *overrides, base=base)
+    assert run.section == Run(seed=3, model=Model(d_model=16, connection=Gated(size=9)))
+
+
 def test_overrides_are_yaml_and_the_last_wins(read) -> None:
     run = read(
         "model: {d_model: 4}",

@@ -189,14 +189,18 @@ def test_bleu_chooses_the_best_checkpoint(make_job: JobMaker, read_records: Read
 
 
 def test_bleu_may_be_scored_less_often(make_job: JobMaker, read_records: ReadRecords) -> None:
-    translation = Translation([1.0])
+    """The last update is scored in any case: else a run shorter than that would have no best checkpoint."""
+    translation = Translation([1.0, 2.0])
     job = dataclasses.replace(
-        make_job(validation={"bleu": True, "bleu_every": 40}),
+        make_job(validation={"bleu": True, "bleu_every": 40, "metric": "bleu"}),
         translate=translation.translate,
         score=translation.score,
     )
-    run_training(job, quiet=True)
-    assert [record.get("bleu") for record in read_records(job.run, "valid")] == [None, 1.0, None]
+    outcome = run_training(job, quiet=True)
+    records = read_records(job.run, "valid")
+    assert [(record["update"], record.get("bleu")) for record in records] == [(20, None), (40, 1.0), (60, 2.0)]
+    assert outcome.best is not None
+    assert outcome.best.update == 60
 
 
 def test_validation_counts_every_token_once_whatever_the_batches(

@@ -244,11 +244,11 @@ def _parsed(document: SettingsDocument, text: str, problems: Problems) -> Mappin
 def merge(base: Node, later: Node, annotation: object | None, path: tuple[str, ...] = ()) -> Node:
     """What ``later`` makes of ``base``: mappings merge key by key, everything else replaces.
 
-    A mapping of another ``type`` replaces, too. Keys without a ``type`` refine a plain name (``depth_lstm``)
+    A section with nothing in it changes nothing, unless null means that what it sets is not used. A mapping of another ``type`` replaces, too. Keys without a ``type`` refine a plain name (``depth_lstm``)
     where the name stands for ``{type: depth_lstm}``. ``path`` is where they stand, for errors.
     """
     if not isinstance(later, MappingNode):
-        return later
+        return base if _is_empty_section(later, annotation) else later
     if isinstance(base, ScalarNode) and isinstance(base.value, str) and chosen_by_type(annotation):
         base = MappingNode({"type": base}, base.location)
     if isinstance(base, SequenceNode) and later.entries and all(key.isdecimal() for key in later.entries):
@@ -264,6 +264,11 @@ def merge(base: Node, later: Node, annotation: object | None, path: tuple[str, .
         below = child(annotation, key, tag)
         entries[key] = merge(entries[key], value, below, (*path, key)) if key in entries else value
     return MappingNode(entries, later.location)
+
+
+def _is_empty_section(node: Node, annotation: object | None) -> bool:
+    null = isinstance(node, ScalarNode) and node.value is None
+    return null and bool(sections(annotation)) and type(None) not in alternatives(annotation)
 
 
 def _merge_items(
@@ -339,9 +344,9 @@ def _prepared(node: Node, annotation: object | None) -> Node:
     if isinstance(node, SequenceNode):
         inner = child(annotation, 0)
         return SequenceNode([_prepared(item, inner) for item in node.items], node.location)
-    kinds = alternatives(annotation)
-    if node.value is None and sections(annotation) and type(None) not in kinds:
+    if _is_empty_section(node, annotation):
         return MappingNode({}, node.location)
+    kinds = alternatives(annotation)
     if isinstance(node.value, bool) and bool not in kinds and (int in kinds or float in kinds):
         return ScalarNode(str(node.value), node.location)  # pydantic would count with a truth value
     return node

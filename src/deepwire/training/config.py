@@ -47,7 +47,8 @@ class ValidationConfig(Section):
     bleu_every: Count | None = Field(
         default=None,
         ge=1,
-        description="updates between scores of translations, a multiple of every; default: every",
+        description="updates between scores of translations, a multiple of every; default: every. "
+        "The last update is always scored",
     )
     beam: int = Field(default=1, ge=1, le=100, description="beam of the translations that are scored")
     max_sentences: Count | None = Field(default=None, ge=1, description="use only the first n sentences")

@@ -210,7 +210,7 @@ class Trainer:
         self.recorder.move(self._status())
         if fresh and self.validator is not None and (stop_reason or self.validator.due(state.update)):
             state.validation_due = True
-        validated = state.validation_due and self._validate()
+        validated = state.validation_due and self._validate(last=stop_reason is not None)
         if validated and stop_reason is None:
             stop_reason = self._patience_exhausted()
         self._save_if_due(validated, stop_reason)
@@ -251,14 +251,14 @@ class Trainer:
                 "or training.precision=fp32",
             )
 
-    def _validate(self) -> bool:
+    def _validate(self, *, last: bool) -> bool:
         """Score the validation set; False when a signal came in between, and then it is still due."""
         if self.validator is None:
             return False
         state, started = self.state, time.perf_counter()
         with self._with_averages(), self.strategy.whole() as model:
             validation = self.validator.run(
-                model, self.precision_policy, state.update, lambda: self.signals.stop_wanted
+                model, self.precision_policy, state.update, lambda: self.signals.stop_wanted, last=last
             )
         self._meter.skip_time()
         self.signals.settle(self.processes)

@@ -120,12 +120,17 @@ class Validator:
         precision_policy: PrecisionPolicy,
         update: int,
         interrupted: Callable[[], bool],
+        *,
+        last: bool = False,
     ) -> Validation | None:
-        """Score ``model``; None when ``interrupted`` said so in a process, and then nothing has changed."""
+        """Score ``model``; None when ``interrupted`` said so in a process, and then nothing has changed.
+
+        The ``last`` model of a training is translated with in any case, so that it has every score.
+        """
         model.eval()
         try:
             scores = self._losses(model, precision_policy, interrupted)
-            if scores is None or not self._texts_due(update):
+            if scores is None or not self._texts_due(update, last):
                 return None if scores is None else Validation(scores, [])
             return self._with_texts(model, scores, interrupted)
         finally:
@@ -199,10 +204,10 @@ class Validator:
                     lines=batch.lines[rows],
                 )
 
-    def _texts_due(self, update: int) -> bool:
+    def _texts_due(self, update: int, last: bool) -> bool:
         if not self.config.text_metrics:
             return False
-        return update % (self.config.bleu_every or self.config.every) == 0
+        return last or update % (self.config.bleu_every or self.config.every) == 0
 
     def _with_texts(
         self, model: TranslationModel, scores: dict[str, float], interrupted: Callable[[], bool]
@@ -305,11 +310,16 @@ class DirectionsValidator:
         precision_policy: PrecisionPolicy,
         update: int,
         interrupted: Callable[[], bool],
+        *,
+        last: bool = False,
     ) -> Validation | None:
-        """Score ``model``; None when ``interrupted`` said so in a process, and then nothing has changed."""
+        """Score ``model``; None when ``interrupted`` said so in a process, and then nothing has changed.
+
+        The ``last`` model of a training is translated with in any case, so that it has every score.
+        """
         by_direction: dict[str, Validation] = {}
         for name, validator in self._validators.items():
-            validation = validator.run(model, precision_policy, update, interrupted)
+            validation = validator.run(model, precision_policy, update, interrupted, last=last)
             if validation is None:
                 return None
             by_direction[name] = validation
