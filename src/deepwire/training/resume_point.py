@@ -270,8 +270,9 @@ def _taken_back(run: RunDirectory, before: Collection[Path] | None, aside: Path 
 
 
 def _changes(spec: TrainingSpec, processes: ProcessGroup, made: int) -> list[str]:
-    _require_same_rates(spec, made)
+    rates = _rates_of_other_length(spec, made)
     changes = require_same_settings(spec.run.resolved_config, spec.resolved, spec.complete, spec.changeable)
+    changes += rates
     before = processes_before(spec)
     if before != processes.count:
         changes.append(f"processes: {before} -> {processes.count}")
@@ -284,20 +285,36 @@ def _changes(spec: TrainingSpec, processes: ProcessGroup, made: int) -> list[str
     return changes
 
 
-def _require_same_rates(spec: TrainingSpec, made: int) -> None:
-    """See that a run whose learning rate has begun to decay does not become longer or shorter."""
+def _rates_of_other_length(spec: TrainingSpec, made: int) -> list[str]:
+    """What becomes of the learning rate where a run becomes longer or shorter; none where it stays as it was.
+
+    Raises:
+        UsageError: If the schedule refuses another length by now.
+    """
     changed = changed_settings(spec.run.resolved_config, spec.resolved, spec.complete)
-    if any("schedule" in key for key in changed):
-        return
-    before, now = changed.get("training.max_updates", (spec.config.max_updates,) * 2)
+    schedule = spec.config.schedule
+    if any("schedule" in key for key in changed) or not schedule.follows_length:
+        return []
+    before, now = (_count(length) for length in changed.get("training.max_updates", (None, None)))
+    if before == now:
+        return []
     try:
-        spec.config.schedule.require_same_rates(made, _count(before), _count(now))
+        schedule.require_same_rates(made, before, now)
     except ValueError as error:
         raise UsageError(
             f"{spec.run.path}: cannot go on: {error}",
             "set training.max_updates back; a copy of the run without its checkpoints of the decay goes on "
             "exactly from the newest one that is left",
         ) from None
+    # Of any width: they are compared with each other alone.
+    was, is_now = (schedule.build(d_model=1, max_updates=length)(made + 1) for length in (before, now))
+    if was == is_now:
+        return []
+    change = "rises" if is_now > was else "falls"
+    return [
+        f"the learning rate {change} to that of a run of {now} updates, which schedule {schedule.type} follows; "
+        f"the {made} updates so far had that of a run of {before}"
+    ]
 
 
 def _count(value: object) -> int | None:

@@ -1,4 +1,4 @@
-"""Runs whose learning rate decays at their end: longer and shorter ones, and where that comes too late."""
+"""Runs whose learning rate follows their length: longer and shorter ones, and where that comes too late."""
 
 from __future__ import annotations
 
@@ -55,6 +55,17 @@ def test_in_its_decay_it_keeps_its_length(before: int, now: int, make_job: JobMa
     assert "copy of the run" in caught.value.hint
     assert job.run.resolved_config.read_bytes() == resolved
     assert [checkpoint.update for checkpoint in job.run.checkpoints()] == [5, 10]
+
+
+@pytest.mark.parametrize(("made", "now", "change"), [(10, 20, "rises"), (5, 7, "falls")])
+def test_a_cosine_that_becomes_another_says_so(made: int, now: int, change: str, make_job: JobMaker) -> None:
+    settings: dict[str, object] = {"schedule": {"type": "cosine", "peak": 0.01, "warmup": 3}}
+    run_training(make_job("cosine", max_updates=10, stop_after=f"{made}u", **settings), quiet=True)
+    other = make_job("cosine", max_updates=now, **settings)
+    run_training(other, quiet=True)
+    log = other.run.log.read_text()
+    assert f"changed: the learning rate {change} to that of a run of {now} updates" in log
+    assert f"the {made} updates so far had that of a run of 10" in log
 
 
 def test_a_copy_without_the_decay_goes_on(make_job: JobMaker, weights_digest: Digest) -> None:
