@@ -118,6 +118,15 @@ def test_scores(translate):
         assert translation == text
 
 
+def test_every_decoding_setting_can_be_set(translate):
+    assert translate("--set", "beam=2") == translate("--beam", "2") != translate("--beam", "1")
+    longer = translate("--set", "decoding.min_length=6", "--set", "max_length_extra=9")
+    assert all(len(line.split()) >= 6 for line in longer if line)
+    assert longer != translate()
+    drawn = translate("--set", "sampling.seed=3", "--set", "sampling.top_k=4")
+    assert drawn == translate("--sample", "--seed", "3", "--top-k", "4")
+
+
 def test_samples_follow_the_seed(translate):
     options = ("--sample", "--top-p", "0.95", "--temperature", "1.5", "--seed")
     first = translate(*options, "1")
@@ -194,6 +203,10 @@ def test_a_very_long_line(tmp_path, capsys):
         (["--output", "./input"], 2, "is a text that is read, and would be replaced"),
         (["--threads", "99999999999"], 2, "--threads"),
         (["--shortlist-from", "."], 2, "no shortlist is there"),
+        (["--set", "no_repeat=3"], 2, "no_repeat: unknown key (did you mean no_repeat_ngram?)"),
+        (["--set", "min_length"], 2, "'min_length' is not key=value, such as min_length=2"),
+        (["--set", "beam=many"], 2, "beam: must be"),
+        (["--set", "beam=2", "--beam", "2"], 2, "--set beam: another option sets beam, too"),
         (["--term-search", "prefer"], 2, "--term-search says how terms come in, and there are none"),
     ],
 )

@@ -198,7 +198,11 @@ def test_bleu_may_be_scored_less_often(make_job: JobMaker, read_records: ReadRec
     )
     outcome = run_training(job, quiet=True)
     records = read_records(job.run, "valid")
-    assert [(record["update"], record.get("bleu")) for record in records] == [(20, None), (40, 1.0), (60, 2.0)]
+    assert [(record["update"], record.get("bleu")) for record in records] == [
+        (20, None),
+        (40, 1.0),
+        (60, 2.0),
+    ]
     assert outcome.best is not None
     assert outcome.best.update == 60
 

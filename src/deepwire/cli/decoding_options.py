@@ -98,6 +98,14 @@ BatchTokens = Annotated[
         min=1, help="Subwords with padding, times hypotheses, in a batch. Default: the model's own."
     ),
 ]
+OtherSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting of a run file's decoding section: --set no_repeat_ngram=3; repeatable.",
+    ),
+]
 Precision = Annotated[
     str,
     typer.Option(
@@ -175,6 +183,23 @@ def term_settings(terms: Path | None, term_search: str | None) -> dict[str, obje
 def specified(**options: object) -> dict[str, object]:
     """The options that have a value; a switch only where it is on."""
     return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+def with_others(settings: dict[str, object], others: list[str] | None) -> dict[str, object]:
+    """Decoding settings and those that ``--set`` names.
+
+    Raises:
+        UsageError: One is not ``key=value``, or is said by an option, too.
+    """
+    from deepwire.config.merging import read_overrides
+    from deepwire.decoding.decoding_config import DecodingConfig
+
+    texts = [text.removeprefix("decoding.") for text in others or ()]
+    named = read_overrides(DecodingConfig, texts, "min_length=2")
+    if twice := settings.keys() & named.keys():
+        name = min(twice)
+        raise UsageError(f"--set {name}: another option sets {name}, too", "leave out one of them")
+    return settings | named
 
 
 def alignment_settings(

@@ -14,6 +14,7 @@ from deepwire.cli.decoding_options import (
     DirectionName,
     Groups,
     LengthPenalty,
+    OtherSettings,
     Precision,
     Rounds,
     Seen,
@@ -24,6 +25,7 @@ from deepwire.cli.decoding_options import (
     chosen_shortlist,
     search_settings,
     specified,
+    with_others,
 )
 from deepwire.errors import UsageError
 
@@ -108,6 +110,7 @@ def evaluate(
     groups: Groups = None,
     rounds: Rounds = None,
     batch_tokens: BatchTokens = None,
+    set_: OtherSettings = None,
     device: Device = "auto",
     precision: Precision = "auto",
     shortlist: UseShortlist = False,
@@ -132,7 +135,7 @@ def evaluate(
 
     models = list(model or ())
     files = _with_baseline([str(path) for path in hypotheses or ()], models, baseline)
-    changes = search_settings(beam, length_penalty, groups, rounds, batch_tokens)
+    changes = with_others(search_settings(beam, length_penalty, groups, rounds, batch_tokens), set_)
     words = chosen_shortlist(shortlist, shortlist_from, seen)
     on_text = specified(source=source, direction=direction, seen=seen or None, shortlist=words or None)
     _check_inputs([*files, *models], models, reference, source, output, on_text | changes)

@@ -14,11 +14,13 @@ from deepwire.cli.decoding_options import (
     Beam,
     Device,
     LengthPenalty,
+    OtherSettings,
     Precision,
     Seen,
     TestSamples,
     TestSeed,
     search_settings,
+    with_others,
 )
 
 if TYPE_CHECKING:
@@ -139,6 +141,7 @@ def evaluate_directions(
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = None,
+    set_: OtherSettings = None,
     device: Device = "auto",
     precision: Precision = "auto",
     seen: Seen = False,
@@ -156,7 +159,7 @@ def evaluate_directions(
     from deepwire.evaluation.multilingual import direction_evaluation as work
 
     outputs = FindingOutputs(as_json, html, plots, needs_pictures=False)
-    changes = search_settings(beam, length_penalty, None, None, batch_tokens)
+    changes = with_others(search_settings(beam, length_penalty, None, None, batch_tokens), set_)
     request = work.DirectionsRequest(
         system=system,
         baseline=baseline,

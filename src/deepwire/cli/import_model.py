@@ -212,7 +212,7 @@ def _from_run(
     importer: Importer, foreign: ForeignCheckpoint, run: str, overrides: list[str]
 ) -> tuple[RunFile, bool]:
     """The run file, and whether sources begin with BOS; what the checkpoint tells must not contradict it."""
-    from deepwire.config.settings_reader import COMMAND_LINE
+    from deepwire.config.merging import COMMAND_LINE
     from deepwire.runfile import load_run_file
 
     loaded = load_run_file(run, overrides)

@@ -21,6 +21,7 @@ from deepwire.cli.decoding_options import (
     Guards,
     LengthPenalty,
     Models,
+    OtherSettings,
     Placeholders,
     Precision,
     Rounds,
@@ -30,6 +31,7 @@ from deepwire.cli.decoding_options import (
     search_settings,
     specified,
     term_settings,
+    with_others,
 )
 
 if TYPE_CHECKING:
@@ -139,6 +141,7 @@ def serve(
     groups: Groups = None,
     rounds: Rounds = None,
     batch_tokens: BatchTokens = None,
+    set_: OtherSettings = None,
     terms: Terms = None,
     term_search: TermSearch = None,
     placeholders: Placeholders = False,
@@ -163,6 +166,7 @@ def serve(
     settings = search_settings(beam, length_penalty, groups, rounds, batch_tokens)
     settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
     settings |= term_settings(terms, term_search)
+    settings = with_others(settings, set_)
 
     from deepwire.cli.line_by_line import warn
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe

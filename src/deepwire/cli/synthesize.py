@@ -18,6 +18,7 @@ from deepwire.cli.decoding_options import (
     Device,
     LengthPenalty,
     Models,
+    OtherSettings,
     Precision,
     Quiet,
     Seed,
@@ -27,8 +28,10 @@ from deepwire.cli.decoding_options import (
     TopK,
     TopP,
     sampling_settings,
+    search_settings,
     specified,
     use_threads,
+    with_others,
 )
 from deepwire.cli.translate import From, Sample
 from deepwire.config.counts import counted
@@ -84,6 +87,7 @@ def distill(
     languages: Languages = None,
     part: PartLines = None,
     batch_tokens: BatchTokens = None,
+    set_: OtherSettings = None,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -98,13 +102,13 @@ def distill(
 
     torchrun --nproc-per-node 4 -m deepwire distill runs/teacher --source train.de --output distilled
     """
-    settings = {"beam": beam, "length_penalty": length_penalty, "batch_tokens": batch_tokens, "window": part}
+    settings = search_settings(beam, length_penalty, None, None, batch_tokens) | specified(window=part)
     work = _Work(
         "distill",
         models,
         text=source,
         output=output,
-        settings=settings,
+        settings=with_others(settings, set_),
         tag="",
         direction=(from_ or "", to or ""),
         endings=languages,
@@ -131,6 +135,7 @@ def back_translate(
     languages: Languages = None,
     part: PartLines = None,
     batch_tokens: BatchTokens = None,
+    set_: OtherSettings = None,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -147,19 +152,16 @@ def back_translate(
     from deepwire.decoding.synthesis import check_tag
 
     tag = check_tag(tag)
-    settings: dict[str, object] = {
-        "beam": beam,
-        "length_penalty": length_penalty,
-        "batch_tokens": batch_tokens,
-        "window": part,
-        "sampling": sampling_settings(sample, top_k, top_p, temperature, seed, beam),
-    }
+    settings = search_settings(beam, length_penalty, None, None, batch_tokens)
+    settings |= specified(
+        window=part, sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam)
+    )
     work = _Work(
         "back-translate",
         models,
         text=input_,
         output=output,
-        settings=settings,
+        settings=with_others(settings, set_),
         tag=tag,
         direction=(from_ or "", to or ""),
         endings=languages,
@@ -296,9 +298,7 @@ def _load(
     precision = work.precision
     if precision == "auto":
         precision = str(formats.get("precision", precision))
-    translator, precision = load_in_processes(
-        work.models, specified(**work.settings), work.device, precision, processes
-    )
+    translator, precision = load_in_processes(work.models, work.settings, work.device, precision, processes)
     products = formats.get("products", torch.get_float32_matmul_precision())
     products = set_fp32_matmul("medium" if products == "medium" else "highest")
     return translator, {"precision": precision, "products": products}

@@ -28,6 +28,7 @@ from deepwire.cli.decoding_options import (
     Json,
     LengthPenalty,
     Models,
+    OtherSettings,
     Output,
     Placeholders,
     Precision,
@@ -50,6 +51,7 @@ from deepwire.cli.decoding_options import (
     search_settings,
     specified,
     term_settings,
+    with_others,
 )
 from deepwire.config.counts import counted
 from deepwire.errors import UsageError
@@ -329,6 +331,7 @@ def translate(
     scores: Scores = False,
     stream: Stream = False,
     batch_tokens: BatchTokens = None,
+    set_: OtherSettings = None,
     shortlist: UseShortlist = False,
     shortlist_from: ShortlistFrom = None,
     seen: Seen = False,
@@ -360,6 +363,7 @@ def translate(
     changes |= term_settings(terms, term_search)
     changes |= alignment_settings(alignment, alignment_layer, alignment_head, alignment_step, alignment_units)
     changes |= specified(sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam))
+    changes = with_others(changes, set_)
     text = InputText(input_, prefix, json_input, language_column)
     form = _format(as_json, n_best is not None, scores)
     chosen = chosen_shortlist(shortlist, shortlist_from, seen)

@@ -18,6 +18,7 @@ from deepwire.cli.decoding_options import (
     Guards,
     LengthPenalty,
     Models,
+    OtherSettings,
     Placeholders,
     Precision,
     Quiet,
@@ -28,6 +29,7 @@ from deepwire.cli.decoding_options import (
     search_settings,
     specified,
     term_settings,
+    with_others,
 )
 
 if TYPE_CHECKING:
@@ -67,6 +69,7 @@ def translate_file(
     length_penalty: LengthPenalty = None,
     groups: Groups = None,
     batch_tokens: BatchTokens = None,
+    set_: OtherSettings = None,
     terms: Terms = None,
     term_search: TermSearch = None,
     placeholders: Placeholders = False,
@@ -101,6 +104,7 @@ def translate_file(
     settings = search_settings(beam, length_penalty, groups, None, batch_tokens)
     settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
     settings |= term_settings(terms, term_search)
+    settings = with_others(settings, set_)
     model = load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
     if output is None:

@@ -12,7 +12,8 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 
 from deepwire.config.choice import TRUSTED
-from deepwire.config.section import Section, alternatives, child, chosen_by_type, sections
+from deepwire.config.merging import COMMAND_LINE, is_empty_section, merge, tree_of_overrides
+from deepwire.config.section import Section, alternatives, child
 from deepwire.config.unused_settings import find_unused_settings
 from deepwire.config.validation_messages import describe_value, note_errors
 from deepwire.config.yaml_tree import (
@@ -32,8 +33,8 @@ from deepwire.io.regular_files import similar_file_names
 SectionType = TypeVar("SectionType", bound=Section)
 
 MAX_BYTES = 4 * 1024 * 1024
-COMMAND_LINE, ARGUMENT = "command line", "argument"
-"""What messages call settings that were given to a command, and to a function."""
+ARGUMENT = "argument"
+"""What messages call settings that were given to a function."""
 MAPPING = "settings"
 """What messages call a mapping that stands for a file."""
 
@@ -114,9 +115,7 @@ def read_settings(
         written = _tree_of(name, MAPPING, problems)
     tree = _extended(section, document, written, locate, own_keys, problems, ())
     # Put together first: which of them comes first must not decide whether a size survives a new type.
-    changes = MappingNode({}, SourceLocation(COMMAND_LINE, None, Path.cwd()))
-    for override in overrides:
-        changes = _overridden(changes, override, section, problems)
+    changes = tree_of_overrides(section, overrides, problems, "model.d_model=256")
     if arguments:
         given = merge(changes, _arguments(arguments, problems), section)
         changes = given if isinstance(given, MappingNode) else changes
@@ -241,50 +240,6 @@ def _parsed(document: SettingsDocument, text: str, problems: Problems) -> Mappin
     return node
 
 
-def merge(base: Node, later: Node, annotation: object | None, path: tuple[str, ...] = ()) -> Node:
-    """What ``later`` makes of ``base``: mappings merge key by key, everything else replaces.
-
-    A section with nothing in it changes nothing, unless null means that what it sets is not used. A mapping of another ``type`` replaces, too. Keys without a ``type`` refine a plain name (``depth_lstm``)
-    where the name stands for ``{type: depth_lstm}``. ``path`` is where they stand, for errors.
-    """
-    if not isinstance(later, MappingNode):
-        return base if _is_empty_section(later, annotation) else later
-    if isinstance(base, ScalarNode) and isinstance(base.value, str) and chosen_by_type(annotation):
-        base = MappingNode({"type": base}, base.location)
-    if isinstance(base, SequenceNode) and later.entries and all(key.isdecimal() for key in later.entries):
-        return _merge_items(base, later, annotation, path)
-    if not isinstance(base, MappingNode):
-        return later
-    old, new = base.entries.get("type"), later.entries.get("type")
-    if isinstance(old, ScalarNode) and isinstance(new, ScalarNode) and old.value != new.value:
-        return later
-    entries = dict(base.entries)
-    tag = getattr(new or old, "value", None)
-    for key, value in later.entries.items():
-        below = child(annotation, key, tag)
-        entries[key] = merge(entries[key], value, below, (*path, key)) if key in entries else value
-    return MappingNode(entries, later.location)
-
-
-def _is_empty_section(node: Node, annotation: object | None) -> bool:
-    null = isinstance(node, ScalarNode) and node.value is None
-    return null and bool(sections(annotation)) and type(None) not in alternatives(annotation)
-
-
-def _merge_items(
-    base: SequenceNode, later: MappingNode, annotation: object | None, path: tuple[str, ...]
-) -> Node:
-    items = list(base.items)
-    for key, value in later.entries.items():
-        index = int(key[:9])
-        if index >= len(items):
-            raise UsageError(
-                f"{value.location}: {'.'.join(path)}: no item {key}: it has {len(items)}, counted from 0"
-            )
-        items[index] = merge(items[index], value, child(annotation, index), (*path, key))
-    return SequenceNode(items, base.location)
-
-
 def _extended(
     section: type[Section],
     document: SettingsDocument,
@@ -317,24 +272,6 @@ def _extended(
     return merged if isinstance(merged, MappingNode) else tree
 
 
-def _overridden(changes: MappingNode, text: str, section: type[Section], problems: Problems) -> MappingNode:
-    """The tree of changes after ``key.sub=value``."""
-    location = changes.location
-    key, equals, value = text.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        problems.add(location, f"{text!r} is not key=value, such as model.d_model=256")
-        return changes
-    if parts == ["extends"]:
-        problems.add(location, "extends: cannot be set here; write it into a run file")
-        return changes
-    node = parse_yaml(value, location, problems, tuple(parts)) or ScalarNode(None, location)
-    for part in reversed(parts):
-        node = MappingNode({part: node}, location)
-    merged = merge(changes, node, section)
-    return merged if isinstance(merged, MappingNode) else changes
-
-
 def _prepared(node: Node, annotation: object | None) -> Node:
     """The tree as pydantic shall see it: an empty section means its defaults, and true is not 1."""
     if isinstance(node, MappingNode):
@@ -344,7 +281,7 @@ def _prepared(node: Node, annotation: object | None) -> Node:
     if isinstance(node, SequenceNode):
         inner = child(annotation, 0)
         return SequenceNode([_prepared(item, inner) for item in node.items], node.location)
-    if _is_empty_section(node, annotation):
+    if is_empty_section(node, annotation):
         return MappingNode({}, node.location)
     kinds = alternatives(annotation)
     if isinstance(node.value, bool) and bool not in kinds and (int in kinds or float in kinds):

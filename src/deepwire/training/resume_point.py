@@ -312,8 +312,8 @@ def _rates_of_other_length(spec: TrainingSpec, made: int) -> list[str]:
         return []
     change = "rises" if is_now > was else "falls"
     return [
-        f"the learning rate {change} to that of a run of {now} updates, which schedule {schedule.type} follows; "
-        f"the {made} updates so far had that of a run of {before}"
+        f"the learning rate {change} to that of a run of {now} updates, which schedule {schedule.type} "
+        f"follows; the {made} updates so far had that of a run of {before}"
     ]
 
 

@@ -1,0 +1,121 @@
+"""Settings on top of settings: files on what they extend, ``key=value`` on files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from deepwire.config.section import Section, alternatives, child, chosen_by_type, sections
+from deepwire.config.yaml_tree import (
+    MappingNode,
+    Node,
+    Problems,
+    ScalarNode,
+    SequenceNode,
+    SourceLocation,
+    parse_yaml,
+    plain,
+)
+from deepwire.errors import UsageError
+
+COMMAND_LINE = "command line"
+"""What messages call settings that were given to a command."""
+
+
+def merge(base: Node, later: Node, annotation: object | None, path: tuple[str, ...] = ()) -> Node:
+    """What ``later`` makes of ``base``: mappings merge key by key, everything else replaces.
+
+    A section with nothing in it changes nothing, unless null means that what it sets is not used. A mapping
+    of another ``type`` replaces, too. Keys without a ``type`` refine a plain name (``depth_lstm``) where the
+    name stands for ``{type: depth_lstm}``. ``path`` is where they stand, for errors.
+    """
+    if not isinstance(later, MappingNode):
+        return base if is_empty_section(later, annotation) else later
+    if isinstance(base, ScalarNode) and isinstance(base.value, str) and chosen_by_type(annotation):
+        base = MappingNode({"type": base}, base.location)
+    if isinstance(base, SequenceNode) and later.entries and all(key.isdecimal() for key in later.entries):
+        return _merge_items(base, later, annotation, path)
+    if not isinstance(base, MappingNode):
+        return later
+    old, new = base.entries.get("type"), later.entries.get("type")
+    if isinstance(old, ScalarNode) and isinstance(new, ScalarNode) and old.value != new.value:
+        return later
+    entries = dict(base.entries)
+    tag = getattr(new or old, "value", None)
+    for key, value in later.entries.items():
+        below = child(annotation, key, tag)
+        entries[key] = merge(entries[key], value, below, (*path, key)) if key in entries else value
+    return MappingNode(entries, later.location)
+
+
+def is_empty_section(node: Node, annotation: object | None) -> bool:
+    """Whether nothing is written where a section must be."""
+    null = isinstance(node, ScalarNode) and node.value is None
+    return null and bool(sections(annotation)) and type(None) not in alternatives(annotation)
+
+
+def _merge_items(
+    base: SequenceNode, later: MappingNode, annotation: object | None, path: tuple[str, ...]
+) -> Node:
+    items = list(base.items)
+    for key, value in later.entries.items():
+        index = int(key[:9])
+        if index >= len(items):
+            raise UsageError(
+                f"{value.location}: {'.'.join(path)}: no item {key}: it has {len(items)}, counted from 0"
+            )
+        items[index] = merge(items[index], value, child(annotation, index), (*path, key))
+    return SequenceNode(items, base.location)
+
+
+def _override(
+    changes: MappingNode,
+    text: str,
+    section: type[Section],
+    problems: Problems,
+    example: str,
+) -> MappingNode:
+    """The tree of changes after ``key.sub=value``."""
+    location = changes.location
+    key, equals, value = text.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        problems.add(location, f"{text!r} is not key=value, such as {example}")
+        return changes
+    if parts == ["extends"]:
+        problems.add(location, "extends: cannot be set here; write it into a run file")
+        return changes
+    node = parse_yaml(value, location, problems, tuple(parts)) or ScalarNode(None, location)
+    for part in reversed(parts):
+        node = MappingNode({part: node}, location)
+    merged = merge(changes, node, section)
+    return merged if isinstance(merged, MappingNode) else changes
+
+
+def tree_of_overrides(
+    section: type[Section], overrides: Sequence[str], problems: Problems, example: str
+) -> MappingNode:
+    """The tree of ``key.sub=value`` settings; whether ``section`` has them is not looked at here.
+
+    Args:
+        section: What they are settings of.
+        overrides: The texts; later ones win.
+        problems: Receives those that are no settings.
+        example: A right one, for errors.
+    """
+    changes = MappingNode({}, SourceLocation(COMMAND_LINE, None, Path.cwd()))
+    for text in overrides:
+        changes = _override(changes, text, section, problems, example)
+    return changes
+
+
+def read_overrides(section: type[Section], overrides: Sequence[str], example: str) -> dict[str, object]:
+    """The plain values of `tree_of_overrides`.
+
+    Raises:
+        UsageError: With one line for each that is no setting.
+    """
+    problems = Problems()
+    changes = tree_of_overrides(section, overrides, problems, example)
+    problems.raise_if_any()
+    return {key: plain(value) for key, value in changes.entries.items()}
