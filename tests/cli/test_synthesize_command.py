@@ -213,6 +213,7 @@ def test_it_never_writes_over_a_text(model: str, folder: Path, capsys: pytest.Ca
     ("arguments", "code", "message"),
     [
         (["distill", "MODEL", "-i", "none", "-o", "x"], 3, "none: no such file"),
+        (["distill", "MODEL", "-i", "-", "-o", "x"], 2, "deepwire distill reads no stdin (-)"),
         (["distill", "MODEL", "-i", "text", "-o", "no/x"], 2, "the folder no does not exist"),
         (["distill", "no-model", "-i", "text", "-o", "x"], 4, "no such model"),
         (["distill", "MODEL", "-i", "text", "-o", "x", "--languages", "de"], 2, "--languages"),

@@ -30,6 +30,18 @@ def test_a_document_stands_beside_the_other(model, tmp_path):
     assert (tmp_path / "a.en.txt").read_text() == f"{one}\n\n{two} {three}\n"
 
 
+def test_a_document_is_replaced_only_by_name(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("ein hund\n")
+    (tmp_path / "a.en.txt").write_text("by hand\n")
+    command = ["translate-file", str(model), "--input", "a.txt", "--from", "de", *QUIET]
+    assert main(command) == 2
+    assert "a.en.txt: exists already\nhint: replace it with --output a.en.txt, or" in capsys.readouterr().err
+    assert (tmp_path / "a.en.txt").read_text() == "by hand\n"
+    assert main([*command, "--output", "a.en.txt"]) == 0
+    assert (tmp_path / "a.en.txt").read_text() != "by hand\n"
+
+
 def test_a_terminal_sees_how_far_a_document_is(model, tmp_path, monkeypatch):
     document = tmp_path / "a.html"
     document.write_text("<p>ein hund</p>" + "<p>zwei</p>" * 3 + f"<p>{'katze' * 400}</p>")
@@ -69,10 +81,11 @@ def test_paths_into_json(model, tmp_path):
     [
         ("a.pdf", "", [], 2, "files ending in .pdf cannot be translated"),
         ("a.docx", "broken", [], 3, "a.docx: a damaged file"),
-        ("a.txt", None, [], 2, "a.txt: No such file"),
+        ("a.txt", None, [], 3, "a.txt: no such file"),
         ("a.txt", "ein", ["--json-path", "a"], 2, "--json-path has an effect only on .json files"),
         ("a.txt", "ein", ["--output", "a.txt"], 2, "is a text that is read"),
-        ("a.txt", "ein", ["--to", "fr"], 2, "fr"),
+        ("a.txt", "ein", ["--to", "fr"], 2, "the model translates from 'de' to 'en', not to 'fr'"),
+        ("a.txt", "ein", ["--from", "fr"], 2, "the model translates from 'de' to 'en', not from 'fr'"),
     ],
 )
 def test_mistakes_are_one_clear_line(

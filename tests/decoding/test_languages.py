@@ -184,6 +184,20 @@ def test_a_model_of_one_direction_cannot_be_told_a_language(toys):
             ask()
 
 
+def test_a_model_of_one_direction_may_be_told_that_one(toys):
+    warnings: list[str] = []
+    model, vocabularies = toys.Model(size=PIECES), toys.vocabularies(PIECES)
+    tool = Translator([model], vocabularies, DecodingConfig(), direction=("de", "en"), warn=warnings.append)
+    assert tool.translate(["a"], to="en", from_="de") == tool.translate(["a"])
+    with pytest.raises(UsageError, match="translates from 'de' to 'en', not to 'fr'"):
+        tool.translate(["a"], to="fr")
+    with pytest.raises(UsageError, match="translates from 'de' to 'en', not from 'en'"):
+        tool.translate(["a"], from_="en")
+    letters = [Request("a", fields={"text": "a", "to": to}, to=to) for to in ("Ann", "en", "fr", "it")]
+    assert len(list(tool.translations(letters))) == 4
+    assert warnings == ["line 3: \"to\" is 'fr', but the model translates into 'en' only; the field stays"]
+
+
 def test_a_model_with_one_target_language_needs_none(toys, multilingual):
     into_english = Languages((Direction("de", "en"), Direction("fr", "en")), "source")
     vocabularies = toys.vocabularies(PIECES)

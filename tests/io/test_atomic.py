@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.errors import ResourceError
+from deepwire.errors import ResourceError, UsageError
 from deepwire.io.atomic import (
     disk_errors,
     human_bytes,
@@ -25,6 +25,16 @@ def test_a_full_disk_becomes_one_line(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert "free some space" in caught.value.hint
     assert str(tmp_path) in caught.value.message
+
+
+def test_a_name_that_nothing_can_have_is_the_users_mistake(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "below", tmp_path / ("a" * 300)):
+        with pytest.raises(UsageError, match="cannot be made: ") as caught, new_folder(path):
+            pass
+        assert caught.value.hint == "name another path"
+        with pytest.raises(UsageError, match="cannot be made: "):
+            write_text(path, "text")
 
 
 @pytest.mark.parametrize(
@@ -125,12 +135,6 @@ def test_json_is_replaced_in_one_step(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_json(tmp_path / "x.json", {"a": object()})
     assert read_json(tmp_path / "x.json")["b"] == 0.1
-
-
-def test_a_folder_that_is_a_file_becomes_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ResourceError, match="Not a directory"):
-        write_text(tmp_path / "file" / "x", "text")
 
 
 def test_moving_aside_never_overwrites(tmp_path: Path) -> None:

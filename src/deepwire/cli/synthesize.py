@@ -236,10 +236,15 @@ class _Work:
 
 def _run(work: _Work, threads: int | None, quiet: bool) -> None:
     from deepwire.distributed.launch import join_process_group
-    from deepwire.errors import DataError
+    from deepwire.errors import DataError, UsageError
 
     use_threads(threads)
     with join_process_group() as processes:
+        if str(work.text) == "-":
+            raise UsageError(
+                f"deepwire {work.command} reads no stdin (-): an interrupted command goes on with the same text",
+                "put the text into a file",
+            )
         if not work.text.is_file():
             raise DataError(f"{work.text}: no such file", "give a file of text, one sentence a line")
         _synthesize(work, processes, quiet=quiet or not processes.main)

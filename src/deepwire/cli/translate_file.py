@@ -91,6 +91,7 @@ def translate_file(
     from deepwire.documents.document import Options
     from deepwire.documents.registry import require_reader
     from deepwire.errors import UsageError
+    from deepwire.io.atomic import require_absent
     from deepwire.io.output import check_output
     from deepwire.ops.process import configure_process
 
@@ -109,11 +110,12 @@ def translate_file(
     source, target = _languages(model, from_, to)
     if output is None:
         output = input_.with_suffix(f".{target or 'translated'}{input_.suffix}")
+        require_absent(output, f"replace it with --output {output}")
         check_output(output, [input_])
     with ProgressLine(live=False if quiet else None) as progress:
         progress.count(f"reading {input_.name}", 0)
         document = _read(input_, content, Options(source, target, tuple(json_path or ())))
-        translated = _translated(model, document, Options(source, target), to, input_, progress)
+        translated = _translated(model, document, Options(source, target), to, from_, input_, progress)
     _write(output, translated)
     if not quiet:
         print(f"wrote {output}", file=sys.stderr)
@@ -124,8 +126,13 @@ def _content(path: Path) -> bytes:
 
     if path.is_dir():
         raise DataError(f"{path}: is a folder, not a document")
-    with path.open("rb") as file:
-        content = file.read(_MOST_BYTES + 1)
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file") from None
+    except OSError as error:
+        raise DataError(f"{path}: cannot read: {error.strerror}") from None
     if len(content) > _MOST_BYTES:
         raise DataError(f"{path}: has more than {_MOST_BYTES:,} bytes", "translate it in parts")
     return content
@@ -161,6 +168,7 @@ def _translated(
     document: Document,
     languages: Options,
     to: str | None,
+    from_: str | None,
     path: Path,
     progress: ProgressLine,
 ) -> bytes:
@@ -181,7 +189,7 @@ def _translated(
     for beginning in plan.untranslated:
         warn(f"{path}: stays as it is, too long for the model and without a place for a cut: {beginning}")
     best: list[Candidate] = []
-    for translation in translator.translations(plan.texts, window=_WINDOW, to=to):
+    for translation in translator.translations(plan.texts, window=_WINDOW, to=to, from_=from_):
         best.append(translation.candidates[0])
         progress.count("translating", len(best), len(plan.texts), "sentences")
     return document.written(

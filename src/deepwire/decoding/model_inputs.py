@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -78,6 +79,9 @@ class TargetLanguage(NamedTuple):
     """What the decoder reads first: BOS or a tag."""
 
 
+_LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
+
+
 class LanguageSelector:
     """The languages that a model translates into, by their names.
 
@@ -85,19 +89,27 @@ class LanguageSelector:
         languages: Those of the model; None for a model of one direction.
         vocabularies: Whose pieces the tags come after.
         warn: Receives a note for each direction that the model was not trained in.
+        direction: Source and target language of a model of one direction, where they are known.
     """
 
-    def __init__(self, languages: Languages | None, vocabularies: Vocabularies, warn: Tell) -> None:
-        self.languages = languages
+    def __init__(
+        self,
+        languages: Languages | None,
+        vocabularies: Vocabularies,
+        warn: Tell,
+        direction: tuple[str, str] | None = None,
+    ) -> None:
+        self.languages, self.direction = languages, direction
         self._sizes = vocabularies.source.size, vocabularies.target.size
         self._warn = warn
         self._noted: set[Direction] = set()
+        self._looked_at_field = False
 
     def check(self, to: str, from_: str) -> None:
         """See that the model knows these languages, those that are not empty.
 
         Raises:
-            UsageError: It does not, or has one direction only.
+            UsageError: It does not, or has one other direction only.
         """
         if self.languages is None or to:
             self.select(to, from_)
@@ -116,11 +128,7 @@ class LanguageSelector:
         """
         languages = self.languages
         if languages is None:
-            if to or from_:
-                raise UsageError(
-                    f"the model has one direction only and cannot be told {to or from_!r}",
-                    "leave out the language",
-                )
+            self._require_direction(to, from_)
             return None
         if not to and len(languages.targets) > 1:
             raise UsageError(
@@ -134,6 +142,33 @@ class LanguageSelector:
         tags = [size + index for size in self._sizes]
         return TargetLanguage(
             index, tags[0] if languages.tags_source else None, tags[1] if languages.tags_target else BOS
+        )
+
+    def look_at_field(self, line: int, to: str) -> None:
+        """Look at ``to`` of a JSON line, which a model of one direction hands through: it may be a person.
+
+        Another language than that of the model is warned about once.
+        """
+        target = "" if self.direction is None else self.direction[1]
+        if target and to != target and _LANGUAGE.fullmatch(to) and not self._looked_at_field:
+            self._looked_at_field = True
+            self._warn(
+                f'line {line}: "to" is {to!r}, but the model translates into {target!r} only; the field stays'
+            )
+
+    def _require_direction(self, to: str, from_: str) -> None:
+        source, target = self.direction or ("", "")
+        if to in ("", target) and from_ in ("", source):
+            return
+        if self.direction is None:
+            raise UsageError(
+                f"the model has one direction only and cannot be told {to or from_!r}",
+                "leave out the language",
+            )
+        other = f"to {to!r}" if to not in ("", target) else f"from {from_!r}"
+        raise UsageError(
+            f"the model translates from {source!r} to {target!r}, not {other}",
+            "leave out the language, or name another model",
         )
 
     def _note(self, direction: Direction) -> None:

@@ -98,7 +98,7 @@ class Translator(Generic[StateT]):
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
         self.model = Ensemble(as_configured(models, config), weights)
         self._configure(config)
-        self._language_selector = LanguageSelector(languages, vocabularies, self._warn)
+        self._language_selector = LanguageSelector(languages, vocabularies, self._warn, direction)
         self.direction = direction
         self._casing = LineCasing(vocabularies.source, terms, "" if direction is None else direction[1])
         self._from: SourceLanguage | None = None
@@ -235,7 +235,7 @@ class Translator(Generic[StateT]):
             requests: Lines, read as the results are taken; those that name no languages get these:
             window: Lines read ahead; default: that of the configuration. 1 answers each line at once.
             first: The number of the first line in its text; it seeds random draws.
-            to: The language to translate into; for models of several directions.
+            to: The language to translate into; models of several directions may need it.
             from_: The language of the lines, where it is known.
             documents: For models with document context: whether the lines in front of a line, back to an
                 empty one, are its context. Otherwise each brings its own (`Request.context`).
@@ -331,7 +331,8 @@ class Translator(Generic[StateT]):
         if not request.to and is_blank(request.text):
             return None  # there is nothing to translate, and so no language
         if self.languages is None and request.fields:
-            return None  # with one direction, the fields of a JSON line name no languages
+            self._language_selector.look_at_field(line, request.to)
+            return None
         try:
             return self._language_selector.select(request.to, request.from_)
         except UsageError as error:

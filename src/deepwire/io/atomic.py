@@ -13,6 +13,8 @@ from deepwire.errors import ResourceError, UsageError
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
+_IMPOSSIBLE_NAME = frozenset({errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG})
+
 
 def is_disk_full(error: OSError) -> bool:
     """Whether a write failed for lack of room: of the disk, of the user's quota or of one file."""
@@ -24,11 +26,14 @@ def disk_errors(path: Path) -> Iterator[None]:
     """Turn a full or read-only disk under ``path`` into an error of one line.
 
     Raises:
-        ResourceError: For every operating-system error while writing.
+        UsageError: If nothing can have this name, because a file is in the way or the name is too long.
+        ResourceError: For every other operating-system error while writing.
     """
     try:
         yield
     except OSError as error:
+        if error.errno in _IMPOSSIBLE_NAME:
+            raise UsageError(f"{path}: cannot be made: {error.strerror}", "name another path") from error
         hint = (
             "free some space and run the same command again"
             if is_disk_full(error)
