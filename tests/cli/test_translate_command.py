@@ -111,6 +111,17 @@ def test_json_lines_keep_their_fields(translate):
     assert [record["text"] for record in records] == SOURCE
 
 
+def test_fields_with_a_name_of_ours_are_kept_apart(translate):
+    fields = {"text": "ein hund", "score": "good", "line": 7, "input": [1], "to": ["Ann"]}
+    (line,) = translate("--json", "--json-input", text=json.dumps(fields) + "\n")
+    record = json.loads(line)
+    assert record["input"] == {"score": "good", "line": 7, "input": [1]}
+    assert (record["line"], record["to"], record["text"]) == (1, ["Ann"], "ein hund")
+    assert isinstance(record["score"], float)
+    (line,) = translate("--json", "--json-input", text='{"text": "hund", "input": "x"}\n')
+    assert json.loads(line)["input"] == "x"
+
+
 def test_scores(translate):
     for line, text in zip(translate("--scores"), translate(), strict=True):
         score, _, translation = line.partition("\t")

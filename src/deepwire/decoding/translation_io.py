@@ -268,11 +268,16 @@ def alignment_record(candidate: Candidate) -> dict[str, object]:
     }
 
 
+_REPEATED = {"text", "to"}
+
+
 def format_json(translation: Translation) -> str:
-    """A JSON object: the fields that came with the line, its text, all candidates and the best one's text."""
+    """A JSON object: the fields that came with the line, its text, all candidates and the best one's text.
+
+    Fields that came with the line and have a name of ours are in an object ``input``.
+    """
     best = translation.candidates[0]
-    record = {
-        **translation.request.fields,
+    record: dict[str, object] = {
         **({"to": translation.request.to} if translation.request.to else {}),
         "line": translation.line,
         "text": translation.request.text,
@@ -292,6 +297,10 @@ def format_json(translation: Translation) -> str:
             }
             for candidate in translation.candidates
         ]
+    fields = translation.request.fields
+    if ours := {name: value for name, value in fields.items() if name in record and name not in _REPEATED}:
+        record["input"] = ours | ({"input": fields["input"]} if "input" in fields else {})
+    record = {**fields, **record}
     line = json.dumps(record, ensure_ascii=False)
     # A field handed through may hold half a surrogate pair, which only an escape can write.
     return line if line.encode(errors="replace").decode() == line else json.dumps(record)

@@ -107,6 +107,10 @@ def test_subtitles():
     ).replace("Ja", "JA")
     talk = "1\n00:00:01,000 --> 00:00:02,000\n- Ja! Ein\nHund.\n- <i>Wo</i>?\n"
     assert text_of("a.srt", talk) == talk.replace("Ja! Ein\nHund", "JA! EIN\nHUND").replace("Wo", "WO")
+    crowded = "1\n00:00:01,000 --> 00:00:02,000\nHund 3\n2\n00:00:02,000 --> 00:00:03,000\n3\n4\n00:00:03,000 --> 00:00:04,000\nTag"
+    assert text_of("a.srt", crowded, change=lambda text: f"<{text}>") == crowded.replace(
+        "Hund 3", "<Hund 3>"
+    ).replace("\n3\n", "\n<3>\n").replace("Tag", "<Tag>"), "no empty lines between them"
     vtt = "WEBVTT\n\nNOTE nein\n\nSTYLE\n::cue {}\n\nmarke\n00:01.000 --> 00:02.000 align:start\n<v Anna>Guten Tag.\n"
     assert text_of("a.vtt", vtt) == vtt.replace("Guten Tag", "GUTEN TAG")
 

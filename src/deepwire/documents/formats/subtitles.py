@@ -13,6 +13,7 @@ from deepwire.errors import DataError
 
 _TIME = re.compile(r"^[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+.*$", re.MULTILINE)
 _CUE_TEXT = re.compile(r"\r?\n(.*?)(?=(?:\r?\n)[ \t]*(?:\r?\n|\Z)|\Z)", re.DOTALL)
+_NUMBER = re.compile(r"(?:\r?\n[ \t]*\d+[ \t]*)?\r?\n\Z")
 _MARKUP = re.compile(r"<[^<>\n]*>|\{\\[^}\n]*\}|\[br\]")
 _DASH = re.compile(r"^[-\u2013\u2014][ \t]*", re.MULTILINE)
 _BREAK = re.compile(r"\r?\n")
@@ -28,13 +29,21 @@ def read_subtitles(content: bytes, options: Options) -> ReplacedText:  # noqa: A
     blocks = []
     times = list(_TIME.finditer(source))
     for time, following in zip_longest(times, times[1:]):
-        text = _CUE_TEXT.match(source, time.end(), len(source) if following is None else following.start())
+        text = _CUE_TEXT.match(source, time.end(), _end(source, time, following))
         if text is not None and text[1].strip():
             parts = _speeches(source, text.start(1), text.end(1))
             blocks += [Block(list(_stretches(source, *part))) for part in parts]
     if not times and source.strip().removeprefix("\ufeff").partition("\n")[0].strip() != "WEBVTT":
         raise DataError("no subtitles: there is no line such as 00:00:01,000 --> 00:00:03,000")
     return ReplacedText(source, blocks, _wrapped)
+
+
+def _end(source: str, time: re.Match[str], following: re.Match[str] | None) -> int:
+    """Where a cue ends at the latest: before the number of the next one, also without an empty line between."""
+    if following is None:
+        return len(source)
+    number = _NUMBER.search(source, time.end(), following.start())
+    return following.start() if number is None else number.start()
 
 
 def _speeches(source: str, begin: int, end: int) -> list[tuple[int, int]]:
