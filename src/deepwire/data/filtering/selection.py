@@ -18,6 +18,7 @@ from deepwire.data.data_config import CorpusConfig, DataConfig, Role
 from deepwire.data.filter_config import FilterConfig
 from deepwire.data.filtering.filter_report import CheckReport
 from deepwire.data.filtering.filters import NAMES, NUMBERS, REASONS, DigestSet, FilteredBlock, filter_blocks
+from deepwire.data.filtering.word_alignments import WordAlignments
 from deepwire.data.text.corpus import corpus_files, directed, directions_of, reader
 from deepwire.data.text.pairs import Pair, PairBlock
 from deepwire.data.text_config import TextConfig
@@ -194,7 +195,10 @@ def checked_files(data: DataConfig) -> list[Path]:
         path
         for role in data.corpora()
         for corpus in directed(data, role)
-        for path in corpus_files(corpus, data)
+        for path in (
+            *corpus_files(corpus, data),
+            *([] if corpus.alignments is None else [corpus.alignments]),
+        )
     ]
 
 
@@ -208,6 +212,8 @@ def check_corpora(
 ) -> Checked:
     """Read and filter every text of `data` once, in a run with directions once for each direction.
 
+    Alignments beside training text are read, too.
+
     Validation and test text is only refused what cannot be used at all: length, ratio and duplicates are for
     training.
 
@@ -219,7 +225,7 @@ def check_corpora(
         on_progress: Called with role and pairs read so far, about every 10,000 pairs.
 
     Raises:
-        DataError: a text cannot be read, or no pair of it can be used.
+        DataError: a text cannot be read, or no pair of it can be used, or alignments do not fit their text.
     """
     roles = list(data.corpora())
     selections = {
@@ -241,14 +247,17 @@ def _read(
     on_progress: Callable[[str, int], None] | None,
 ) -> None:
     progress = None if on_progress is None else partial(on_progress, role)
+    alignments = WordAlignments(selection.corpora)
     for block in selection.read(show_dropped=on_reject is not None, progress=progress):
         selection.keep(block.pairs, block.lengths)
+        alignments.of(block.pairs)
         if on_reject is not None:
             label = selection.corpora[block.pairs.corpus].label
             for pair, reason in zip(block.dropped, block.reasons[block.reasons != 0], strict=True):
                 on_reject(role, label, pair, NAMES[reason])
         if role != "train":
             selection.count_seen(block, training)
+    alignments.finish([selection.lines(number) for number in range(len(selection.corpora))])
 
 
 def _mix(data: DataConfig, training: Selection) -> list[DirectionShare]:

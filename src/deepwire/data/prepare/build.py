@@ -24,7 +24,7 @@ from deepwire.data.prepare.symbol_pairs import (
     with_symbols,
 )
 from deepwire.data.prepare.temporary_pairs import Chunk, DocumentOrder, TemporaryPairs, read_chunk
-from deepwire.data.prepare.word_alignments import WordAlignments
+from deepwire.data.filtering.word_alignments import WordAlignments
 from deepwire.data.text.corpus import directed
 from deepwire.data.text.language_profiles import MOST_CHARACTERS, LanguageProfiles
 from deepwire.data.text.pairs import Pair, PairBlock

@@ -20,7 +20,7 @@ _HINT = "write a line for each line of the text, as 0-0 1-2: source word, hyphen
 
 
 class WordAlignments:
-    """The alignments of some corpora, in step with the pairs that preparation keeps.
+    """The alignments of some corpora, in step with the pairs that are kept.
 
     Args:
         corpora: As the pairs number them; those without alignments have no links.
