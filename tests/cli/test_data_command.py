@@ -97,8 +97,16 @@ def test_rejects_are_written_whole_and_escaped(corpus: Path) -> None:
         (["run.yaml", "--tsv", "a"], 2, "a run file says itself where its text is"),
         (["run.yaml", "data.train=none/train"], 3, "no such file (also tried .gz, .zst, .xz)"),
         (["run.yaml", "data.train=none/train"], 3, "command line: "),
-        (["run.yaml", "data.train={prefix: train, alignments: short.en}"], 3, "short.en:1: no alignment: 'A'"),
-        (["run.yaml", "data.train={prefix: train, alignments: links}"], 3, "links: 2 lines, but the text has 5"),
+        (
+            ["run.yaml", "data.train={prefix: train, alignments: short.en}"],
+            3,
+            "short.en:1: no alignment: 'A'",
+        ),
+        (
+            ["run.yaml", "data.train={prefix: train, alignments: links}"],
+            3,
+            "links: 2 lines, but the text has 5",
+        ),
         (["run.yaml", "data.train={prefix: train, alignments: links}", "--rejects", "links"], 2, "would be"),
         (["missing.yaml"], 2, "missing.yaml: no such file"),
     ],

@@ -72,6 +72,25 @@ def test_where_all_are_damaged_nothing_is_lost(trainer: Trainer, half: Path) -> 
     assert sorted(path.name for path in run.checkpoints_folder.iterdir()) == before
 
 
+@pytest.mark.parametrize("index_too", [False, True])
+def test_where_all_are_gone_the_records_stay(trainer: Trainer, half: Path, index_too: bool) -> None:
+    run = trainer.run_directory(f"emptied-{index_too}")
+    shutil.copytree(half, run.path)
+    for one in run.checkpoints():
+        shutil.rmtree(one.path)
+    if index_too:
+        shutil.rmtree(run.checkpoints_folder)
+    before = run.metrics.read_bytes()
+    assert trainer.train(run.path.name) == 4
+    assert (
+        f"the checkpoints of this run are gone; its records go up to update {UPDATES // 2}" in trainer.text()
+    )
+    assert "hint: put them back, or start over with --fresh" in trainer.text()
+    assert run.metrics.read_bytes() == before
+    assert trainer.train(run.path.name, "--fresh") == 0, trainer.text()
+    assert (run.path.with_name(f"{run.path.name}.1") / "metrics.jsonl").read_bytes() == before
+
+
 OWN_FILES: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "truncated decisions": ("env.json", lambda text: text[:40]),
     "no decisions": ("env.json", lambda _: None),

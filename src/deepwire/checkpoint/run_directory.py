@@ -217,6 +217,11 @@ class RunDirectory:
         there = {path.name for path in _folders(self.checkpoints_folder)}
         return name if isinstance(name, str) and name not in there else None
 
+    def known_checkpoints(self) -> list[str]:
+        """Names of the checkpoints that the index knows, whether they are there or not."""
+        names = self._indexed("checkpoints")
+        return list(names) if isinstance(names, dict) else []
+
     @property
     def _name_one(self) -> str:
         return f"name a checkpoint: {self.path}@last or {self.path}@update-N"

@@ -242,7 +242,7 @@ def _run(work: _Work, threads: int | None, quiet: bool) -> None:
     with join_process_group() as processes:
         if str(work.text) == "-":
             raise UsageError(
-                f"deepwire {work.command} reads no stdin (-): an interrupted command goes on with the same text",
+                f"deepwire {work.command} reads no stdin (-): an interrupted command goes on with its text",
                 "put the text into a file",
             )
         if not work.text.is_file():

@@ -26,6 +26,7 @@ from deepwire.training.logging.metrics_log import (
     NoEvents,
     TensorBoardEvents,
     cut_after,
+    read_records,
 )
 from deepwire.training.logging.progress import Display
 from deepwire.training.recorder import Attempt, RunRecorder
@@ -212,7 +213,7 @@ def open_run(
 
     Raises:
         UsageError: If another run trains there, or the settings or text are not those of the run.
-        ModelError: If all its checkpoints are damaged.
+        ModelError: If all its checkpoints are damaged or gone.
         ResourceError: If the directory cannot be written.
     """
     aside, before = None, None
@@ -226,7 +227,9 @@ def open_run(
         with disk_errors(spec.run.path):
             recover(spec.run.path)
         checkpoint = spec.run.newest_sound(display.say, load_state)
-        if checkpoint is not None:
+        if checkpoint is None:
+            _require_nothing_lost(spec)
+        else:
             for change in _changes(spec, processes, checkpoint.update):
                 display.say(f"changed: {change}")
         record = RunRecord.settle(spec, device, processes.count, continued=checkpoint is not None)
@@ -267,6 +270,21 @@ def _taken_back(run: RunDirectory, before: Collection[Path] | None, aside: Path 
                 if aside is not None:
                     aside.rename(run.path)
         raise
+
+
+def _require_nothing_lost(spec: TrainingSpec) -> None:
+    """See that a run without a checkpoint never had one: it begins anew, which cuts its records."""
+    run, last = spec.run, 0
+    with suppress(DataError):  # what is damaged is kept, and said
+        updates = [record.get("update") for record in read_records(run.metrics)]
+        last = max((update for update in updates if isinstance(update, int)), default=0)
+    first = spec.config.checkpoint.every or spec.config.validation.every
+    if last > first or run.done.exists() or run.known_checkpoints():
+        raise ModelError(
+            f"{run.checkpoints_folder}: the checkpoints of this run are gone; "
+            f"its records go up to update {last}",
+            "put them back, or start over with --fresh, which moves this run aside",
+        )
 
 
 def _changes(spec: TrainingSpec, processes: ProcessGroup, made: int) -> list[str]:

@@ -14,6 +14,7 @@ from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.filters import NUMBERS, FilteredBlock
 from deepwire.data.filtering.selection import Selection
+from deepwire.data.filtering.word_alignments import WordAlignments
 from deepwire.data.prepare.packing import BlockRows
 from deepwire.data.prepare.segmenting import segment
 from deepwire.data.prepare.symbol_pairs import (
@@ -24,7 +25,6 @@ from deepwire.data.prepare.symbol_pairs import (
     with_symbols,
 )
 from deepwire.data.prepare.temporary_pairs import Chunk, DocumentOrder, TemporaryPairs, read_chunk
-from deepwire.data.filtering.word_alignments import WordAlignments
 from deepwire.data.text.corpus import directed
 from deepwire.data.text.language_profiles import MOST_CHARACTERS, LanguageProfiles
 from deepwire.data.text.pairs import Pair, PairBlock

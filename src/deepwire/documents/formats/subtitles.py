@@ -39,7 +39,7 @@ def read_subtitles(content: bytes, options: Options) -> ReplacedText:  # noqa: A
 
 
 def _end(source: str, time: re.Match[str], following: re.Match[str] | None) -> int:
-    """Where a cue ends at the latest: before the number of the next one, also without an empty line between."""
+    """Where a cue ends at the latest: before the number of the next one, if no empty line comes first."""
     if following is None:
         return len(source)
     number = _NUMBER.search(source, time.end(), following.start())
