@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import pty
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 import torch
@@ -17,7 +20,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
-from forked import Piped
+from forked import Piped, begin
 
 TEXT = "ein hund läuft\n\nzwei katzen schlafen auf dem sofa\n   \nein hund\n</s> <pad> haus\nhund\n"
 SOURCE = ["ein hund läuft", "zwei katzen schlafen auf dem sofa"]
@@ -286,6 +289,27 @@ def test_a_stream_is_answered_line_by_line(model, translate):
         assert process.stdout.readline().decode() == f"{answer}\n"
     process.stdin.close()
     assert process.wait(300) == 0
+
+
+def test_what_is_typed_is_answered_line_by_line(model, translate):
+    """The child reads a terminal whose other side we hold; without its end it must answer."""
+    expected = translate(text="ein hund\nzwei katzen\n")
+    ours, terminal = pty.openpty()
+    with TemporaryFile() as said:
+        reading, writing = os.pipe()
+        command = ("translate", model)
+        child = begin(*command, cwd=Path.cwd(), stdin=terminal, stdout=writing, stderr=said.fileno())
+        os.close(writing)
+        os.close(terminal)
+        with os.fdopen(reading) as answers:
+            for line, answer in zip(["ein hund", "zwei katzen"], expected, strict=True):
+                os.write(ours, f"{line}\n".encode())
+                assert answers.readline() == f"{answer}\n"
+            os.write(ours, b"\x04")
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        os.close(ours)
+        said.seek(0)
+        assert said.read().startswith(b"type a sentence a line; Ctrl-D ends\n")
 
 
 def test_a_reader_that_goes_away_is_no_error(model):

@@ -305,7 +305,7 @@ LanguageColumn = Annotated[
     typer.Option(min=1, max=2, help="Lines are LANGUAGE<tab>TEXT (1) or TEXT<tab>LANGUAGE (2)."),
 ]
 Scores = Annotated[bool, typer.Option("--scores", help="Write score, tab, translation.")]
-Stream = Annotated[bool, typer.Option("--stream", help="Answer each line as it comes.")]
+Stream = Annotated[bool, typer.Option("--stream", help="Answer each line as it comes, as at a terminal.")]
 
 
 def translate(
@@ -366,9 +366,12 @@ def translate(
     changes = with_others(changes, set_)
     text = InputText(input_, prefix, json_input, language_column)
     form = _format(as_json, n_best is not None, scores)
+    typed = input_ == STDIO and sys.stdin.isatty()
+    if typed and not quiet:
+        print("type a sentence a line; Ctrl-D ends", file=sys.stderr)
     chosen = chosen_shortlist(shortlist, shortlist_from, seen)
     job = TranslationJob(
-        models, text, output, form, (to or "", from_ or ""), changes, device, precision, chosen, stream
+        models, text, output, form, (to or "", from_ or ""), changes, device, precision, chosen, stream or typed
     )
     run_translation(replace(job, terms=terms, alignment=alignment), threads=threads, quiet=quiet)
 
