@@ -44,7 +44,7 @@ def test_terms_in_a_translation(term, text, count):
         ("Hund dog\n", "terms.tsv:1: no term and translation"),
         ("Hund\tdog\tmore\n", "terms.tsv:1: no term"),
         ("Hund\t\n", "terms.tsv:1: no term"),
-        ("*\tdog\n", "terms.tsv:1: no term"),
+        (".NET\t.NET\n", "terms.tsv:1: '.NET' does not begin with a letter or digit"),
         ("Hund\tdog\n\nhund\thound\n", "terms.tsv:3: 'hund' stands in line 1"),
         ("\n# nothing\n", "has no terms"),
     ],

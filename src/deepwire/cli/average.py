@@ -37,6 +37,12 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
         folders = [find_model(name) for name in models]
     else:
         run = RunDirectory(Path(models[0]))
+        name, at, _ = models[0].rpartition("@")
+        if at and not run.path.exists():
+            raise UsageError(
+                f"{models[0]}: names one model, and the average of a run is one of its last checkpoints",
+                f"name the run, {name}, and perhaps --last N",
+            )
         if output is None:
             print(averaged(run, last or 5))
             return

@@ -143,11 +143,13 @@ def _from_model(name: str) -> Subject:
         read_config,
         recorded_config,
         recorded_languages,
+        require_model,
     )
     from deepwire.data.languages import Languages
     from deepwire.errors import ModelError
 
     folder = find_model(name)
+    require_model(folder)
     record = read_config(folder)
     sizes = [record.get("source_vocabulary"), record.get("target_vocabulary")]
     model = recorded_config(record, folder)

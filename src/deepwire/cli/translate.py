@@ -371,7 +371,16 @@ def translate(
         print("type a sentence a line; Ctrl-D ends", file=sys.stderr)
     chosen = chosen_shortlist(shortlist, shortlist_from, seen)
     job = TranslationJob(
-        models, text, output, form, (to or "", from_ or ""), changes, device, precision, chosen, stream or typed
+        models,
+        text,
+        output,
+        form,
+        (to or "", from_ or ""),
+        changes,
+        device,
+        precision,
+        chosen,
+        stream or typed,
     )
     run_translation(replace(job, terms=terms, alignment=alignment), threads=threads, quiet=quiet)
 

@@ -207,7 +207,9 @@ class _Builder:
         problem = error.problem or "not valid YAML"
         if "'\\t'" in problem:
             return UsageError(f"{at}: a tab is used where YAML needs spaces", "replace the tab by spaces")
-        return UsageError(f"{at}: not valid YAML: {problem}")
+        alias = "alias" in (error.context or "")
+        hint = "put text that begins with * between quotes, such as '*embedding*'" if alias else ""
+        return UsageError(f"{at}: not valid YAML: {problem}", hint)
 
     def _node(
         self, event: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int

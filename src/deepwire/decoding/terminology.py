@@ -86,8 +86,13 @@ class Terminology:
             source, *others = [" ".join(column.split()) for column in line.split("\t")]
             targets = tuple(target.strip() for target in others[0].split("|")) if others else ()
             complete = len(others) == 1 and all(target.strip("* ") for target in targets)
-            if not complete or not source[:1].isalnum():
+            if not complete or not source:
                 raise DataError(f"{where}: no term and translation with one tab between them", _FORM)
+            if not source[0].isalnum():
+                raise DataError(
+                    f"{where}: {source!r} does not begin with a letter or digit, so it is found in no text",
+                    "leave out what stands in front of its first letter",
+                )
             key = source.casefold()
             if key in terms and terms[key].targets != targets:
                 raise DataError(

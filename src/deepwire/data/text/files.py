@@ -136,7 +136,12 @@ def find_text(prefix: Path, ending: str) -> Path:
     if path is not None:
         return path
     missing, suffixes = prefix.with_name(f"{prefix.name}.{ending}"), ", ".join(COMPRESSED_SUFFIXES)
-    raise MissingTextError(f"{missing}: no such file (also tried {suffixes})", _near_names(missing), missing)
+    hint = _near_names(missing)
+    if prefix.is_file():
+        hint = (
+            f"a prefix has no ending: name {prefix.stem} in place of {prefix.name}"
+        )
+    raise MissingTextError(f"{missing}: no such file (also tried {suffixes})", hint, missing)
 
 
 def text_exists(prefix: Path, ending: str) -> bool:

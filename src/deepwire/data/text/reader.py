@@ -358,12 +358,14 @@ def _value(record: dict[str, object], key: str, where: str) -> str:
             value = value.get(part) if isinstance(value, dict) else None
     if isinstance(value, str):
         return value
+    if key in record:
+        raise DataError(f"{where}: {key!r} is {json.dumps(record[key])[:40]}, not a text")
     if value is None:
         keys = ", ".join(map(str, record)) or "nothing"
         raise DataError(
             f"{where}: no key {key!r}", f"found {keys}; source_column and target_column name the keys"
         )
-    raise DataError(f"{where}: {key!r} is not a text")
+    raise DataError(f"{where}: {key!r} is {json.dumps(value)[:40]}, not a text")
 
 
 def _plain_text(text: str, where: str, on_bad_utf8: BadUtf8, notes: ReadNotes) -> Line:
