@@ -31,12 +31,16 @@ class Fake:
     nll: float
     interrupted: bool = False
     asked: list[int] = field(default_factory=list)
+    last: bool | None = None
 
     def due(self, update: int) -> bool:
         return update % 10 == 0
 
-    def run(self, _: object, __: object, update: int, ___: Callable[[], bool]) -> Validation | None:
+    def run(
+        self, _: object, __: object, update: int, ___: Callable[[], bool], *, last: bool
+    ) -> Validation | None:
         self.asked.append(update)
+        self.last = last
         scores = {
             "loss": self.nll + 1,
             "nll": self.nll,
@@ -51,8 +55,10 @@ def of(**fakes: Fake) -> DirectionsValidator:
 
 
 def test_every_direction_counts_the_same() -> None:
-    found = of(one=Fake(1.0), other=Fake(3.0)).run(*NOTHING, 10, lambda: False)
+    one, other = Fake(1.0), Fake(3.0)
+    found = of(one=one, other=other).run(*NOTHING, 10, lambda: False, last=True)
     assert found is not None
+    assert one.last is other.last is True
     assert found.scores == {"loss": 3.0, "nll": 2.0, "perplexity": pytest.approx(math.exp(2)), "bleu": 20.0}
     assert {name: one.scores["nll"] for name, one in found.directions.items()} == {"one": 1.0, "other": 3.0}
     assert found.directions["one"].translations == ["text 1.0"]
