@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
@@ -136,8 +136,37 @@ def test_prefixes(toys):
     texts = tool.translate(["abc", "def", ""], ["hh", "", "b"])
     assert texts[0].startswith("hh")
     assert texts[1:] == [tool.translate(["def"])[0], ""]
-    with pytest.raises(ValueError, match="shorter"):
-        tool.translate(["abc", "def"], ["hh"])
+    for wrong, message in (
+        (["hh"], "prefixes: only 1 for more texts"),
+        (["hh", "", ""], "prefixes: more than the 2 texts"),
+        (["hh", 3], "prefixes: number 2 must be a text, not int"),
+        ("hh", "prefixes: give one for each text, not str"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            tool.translate(["abc", "def"], wrong)
+
+
+@pytest.mark.parametrize("window", [0, -1])
+def test_a_window_holds_a_line(toys, window):
+    tool = translator(toys)
+    for ask in (
+        lambda: list(tool.translations(["a"], window=window)),
+        lambda: list(tool.score([("a", "b")], window=window)),
+    ):
+        with pytest.raises(UsageError, match=f"window must be 1 or more, not {window}"):
+            ask()
+
+
+def test_arguments_of_another_kind_are_refused(toys):
+    tool = translator(toys)
+    for ask in (
+        lambda: list(tool.score(None)),
+        lambda: tool.translate(None),
+        lambda: tool.translate(["a"], to=3),
+        lambda: with_settings(tool.config, ["beam"]),
+    ):
+        with pytest.raises(UsageError, match="give "):
+            ask()
 
 
 def test_what_came_with_a_line_is_handed_through(toys):

@@ -147,7 +147,9 @@ def _settings(
 ) -> EvaluationSettings:
     parsed = None if direction is None else parse_direction(direction)
     search = SearchSettings(decoding or {}, device, precision, direction=parsed)
-    scoring = LanguageMetrics(metrics, {} if tokenize is None else {"": tokenize})
+    scoring = LanguageMetrics(
+        [metric.lower() for metric in metrics], {} if tokenize is None else {"": tokenize}
+    )
     into = language or ("" if parsed is None else parsed.target)
     scoring.of(into)  # an unknown one is named before anything is read
     return EvaluationSettings(scoring, into, search)

@@ -13,11 +13,12 @@ from deepwire.checkpoint.store import require_translation
 from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import with_settings
+from deepwire.decoding.given_texts import require_several
 from deepwire.decoding.model_loading import load_models, model_names, translator_of
 from deepwire.decoding.shortlist import ShortlistChoice
 from deepwire.decoding.text_generation import GeneratedText, TextGenerator
 from deepwire.decoding.text_scoring import TextScore, TextScorer, text_scorer
-from deepwire.decoding.translation_io import Request, Translation, require_several
+from deepwire.decoding.translation_io import Request, Translation
 from deepwire.decoding.translation_scoring import PairScore
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError

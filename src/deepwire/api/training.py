@@ -238,6 +238,12 @@ def _session(
     handle_signals: bool,
 ) -> Iterator[TrainingSession]:
     quiet = quiet or not processes.main
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            given = (
+                f"the class {callback.__name__}" if isinstance(callback, type) else type(callback).__name__
+            )
+            raise UsageError(f"callbacks: must be objects of subclasses of deepwire.Callback, not {given}")
     with given_back():
         begins = fresh or not RunDirectory(loaded.run_directory).checkpoints()
         require_startable(loaded, processes, begins=begins)

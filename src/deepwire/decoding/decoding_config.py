@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from deepwire.config.counts import Count
 from deepwire.config.section import Section, UnusedSettings
 from deepwire.config.settings_reader import from_mapping
+from deepwire.errors import UsageError
 
 LengthPenaltyForm = Literal["gnmt", "average"]
 StopRule = Literal["first", "optimal"]
@@ -200,8 +201,12 @@ def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> Dec
     """These settings with others on top; of the alignment those that are named.
 
     Raises:
-        UsageError: A setting is impossible.
+        UsageError: A setting is impossible, or they are no mapping.
     """
+    if not isinstance(settings, Mapping):
+        raise UsageError(
+            f'decoding settings: give a mapping such as {{"beam": 8}}, not {type(settings).__name__}'
+        )
     both = {**config.model_dump(), **settings}
     if isinstance(changed := both["alignment"], Mapping):
         # The stored head is one of the stored layer.

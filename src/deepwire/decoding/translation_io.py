@@ -7,19 +7,17 @@ text, with scores, as n-best lists like those of Moses, or as JSON lines.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
 
 from deepwire.config.counts import counted
 from deepwire.data.text.files import BadLine, ReadNotes, display, read_lines
 from deepwire.data.text.pairs import is_blank, plain
-from deepwire.decoding.text_alignment import Link, TextAlignment, joined
-from deepwire.errors import DataError, Tell, UsageError
+from deepwire.decoding.text_alignment import TextAlignment
+from deepwire.errors import DataError, Tell
 
 _END = object()
 _REPAIRED = {
@@ -313,85 +311,3 @@ FORMATS: Mapping[str, TranslationFormat] = {
     "as_json": format_json,
 }
 """The formats by name; the names are kept with the parts of an interrupted job."""
-
-
-_LINE_BREAK = re.compile("(\r?\n)")
-_LAST_BREAK = re.compile(r"\r?\n\Z")
-
-
-def require_several(lines: object) -> None:
-    """A single text is a sequence of its characters, which nobody wants translated one by one.
-
-    Raises:
-        UsageError: These are no texts.
-    """
-    if not isinstance(lines, Iterable) or isinstance(lines, str | bytes):
-        raise UsageError(f"not texts but {type(lines).__name__}", 'give a list of texts: translate(["..."])')
-
-
-def request_of(line: int, text: object) -> Request:
-    """A request for a text that stands at `line`, counted from 1.
-
-    Raises:
-        UsageError: It is no text.
-    """
-    if isinstance(text, str):
-        return Request(text)
-    if not isinstance(text, Request):
-        raise UsageError(f"line {line}: must be a text, not {type(text).__name__}")
-    return text
-
-
-def pairs_of(pairs: Iterable[object]) -> Iterator[tuple[str, str]]:
-    """Source and target texts, checked one after the other.
-
-    Raises:
-        UsageError: One is no pair of texts.
-    """
-    for number, pair in enumerate(pairs, 1):
-        match pair:
-            case [str(source), str(target)]:
-                yield source, target
-            case _:
-                parts = [type(part).__name__ for part in pair] if isinstance(pair, tuple | list) else []
-                given = " of ".join([type(pair).__name__, *([" and ".join(parts)] if parts else [])])
-                raise UsageError(
-                    f"pair {number}: must be a source and a target text, not {given}",
-                    'give a list of pairs: score([("...", "...")])',
-                )
-
-
-def split_lines(request: Request) -> tuple[list[Request], list[str]]:
-    """A request for each line of a text, and what comes after each of them in the text.
-
-    The prefix is that of the first line. A line break at the end of the text counts as none, as that of a
-    line read from a file.
-    """
-    parts = [*_LINE_BREAK.split(_LAST_BREAK.sub("", request.text)), ""]
-    first = replace(request, text=parts[0])
-    return [first, *(replace(first, text=line, prefix="") for line in parts[2::2])], parts[1::2]
-
-
-class AlignedText(NamedTuple):
-    """A translation, and what of it comes from where.
-
-    Attributes:
-        text: The translation.
-        links: Words of the source and of the translation that belong together, `(0, 1)` the first and the
-            second one; or subwords, where `decoding.alignment.units` says so.
-    """
-
-    text: str
-    links: tuple[Link, ...]
-
-
-def aligned_lines(
-    lines: Sequence[Request], candidates: Sequence[Candidate], line_breaks: Sequence[str]
-) -> AlignedText:
-    """A text of several lines, what comes after each, and the best translation of each, which is aligned."""
-    parts, texts = [], ["", ""]
-    for request, candidate, line_break in zip(lines, candidates, line_breaks, strict=True):
-        if candidate.alignment is not None:
-            parts.append((candidate.alignment, len(texts[0]), len(texts[1])))
-        texts = [texts[0] + plain(request.text) + line_break, texts[1] + candidate.text + line_break]
-    return AlignedText(texts[1], joined(texts[0], texts[1], parts).links)

@@ -21,6 +21,15 @@ from deepwire.decoding.attention_alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.document_context import ContextEncoder, Documents
 from deepwire.decoding.finished_candidates import CandidateBuilder
+from deepwire.decoding.given_texts import (
+    AlignedText,
+    aligned_lines,
+    pairs_of,
+    request_of,
+    require_several,
+    split_lines,
+    with_each,
+)
 from deepwire.decoding.guards import nothing_to_translate
 from deepwire.decoding.lexical_constraints import constraint_finder, preferred_terms
 from deepwire.decoding.line_casing import LineCasing
@@ -32,18 +41,7 @@ from deepwire.decoding.shortlist import Shortlist
 from deepwire.decoding.source_language_check import SourceLanguage
 from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_configured
 from deepwire.decoding.terminology import Terminology
-from deepwire.decoding.translation_io import (
-    AlignedText,
-    Request,
-    Translation,
-    aligned_lines,
-    has_several_lines,
-    pairs_of,
-    request_of,
-    require_several,
-    split_lines,
-    warn_of_several_lines,
-)
+from deepwire.decoding.translation_io import Request, Translation, has_several_lines, warn_of_several_lines
 from deepwire.decoding.translation_scoring import PairScore, TranslationScorer
 from deepwire.errors import Tell, UsageError
 
@@ -196,18 +194,17 @@ class Translator(Generic[StateT]):
             settings: Other decoding settings for this call, such as `beam=8`; see `with_search`.
 
         Raises:
-            ValueError: There are more lines than prefixes or languages, or the other way round.
-            UsageError: The model does not know the language, or needs one, or has only one direction, or a
-                setting is impossible.
+            UsageError: The model does not know the language, or needs one, or has another direction, or a
+                setting is impossible, or there are more lines than prefixes or languages, or fewer.
         """
         require_several(lines)
         requests: Iterable[str | Request] = lines
         if prefixes is not None:
-            requests = (Request(line, prefix) for line, prefix in zip(lines, prefixes, strict=True))
+            requests = (Request(line, prefix) for line, prefix in with_each(lines, prefixes, "prefixes"))
         if to is not None and not isinstance(to, str):
             requests = (
                 Request(line, to=language) if isinstance(line, str) else replace(line, to=language)
-                for line, language in zip(requests, to, strict=True)
+                for line, language in with_each(requests, to, "to")
             )
             to = None
         texts = [split_lines(request_of(number, text)) for number, text in enumerate(requests, 1)]
@@ -245,7 +242,7 @@ class Translator(Generic[StateT]):
         """
         require_several(requests)
         self._language_selector.check(to or "", from_ or "")
-        size = self.config.window if window is None else window
+        size = self._window(window)
         read = Documents(self.context) if documents and self.context.used else None
         return self._windows(enumerate(requests, first), size, to or "", from_ or "", read)
 
@@ -299,7 +296,13 @@ class Translator(Generic[StateT]):
         checked = pairs_of(pairs)
         if self.vocabularies.has_symbols:
             checked = (protect_pair(*pair) for pair in checked)
-        return scorer.score(checked, self.config.window if window is None else window)
+        return scorer.score(checked, self._window(window))
+
+    def _window(self, lines: int | None) -> int:
+        size = self.config.window if lines is None else lines
+        if size < 1:
+            raise UsageError(f"window must be 1 or more, not {size}")
+        return size
 
     def _windows(
         self,

@@ -138,9 +138,7 @@ def find_text(prefix: Path, ending: str) -> Path:
     missing, suffixes = prefix.with_name(f"{prefix.name}.{ending}"), ", ".join(COMPRESSED_SUFFIXES)
     hint = _near_names(missing)
     if prefix.is_file():
-        hint = (
-            f"a prefix has no ending: name {prefix.stem} in place of {prefix.name}"
-        )
+        hint = f"a prefix has no ending: name {prefix.stem} in place of {prefix.name}"
     raise MissingTextError(f"{missing}: no such file (also tried {suffixes})", hint, missing)
 
 
