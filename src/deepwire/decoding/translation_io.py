@@ -14,14 +14,14 @@ from itertools import zip_longest
 from pathlib import Path
 
 from deepwire.config.counts import counted
-from deepwire.data.text.files import BadLine, ReadNotes, display, read_lines
+from deepwire.data.text.files import HEAD_BYTES, MAX_LINE_BYTES, BadLine, ReadNotes, display, read_lines
 from deepwire.data.text.pairs import is_blank, plain
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.errors import DataError, Tell
 
 _END = object()
 _REPAIRED = {
-    "too_long": "the line is too long, only its beginning is used",
+    "too_long": f"a line of more than {MAX_LINE_BYTES:,} bytes; only its first {HEAD_BYTES} are used",
     "nul": "NUL characters are read as spaces",
 }
 
