@@ -62,7 +62,8 @@ def test_what_many_lines_have_is_said_once(file):
     assert len(list(read_text(path, warnings.append))) == 3002
     assert warnings == [
         f"{path}:2: NUL characters are read as spaces, here and in 1,499 more lines",
-        f"{path}:3001: a line of more than 1,048,576 bytes; only its first 200 are used, here and in 1 more line",
+        f"{path}:3001: a line of more than 1,048,576 bytes; only its first 200 are used, "
+        "here and in 1 more line",
         f"{path}: 1,500 carriage returns before a line end were removed",
     ]
 
