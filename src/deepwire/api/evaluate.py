@@ -13,7 +13,7 @@ from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation import texts as model_texts
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
-from deepwire.evaluation.metric import Score, check_line_counts
+from deepwire.evaluation.metric import Metric, Score, check_line_counts
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run
 from deepwire.evaluation.multilingual.direction_names import parse_direction
@@ -52,7 +52,7 @@ def evaluate(
     reference: Lines | tuple[Lines, ...] | None = None,
     *,
     source: Lines | None = None,
-    metrics: str | Sequence[str] = "bleu",
+    metrics: str | Metric | Sequence[str | Metric] = "bleu",
     tokenize: str | None = None,
     language: str = "",
     direction: str | None = None,
@@ -65,8 +65,10 @@ def evaluate(
     Args:
         system: What is scored; a name that is no file is that of a model.
         reference: The correct translation; a tuple holds several. Default: that of the test set of the run.
-        source: What a model translates; default: the test set of the run, ``data.test``.
-        metrics: bleu, chrf, chrf++, ter, multi-bleu.
+        source: What a model translates; default: the test set of the run, ``data.test``. Some metrics
+            read it, too.
+        metrics: bleu, chrf, chrf++, ter, multi-bleu, or `Metric` objects such as
+            `deepwire.evaluation.metric_command.MetricCommand`.
         tokenize: Tokenizer of BLEU; default: that of the target language, see docs/howto/evaluation.md.
         language: The language of the references, such as ``ja``. Default: that of `direction` or of the
             model, else what the ending of the reference's file name says.
@@ -81,10 +83,11 @@ def evaluate(
         DataError: A text cannot be read, or the numbers of lines differ.
         ModelError: There is no such model, or it is damaged.
     """
-    names = [metrics] if isinstance(metrics, str) else list(metrics)
+    names = _several(metrics)
     settings = _settings(names, tokenize, language, direction, decoding, device, precision)
     (result,) = _scored({_name(system, 1): system}, reference, source, settings, None).systems
-    return dict(zip(names, result.scores, strict=True))
+    keys = [metric if isinstance(metric, str) else metric.name for metric in names]
+    return dict(zip(keys, result.scores, strict=True))
 
 
 def compare(
@@ -96,7 +99,7 @@ def compare(
     baseline: int = 0,
     samples: int | None = None,
     seed: int = DEFAULT_SEED,
-    metrics: str | Sequence[str] = "bleu",
+    metrics: str | Metric | Sequence[str | Metric] = "bleu",
     tokenize: str | None = None,
     language: str = "",
     direction: str | None = None,
@@ -131,13 +134,13 @@ def compare(
         raise UsageError(f"baseline: there is no system {baseline}; they count from 0")
     paired = PairedTest(test, baseline, samples, seed)
     paired.check(len(systems))
-    names = [metrics] if isinstance(metrics, str) else list(metrics)
+    names = _several(metrics)
     settings = _settings(names, tokenize, language, direction, decoding, device, precision)
     return _scored(systems, reference, source, settings, paired)
 
 
 def _settings(
-    metrics: Sequence[str],
+    metrics: Sequence[str | Metric],
     tokenize: str | None,
     language: str,
     direction: str | None,
@@ -147,12 +150,15 @@ def _settings(
 ) -> EvaluationSettings:
     parsed = None if direction is None else parse_direction(direction)
     search = SearchSettings(decoding or {}, device, precision, direction=parsed)
-    scoring = LanguageMetrics(
-        [metric.lower() for metric in metrics], {} if tokenize is None else {"": tokenize}
-    )
+    chosen = [metric.lower() if isinstance(metric, str) else metric for metric in metrics]
+    scoring = LanguageMetrics(chosen, {} if tokenize is None else {"": tokenize})
     into = language or ("" if parsed is None else parsed.target)
     scoring.of(into)  # an unknown one is named before anything is read
     return EvaluationSettings(scoring, into, search)
+
+
+def _several(metrics: str | Metric | Sequence[str | Metric]) -> list[str | Metric]:
+    return [metrics] if isinstance(metrics, str | Metric) else list(metrics)
 
 
 def _name(system: System, number: int) -> str:
@@ -170,10 +176,10 @@ def _scored(
     references = [] if reference is None else [_text(*each) for each in _named_references(reference)]
     text = None if source is None else _text(source, "source")
     warn = logging.getLogger("deepwire").warning
-    texts, references = texts_of(read.items(), references, text, settings, warn)
+    texts, references, text = texts_of(read.items(), references, text, settings, warn)
     if not settings.language:
         settings = replace(settings, language=_target(read.values()))
-    report = score_texts(texts, references, settings, paired, warn)
+    report = score_texts(texts, references, settings, paired, warn, text)
     for warning in report.warnings:
         warn(warning)
     return report
@@ -185,8 +191,8 @@ def texts_of(
     source: Text | None,
     settings: EvaluationSettings,
     warn: Tell,
-) -> tuple[list[Text], list[Text]]:
-    """The texts of systems, for which models translate now; and the references.
+) -> tuple[list[Text], list[Text], Text | None]:
+    """The texts of systems, for which models translate now; references; the source, where it is known.
 
     Args:
         systems: By their names, which the texts get.
@@ -216,10 +222,11 @@ def texts_of(
     if not references:
         raise UsageError("there is no reference", "give reference=")
     text = cast("Text", source)  # where there are models, there is one
-    return [
+    translated = [
         system if isinstance(system, Text) else _translation(name, system, text, settings, warn)
         for name, system in systems
-    ], references
+    ]
+    return translated, references, source
 
 
 def score_texts(
@@ -228,6 +235,7 @@ def score_texts(
     settings: EvaluationSettings,
     paired: PairedTest | None,
     warn: Tell,
+    source: Text | None = None,
 ) -> ScoreReport:
     """Score texts and test their differences; what to know of the metrics goes to `warn`.
 
@@ -238,7 +246,7 @@ def score_texts(
     metrics = settings.metrics.of(settings.language or language_of(references[0]))
     for note in settings.metrics.notes:
         warn(note)
-    return compare_texts(texts, references, metrics, paired)
+    return compare_texts(texts, references, metrics, paired, source)
 
 
 def _read_system(system: System, name: str) -> ReadSystem:

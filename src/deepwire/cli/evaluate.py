@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest, ScoreReport
     from deepwire.evaluation.metric_choice import LanguageMetrics
+    from deepwire.evaluation.metric_command import MetricCommand
     from deepwire.evaluation.texts import Text
 
 Hypotheses = Annotated[
@@ -58,6 +59,19 @@ Metrics = Annotated[
         metavar="NAME",
         help="bleu, chrf, chrf++, ter or multi-bleu; repeatable. Default: bleu.",
     ),
+]
+MetricCommands = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric-command",
+        metavar="NAME=COMMAND",
+        help="A metric that another program computes: 'comet=comet-score -s {source} -t {hypothesis} "
+        "-r {reference} --quiet --to_json {scores}'; repeatable.",
+    ),
+]
+LowerIsBetter = Annotated[
+    list[str] | None,
+    typer.Option("--lower-is-better", metavar="NAME", help="A --metric-command that counts errors."),
 ]
 Tokenize = Annotated[
     str | None,
@@ -97,6 +111,8 @@ def evaluate(
     source: Source = None,
     direction: DirectionName = None,
     metric: Metrics = None,
+    metric_command: MetricCommands = None,
+    lower_is_better: LowerIsBetter = None,
     tokenize: Tokenize = None,
     language: Language = None,
     lowercase: Lowercase = False,
@@ -137,19 +153,26 @@ def evaluate(
     files = _with_baseline([str(path) for path in hypotheses or ()], models, baseline)
     changes = with_others(search_settings(beam, length_penalty, groups, rounds, batch_tokens), set_)
     words = chosen_shortlist(shortlist, shortlist_from, seen)
-    on_text = specified(source=source, direction=direction, seen=seen or None, shortlist=words or None)
+    commands = _commands(metric_command or (), lower_is_better or ())
+    reads_source = any(command.needs_source for command in commands)
+    on_text = specified(
+        source=None if reads_source else source,
+        direction=direction,
+        seen=seen or None,
+        shortlist=words or None,
+    )
     _check_inputs([*files, *models], models, reference, source, output, on_text | changes)
-    metrics = _metrics(metric or ["bleu"], tokenize, lowercase, split_hyphens)
+    metrics = _metrics(metric or [], commands, tokenize, lowercase, split_hyphens)
     into = language or (target_language(models[0], _parsed_direction(direction)) if models else "")
     metrics.of(into)  # an unknown one is named before anything is read
     test = _test(paired, [*files, *models], baseline, samples, seed)
     search = SearchSettings(changes, device, precision, words, _parsed_direction(direction))
     settings = EvaluationSettings(metrics, into, search)
-    texts, references = _texts(files, models, reference or (), source, settings)
+    texts, references, text = _texts(files, models, reference or (), source, settings)
     try:
         _write(output, texts[-1])
     finally:  # the scores are shown even when the disk is full
-        _show(score_texts(texts, references, settings, test, warn), as_json)
+        _show(score_texts(texts, references, settings, test, warn, text), as_json)
 
 
 def _parsed_direction(direction: str | None) -> Direction | None:
@@ -185,20 +208,44 @@ def _check_inputs(
         )
 
 
+def _commands(commands: Sequence[str], lower_is_better: Sequence[str]) -> list[MetricCommand]:
+    """The metrics that other programs compute."""
+    from deepwire.evaluation.metric_command import MetricCommand
+
+    made: dict[str, MetricCommand] = {}
+    for text in commands:
+        name, equals, command = text.partition("=")
+        if not name.strip() or not equals or name in made:
+            what = "is given twice" if name in made else "is not NAME=COMMAND"
+            raise UsageError(
+                f"--metric-command {text!r} {what}", "such as 'comet=comet-score -s {source} ...'"
+            )
+        made[name] = MetricCommand(name, command, higher_is_better=name not in lower_is_better)
+    if unknown := sorted(set(lower_is_better).difference(made)):
+        raise UsageError(f"--lower-is-better {unknown[0]}: there is no --metric-command of this name")
+    return list(made.values())
+
+
 def _metrics(
-    names: Sequence[str], tokenize: str | None, lowercase: bool, split_hyphens: bool
+    names: Sequence[str],
+    commands: Sequence[MetricCommand],
+    tokenize: str | None,
+    lowercase: bool,
+    split_hyphens: bool,
 ) -> LanguageMetrics:
     """The metrics; an option of one that is not among them would leave its number out without a word."""
     from deepwire.evaluation.metric_choice import LanguageMetrics, parse_tokenizers
 
+    names = names or ([] if commands else ["bleu"])
     for option, metric, wanted in (
         ("--tokenize", "bleu", tokenize is not None),
         ("--split-hyphens", "multi-bleu", split_hyphens),
     ):
         if wanted and metric not in names:
             raise UsageError(f"{option} is for {metric}", f"leave it out, or add --metric {metric}")
-    once = list(dict.fromkeys(names))
-    return LanguageMetrics(once, parse_tokenizers(tokenize or ""), lowercase, split_hyphens)
+    return LanguageMetrics(
+        [*dict.fromkeys(names), *commands], parse_tokenizers(tokenize or ""), lowercase, split_hyphens
+    )
 
 
 def _with_baseline(files: list[str], models: Sequence[str], baseline: str | None) -> list[str]:
@@ -233,8 +280,8 @@ def _texts(
     references: Sequence[Path],
     source: Path | None,
     settings: EvaluationSettings,
-) -> tuple[list[Text], list[Text]]:
-    """All systems, the models' at the end, and the references: those given, or that of the first run."""
+) -> tuple[list[Text], list[Text], Text | None]:
+    """All systems, the models' at the end; references and source: those given, or of the first run."""
     from deepwire.api.evaluate import texts_of
     from deepwire.cli.line_by_line import warn
     from deepwire.evaluation.texts import read_text

@@ -97,6 +97,7 @@ def compare(
     references: Sequence[Text],
     metrics: Sequence[Metric],
     paired: PairedTest | None = None,
+    source: Text | None = None,
 ) -> ScoreReport:
     """Score systems, and test each against the baseline.
 
@@ -105,16 +106,18 @@ def compare(
         references: At least one.
         metrics: At least one.
         paired: The test; None for scores only.
+        source: What was translated, for metrics that read it.
 
     Raises:
         DataError: Two texts differ in their number of lines, or one is empty.
-        UsageError: The test is unknown or has nothing to compare.
+        UsageError: The test is unknown or has nothing to compare, or a metric lacks the source.
     """
     if paired is not None:
         paired.check(len(systems))
     check_line_counts([(text.name, text.lines) for text in (*systems, *references)])
     answers = [text.lines for text in references]
-    counts = [[metric.statistics(system.lines, answers) for metric in metrics] for system in systems]
+    read = None if source is None else source.lines
+    counts = [[metric.statistics(system.lines, answers, read) for metric in metrics] for system in systems]
     results = tuple(
         SystemResult(
             name=system.name,
@@ -291,7 +294,7 @@ def plain(value: object) -> JsonValue:
 def _score_rows(report: ScoreReport) -> Iterator[list[str]]:
     yield ["system", *(score.name for score in report.systems[0].scores)]
     for system in report.systems:
-        yield [system.name, *(f"{score.value:.2f}" for score in system.scores)]
+        yield [system.name, *(f"{score.value:.{score.digits}f}" for score in system.scores)]
 
 
 def _test_rows(report: ScoreReport) -> Iterator[list[str]]:
@@ -313,8 +316,8 @@ def _baseline_row(report: ScoreReport, place: int) -> list[str]:
     system = report.systems[report.baseline or 0]
     other = next(system for system in report.systems if system.comparisons)
     score = system.scores[place]
-    interval = _interval(other.comparisons[place].baseline_interval)
-    return [system.name, score.name, f"{score.value:.2f}", interval, "baseline", "", ""]
+    interval = _interval(other.comparisons[place].baseline_interval, score.digits)
+    return [system.name, score.name, f"{score.value:.{score.digits}f}", interval, "baseline", "", ""]
 
 
 def _system_row(system: SystemResult, place: int) -> list[str]:
@@ -322,10 +325,10 @@ def _system_row(system: SystemResult, place: int) -> list[str]:
     return [
         system.name,
         score.name,
-        f"{score.value:.2f}",
-        _interval(comparison.system_interval),
-        f"{comparison.difference:+.2f}",
-        _interval(comparison.difference_interval, sign=True),
+        f"{score.value:.{score.digits}f}",
+        _interval(comparison.system_interval, score.digits),
+        f"{comparison.difference:+.{score.digits}f}",
+        _interval(comparison.difference_interval, score.digits, sign=True),
         _p_value(comparison),
     ]
 
@@ -336,10 +339,11 @@ def _table(rows: Iterable[list[str]], names: int) -> str:
     return "\n".join(aligned(cells, [column >= names for column in range(len(cells[0]))]))
 
 
-def _interval(interval: Interval | None, *, sign: bool = False) -> str:
+def _interval(interval: Interval | None, digits: int, *, sign: bool = False) -> str:
     if interval is None:
         return ""
-    low, high = (f"{edge:+.2f}" if sign else f"{edge:.2f}" for edge in (interval.low, interval.high))
+    plus = "+" if sign else ""
+    low, high = (f"{edge:{plus}.{digits}f}" for edge in (interval.low, interval.high))
     return f"{low} .. {high}"
 
 

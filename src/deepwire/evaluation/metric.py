@@ -26,6 +26,7 @@ class Score:
         signature: All settings that change the value, in sacrebleu's form.
         higher_is_better: False for error rates.
         details: The numbers behind the value, such as precisions and lengths.
+        digits: Of the value in tables, behind the point.
     """
 
     name: str
@@ -33,9 +34,10 @@ class Score:
     signature: str
     higher_is_better: bool = True
     details: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
+    digits: int = 2
 
     def __str__(self) -> str:
-        return f"{self.name}|{self.signature} = {self.value:.2f}"
+        return f"{self.name}|{self.signature} = {self.value:.{self.digits}f}"
 
 
 class Metric(ABC):
@@ -47,11 +49,15 @@ class Metric(ABC):
         name: The metric as it is written in tables.
         higher_is_better: False for error rates.
         width: The number K of statistics of one sentence.
+        needs_source: Whether it reads the source text, too, and so overrides `_count_with_source`.
+        digits: Of a score in tables, behind the point.
     """
 
     name: str
     width: int
     higher_is_better: bool = True
+    needs_source: bool = False
+    digits: int = 2
 
     @abstractmethod
     def values(self, totals: Floats) -> Floats:
@@ -69,15 +75,34 @@ class Metric(ABC):
     def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
         """Return the statistics ``[N, K]`` of texts whose lengths were checked."""
 
-    def statistics(self, hypotheses: Sequence[str], references: References) -> Floats:
+    def _count_with_source(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], source: Sequence[str] | None
+    ) -> Floats:
+        """The same; for metrics to override that read the source, where it is known."""
+        del source
+        return self._count(hypotheses, references)
+
+    def statistics(
+        self, hypotheses: Sequence[str], references: References, source: Sequence[str] | None = None
+    ) -> Floats:
         """Return the statistics of every sentence, ``[N, K]``.
+
+        Args:
+            hypotheses: N lines.
+            references: N lines, or several lists of N lines each.
+            source: N lines of the text that was translated, for metrics that read it.
 
         Raises:
             DataError: The line counts differ, or there are no lines or no references.
+            UsageError: The metric reads the source, and there is none.
         """
         texts = reference_texts(references)
         check_line_counts([("hypotheses", hypotheses), *_named(texts)])
-        counts = self._count(hypotheses, texts)
+        if self.needs_source and source is None:
+            raise UsageError(f"{self.name} reads the source, too", "add --source FILE, from Python source=")
+        if source is not None:
+            check_line_counts([("hypotheses", hypotheses), ("source", source)])
+        counts = self._count_with_source(hypotheses, texts, source)
         if counts.shape != (len(hypotheses), self.width):
             raise UsageError(
                 f"{self.name}: unexpected statistics of shape {counts.shape}",
@@ -103,6 +128,7 @@ class Metric(ABC):
             signature=self.signature(references),
             higher_is_better=self.higher_is_better,
             details=self.details(totals),
+            digits=self.digits,
         )
 
     def details(self, totals: Floats) -> dict[str, float | tuple[float, ...]]:

@@ -147,14 +147,14 @@ class LanguageMetrics:
     """The metrics of every target language, made once for each tokenizer.
 
     Attributes:
-        names: Metrics to compute, as `make_metric` knows them.
+        names: Metrics to compute, as `make_metric` knows them, or made already.
         tokenize: The tokenizer of a language where the usual one is not wanted; ``""`` is all others.
         lowercase: Ignore case.
         split_hyphens: Split hyphenated words in multi-bleu.
         notes: Why a metric counts in a way that the reader may not expect, one line each.
     """
 
-    names: Sequence[str] = ("bleu", "chrf")
+    names: Sequence[str | Metric] = ("bleu", "chrf")
     tokenize: Mapping[str, str] = field(default_factory=dict)
     lowercase: bool = False
     split_hyphens: bool = False
@@ -170,7 +170,7 @@ class LanguageMetrics:
         Raises:
             UsageError: A metric or tokenizer is unknown, or something it needs is not installed.
         """
-        return [self._metric(name, language) for name in self.names]
+        return [name if isinstance(name, Metric) else self._metric(name, language) for name in self.names]
 
     def _metric(self, name: str, language: str) -> Metric:
         usual = tokenizer_of(language)
