@@ -133,6 +133,8 @@ class Model(Translator[DecoderState]):
         config = with_settings(
             self.config, changes if sampling is None else {**changes, "sampling": sampling}
         )
+        if config.sampling is not None and config.sampling.mbr:
+            raise UsageError("sampling.mbr chooses among translations, and this is a language model")
         limit = config.max_length_extra if max_length is None else max_length
         if limit < 1:
             raise UsageError(f"max_length must be 1 or more, not {limit}")

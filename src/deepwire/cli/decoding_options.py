@@ -129,6 +129,15 @@ TopK = Annotated[int | None, typer.Option(min=1, help="Draw from the k most prob
 TopP = Annotated[
     float | None, typer.Option(help="Draw from the fewest subwords that together reach this probability.")
 ]
+Epsilon = Annotated[
+    float | None, typer.Option(help="Draw from subwords of at least this probability only, such as 0.02.")
+]
+MinimumBayesRisk = Annotated[
+    int | None,
+    typer.Option(
+        "--mbr", min=2, metavar="N", help="Draw N translations; the one that agrees best with all is written."
+    ),
+]
 Temperature = Annotated[float | None, typer.Option(help="Below 1: more careful draws, above 1: more varied.")]
 Seed = Annotated[
     int | None, typer.Option(min=0, help="Seed of the draws; the same gives the same text. Default: 1.")
@@ -236,16 +245,23 @@ def sampling_settings(
     temperature: float | None,
     seed: int | None,
     beam: int | None,
+    epsilon: float | None = None,
+    mbr: int | None = None,
 ) -> dict[str, object] | None:
     """The settings of random translations, as far as they are given; None where none are wanted.
 
     Raises:
-        UsageError: There are some, but not ``--sample``; or a beam beside it.
+        UsageError: There are some, but neither ``--sample`` nor ``--mbr``; or a beam beside these.
     """
-    settings = specified(top_k=top_k, top_p=top_p, temperature=temperature, seed=seed)
-    if settings and not sample:
+    settings = specified(
+        top_k=top_k, top_p=top_p, epsilon=epsilon, temperature=temperature, seed=seed, mbr=mbr
+    )
+    drawing = "--mbr" if mbr else "--sample" if sample else ""
+    if settings and not drawing:
         name = next(iter(settings)).replace("_", "-")
         raise UsageError(f"--{name} is for random translations", "add --sample")
-    if sample and beam is not None:
-        raise UsageError("--beam is for searching, and --sample draws translations", "leave out one of them")
-    return settings if sample else None
+    if drawing and beam is not None:
+        raise UsageError(
+            f"--beam is for searching, and {drawing} draws translations", "leave out one of them"
+        )
+    return settings if drawing else None

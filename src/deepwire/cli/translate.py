@@ -23,10 +23,12 @@ from deepwire.cli.decoding_options import (
     Beam,
     Casing,
     Device,
+    Epsilon,
     Groups,
     Guards,
     Json,
     LengthPenalty,
+    MinimumBayesRisk,
     Models,
     OtherSettings,
     Output,
@@ -253,7 +255,7 @@ def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, qui
     with folder.held(description) if processes.main else nullcontext():
         if processes.main and not quiet and (done := len(folder.done())):
             print(f"{done} parts of {config.window} lines are there already", file=sys.stderr)
-        requests = job.text.requests(warn if processes.main else _do_nothing)
+        requests = job.text.requests(warn if processes.main else lambda _: None)
         count = translate_parts(requests, translate, folder, size=config.window, workers=processes)
         if processes.main:
             folder.join(job.output, count)
@@ -272,10 +274,6 @@ def _require_files(job: TranslationJob) -> None:
             )
     if job.output == STDIO or (job.output.exists() and not job.output.is_file()):
         raise UsageError(f"{job.output}: several processes need a file to write to", "add --output FILE")
-
-
-def _do_nothing(_warning: str) -> None:
-    """Another process says it."""
 
 
 Input = Annotated[
@@ -320,6 +318,8 @@ def translate(
     sample: Sample = False,
     top_k: TopK = None,
     top_p: TopP = None,
+    epsilon: Epsilon = None,
+    mbr: MinimumBayesRisk = None,
     temperature: Temperature = None,
     seed: Seed = None,
     prefix: Prefix = None,
@@ -362,7 +362,9 @@ def translate(
     changes |= specified(n_best=n_best, placeholders=placeholders, guards=guards, casing=casing)
     changes |= term_settings(terms, term_search)
     changes |= alignment_settings(alignment, alignment_layer, alignment_head, alignment_step, alignment_units)
-    changes |= specified(sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam))
+    changes |= specified(
+        sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam, epsilon, mbr)
+    )
     changes = with_others(changes, set_)
     text = InputText(input_, prefix, json_input, language_column)
     form = _format(as_json, n_best is not None, scores)
@@ -393,8 +395,4 @@ def _format(as_json: bool, n_best: bool, scores: bool) -> str:
     """
     if scores and (as_json or n_best):
         raise UsageError("--scores is for plain text", "JSON and n-best lists hold scores anyway")
-    if as_json:
-        return "as_json"
-    if n_best:
-        return "n_best"
-    return "scored" if scores else "plain"
+    return "as_json" if as_json else "n_best" if n_best else "scored" if scores else "plain"

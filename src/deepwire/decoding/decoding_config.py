@@ -51,6 +51,16 @@ class SamplingConfig(Section):
         le=1,
         description="draw from the fewest subwords that together reach probability p; 1 = all",
     )
+    epsilon: float = Field(
+        0.0, ge=0, lt=1, description="draw from subwords of at least this probability only; 0 = all"
+    )
+    mbr: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="minimum Bayes risk: draw so many translations, and return the one that agrees best with "
+        "all by chrF; 0 = off",
+    )
     seed: int = Field(1, ge=0, lt=2**63, description="the same seed draws the same translation of a line")
 
 
@@ -171,6 +181,11 @@ class DecodingConfig(Section):
             raise ValueError("max_length_ratio and max_length_extra are both 0: no output would be allowed")
         if self.sampling is None and self.n_best > self.beam:
             raise ValueError(f"n_best must be at most beam ({self.beam}), but is {self.n_best}")
+        if self.sampling is not None and self.sampling.mbr and self.sampling.mbr < max(2, self.n_best):
+            raise ValueError(
+                f"sampling.mbr chooses n_best ({self.n_best}) of two translations or more, but is "
+                f"{self.sampling.mbr}"
+            )
         return self
 
     def unused_settings(self) -> UnusedSettings:
@@ -182,7 +197,7 @@ class DecodingConfig(Section):
     @property
     def width(self) -> int:
         """Decoder rows per sentence: the beam, or the number of samples."""
-        return self.beam if self.sampling is None else self.n_best
+        return self.beam if self.sampling is None else self.sampling.mbr or self.n_best
 
     @property
     def group_range(self) -> tuple[int, int] | None:

@@ -47,7 +47,7 @@ def sample(
     prefixes: Sequence[Sequence[int]] | None = None,
     before: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
-    """`n_best` random translations of each sentence `[N, S]`, the best score first; they may be equal.
+    """`config.width` random translations of each sentence `[N, S]`, the best score first; some may be equal.
 
     Args:
         numbers: A number for each sentence, its line: with the seed it determines its random numbers, so
@@ -55,8 +55,8 @@ def sample(
     """
     constraints = Constraints(config, limits, prefixes, source.device, before)
     lengths = [int(limit) + 1 for limit in constraints.limits.tolist()]
-    uniform = _uniform_numbers(sampling.seed, numbers, config.n_best, lengths).to(source.device)
-    return _continue_rows(model, source, config.n_best, config, constraints, _Sampler(sampling, uniform))
+    uniform = _uniform_numbers(sampling.seed, numbers, config.width, lengths).to(source.device)
+    return _continue_rows(model, source, config.width, config, constraints, _Sampler(sampling, uniform))
 
 
 class _TokenChoice(Protocol):
@@ -99,6 +99,11 @@ class _Sampler:
         if self._sampling.top_p < 1.0:
             before = probabilities.cumsum(1) - probabilities
             probabilities = probabilities.masked_fill(before >= self._sampling.top_p, 0.0)
+        if self._sampling.epsilon:
+            least = probabilities.amax(1, keepdim=True).clamp(
+                max=self._sampling.epsilon
+            )  # the likeliest stays
+            probabilities = probabilities.masked_fill(probabilities < least, 0.0)
         cumulative = probabilities.cumsum(1)
         threshold = cumulative[:, -1:] * self.uniform[:, :, step].reshape(-1, 1)
         index = torch.searchsorted(cumulative, threshold, right=True).clamp_(max=values.size(1) - 1)

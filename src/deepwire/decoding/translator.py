@@ -34,6 +34,7 @@ from deepwire.decoding.guards import nothing_to_translate
 from deepwire.decoding.lexical_constraints import constraint_finder, preferred_terms
 from deepwire.decoding.line_casing import LineCasing
 from deepwire.decoding.long_lines import LongLines
+from deepwire.decoding.minimum_bayes_risk import most_agreed
 from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, TargetLanguage
 from deepwire.decoding.second_searches import enforce_constraints, retry_degenerate
 from deepwire.decoding.sentence_search import SearchInputs, SentenceSearch
@@ -388,4 +389,6 @@ class Translator(Generic[StateT]):
             texts = [without_hints(text) for text in texts]
             sentences = replace(sentences, sources=self._source_tokenizer.encode_lines(texts, lines, tags))
         candidates = builder.candidates(requests, sentences, hypotheses_of, constraints, copied)
+        if self.config.sampling is not None and self.config.sampling.mbr:
+            candidates = [most_agreed(each, self.config.n_best) for each in candidates]
         return [Translation(*parts) for parts in zip(lines, requests, candidates, strict=True)]
