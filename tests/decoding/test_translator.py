@@ -163,7 +163,7 @@ def test_arguments_of_another_kind_are_refused(toys):
         lambda: list(tool.score(None)),
         lambda: tool.translate(None),
         lambda: tool.translate(["a"], to=3),
-        lambda: with_settings(tool.config, ["beam"]),
+        lambda: with_settings(tool.config, ["beam"]),  # type: ignore[arg-type],
     ):
         with pytest.raises(UsageError, match="give "):
             ask()

@@ -78,8 +78,9 @@ def test_errors_are_counted_the_other_way(words: str, capsys: pytest.CaptureFixt
 
 def test_from_python(words: str) -> None:
     metric = MetricCommand("shared", f"{words} -t {{hypothesis}} -r {{reference}} -s {{source}}")
-    given = {"reference": REFERENCE.splitlines(), "source": ["1", "2", "3"], "metrics": [metric, "chrf"]}
-    found = deepwire.evaluate(NEW.splitlines(), **given)
+    found = deepwire.evaluate(
+        NEW.splitlines(), REFERENCE.splitlines(), source=["1", "2", "3"], metrics=[metric, "chrf"]
+    )
     assert list(found) == ["shared", "chrf"]
     assert found["shared"].value == pytest.approx(8 / 12)
     with pytest.raises(UsageError, match="shared reads the source, too"):
