@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import random
 from itertools import count, islice
+from typing import cast
 
 import pytest
 import torch
@@ -163,7 +164,7 @@ def test_arguments_of_another_kind_are_refused(toys):
         lambda: list(tool.score(None)),
         lambda: tool.translate(None),
         lambda: tool.translate(["a"], to=3),
-        lambda: with_settings(tool.config, ["beam"]),  # type: ignore[arg-type],
+        lambda: with_settings(tool.config, cast("dict[str, object]", ["beam"])),
     ):
         with pytest.raises(UsageError, match="give "):
             ask()
