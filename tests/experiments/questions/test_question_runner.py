@@ -181,6 +181,23 @@ def test_other_settings_of_a_system_are_trained_anew(
     assert [folder.parent.name for folder in begun] == ["lstm"]
 
 
+@pytest.mark.parametrize("change", ["search.seed=7", "search.shorten_warmup=true"])
+def test_trials_of_another_search_are_made_anew(
+    done: Done, plan: Path, one_by_one: StandIn, monkeypatch, tmp_path: Path, change: str
+) -> None:
+    begun = list[Path]()
+
+    def train(run: RunPlan) -> Failure | None:
+        begun.append(run.folder)
+        return Failure(1, "not today")
+
+    monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
+    results = shutil.copytree(done.results, tmp_path / "results")
+    folders = ["--folder", str(tmp_path / "runs"), "--results", str(results)]
+    assert main(["questions", str(plan), *folders, f"parts.small.settings=['{change}']"]) == 0
+    assert [folder.parent.name for folder in begun if "search" in folder.parts][:1] == ["plain+own"]
+
+
 @pytest.fixture
 def trained(train_here: Train, one_by_one: StandIn, monkeypatch) -> list[str]:
     """Which runs are trained from here on, and to which update."""

@@ -17,6 +17,7 @@ from deepwire.experiments.questions.question_plan import (
 )
 from deepwire.experiments.questions.question_results import TriedSettings
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan, Trial, load_plan
+from deepwire.experiments.results.results_plan import SearchPlan
 from deepwire.experiments.results.settings_search import SettingsSearch
 from deepwire.runfile import load_run_file
 
@@ -93,14 +94,14 @@ class QuestionPart:
             DataError: Text is missing or cannot be read.
         """
         plan = self._undecided.plan
-        shortened = () if plan.search is None else (str(plan.search.max_updates), *plan.search.settings)
+        search = () if plan.search is None else _of_search(plan.search)
         return [
             TriedSettings(
                 **record,
                 base=self.base(trial.run.system),
                 made_with=(
                     *plan.run_settings(trial.run.system, trial.run.part, trial.names[0]),
-                    *shortened,
+                    *search,
                 ),
                 text=self.text_of(trial.run),
             )
@@ -276,3 +277,10 @@ def _problem(run: RunPlan, part: PartPlan) -> tuple[str, str] | None:
             "keep one or two more: a signal writes one, too",
         )
     return None
+
+
+def _of_search(search: SearchPlan) -> tuple[str, ...]:
+    """What trials have of their search; its usual seed and warm-up are not named, as in older records."""
+    seed = () if search.seed == SearchPlan.model_fields["seed"].default else (f"seed={search.seed}",)
+    shortened = ("shorten_warmup=true",) if search.shorten_warmup else ()
+    return (str(search.max_updates), *search.settings, *seed, *shortened)
