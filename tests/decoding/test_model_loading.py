@@ -57,6 +57,18 @@ def test_settings_of_the_model_and_of_the_caller(save):
     assert (changed.beam, changed.n_best, changed.length_penalty) == (2, 2, 1.0)
 
 
+@pytest.mark.parametrize(
+    ("named", "direction"),
+    [
+        ({"source": "de", "target": "en"}, ("de", "en")),
+        ({"source": "source", "target": "target"}, None),
+        ({}, None),
+    ],
+)
+def test_a_model_knows_its_direction_where_its_run_file_named_it(save, named, direction):
+    assert load(save("one", **named)).direction == direction
+
+
 def test_from_the_package(save):
     path = save("one", decoding={"max_length_ratio": 1, "max_length_extra": 1})
     lines = deepwire.load(path).translate(["ein hund", "", "katzen"])

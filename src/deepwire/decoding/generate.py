@@ -100,9 +100,8 @@ class _Sampler:
             before = probabilities.cumsum(1) - probabilities
             probabilities = probabilities.masked_fill(before >= self._sampling.top_p, 0.0)
         if self._sampling.epsilon:
-            least = probabilities.amax(1, keepdim=True).clamp(
-                max=self._sampling.epsilon
-            )  # the likeliest stays
+            # The likeliest stays in any case.
+            least = probabilities.amax(1, keepdim=True).clamp(max=self._sampling.epsilon)
             probabilities = probabilities.masked_fill(probabilities < least, 0.0)
         cumulative = probabilities.cumsum(1)
         threshold = cumulative[:, -1:] * self.uniform[:, :, step].reshape(-1, 1)

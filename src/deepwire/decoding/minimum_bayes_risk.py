@@ -26,6 +26,8 @@ def most_agreed(candidates: Sequence[Candidate], count: int) -> tuple[Candidate,
         candidates: Drawn from the model, each as often as it was drawn.
         count: How many to give; none twice while there are others.
     """
+    if len(candidates) == 1:
+        return tuple(candidates)  # nothing was drawn: an empty line, or one that is its own translation
     drawn = Counter(candidate.text for candidate in candidates)
     utilities = dict(zip(drawn, expected_chrf(list(drawn), list(drawn.values())), strict=True))
     scored = [replace(candidate, score=float(utilities[candidate.text])) for candidate in candidates]

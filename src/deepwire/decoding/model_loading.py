@@ -321,6 +321,8 @@ def translator_of(
 def _direction(metadata: Mapping[str, object]) -> tuple[str, str] | None:
     """The languages of a model with one direction; None where it does not say them."""
     source, target = metadata.get("source"), metadata.get("target")
+    if (source, target) == ("source", "target"):  # what a run file has that names none
+        return None
     return (source, target) if isinstance(source, str) and isinstance(target, str) else None
 
 
