@@ -9,7 +9,7 @@ from deepwire.decoding.translation_io import Request
 from deepwire.errors import UsageError
 from deepwire.serving.model_pool import ModelPool
 from deepwire.serving.request import RequestError
-from deepwire.serving.served_model import Search, ServedModel
+from deepwire.serving.served_model import Search, ServedModel, load_served_model
 
 
 def test_each_core_gets_a_batch_of_its_own(served_model, serving, monkeypatch):
@@ -106,3 +106,9 @@ def test_a_request_can_lower_the_longest_translation(served_model, serving):
         answer = server.post({"text": text, "max_length_ratio": 0, "max_length_extra": 0})
         assert (answer.status, answer.json["error"]["code"]) == (422, "invalid")
         assert "are both 0: no output would be allowed" in answer.json["error"]["message"]
+
+
+@pytest.mark.parametrize("settings", [{"sampling": {"mbr": 8}}, {"n_best": 3}])
+def test_settings_that_a_server_has_not_are_refused(one_direction, settings):
+    with pytest.raises(UsageError, match=f"decoding setting {next(iter(settings))} is not for servers"):
+        load_served_model([str(one_direction)], "cpu", "fp32", settings=settings, warn=print)

@@ -222,9 +222,12 @@ def load_served_model(
 
     Raises:
         ModelError: A model is missing or damaged, or they do not fit.
-        UsageError: A setting is impossible, or the device does not exist.
+        UsageError: A setting is impossible or not for servers, or the device does not exist.
     """
     searching = {"sampling": None, "n_best": 1}
+    for name, why in (("sampling", "a server draws nothing at random"), ("n_best", "requests say it")):
+        if name in settings:
+            raise UsageError(f"decoding setting {name} is not for servers: {why}", "leave it out")
 
     def loaded() -> Translator[DecoderState]:
         return load(models, device, precision, settings={**searching, **settings}, warn=warn, terms=terms)
