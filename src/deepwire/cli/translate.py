@@ -265,13 +265,13 @@ def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, qui
 
 
 def _require_files(job: TranslationJob) -> None:
-    if job.stream:
-        raise UsageError("--stream is for one process")
     for path in job.text.files:
         if not path.is_file():
             raise UsageError(
                 f"{path}: several processes read the text each, so it must be a file", "--input FILE"
             )
+    if job.stream:
+        raise UsageError("--stream is for one process")
     if job.output == STDIO or (job.output.exists() and not job.output.is_file()):
         raise UsageError(f"{job.output}: several processes need a file to write to", "add --output FILE")
 
