@@ -139,17 +139,21 @@ def test_what_is_done_is_not_done_again_and_what_failed_only_on_request(
     assert again == ["de-en.broken.1"]
 
 
-def test_another_machine_goes_on_from_what_is_kept(
-    done: Done, one_by_one: StandIn, monkeypatch, tmp_path: Path
-) -> None:
-    """Its folder of runs is empty: trials and runs whose outcome is kept are not made again."""
-    begun = list[Path]()
+@pytest.fixture
+def begun(one_by_one: StandIn, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Folders of the runs that are begun; none of them is trained."""
+    folders = list[Path]()
 
     def train(run: RunPlan) -> Failure | None:
-        begun.append(run.folder)
+        folders.append(run.folder)
         return Failure(1, "not today")
 
     monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
+    return folders
+
+
+def test_another_machine_goes_on_from_what_is_kept(done: Done, begun: list[Path], tmp_path: Path) -> None:
+    """Its folder of runs is empty: trials and runs whose outcome is kept are not made again."""
     results = shutil.copytree(done.results, tmp_path / "results")
     trials = results / "small" / "trials.json"
     before = trials.read_bytes()
@@ -165,15 +169,8 @@ def test_another_machine_goes_on_from_what_is_kept(
 
 
 def test_other_settings_of_a_system_are_trained_anew(
-    done: Done, plan: Path, one_by_one: StandIn, monkeypatch, tmp_path: Path
+    done: Done, plan: Path, begun: list[Path], tmp_path: Path
 ) -> None:
-    begun = list[Path]()
-
-    def train(run: RunPlan) -> Failure | None:
-        begun.append(run.folder)
-        return Failure(1, "not today")
-
-    monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
     change = "parts.small.settings=['systems.lstm.settings=[model.dropout=0.1]', search=null]"
     results = shutil.copytree(done.results, tmp_path / "results")
     folders = ["--folder", str(tmp_path / "runs"), "--results", str(results)]
@@ -183,15 +180,8 @@ def test_other_settings_of_a_system_are_trained_anew(
 
 @pytest.mark.parametrize("change", ["search.seed=7", "search.shorten_warmup=true"])
 def test_trials_of_another_search_are_made_anew(
-    done: Done, plan: Path, one_by_one: StandIn, monkeypatch, tmp_path: Path, change: str
+    done: Done, plan: Path, begun: list[Path], tmp_path: Path, change: str
 ) -> None:
-    begun = list[Path]()
-
-    def train(run: RunPlan) -> Failure | None:
-        begun.append(run.folder)
-        return Failure(1, "not today")
-
-    monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
     results = shutil.copytree(done.results, tmp_path / "results")
     folders = ["--folder", str(tmp_path / "runs"), "--results", str(results)]
     assert main(["questions", str(plan), *folders, f"parts.small.settings=['{change}']"]) == 0
