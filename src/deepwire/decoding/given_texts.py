@@ -72,7 +72,9 @@ def pairs_of(pairs: Iterable[object]) -> Iterator[tuple[str, str]]:
     Raises:
         UsageError: One is no pair of texts.
     """
-    require_several(pairs)
+    hint = 'give a list of pairs: score([("...", "...")])'
+    if not isinstance(pairs, Iterable):
+        raise UsageError(f"not pairs but {type(pairs).__name__}", hint)
     for number, pair in enumerate(pairs, 1):
         match pair:
             case [str(source), str(target)]:
@@ -80,10 +82,7 @@ def pairs_of(pairs: Iterable[object]) -> Iterator[tuple[str, str]]:
             case _:
                 parts = [type(part).__name__ for part in pair] if isinstance(pair, tuple | list) else []
                 given = " of ".join([type(pair).__name__, *([" and ".join(parts)] if parts else [])])
-                raise UsageError(
-                    f"pair {number}: must be a source and a target text, not {given}",
-                    'give a list of pairs: score([("...", "...")])',
-                )
+                raise UsageError(f"pair {number}: must be a source and a target text, not {given}", hint)
 
 
 def split_lines(request: Request) -> tuple[list[Request], list[str]]:

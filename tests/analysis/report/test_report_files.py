@@ -22,7 +22,7 @@ from deepwire.analysis.report.tables_and_figures import (
     Series,
     Table,
 )
-from deepwire.errors import ResourceError, UsageError
+from deepwire.errors import UsageError
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
@@ -206,7 +206,7 @@ def test_plots_are_written_as_png_and_svg(finding: Finding, tmp_path: Path) -> N
     drawing = " ".join((tmp_path / "two" / "example-1-bars.svg").read_text().split())
     assert "runs/a (update 7)" in drawing
     (tmp_path / "file").write_text("")
-    with pytest.raises(ResourceError, match="file"):
+    with pytest.raises(UsageError, match="file"):
         save_plots([finding], tmp_path / "file")
 
 
