@@ -211,10 +211,15 @@ def _at_update(run: RunDirectory, checkpoints: list[Checkpoint], update: int) ->
 
 
 def _up_to_date(target: Path, folders: list[Path]) -> bool:
-    if not target.is_dir():
-        return False
     try:
-        check_manifest(target, required=(WEIGHTS, CONFIG))
+        weights = (target / WEIGHTS).stat()
+        _check_once(target, weights.st_mtime_ns, weights.st_size)
         return metadata_of(read_config(target)).get("sources") == sources(folders)
-    except ModelError:
+    except (FileNotFoundError, NotADirectoryError, ModelError):
         return False
+
+
+@cache
+def _check_once(folder: Path, _changed: int, _size: int) -> None:
+    """See that an average is whole; a command finds its model several times, and its weights may be large."""
+    check_manifest(folder, required=(WEIGHTS, CONFIG))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.decoding_options import (
+    STDIO,
     BatchTokens,
     Beam,
     Device,
@@ -240,7 +241,7 @@ def _run(work: _Work, threads: int | None, quiet: bool) -> None:
 
     use_threads(threads)
     with join_process_group() as processes:
-        if str(work.text) == "-":
+        if work.text == STDIO:
             raise UsageError(
                 f"deepwire {work.command} reads no stdin (-): an interrupted command goes on with its text",
                 "put the text into a file",

@@ -211,3 +211,15 @@ def _names(value: object) -> list[str]:
             raise ValueError(f"{name!r} is not a language tag such as de (put it in quotes)")
         checked_language(name)
     return list(names)
+
+
+_UNNAMED = "source", "target"
+"""What `data.source` and `data.target` are in a run file that names no languages."""
+
+
+def named_direction(metadata: Mapping[str, object]) -> tuple[str, str] | None:
+    """Source and target language in the description of a model of one direction; None where it names none."""
+    source, target = metadata.get("source"), metadata.get("target")
+    if (source, target) == _UNNAMED:
+        return None
+    return (source, target) if isinstance(source, str) and isinstance(target, str) else None

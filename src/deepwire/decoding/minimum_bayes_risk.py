@@ -31,13 +31,12 @@ def most_agreed(candidates: Sequence[Candidate], count: int) -> tuple[Candidate,
     drawn = Counter(candidate.text for candidate in candidates)
     utilities = dict(zip(drawn, expected_chrf(list(drawn), list(drawn.values())), strict=True))
     scored = [replace(candidate, score=float(utilities[candidate.text])) for candidate in candidates]
-    seen: set[str] = set()
-    again: list[bool] = []
-    for candidate in scored:
-        again.append(candidate.text in seen)
-        seen.add(candidate.text)
-    order = sorted(range(len(scored)), key=lambda place: (again[place], -scored[place].score, place))
-    return tuple(scored[place] for place in order[:count])
+    first: dict[str, Candidate] = {}
+    again: list[Candidate] = []
+    for candidate in sorted(scored, key=lambda candidate: -candidate.score):
+        if first.setdefault(candidate.text, candidate) is not candidate:
+            again.append(candidate)
+    return (*first.values(), *again)[:count]
 
 
 def expected_chrf(texts: Sequence[str], weights: Sequence[float]) -> NDArray[np.float64]:

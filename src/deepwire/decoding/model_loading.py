@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model, require_translation
 from deepwire.data.context import NO_CONTEXT, ContextConfig
-from deepwire.data.languages import Languages
+from deepwire.data.languages import Languages, named_direction
 from deepwire.data.text_config import TextConfig
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
@@ -314,16 +314,8 @@ def translator_of(
         context=loaded.context,
         shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
         terms=None if terms is None else Terminology.read(Path(terms)),
-        direction=None if loaded.languages is not None else _direction(first.metadata),
+        direction=None if loaded.languages is not None else named_direction(first.metadata),
     )
-
-
-def _direction(metadata: Mapping[str, object]) -> tuple[str, str] | None:
-    """The languages of a model with one direction; None where it does not say them."""
-    source, target = metadata.get("source"), metadata.get("target")
-    if (source, target) == ("source", "target"):  # what a run file has that names none
-        return None
-    return (source, target) if isinstance(source, str) and isinstance(target, str) else None
 
 
 def model_names(models: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeGuard
 
 import numpy as np
 
@@ -167,10 +168,10 @@ def _score_of(item: object, name: str) -> float:
         item = numbers.get("score", next(iter(numbers.values())))
     if not _is_number(item):
         raise DataError(f"metric {name}: {json.dumps(item)[:60]} is no score")
-    return float(item)  # type: ignore[arg-type]  # it is a number
+    return float(item)
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

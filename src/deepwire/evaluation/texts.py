@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from deepwire.data.data_config import CorpusConfig, DataConfig
-from deepwire.data.languages import Direction, Languages
+from deepwire.data.languages import Direction, Languages, named_direction
 from deepwire.data.text.corpus import by_reference, read_pairs
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError, Tell, UsageError
@@ -146,9 +146,8 @@ def selected_target(model: str, direction: Direction | None) -> str:
     metadata = read_metadata(find_model(model))
     languages = Languages.from_metadata(metadata)
     if languages is None:
-        only = [str(metadata[side]) for side in ("source", "target") if side in metadata]
-        named = len(only) == 2 and only != ["source", "target"]  # what a run file has that names none
-        if direction is not None and named and only != list(direction):
+        only = named_direction(metadata)
+        if direction is not None and only is not None and only != tuple(direction):
             raise UsageError(
                 f"{model}: translates {'-'.join(only)}, not {direction}", "name a direction that it has"
             )
