@@ -148,6 +148,7 @@ def train(name: str, options: argparse.Namespace) -> dict[str, Any]:
         f"model.feed_forward={2 * options.width}",
         "model.dropout=0",
         "training.optimizer=adamw",
+        "training.precision=fp32",
         f"training.batch_tokens={options.batch_tokens}",
         f"training.max_updates={options.updates}",
         f"training.schedule={{type: inverse_sqrt, peak: {begins['rate']}, warmup: {options.warmup}}}",
