@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -35,7 +37,10 @@ class LikesShort:
     def __init__(self) -> None:
         self.asked: list[tuple[str, str]] = []
 
-    def score(self, pairs: Iterable[tuple[str, str]], *, to: str | None = None) -> Iterator[PairScore]:
+    def score(
+        self, pairs: Iterable[tuple[str, str]], *, to: str | None = None, documents: bool = True
+    ) -> Iterator[PairScore]:
+        assert not documents, "the two sides of a contrast are no document"
         for line, (source, target) in enumerate(pairs, 1):
             self.asked.append((source, target))
             words = tuple(target.split())
@@ -258,3 +263,9 @@ def test_the_command_reads_either_form(
     assert main(command) == 3
     assert "x: not JSON" in capsys.readouterr().err
     assert main([*command, "--distances", str(tmp_path / "n")]) == 2
+
+
+def test_mcnemar_of_many_is_the_binomial_test() -> None:
+    first, second = [True] * 520 + [False] * 500, [False] * 520 + [True] * 500
+    tail = sum(math.comb(1020, number) for number in range(501))
+    assert mcnemar(first, second) == pytest.approx(float(Fraction(2 * tail, 2**1020)), rel=1e-12)

@@ -127,7 +127,8 @@ def test_what_argos_cannot_have_is_refused(
     for metadata, vocabularies, said in (
         ({}, words[1], "the vocabulary is one for each side"),
         ({"source_bos": True}, words[0], "begin with BOS"),
-        ({"source": None}, words[0], "does not say its source language"),
+        ({"source": "source", "target": "target"}, words[0], "does not say its languages"),
+        ({"source": None}, words[0], "does not say its languages"),
     ):
         model = saved(tmp_path / said[:9], vocabularies, **metadata)
         code, errors = export(model)

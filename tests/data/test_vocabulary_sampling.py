@@ -159,3 +159,16 @@ def test_unigram_draws_are_proportional_to_their_probability() -> None:
 def test_a_character_that_is_no_piece_stands_alone() -> None:
     lattice = Lattice({"a": -1.0}, -11.0, 1, "a?a", 1.0)
     assert lattice.draw(random.Random(0)) == ["a", "?", "a"]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_nothing_is_kept_of_words_as_long_as_sentences(kind, request) -> None:
+    """Scripts without spaces have few other words: kept, they took gigabytes."""
+    vocabulary = request.getfixturevalue(kind)
+    vocabulary.sample("hund", 1, 0.1)
+    kept = vocabulary._merges._paths if kind == "bpe" else vocabulary._lattices
+    before = len(kept)
+    assert before
+    word = "".join(line.replace(" ", "") for line in lines(3))
+    assert vocabulary.decode(vocabulary.sample(word, 1, 0.1)) == word
+    assert len(kept) == before

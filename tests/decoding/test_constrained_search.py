@@ -150,3 +150,10 @@ def test_the_best_of_each_bank_come_first():
     banks = torch.tensor([[0, 1, 1, 2, 0, 1]])
     assert _allocated(values, banks, 4).tolist() == [[0, 1, 3, 5]]
     assert _allocated(values, banks, 2).tolist() == [[0, 1]]
+
+
+def test_more_phrases_than_a_number_has_bits_are_cut(toys):
+    """64 numbers that a translation lacked overflowed."""
+    phrases = [Phrase(((4 + place % 8,),), whole=False) for place in range(70)]
+    (found,) = search(toys, [phrases], limit=4)
+    assert len([one for one in found[0].ids if one != EOS]) >= 63

@@ -4,6 +4,7 @@ import pytest
 
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.guards import EmptyTranslations, is_degenerate, loops, nothing_to_translate
+from deepwire.decoding.sentence_search import SentenceSearch
 from deepwire.decoding.translator import Translator
 
 
@@ -65,3 +66,21 @@ def test_a_translation_that_repeats_itself_gets_a_second_try(toys):
     assert sum(loops(list(map(ord, guarded[place]))) for place in looping) < len(looping)
     same = [place for place in range(1, len(plain)) if place not in looping and len(plain[place]) < 7]
     assert [guarded[place] for place in same] == [plain[place] for place in same]
+
+
+def test_a_second_try_keeps_a_stricter_setting(toys, monkeypatch):
+    """`no_repeat_ngram: 2` became 3 there."""
+    asked: list[int] = []
+    real = SentenceSearch.search
+
+    def noted(self, sentences, rows, config):
+        asked.append(config.no_repeat_ngram)
+        return real(self, sentences, rows, config)
+
+    monkeypatch.setattr(SentenceSearch, "search", noted)
+    monkeypatch.setattr("deepwire.decoding.second_searches.is_degenerate", lambda *_: True)
+    settings = {"max_length_ratio": 1, "max_length_extra": 9, "beam": 1, "guards": True}
+    for own, again in ((0, 3), (2, 2), (5, 3)):
+        config = DecodingConfig.model_validate({**settings, "no_repeat_ngram": own})
+        Translator([toys.Model(12)], toys.vocabularies(12), config).translate(["abc"])
+        assert asked[-1] == again

@@ -79,3 +79,10 @@ def test_what_it_cannot_choose_from_is_refused(toys) -> None:
     for mbr in (1, 3):
         with pytest.raises(UsageError, match=f"of two translations or more, but is {mbr}"):
             tool.with_search(n_best=4, sampling={"mbr": mbr})
+
+
+def test_many_ngrams_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["aaab aaab", "abab baba", "ccc", "", "aaabaaab"]
+    whole = expected_chrf(texts, [1.0] * 5)
+    monkeypatch.setattr("deepwire.decoding.minimum_bayes_risk._AT_ONCE", 2)
+    np.testing.assert_allclose(expected_chrf(texts, [1.0] * 5), whole)

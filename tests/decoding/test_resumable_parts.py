@@ -28,3 +28,13 @@ def test_the_parts_of_another_job_are_refused_and_the_folder_is_free_again(tmp_p
     for _ in range(2):
         with pytest.raises(UsageError, match="differs in beam"), folder.held({"beam": 5}):
             pass
+
+
+def test_parts_without_their_job_are_refused(tmp_path: Path) -> None:
+    """They could be those of any job."""
+    folder = PartsFolder.of(tmp_path / "out")
+    with folder.held({"beam": 4}):
+        folder.file(0, 5).write_text("a\n" * 5)
+    (folder.path / "job.json").unlink()
+    with pytest.raises(UsageError, match=r"out.parts: has parts, but no job\.json"), folder.held({"beam": 4}):
+        pass

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deepwire.data.context import ContextConfig
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translation_scoring import PairScore, format_pair_score, format_pair_score_json
@@ -53,6 +55,22 @@ def test_the_sum_over_the_subwords_and_eos(toys):
 def test_batches_and_windows_change_nothing(toys, pairs, batch_tokens, window):
     expected = list(translator(toys).score(pairs))
     assert list(translator(toys, batch_tokens=batch_tokens, window=window).score(pairs)) == expected
+
+
+def test_pairs_that_are_no_document_have_no_context(toys):
+    """The two sides of a contrast were scored as if one came after the other."""
+    context = ContextConfig(source=1, target=1, max_length=50)
+    tool = Translator(
+        [toys.Model(13)],
+        toys.vocabularies(12),
+        DecodingConfig(),
+        context=context,
+    )
+    pairs = [("abc", "cba"), ("abc", "cbb"), ("dd", "b")]
+    alone = [score for pair in pairs for score in tool.score([pair])]
+    found = [replace(score, line=1) for score in tool.score(pairs, documents=False)]
+    assert found == alone
+    assert [replace(score, line=1) for score in tool.score(pairs)] != alone
 
 
 def test_translations_score_what_the_search_said(toys):

@@ -91,6 +91,17 @@ def test_where_all_are_gone_the_records_stay(trainer: Trainer, half: Path, index
     assert (run.path.with_name(f"{run.path.name}.1") / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_run_without_checkpoint_yet_goes_on_with_other_intervals(trainer: Trainer, half: Path) -> None:
+    """The first checkpoint was due later than it would be now."""
+    run = trainer.run_directory("before-the-first")
+    shutil.copytree(half, run.path)
+    shutil.rmtree(run.checkpoints_folder)
+    begun = json.loads(run.resolved_config.read_text())
+    begun["training"]["checkpoint"]["every"] = UPDATES
+    run.resolved_config.write_text(json.dumps(begun))
+    assert trainer.train(run.path.name) == 0, trainer.text()
+
+
 OWN_FILES: dict[str, tuple[str, Callable[[str], str | None]]] = {
     "truncated decisions": ("env.json", lambda text: text[:40]),
     "no decisions": ("env.json", lambda _: None),

@@ -137,6 +137,18 @@ def test_json_is_replaced_in_one_step(tmp_path: Path) -> None:
     assert read_json(tmp_path / "x.json")["b"] == 0.1
 
 
+def test_a_file_that_could_not_be_written_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ResourceError, match="No space left"):
+        write_json(tmp_path / "x.json", 1)
+    assert not list(tmp_path.iterdir())
+
+
 def test_moving_aside_never_overwrites(tmp_path: Path) -> None:
     names = []
     for _ in range(3):

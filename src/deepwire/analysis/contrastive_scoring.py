@@ -114,7 +114,7 @@ def decide(
     )
     scores = {
         pair: None if score.flag else score.mean if normalize else score.log_probability
-        for pair, score in zip(pairs, translator.score(pairs, to=to), strict=True)
+        for pair, score in zip(pairs, translator.score(pairs, to=to, documents=False), strict=True)
     }
 
     def right(contrast: Contrast) -> bool | None:
@@ -148,7 +148,10 @@ def mcnemar(first: Iterable[bool | None], second: Iterable[bool | None]) -> floa
     wins = sum(bool(after) and not before for before, after in pairs)
     losses = sum(bool(before) and not after for before, after in pairs)
     count, fewer = wins + losses, min(wins, losses)
-    tail = sum(math.comb(count, number) for number in range(fewer + 1))
+    tail = term = 1  # the binomial coefficients of count, each from the one before
+    for number in range(fewer):
+        term = term * (count - number) // (number + 1)
+        tail += term
     # Whole numbers until the division: 2 ** count is beyond what a float holds for large sets.
     return min(1.0, tail * 2 / (1 << count))
 

@@ -128,7 +128,8 @@ def length_scores(
     for number in range(rounds):
         for scorer, own_seconds, own_outputs in zip(scorers, seconds, outputs, strict=True):
             for place, bucket in enumerate(buckets):
-                done = scorer.translate(scorer.model, [sources[row] for row in bucket.rows])
+                lines = [sources[row] for row in bucket.rows]
+                done = scorer.translate(scorer.model, lines, documents=False)
                 own_seconds[place] = min(own_seconds[place], done.seconds)
                 own_outputs[place] = done.lines
             tell(f"{scorer.name}: round {number + 1} of {rounds}")

@@ -71,7 +71,12 @@ class Model(Translator[DecoderState]):
         )
 
     def score(
-        self, pairs: Iterable[tuple[str, str]], *, window: int | None = None, to: str | None = None
+        self,
+        pairs: Iterable[tuple[str, str]],
+        *,
+        window: int | None = None,
+        to: str | None = None,
+        documents: bool = True,
     ) -> Iterator[PairScore]:
         """See `Translator.score`.
 
@@ -79,7 +84,7 @@ class Model(Translator[DecoderState]):
             ModelError: It is a language model.
         """
         self._require_translation()
-        return super().score(pairs, window=window, to=to)
+        return super().score(pairs, window=window, to=to, documents=documents)
 
     def _require_translation(self) -> None:
         require_translation(self.names[0], {"text": self.text})

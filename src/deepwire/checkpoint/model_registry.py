@@ -17,13 +17,14 @@ from urllib.parse import quote, urljoin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from deepwire.checkpoint.store import OPTIMIZER, STATE, metadata_of, read_config, require_model
-from deepwire.data.languages import Languages
+from deepwire.data.languages import Languages, named_direction
 from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.io.atomic import disk_errors, json_text, new_folder, require_absent, write_text
 from deepwire.io.download import download, file_digest
-from deepwire.io.regular_files import similar_file_names
+from deepwire.io.regular_files import acquire_lock, similar_file_names
 
 REGISTRY = "models.json"
+_LOCK = f".{REGISTRY}.lock"
 _MOST_BYTES = 4 * 1024 * 1024
 _NOT_FOR_TRANSLATION = {OPTIMIZER, STATE}
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
@@ -194,9 +195,7 @@ def register(
     """
     require_model(model)
     registry_file = folder / REGISTRY
-    known = _parsed(_read(registry_file), str(registry_file)).models if registry_file.exists() else []
-    if any(entry.name == name for entry in known):
-        raise UsageError(f"{registry_file}: has a model {name} already", "take another name")
+    _others(registry_file, name)
     require_absent(folder / name, "take another name")
     directions = _directions(model)
     files = sorted(
@@ -225,9 +224,24 @@ def register(
         for path in files:
             (copy / path.relative_to(model)).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, copy / path.relative_to(model))
-    registry = Registry(format=1, models=[*known, entry])
-    write_text(registry_file, json_text(registry.model_dump()))
+    with disk_errors(folder):
+        lock = acquire_lock(folder / _LOCK, lambda _holder: None)  # which it holds only to write
+    with lock:
+        registry = Registry(format=1, models=[*_others(registry_file, name), entry])
+        write_text(registry_file, json_text(registry.model_dump()))
     return entry
+
+
+def _others(registry_file: Path, name: str) -> list[RegisteredModel]:
+    """The models that are registered, none of this name.
+
+    Raises:
+        UsageError: One has the name.
+    """
+    known = _parsed(_read(registry_file), str(registry_file)).models if registry_file.exists() else []
+    if any(entry.name == name for entry in known):
+        raise UsageError(f"{registry_file}: has a model {name} already", "take another name")
+    return known
 
 
 def _directions(model: Path) -> list[str]:
@@ -235,10 +249,10 @@ def _directions(model: Path) -> list[str]:
     several = Languages.from_metadata(metadata)
     if several is not None:
         return [str(direction) for direction in several.directions]
-    source, target = metadata.get("source"), metadata.get("target")
-    if not isinstance(source, str) or not isinstance(target, str):
+    named = named_direction(metadata)
+    if named is None:
         raise ModelError(f"{model}: does not say which languages it translates")
-    return [f"{source}-{target}"]
+    return ["-".join(named)]
 
 
 def _read(path: Path) -> str:

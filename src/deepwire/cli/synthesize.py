@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -195,6 +196,7 @@ class _Work:
         """
         from deepwire.checkpoint.model_path import find_model
         from deepwire.checkpoint.store import read_metadata
+        from deepwire.data.languages import Direction
         from deepwire.decoding.synthesis import SyntheticCorpus
         from deepwire.errors import UsageError
 
@@ -204,6 +206,8 @@ class _Work:
         names = [named or name for named, name in zip(self.direction, names, strict=True)]
         if self.endings is not None:
             names = self.endings.split("-")
+            with suppress(ValueError):  # any other endings are taken as well
+                names = list(Direction.parse(self.endings))
         plain = all(re.fullmatch(r"\w[\w-]*", name) for name in names)
         if len(names) != 2 or not plain or names[0] == names[1]:
             several = stored.get("directions")

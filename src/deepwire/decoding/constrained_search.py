@@ -37,6 +37,8 @@ _WIDEST = 16
 _FEWEST = 4
 _STAGES = 7
 """Of so many subwords before the end of a phrase, each has banks of its own."""
+_MOST = 63
+"""Phrases of a sentence at most: each has a bit of a whole number of 64."""
 _LATER = 1 << 10
 """Banks of a stage come behind those of the one before it, of however many phrases."""
 
@@ -83,10 +85,11 @@ def constrained_search(
         source: `[N, S]` subword ids, padded with PAD.
         limits: Most subwords of each translation behind its prefix, without those of the phrases.
         config: How to search.
-        phrases: Of each sentence.
+        phrases: Of each sentence; those behind the first 63 are not looked for.
         bounds: Of the target vocabulary.
         prefixes: How each translation begins: the model reads that by itself.
     """
+    phrases = [required[:_MOST] for required in phrases]
     prefixes = [ScoredPrefix()] * len(limits) if prefixes is None else prefixes
     most = [limit + remaining(required, 0) for limit, required in zip(limits, phrases, strict=True)]
     constraints = Constraints(config, most, None, source.device, [prefix.ids for prefix in prefixes])

@@ -14,6 +14,8 @@ from deepwire.decoding.translation_io import Candidate
 _ORDERS = range(1, 7)
 _FACTOR = 4.0
 """The square of chrF's beta, 2."""
+_AT_ONCE = 4096
+"""N-grams that are counted together."""
 
 
 def most_agreed(candidates: Sequence[Candidate], count: int) -> tuple[Candidate, ...]:
@@ -53,10 +55,9 @@ def expected_chrf(texts: Sequence[str], weights: Sequence[float]) -> NDArray[np.
     precision, recall, orders = (np.zeros((size, size)) for _ in range(3))
     joined = ["".join(text.split()) for text in texts]
     for order in _ORDERS:
-        counts = _counts(joined, order)
-        totals = counts.sum(1).astype(np.float64)
+        shared = _shared(joined, order)
+        totals = shared.diagonal()
         both = (totals[:, None] > 0) & (totals[None, :] > 0)
-        shared = np.stack([np.minimum(row, counts).sum(1) for row in counts])
         one = np.maximum(totals, 1)
         precision += np.where(both, shared / one[:, None], 0)
         recall += np.where(both, shared / one[None, :], 0)
@@ -69,14 +70,29 @@ def expected_chrf(texts: Sequence[str], weights: Sequence[float]) -> NDArray[np.
     return expected
 
 
-def _counts(texts: Sequence[str], order: int) -> NDArray[np.int32]:
-    """How often each text has each n-gram that one of them has, `[N, n-grams]`."""
+def _shared(texts: Sequence[str], order: int) -> NDArray[np.float64]:
+    """How many n-grams each two texts have in common, `[N, N]`; each with itself all that it has.
+
+    The sum of minima is a sum of products: of n-grams that both have once, that both have twice, and so on.
+    """
     places: dict[str, int] = {}
-    rows = [
-        [places.setdefault(text[at : at + order], len(places)) for at in range(len(text) - order + 1)]
+    grams = [
+        places.setdefault(text[at : at + order], len(places))
         for text in texts
+        for at in range(len(text) - order + 1)
     ]
-    counts = np.zeros((len(texts), len(places)), np.int32)
-    for row, found in zip(counts, rows, strict=True):
-        np.add.at(row, found, 1)
-    return counts
+    owners = np.repeat(np.arange(len(texts)), [max(0, len(text) - order + 1) for text in texts])
+    by_gram = np.argsort(grams, kind="stable")
+    owners, sorted_grams = owners[by_gram], np.array(grams, np.int64)[by_gram]
+    shared = np.zeros((len(texts), len(texts)))
+    for begin in range(0, len(places), _AT_ONCE):
+        part = slice(*np.searchsorted(sorted_grams, [begin, begin + _AT_ONCE]))
+        counts = np.zeros((len(texts), min(_AT_ONCE, len(places) - begin)), np.int32)
+        np.add.at(counts, (owners[part], sorted_grams[part] - begin), 1)
+        least = 1
+        while counts.size:
+            there = (counts >= least).astype(np.float32)
+            shared += there @ there.T
+            least += 1
+            counts = counts[:, counts.max(0) >= least]
+    return shared

@@ -18,7 +18,7 @@ from typing import TextIO, TypeVar, cast
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, UsageError
-from deepwire.io.atomic import disk_errors, write_json
+from deepwire.io.atomic import disk_errors, remove_folder, write_json
 from deepwire.io.output import open_output
 from deepwire.io.regular_files import acquire_lock, read_json
 
@@ -74,6 +74,11 @@ class PartsFolder:
     def _require_same(self, job: Mapping[str, object]) -> None:
         path = self.path / JOB
         if not path.exists():
+            if self.done():
+                raise UsageError(
+                    f"{self.path}: has parts, but no {JOB}, which says of what",
+                    "delete the folder to start over, or write to another --output",
+                )
             write_json(path, job)
             return
         before = read_json(path)
@@ -96,7 +101,7 @@ class PartsFolder:
             for path in parts:
                 with _opened(path) as part:
                     shutil.copyfileobj(part, out)
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_folder(self.path)
 
     def texts(self, lines: int) -> Iterator[str]:
         """The lines of all parts in order, without line ends.

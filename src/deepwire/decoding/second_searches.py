@@ -41,7 +41,8 @@ def retry_degenerate(
 
     again = [row for row, hypotheses in hypotheses_of.items() if is_wrong(row, hypotheses)]
     if again:
-        better = search.search(sentences, again, with_settings(config, {"no_repeat_ngram": NO_REPEAT}))
+        shortest = min(config.no_repeat_ngram or NO_REPEAT, NO_REPEAT)
+        better = search.search(sentences, again, with_settings(config, {"no_repeat_ngram": shortest}))
         # One that is wrong in both tries is shown as the model would have it.
         hypotheses_of.update(
             {

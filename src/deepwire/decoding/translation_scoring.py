@@ -62,8 +62,12 @@ class TranslationScorer:
     into: TargetLanguage | None = None
     """The target language of all pairs, in a model of several."""
 
-    def score(self, pairs: Iterable[tuple[str, str]], window: int) -> Iterator[PairScore]:
+    def score(
+        self, pairs: Iterable[tuple[str, str]], window: int, *, documents: bool = True
+    ) -> Iterator[PairScore]:
         """Score (source, target) lines; `window` of them are read ahead and sorted by length.
+
+        With document context the pairs in front of a pair are its context, unless `documents` is False.
 
         A pair with an empty side gets log-probability 0 and a flag. Of a source longer than
         `max_source_length` the beginning is read, and the pair gets a flag, too. A target is never cut: one
@@ -72,7 +76,7 @@ class TranslationScorer:
         """
         numbered, before = enumerate(pairs, 1), list[ContextLine]()
         while read := list(islice(numbered, window)):
-            most = self.context.context.most
+            most = self.context.context.most if documents else 0
             contexts = list(contexts_of((pair for _, pair in read), before, most))
             yield from self._score_window(read, contexts)
 

@@ -130,7 +130,7 @@ class Translator(Generic[StateT]):
         other._configure(with_settings(self.config, given))
         if given.keys() & {"groups", "rounds"}:
             other.model = Ensemble(as_configured(self._models, other.config), self._weights)
-        return other
+        return other if self._aligner is None else other.aligning()
 
     def aligning(self) -> Self:
         """The same models, whose candidates are aligned as `decoding.alignment` says; nothing is copied.
@@ -282,12 +282,18 @@ class Translator(Generic[StateT]):
         return [[candidate.text for candidate in each.candidates] for each in translations]
 
     def score(
-        self, pairs: Iterable[tuple[str, str]], *, window: int | None = None, to: str | None = None
+        self,
+        pairs: Iterable[tuple[str, str]],
+        *,
+        window: int | None = None,
+        to: str | None = None,
+        documents: bool = True,
     ) -> Iterator[PairScore]:
         """The log-probability of each given translation, in order; see `TranslationScorer`.
 
-        `to` is the language of the translations, for models of several directions. With document context a
-        pair with an empty source ends a document.
+        `to` is the language of the translations, for models of several directions. With document context the
+        pairs in front of a pair are its context, and one with an empty source ends a document; where
+        `documents` is False, each pair stands alone.
 
         Raises:
             UsageError: The model does not know the language, or needs one, or has only one direction.
@@ -297,7 +303,7 @@ class Translator(Generic[StateT]):
         checked = pairs_of(pairs)
         if self.vocabularies.has_symbols:
             checked = (protect_pair(*pair) for pair in checked)
-        return scorer.score(checked, self._window(window))
+        return scorer.score(checked, self._window(window), documents=documents)
 
     def _window(self, lines: int | None) -> int:
         size = self.config.window if lines is None else lines

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from deepwire.checkpoint.store import LoadedModel
+from deepwire.data.languages import named_direction
 from deepwire.data.subwords.sentencepiece import SentencePieceVocabulary
 from deepwire.data.vocabulary import UNK
 from deepwire.errors import ModelError
@@ -61,9 +62,11 @@ class Argos(ExportFormat):
             )
         if model.metadata.get("source_bos") is True:
             raise ModelError(f"{model.folder}: its sources begin with BOS, which Argos does not write")
-        missing = [side for side in ("source", "target") if not isinstance(model.metadata.get(side), str)]
-        if missing:
-            raise ModelError(f"{model.folder}: does not say its {missing[0]} language, which Argos wants")
+        if named_direction(model.metadata) is None:
+            raise ModelError(
+                f"{model.folder}: does not say its languages, which Argos wants",
+                "train with data.source and data.target, such as de and en",
+            )
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
         """What Argos does by its own rules."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from deepwire.data.languages import Direction
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.export.export_format import ExportedModel
 from deepwire.export.huggingface_search import generation_settings
@@ -92,7 +93,7 @@ class ReadModel(ExportedModel):
 
     def _tag(self, language: str) -> list[int]:
         directions = () if self._languages is None else self._languages["directions"]
-        known = {direction.split("-")[-1] for direction in directions}
+        known = {Direction.parse(direction).target for direction in directions}
         return [self._target[f">>{language or known.pop()}<<"]]
 
     def _first(self, language: str) -> int:

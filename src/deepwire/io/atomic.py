@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -82,14 +83,18 @@ def sync(path: Path) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Replace ``path`` by ``text`` in one step: readers see the old file or the new one."""
-    temporary = path.with_name(f".{path.name}{_TEMPORARY}")
+    # A name of its own: several processes may write the same file.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{_TEMPORARY}")
     with disk_errors(path):
-        temporary.unlink(missing_ok=True)  # what a crash left there, or a link
         with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
+            try:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
         sync(path.parent)
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import metadata_of, read_config, require_model
 from deepwire.data.context import ContextConfig
-from deepwire.data.languages import Direction, Languages
+from deepwire.data.languages import Direction, Languages, named_direction
 from deepwire.data.text.language_profiles import LanguageProfiles
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.errors import Tell, UsageError
@@ -321,11 +321,11 @@ class _NamedModel(NamedTuple):
         require_model(folder)
         metadata = metadata_of(read_config(folder))
         languages = Languages.from_metadata(metadata)
-        source, target = metadata.get("source"), metadata.get("target")
+        named = named_direction(metadata)
         if languages is not None:
             known = frozenset(languages.directions)
-        elif isinstance(source, str) and isinstance(target, str):
-            known = frozenset([Direction(source, target)])
+        elif named is not None:
+            known = frozenset([Direction(*named)])
         else:
             return frozenset() if self.direction is None else frozenset([self.direction])
         if self.direction is not None and known != {self.direction}:

@@ -10,7 +10,7 @@ import torch
 
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import WEIGHTS, metadata_of, read_config
-from deepwire.data.languages import Direction
+from deepwire.data.languages import Direction, named_direction
 from deepwire.data.text.language_profiles import LanguageProfiles
 from deepwire.decoding.model_inputs import MAX_PARALLEL_BATCHES, batches_by_length
 from deepwire.decoding.model_loading import load
@@ -234,9 +234,8 @@ def load_served_model(
 
     folders = [find_model(model) for model in models]
     metadata = metadata_of(read_config(folders[0]))
-    source, target = metadata.get("source"), metadata.get("target")
-    known = isinstance(source, str) and isinstance(target, str)
-    direction = Direction(str(source), str(target)) if known else direction
+    named = named_direction(metadata)
+    direction = direction if named is None else Direction(*named)
     # Where the models lie is nobody's business.
     name = " + ".join(Path(model).resolve().name for model in models)
     stored_bytes = sum((folder / WEIGHTS).stat().st_size for folder in folders)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -278,13 +279,22 @@ def _require_nothing_lost(spec: TrainingSpec) -> None:
     with suppress(DataError):  # what is damaged is kept, and said
         updates = [record.get("update") for record in read_records(run.metrics)]
         last = max((update for update in updates if isinstance(update, int)), default=0)
-    first = spec.config.checkpoint.every or spec.config.validation.every
-    if last > first or run.done.exists() or run.known_checkpoints():
+    if last > _first_checkpoint(spec) or run.done.exists() or run.known_checkpoints():
         raise ModelError(
             f"{run.checkpoints_folder}: the checkpoints of this run are gone; "
             f"its records go up to update {last}",
             "put them back, or start over with --fresh, which moves this run aside",
         )
+
+
+def _first_checkpoint(spec: TrainingSpec) -> int:
+    """The update of the first checkpoint, as the run was begun and as it would be now: the later one."""
+    now = spec.config.checkpoint.every or spec.config.validation.every
+    try:
+        begun = cast("dict[str, dict[str, int]]", read_json(spec.run.resolved_config)["training"])
+        return max(now, begun["checkpoint"]["every"] or begun["validation"]["every"])
+    except (ModelError, KeyError, TypeError):  # what is damaged is said elsewhere
+        return now
 
 
 def _changes(spec: TrainingSpec, processes: ProcessGroup, made: int) -> list[str]:

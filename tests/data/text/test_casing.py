@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from deepwire.data.text.casing import Case, OrdinaryCase
@@ -84,3 +86,18 @@ def test_translations_get_the_case_of_the_line(ordinary):
     )
     # Other languages have no such case.
     assert line.restored("Das Ende der kleinen Linie", "de") == "Das Ende der kleinen Linie"
+
+
+def test_costs_of_many_words_are_learned_again(ordinary, monkeypatch):
+    """Once there were too many, words of a line that had been known before were missing."""
+    monkeypatch.setattr("deepwire.data.text.casing._MOST_COSTS", 8)
+    for _ in range(3):
+        assert ordinary.of("PRESS THE BUTTON NOW").text == "Press the button now"
+        assert ordinary.of("OPEN THE FILE FOR PARIS").text == "Open the file for Paris"
+        assert ordinary.of("Press the Button").text == "Press the button"
+
+
+def test_a_long_word_is_read_in_linear_time(ordinary):
+    begun = time.perf_counter()
+    ordinary.of("A" * 200_000)
+    assert time.perf_counter() - begun < 20, "it took minutes"

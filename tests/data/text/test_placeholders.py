@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -88,3 +90,12 @@ def test_what_is_put_back_is_no_part_of_a_word_or_number():
 
 def test_signs_stand_next_to_a_placeholder_as_in_the_source():
     assert spaced_alike("(%s), 3 %", "( %s ), 3 %", ["%s", "3"]) == "(%s), 3 %"
+
+
+@pytest.mark.parametrize(
+    "text", ["a" + " " * 100_000 + "b: 5", "%(" * 100_000, "{" * 100_000, "1." * 100_000 + "a"]
+)
+def test_odd_texts_are_read_in_linear_time(text):
+    begun = time.perf_counter()
+    core(text)
+    assert time.perf_counter() - begun < 20, "it took minutes"

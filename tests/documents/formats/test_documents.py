@@ -235,6 +235,12 @@ def test_odt():
         assert archive.namelist()[0] == "mimetype"
 
 
+def damaged(content):
+    """A package whose first part has bytes that were changed."""
+    at = content.index(b"word/document.xml") + len("word/document.xml") + 9  # behind the head of LZMA
+    return content[:at] + b"\xff" * 9 + content[at + 9 :]
+
+
 DEEP = "<w:p>" * 5000
 BOMB = package({"word/document.xml": b"0" * (201 << 20)})
 
@@ -244,6 +250,7 @@ BOMB = package({"word/document.xml": b"0" * (201 << 20)})
     [
         ("a.docx", b"no zip", "a damaged file"),
         ("a.docx", docx("<w:p/>")[:200], "a damaged file"),
+        ("a.docx", damaged(package({"word/document.xml": "b" * 99}, zipfile.ZIP_LZMA)), "a damaged file"),
         ("a.docx", package({"a": "b"}), "there is no word/document.xml"),
         ("a.docx", package({"word/document.xml": "<a"}), "word/document.xml: line 1: not XML"),
         ("a.docx", docx(DEEP), "not XML: Excessive depth"),
@@ -301,3 +308,24 @@ def test_odd_files_are_read_or_refused_and_never_hang(ending, seed):
         texts = [in_order(unit, [run.text for run in unit]) for unit in found.units]
         assert isinstance(found.written(texts), bytes)
     assert time.process_time() - begin < 60
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<a " * 60_000 + "'>",
+        '<a "' * 60_000 + "'>",
+        '<a "<b" ' * 30_000 + "'>",
+        "<a<b" * 50_000 + '">',
+        "<" * 100_000 + "a",
+    ],
+)
+def test_tags_without_end_are_text_in_linear_time(page):
+    begun = time.perf_counter()
+    translated("a.html", page, change=lambda text: text)
+    assert time.perf_counter() - begun < 20, "it took minutes"
+
+
+def test_signs_that_are_no_tags_are_text():
+    found = text_of("a.html", "<p>a <b title='x>y'>c</b> 3 <d e='f> g</p>", change=str.upper)
+    assert found.startswith("<p>A <b title='x>y'>C</b> 3")

@@ -124,9 +124,17 @@ class Scorer:
         return self.metric.score(lines, self.pairs.reference.answers).value
 
     def translate(
-        self, model: TranslationModel, lines: Sequence[str] | None = None, groups: str | None = None
+        self,
+        model: TranslationModel,
+        lines: Sequence[str] | None = None,
+        groups: str | None = None,
+        *,
+        documents: bool = True,
     ) -> TimedTranslation:
-        """Translate the text, or `lines` of it, and take the time."""
+        """Translate the text, or `lines` of it, and take the time.
+
+        With document context the lines in front of a line are its context, unless `documents` is False.
+        """
         config = self.loaded.config
         if groups is not None:
             config = config.model_copy(update={"groups": groups})
@@ -141,7 +149,8 @@ class Scorer:
             context=self.loaded.context,
         )
         begun = time.perf_counter()
-        translation = translator.translate(
-            self.pairs.source.lines if lines is None else lines, to=self.to or None
+        answers = translator.translations(
+            self.pairs.source.lines if lines is None else lines, to=self.to or None, documents=documents
         )
+        translation = [answer.candidates[0].text for answer in answers]
         return TimedTranslation(translation, time.perf_counter() - begun)

@@ -14,6 +14,8 @@ from itertools import accumulate
 NEVER = 1 << 60
 """The rank of a pair that is not merged."""
 _MOST_PATHS = 1 << 15
+LONGEST_KEPT = 40
+"""Characters; longer words are not kept: sentences without spaces, which hardly come again."""
 
 
 class DropoutMerges:
@@ -42,7 +44,11 @@ class DropoutMerges:
         """
         path = self._paths.get(word)
         if path is None:
-            path = self._remember(word)
+            path = self._path(word)
+            if len(word) <= LONGEST_KEPT:
+                if len(self._paths) >= _MOST_PATHS:
+                    self._paths.clear()
+                self._paths[word] = path
         step = int(math.log(1.0 - generator.random()) / math.log1p(-dropout))
         if step >= len(path) - 1:
             return path[-1][0].copy()
@@ -53,17 +59,14 @@ class DropoutMerges:
             dropped = False
         return symbols
 
-    def _remember(self, word: str) -> list[tuple[list[str], list[int]]]:
+    def _path(self, word: str) -> list[tuple[list[str], list[int]]]:
         """The symbols and the ranks of their pairs before each step without dropout, and at the end."""
-        if len(self._paths) >= _MOST_PATHS:
-            self._paths.clear()
         symbols = self._split(word)
         ranks = list(map(self._rank, symbols, symbols[1:]))
         path = [(symbols.copy(), ranks.copy())]
         while ranks and (best := min(ranks)) != NEVER:
             self._merge(symbols, ranks, ranks.index(best))
             path.append((symbols.copy(), ranks.copy()))
-        self._paths[word] = path
         return path
 
     def _merge(self, symbols: list[str], ranks: list[int], place: int) -> None:

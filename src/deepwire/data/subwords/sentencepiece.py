@@ -16,7 +16,7 @@ import numpy as np
 import sentencepiece
 
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Segmentation, Vocabulary, number_type
-from deepwire.data.subwords.sampling import NEVER, DropoutMerges, Lattice
+from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, Lattice
 from deepwire.data.text.pairs import Pair, Reservoir, without_surrogates
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 from deepwire.errors import DataError, ModelError
@@ -34,8 +34,6 @@ _WORD = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
 _UNKNOWN_PENALTY = 10.0
 """SentencePiece's own: an unknown character is that much less likely than the rarest piece."""
 _MOST_CACHED = 1 << 16
-_LONGEST_KEPT = 40
-"""Characters; longer words hardly come again."""
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -171,7 +169,7 @@ class _SegmentedWords(dict[str, bytes]):
 
     def __missing__(self, word: str) -> bytes:
         numbers = np.array(self._encode(word), self.numbers).tobytes()
-        if len(word) <= _LONGEST_KEPT and len(self) < _MOST_CACHED:
+        if len(word) <= LONGEST_KEPT and len(self) < _MOST_CACHED:
             self[word] = numbers
         return numbers
 
@@ -225,9 +223,11 @@ class UnigramVocabulary(SentencePieceVocabulary):
     def _cut(self, word: str, strength: float, generator: random.Random) -> list[str]:
         lattice = self._lattices.get((word, strength))
         if lattice is None:
-            if len(self._lattices) >= _MOST_CACHED:
-                self._lattices.clear()
-            lattice = self._lattices[word, strength] = self._new_lattice(word, strength)
+            lattice = self._new_lattice(word, strength)
+            if len(word) <= LONGEST_KEPT:
+                if len(self._lattices) >= _MOST_CACHED:
+                    self._lattices.clear()
+                self._lattices[word, strength] = lattice
         return lattice.draw(generator)
 
     @cached_property

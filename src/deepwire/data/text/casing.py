@@ -20,7 +20,7 @@ Cost = tuple[int, int]
 _WORD = re.compile(r"[^\W\d_]+(?:['’\u00ad-][^\W\d_]+)*")
 _VOWEL = re.compile(r"[aeiouyäöüáéíóúàèìòùâêîôûåæøœěůőűąęėįųиеёоуыэюяіїєαεηιουω]", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…][\"'»”’)\]]*\s+[\"'«„“‘(\[]*\Z")
-_ADDRESS = re.compile(r"(?:https?://|www\.)\S+|\S+@\S+", re.IGNORECASE)
+_ADDRESS = re.compile(r"(?:https?://|www\.)\S+|(?<!\S)\S+@\S+", re.IGNORECASE)
 _LONG = 4
 """Shorter words are often small within titles, and capitals on their own are often abbreviations."""
 _SMALL_IN_TITLES = "a an and as at but by for from in into nor of off on or over per the to with"
@@ -133,10 +133,10 @@ class OrdinaryCase:
         return OrdinaryLine(_with_words(line, words, chosen), Case.TITLE)
 
     def _learn(self, words: Iterable[str]) -> None:
-        new = [word for word in dict.fromkeys(words) if word not in self._known]
+        needed = list(dict.fromkeys(words))
         if len(self._known) > _MOST_COSTS:
-            new = list(dict.fromkeys([*new, *words]))
             self._known.clear()
+        new = [word for word in needed if word not in self._known]
         self._known.update(zip(new, self.costs(new), strict=True) if new else ())
 
 

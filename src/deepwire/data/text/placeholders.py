@@ -17,7 +17,7 @@ KINDS: Mapping[str, str] = {
     r"|www\.[^\s<>\"')\]]*[^\s<>\"')\].,;:!?]"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+",
     "tag": r"</?[A-Za-z][^<>\n]*>",
-    "variable": r"%(?:\([^)\s]+\))?[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcrsa@](?![^\W_])"
+    "variable": r"%(?:\([^)\s]{1,64}\))?[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcrsa@](?![^\W_])"
     r"|%\d+\$[a-z]|%%"
     r"|\$?\{\{?[^{}\n]*\}\}?",
     "number": r"(?<![\w.,:/])\d+(?:[.,:/]\d+)*(?!\w)",
@@ -164,6 +164,7 @@ class Core(NamedTuple):
 
 
 _SIGNS = r"[\s()\[\]–—:;,.!?/|-]*"
+_SIGNS_BEFORE = frozenset("([–—:;,/|-")
 _BREAK = re.compile(r"[()\[\]–—:;|.!?]|\s-\s")
 
 
@@ -186,9 +187,9 @@ def core(text: str) -> Core:
         begin = edge
         placeholders.pop(0)
     while placeholders and re.fullmatch(_SIGNS, text[placeholders[-1].end : end]):
-        start = begin + len(
-            re.sub(r"(?:(?<=[.!?])\s|[\s(\[–—:;,/|-])*\Z", "", text[begin : placeholders[-1].begin])
-        )
+        start = placeholders[-1].begin
+        while start > begin and (text[start - 1].isspace() or text[start - 1] in _SIGNS_BEFORE):
+            start -= 1
         beside = len(placeholders) > 1 and re.fullmatch(
             _SIGNS, text[placeholders[-2].end : placeholders[-1].begin]
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from typing import NamedTuple
 
 from deepwire.documents.document import Options
 from deepwire.documents.file_text import decoded
@@ -103,12 +104,35 @@ def _encoded(text: str, raw: str) -> str:
     return f"{before if text[:1] == ' ' else ''}{core}{after if text[-1:] == ' ' else ''}"
 
 
-# A tag with its attributes; `>` within quotes does not end it.
-_TAG = re.compile(r"""<(/?)([A-Za-z][^\s/>]*)((?:"[^"]*"|'[^']*'|[^'">])*)>""")
+_TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]{0,99})")
+# A part of its attributes; `>` within quotes does not end it.
+_PART = re.compile(
+    r"""
+    "[^"]*" | '[^']*' | [^'"<>]+ | <
+""",
+    re.VERBOSE,
+)
 _ATTRIBUTE = re.compile(r"""\b(translate|class)\s*=\s*("[^"]*"|'[^']*'|[^\s>"']+)""", re.IGNORECASE)
 _RAW = frozenset(["script", "style", "textarea", "title"])
 """Elements in which only their own end is a tag."""
 _OTHER = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<!", ">"), ("<?", ">"))
+
+
+class _Tag(NamedTuple):
+    """A tag of a page.
+
+    Attributes:
+        begin, end: Where it stands.
+        closes: Whether it ends an element.
+        name: Of the element, in small letters.
+        attributes: What stands between the name and the end of the tag.
+    """
+
+    begin: int
+    end: int
+    closes: bool
+    name: str
+    attributes: str
 
 
 class _Reader:
@@ -121,6 +145,7 @@ class _Reader:
         self._skipped: list[str] = []
         self._fixed: list[str] = []
         self._missing: set[str] = set()
+        self._endless: set[int] = set()
 
     def blocks(self) -> list[list[Item]]:
         """The text of the whole page and the tags in it, block by block."""
@@ -132,34 +157,48 @@ class _Reader:
                 self._add(Item(at, end, "point"))
                 text = at = end
                 continue
-            tag = None if self._find(">", at) < 0 else _TAG.match(source, at)
+            tag = self._tag(at)
             if tag is None:  # a sign of the text
                 at += 1
                 continue
             self._add_text(text, at)
-            name = tag[2].lower()
-            self._pass(tag, name)
-            text = at = tag.end()
-            if not tag[1] and name in _RAW:
-                at = self._raw_end(name, at)
+            self._pass(tag)
+            text = at = tag.end
+            if not tag.closes and tag.name in _RAW:
+                at = self._raw_end(tag.name, at)
         self._add_text(text, len(source))
         self._end_block()
         return self._blocks
 
-    def _pass(self, tag: re.Match[str], name: str) -> None:
+    def _tag(self, begin: int) -> _Tag | None:
+        """The tag that begins here; None if none does, or if it has no end."""
+        tag = _TAG.match(self._source, begin)
+        if tag is None:
+            return None
+        at, tried = tag.end(), list[int]()
+        while self._source[at : at + 1] != ">":
+            tried.append(at)
+            part = None if at in self._endless else _PART.match(self._source, at)
+            if part is None:  # and nothing that comes by one of these places has an end
+                self._endless.update(tried)
+                return None
+            at = part.end()
+        return _Tag(begin, at + 1, bool(tag[1]), tag[2].lower(), self._source[tag.end() : at])
+
+    def _pass(self, tag: _Tag) -> None:
         """Take note of a tag."""
-        if name not in _INLINE:
+        if tag.name not in _INLINE:
             self._end_block()
         kind: Kind = "point"
         fixed = False
-        if tag[1]:
-            self._close(name)
+        if tag.closes:
+            self._close(tag.name)
             kind = "close"
-        elif name not in _VOID and not tag[3].endswith("/"):
-            fixed = self._open(name, tag[3])
+        elif tag.name not in _VOID and not tag.attributes.endswith("/"):
+            fixed = self._open(tag.name, tag.attributes)
             kind = "open"
-        if name in _INLINE:
-            self._add(Item(tag.start(), tag.end(), kind, name=name, fixed=fixed))
+        if tag.name in _INLINE:
+            self._add(Item(tag.begin, tag.end, kind, name=tag.name, fixed=fixed))
 
     def _find(self, wanted: str, start: int) -> int:
         """Where it comes next; what is not found once is not looked for again."""

@@ -6,6 +6,7 @@ All other files of the package, and all formatting, stay as they are.
 from __future__ import annotations
 
 import io
+import lzma
 import re
 import zipfile
 import zlib
@@ -82,6 +83,18 @@ class PackageDocument:
         return packed.getvalue()
 
 
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    ValueError,
+)
+"""What reading a package can raise."""
+
+
 def _unpacked(content: bytes) -> list[tuple[zipfile.ZipInfo, bytes]]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as package:
@@ -95,7 +108,7 @@ def _unpacked(content: bytes) -> list[tuple[zipfile.ZipInfo, bytes]]:
             if len({info.filename for info in infos}) < len(infos):
                 raise DataError("a damaged file: a part comes twice")
             return [(info, package.read(info)) for info in infos]
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as fault:
+    except _DAMAGED as fault:
         raise DataError(f"a damaged file: {str(fault)[:100]}") from None
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from deepwire.checkpoint.model_files import fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import CONFIG, read_metadata
-from deepwire.data.languages import Direction, Languages
+from deepwire.data.languages import Direction, Languages, named_direction
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.multilingual.directed_texts import HYPOTHESES, StoredTranslations, read_stored
 from deepwire.evaluation.multilingual.direction_names import languages_of
@@ -52,10 +52,10 @@ def describe(name: str) -> ModelDescription:
     languages = Languages.from_metadata(metadata)
     if languages is not None:
         return ModelDescription(folder, languages.directions, languages, _training_pairs(metadata))
-    source, target = metadata.get("source"), metadata.get("target")
-    if not (isinstance(source, str) and isinstance(target, str)):
+    named = named_direction(metadata)
+    if named is None:
         raise ModelError(f"{folder / CONFIG}: does not name the languages of the model")
-    return ModelDescription(folder, (Direction(source, target),))
+    return ModelDescription(folder, (Direction(*named),))
 
 
 def _training_pairs(metadata: Mapping[str, object]) -> dict[Direction, int]:

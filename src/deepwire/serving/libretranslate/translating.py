@@ -108,7 +108,9 @@ class LibreTranslator:
             source = detections[0].language if detections else asked.target
         route = self._route(source, asked.target)
         plan, translations = None, list[Translation]()
-        documents = [HtmlDocument(text) for text in asked.texts] if asked.is_html else None
+        documents: list[HtmlDocument] | None = None
+        if asked.is_html:
+            documents = await self._service.run_in_worker(lambda: [*map(HtmlDocument, asked.texts)])
         if route is not None:
             plain = [[[Run(text)]] for text in asked.texts]
             texts = plain if documents is None else [document.units for document in documents]
