@@ -204,7 +204,7 @@ class Builder:
             sides,
             temperature=config.balance_temperature,
             most=2 * config.max_training_sentences,
-            placeholders=bool(symbols),
+            placeholders=self._data.placeholders,
         )
         return Vocabularies.learn_joint(config, lines, symbols)
 
