@@ -79,6 +79,26 @@ def test_connections_begin_alike_in_two_processes(launcher: Launcher, sharding: 
     assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
 
 
+def test_parameters_of_one_number_are_whole_in_each_process(launcher: Launcher) -> None:
+    """Hyper-connections have some, which cannot be cut into parts."""
+    hyper = (
+        "model.encoder.connection=hyper",
+        "model.decoder.connection=hyper",
+        "training.clip_norm=0.5",
+        "training.optimizer={type: adam, eps: 0.01}",  # gradients that are nearly 0 stay so
+    )
+    assert launcher.train("hyper", 1, *EXACT, *hyper) == [0], launcher.text()
+    for limit in (UPDATES // 2, UPDATES):
+        settings = (*EXACT, *hyper, "training.sharding=full", f"training.max_updates={limit}")
+        assert launcher.train("hyper-full", 2, *settings) == [0, 0], launcher.text()
+    mine, other = (
+        load_file(launcher.run_directory(each).checkpoint_path(UPDATES) / "model.safetensors")
+        for each in ("hyper-full", "hyper")
+    )
+    assert any(not value.dim() for value in mine.values())
+    assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
+
+
 def test_two_processes_go_on_exactly(launcher: Launcher) -> None:
     assert launcher.train("straight", 2, *FEATURES, begin(launcher)) == [0, 0], launcher.text()
     for limit in (6, UPDATES):

@@ -64,8 +64,8 @@ def perplexity(
 ) -> None:
     """Print the perplexity of a text with a language model: per token, per word and per byte.
 
-    Tokens are subwords, line breaks and ends of documents; bytes are those of the file. Each document is
-    scored on its own.
+    Tokens are subwords, line breaks and ends of documents; bytes are those of the text, with one for each
+    line end. Each document is scored on its own.
 
     deepwire perplexity runs/language-model < test.en
     """

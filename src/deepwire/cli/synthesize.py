@@ -259,10 +259,19 @@ def _synthesize(work: _Work, processes: ProcessGroup, *, quiet: bool) -> None:
     from deepwire.cli.line_by_line import warn
     from deepwire.decoding.synthesis import finished_counts, synthesize
     from deepwire.decoding.translation_io import read_text
+    from deepwire.errors import DataError, UsageError
     from deepwire.io.output import check_output
 
     begun = time.monotonic()
     corpus = processes.run_on_main_first(work.corpus)
+    for path in (corpus.given, corpus.made):
+        if path.exists() and path.samefile(work.text):
+            raise UsageError(
+                f"{work.text}: is the text, and --output {work.output} would write to it",
+                "write to another --output",
+            )
+    if next(iter(read_text(work.text, lambda _: None)), None) is None:
+        raise DataError(f"{work.text}: is empty", "give a file of text, one sentence a line")
     check_output(corpus.given)
     translator, formats = _load(work, corpus, processes)
     job = work.describe(translator.config.model_dump(mode="json"), formats)

@@ -31,8 +31,8 @@ class TextScore:
         log_probability: Natural logarithm, summed over all tokens, line breaks and ends of documents too.
         tokens: How many these are.
         words: What stands between spaces.
-        bytes: Of the text in UTF-8, with a line end behind each line and an empty line between documents of
-            several lines.
+        bytes: Of the text as it was read, in UTF-8, with one byte for each line end and an empty line behind
+            each document of several lines.
         documents: How many.
     """
 

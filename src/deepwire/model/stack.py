@@ -90,6 +90,19 @@ class Stack(nn.Module):
         """
         return self.with_parts(fusion=self.fusion.restrict(first, last))
 
+    @property
+    def repeats(self) -> bool:
+        """Whether some layers run several times in a pass; analyses that follow each layer once refuse it."""
+        return False
+
+    def lowest(self, layers: int) -> Self:
+        """The stack without what lies above its lowest layers, from 1; all parameters are shared.
+
+        Raises:
+            ValueError: It needs all of them.
+        """
+        return self.with_parts(fusion=self.fusion.lowest(layers))
+
     def with_rounds(self, rounds: int) -> Stack:
         """The stack that runs its middle so often; one without recurrent depth raises ValueError."""
         raise ValueError("the encoder has no rounds (model.encoder.recurrence)")

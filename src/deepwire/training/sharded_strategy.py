@@ -29,7 +29,7 @@ _METHODS = ("parallel", "project")
 
 
 class ShardedStrategy(ParallelStrategy):
-    """Every process holds its part of each tensor.
+    """Every process holds its part of each tensor, and all of those that are a single number.
 
     All processes must make the same number of passes, and a pass that fails in one cannot be made again.
 
@@ -69,12 +69,14 @@ class ShardedStrategy(ParallelStrategy):
 
     def total_norm(self, gradients: Sequence[Tensor]) -> Tensor:
         """The length of the whole gradient, of its parts."""
-        part_norm = nn.utils.get_total_norm(gradients)
-        return self.processes.all_reduce_tensors([part_norm.square()])[0].sqrt()
+        parts, numbers = ([each for each in gradients if bool(each.dim()) is part] for part in (True, False))
+        of_parts = self.processes.all_reduce_tensors([nn.utils.get_total_norm(parts).square()])[0]
+        return (of_parts + sum(number.square() for number in numbers)).sqrt()
 
-    def all_reduce_tensors(self, _learning: Sequence[nn.Parameter], sums: Sequence[Tensor]) -> list[Tensor]:
-        """Add up the sums; gradients were added up in the backward passes."""
-        return self.processes.all_reduce_tensors(sums)
+    def all_reduce_tensors(self, learning: Sequence[nn.Parameter], sums: Sequence[Tensor]) -> list[Tensor]:
+        """Add up the sums, and gradients of single numbers; others were added up in the backward passes."""
+        numbers = [parameter for parameter in learning if not parameter.dim()]
+        return super().all_reduce_tensors(numbers, sums)
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
@@ -113,15 +115,17 @@ class ShardedStrategy(ParallelStrategy):
 
 
 def _shard(model: TranslationModel, mesh: DeviceMesh) -> None:
+    # A single number has no parts.
+    whole = {parameter for parameter in model.parameters() if not parameter.dim()}
     for stack in model.stacks().values():
         for part in chain.from_iterable(stack.sublayers()):
             if next(part.parameters(), None) is None:
                 continue
-            fully_shard(part, mesh=mesh)
+            fully_shard(part, mesh=mesh, ignored_params=whole)
             for name in _METHODS:
                 if hasattr(part, name):
                     register_fsdp_forward_method(part, name)
-    fully_shard(model, mesh=mesh)
+    fully_shard(model, mesh=mesh, ignored_params=whole)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             # Sums and not means: losses are divided by the target tokens of all.

@@ -95,6 +95,16 @@ def test_a_fusion_that_needs_all_layers_says_so(make_model) -> None:
         with_layers(model, "encoder", 2)
 
 
+def test_layers_that_run_in_rounds_cannot_be_left_out(make_model) -> None:
+    """The coda would have run in their place."""
+    model = make_model({"layers": 4, "recurrence": {"prelude": 1, "coda": 1, "rounds": 2}})
+    with pytest.raises(
+        UsageError, match="layers of the encoder cannot be left out: its middle layers run in"
+    ):
+        with_layers(model, "encoder", 3)
+    assert with_layers(model, "encoder", 4) is model
+
+
 def test_runs_of_one_kind_are_one_curve_and_seeds_one_point() -> None:
     runs = [
         DepthOfRun("a", "pre_norm", 6, 3, 20.0),

@@ -205,3 +205,12 @@ def test_records_are_preferred_to_checkpoints(run: Path) -> None:
     assert over_training(found).series[0].y == (0.1, 0.2)
     assert over_training(found).series[1].y == (None, None)
     assert "depth_weights.jsonl" in found.measured
+
+
+def test_layers_that_run_in_rounds_have_no_weights_of_a_text(make_model, store, text) -> None:
+    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
+    model = make_model({"connection": "hyper", "layers": 3, "recurrence": recurrence})
+    finding = analyse_weights(store(model), source=text[0], reference=text[1])
+    (note,) = [note for note in finding.notes if "run in rounds" in note]
+    assert note.startswith("What depends on the text is left out: the middle layers of the encoder run in")
+    assert not any("of-text" in figure.name for figure in finding.figures)

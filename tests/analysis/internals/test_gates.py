@@ -241,3 +241,12 @@ def test_batches_hold_what_training_reads(make_model: ModelMaker, store: Store, 
     assert words.decode(batch.target_input[0, 1:].tolist()) == "two cats in the house"
     assert batch.target_output[0].tolist() == [*batch.target_input[0, 1:].tolist(), 2]
     assert batch.source[2].tolist()[1:] == [2, 0, 0, 0]
+
+
+def test_layers_that_run_in_rounds_have_no_single_gate(
+    make_model: ModelMaker, store: Store, text: Text
+) -> None:
+    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
+    model = make_model({"connection": "depth_lstm", "layers": 3, "recurrence": recurrence})
+    with pytest.raises(NotApplicableError, match="the middle layers of the encoder run in rounds"):
+        analyse_gates(store(model), *text)

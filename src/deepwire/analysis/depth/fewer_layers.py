@@ -60,10 +60,9 @@ def with_layers(model: TranslationModel, side: Side, layers: int) -> Translation
     if layers == stack.depth:
         return model
     try:
-        fusion = stack.fusion.lowest(layers)
+        return model.with_stacks(**{side: stack.lowest(layers)})
     except ValueError as error:
         raise UsageError(f"layers of the {side} cannot be left out: {error}") from None
-    return model.with_stacks(**{side: stack.with_parts(fusion=fusion)})
 
 
 def layer_scores(scorer: Scorer, side: Side, tell: Tell) -> list[DepthScore]:

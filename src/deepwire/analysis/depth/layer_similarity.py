@@ -28,7 +28,7 @@ from deepwire.analysis.report.tables_and_figures import (
     Table,
 )
 from deepwire.analysis.subject.document_text import ReadText, text_for
-from deepwire.analysis.subject.model_and_text import PairBatch, open_model, present
+from deepwire.analysis.subject.model_and_text import PairBatch, open_model, present, repeating
 from deepwire.data.languages import Direction
 from deepwire.errors import Tell
 from deepwire.model.context import SIDES, Side
@@ -169,7 +169,8 @@ def analyse_similarity(
     whole = loss_of(inside, text)
     tables: list[Table] = []
     figures: list[Figure] = []
-    notes = []
+    reason = repeating(inside)
+    notes = [f"Similarities are those of the first round: {reason}."] if reason else []
     for side in present(inside, sides):
         figures.append(_heat_map(side, alike[side]))
         reason = why_all_are_needed(inside, side)

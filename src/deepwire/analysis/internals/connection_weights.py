@@ -16,7 +16,12 @@ from deepwire.analysis.internals.text_weights import depends_on_text, text_weigh
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
 from deepwire.analysis.subject.document_text import ReadText, text_for
-from deepwire.analysis.subject.model_and_text import AnalysedModel, NotApplicableError, open_model
+from deepwire.analysis.subject.model_and_text import (
+    AnalysedModel,
+    NotApplicableError,
+    open_model,
+    repeating,
+)
 from deepwire.checkpoint.store import load_model, read_weights
 from deepwire.data.languages import Direction, Languages
 from deepwire.decoding.model_loading import languages_of
@@ -85,6 +90,8 @@ def analyse_weights(
     subject = open_model(model, device)
     languages = languages_of(subject.loaded)
     text, missing = _text(subject, source, reference, sentences, direction)
+    if reason := repeating(subject.loaded.model):
+        text, missing = None, reason
     of_text = () if text is None else text_weights(subject.loaded.model, text.batches())
     shown = [
         _show(side, _with_names(weights, languages))
@@ -225,7 +232,11 @@ def _check_layer(shown: Sequence[_Shown], layer: int | None) -> None:
         raise UsageError(
             "no layer's output can be followed: the weights are no matrix over layers", "leave --layer out"
         )
-    known = " and ".join(f"the {side} has layers 1 to {last}" for side, last in followed.items())
+    of_sublayers = {matrix.side for matrix in shown if matrix.weights.column_axis == OF_SUBLAYERS}
+    known = " and ".join(
+        f"the {side} has {'sub-layers' if side in of_sublayers else 'layers'} 1 to {last}"
+        for side, last in followed.items()
+    )
     raise UsageError(f"{known}, and no layer {layer}", "0 is the embedding")
 
 

@@ -25,7 +25,12 @@ from deepwire.analysis.report.tables_and_figures import (
     Table,
 )
 from deepwire.analysis.subject.document_text import text_for
-from deepwire.analysis.subject.model_and_text import NotApplicableError, PairBatch, open_model
+from deepwire.analysis.subject.model_and_text import (
+    NotApplicableError,
+    PairBatch,
+    open_model,
+    repeating,
+)
 from deepwire.data.languages import Direction
 from deepwire.model.context import Side
 from deepwire.model.introspection import GateProbe, Place
@@ -64,6 +69,8 @@ def analyse_gates(
             "depth-wise LSTMs, Runge-Kutta gates, self-dependency units and collaboration have them; "
             f"for weights see {shlex.join(['deepwire', 'analyze', 'weights', model])}",
         )
+    if reason := repeating(inside):
+        raise NotApplicableError(f"{model}: gates have no single value: {reason}")
     text = text_for(subject, source, reference, sentences, direction)
     families = observe(inside, text.batches())
     figures = [figure for family in families for figure in _figures(family)]

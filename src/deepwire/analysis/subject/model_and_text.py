@@ -47,6 +47,14 @@ class NotApplicableError(UsageError):
     """The model has nothing that this analysis looks at; a report over many analyses leaves it out."""
 
 
+def repeating(model: TranslationModel) -> str:
+    """Why layers of a model cannot be followed one after the other; nothing where they can."""
+    for side, stack in model.stacks().items():
+        if stack.repeats:
+            return f"the middle layers of the {side} run in rounds (model.{side}.recurrence)"
+    return ""
+
+
 @dataclass(frozen=True)
 class AnalysedModel:
     """A model under study.

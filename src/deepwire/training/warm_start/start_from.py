@@ -251,7 +251,8 @@ def _refuse_what_is_not_allowed(
     if not options:
         return
     lines = [f"{key} {new}, there {old}" for key, (old, new) in settings.items()]
-    same = " ".join(f"{key}={old}" for key, (old, _) in settings.items())
+    # What is not there belongs to another part, and leaves with it.
+    same = " ".join(f"{key}={old}" for key, (old, _) in settings.items() if old is not None)
     allow = ", ".join(f"training.start_from.{option}" for option in options)
     differing = "; ".join([*lines, *parameters])
     raise ModelError(
