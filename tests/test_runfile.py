@@ -180,7 +180,7 @@ def test_settings_that_are_new_since_a_run_was_recorded_have_their_defaults() ->
         ({"d_modle": 16}, 30, "model: d_modle: unknown key (did you mean d_model?)"),
         ({"heads": 3}, 30, "model: heads: 3 heads do not divide d_model 512"),
         (3, 30, "model: must be a mapping, not int"),
-        ({}, 0, "vocabulary_size: 0 leave no room for the four special entries"),
+        ({}, 0, "vocabulary_size: must be a whole number of 4 or more, not 0 (four entries are special)"),
     ],
 )
 def test_mistakes_in_python_read_like_those_of_a_run_file(settings: object, size: int, message: str) -> None:
