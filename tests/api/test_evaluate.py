@@ -56,5 +56,5 @@ def test_what_is_neither_a_text_nor_a_model_is_refused() -> None:
             deepwire.evaluate(wrong, ["a"])  # type: ignore[arg-type]
         with pytest.raises(UsageError, match=f"system 2: must be .* not {wrong!r}"):
             deepwire.compare([["a"], wrong], ["a"])  # type: ignore[list-item]
-    with pytest.raises(UsageError, match="reference 1: must be .* not 3"):
+    with pytest.raises(UsageError, match=r"reference 1: must be .* not 3"):
         deepwire.evaluate(["a"], 3)  # type: ignore[arg-type]
