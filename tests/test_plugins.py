@@ -330,7 +330,7 @@ def test_what_cannot_be_registered() -> None:
         deepwire.register_metric(3, ChrfMetric)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="plugin 3: a connection needs settings"):
         deepwire.register_connection(3)  # type: ignore[type-var]
-    with pytest.raises(UsageError, match="plugin .*: a connection needs settings"):
+    with pytest.raises(UsageError, match=r"plugin .*: a connection needs settings"):
         deepwire.register_connection(PreNormConfig())  # type: ignore[type-var]
     with pytest.raises(UsageError, match="plugin 3: must be the name of a package"):
         plugins.use(3)  # type: ignore[arg-type]

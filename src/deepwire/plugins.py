@@ -126,7 +126,7 @@ def use(package: str) -> None:
     allow(package)
     try:
         _imported(package)
-    except _ImportFailure as failure:
+    except _ImportError as failure:
         raise UsageError(f"plugin {package}: {failure}", failure.hint) from failure.__cause__
 
 
@@ -300,13 +300,13 @@ def _loaded(label: str, module: str, attribute: str) -> object:
             value = getattr(value, part)
     except AttributeError:
         raise PluginError(f"{module} has no {attribute}") from None
-    except _ImportFailure as failure:
+    except _ImportError as failure:
         hint = failure.hint and f"; {failure.hint}"
         raise PluginError(f"{label}: {failure}{hint}") from failure.__cause__
     return value
 
 
-class _ImportFailure(Exception):
+class _ImportError(Exception):
     """A module cannot be imported: why, on one line, and what helps."""
 
     def __init__(self, message: str, hint: str) -> None:
@@ -321,7 +321,7 @@ def _imported(module: str) -> object:
         missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
         text = str(error) if missing else f"{_reason(error)}{_source_line(error, _package(module))}"
         hint = "is it installed, or its folder on PYTHONPATH?" if missing else ""
-        raise _ImportFailure(" ".join(f"cannot be imported: {text}".split()), hint) from error
+        raise _ImportError(" ".join(f"cannot be imported: {text}".split()), hint) from error
 
 
 def _reason(error: BaseException) -> str:
