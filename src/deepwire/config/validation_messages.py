@@ -147,7 +147,13 @@ def _locate(error: ErrorDetails, root: MappingNode, section: type[Section]) -> _
 
 def _named_in(message: str, node: MappingNode) -> SourceLocation | None:
     """Where the keys that a section's message names were written; the command line comes first."""
-    locations = [node.entries[word].location for word in re.findall(r"\w+", message) if word in node.entries]
+    locations = []
+    for name in re.findall(r"\w[\w.-]*", message):
+        here: Node | None = None
+        for part in name.split("."):
+            here = _below(here or node, part) or here
+        if here is not None:
+            locations.append(here.location)
     return next(
         (location for location in locations if location.line is None), locations[0] if locations else None
     )
