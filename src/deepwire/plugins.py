@@ -247,7 +247,8 @@ def _recorded(entry: object, where: str) -> Plugin:
 
 
 def _register(kind: Kind, section: SectionT) -> SectionT:
-    fields: Mapping[str, object] = getattr(section, "model_fields", {}) if isinstance(section, type) else {}
+    given: object = section  # whatever a caller took for one
+    fields: Mapping[str, object] = getattr(given, "model_fields", {}) if isinstance(given, type) else {}
     tag = getattr(fields.get("type"), "default", None)
     if not isinstance(tag, str):
         raise UsageError(
@@ -258,7 +259,7 @@ def _register(kind: Kind, section: SectionT) -> SectionT:
     return section
 
 
-def _add(kind: Kind, name: str, choice: object) -> None:
+def _add(kind: Kind, name: object, choice: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(f"plugin {kind} {name!r}: a name has small letters, digits, _ and - alone")
     _refuse_own(kind, name)

@@ -289,8 +289,10 @@ def _named_references(reference: Lines | tuple[Lines, ...]) -> list[tuple[Lines,
 def _text(text: Lines, name: str) -> Text:
     if isinstance(text, str | PathLike):
         return read_text(Path(text))
-    lines = list(text) if isinstance(text, Iterable) else [text]
-    if not isinstance(text, Iterable) or not all(isinstance(line, str) for line in lines):
+    given: object = text
+    several = list(given) if isinstance(given, Iterable) else [given]
+    lines = [line for line in several if isinstance(line, str)]
+    if not isinstance(given, Iterable) or len(lines) < len(several):
         raise UsageError(f"{name}: must be the path of a file or a list of lines, not {shown(text)}")
     return Text(name, lines)
 
