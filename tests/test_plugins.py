@@ -42,6 +42,7 @@ model:
     layers: 1
     connection: CONNECTION
 """
+_EMPTY = "Cannot choose from an empty sequence"
 Install = Callable[..., None]
 
 
@@ -323,6 +324,50 @@ def test_what_cannot_be_registered() -> None:
         deepwire.register_connection(PreNormConfig)
     with pytest.raises(UsageError, match="small letters"):
         deepwire.register_metric("my metric", ChrfMetric)
+    with pytest.raises(UsageError, match="plugin metric xx: must be what makes a metric, not 'yy'"):
+        deepwire.register_metric("xx", "yy")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="plugin metric 3: a name has"):
+        deepwire.register_metric(3, ChrfMetric)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="plugin 3: a connection needs settings"):
+        deepwire.register_connection(3)  # type: ignore[type-var]
+    with pytest.raises(UsageError, match=r"plugin .*: a connection needs settings"):
+        deepwire.register_connection(PreNormConfig())  # type: ignore[type-var]
+    with pytest.raises(UsageError, match="plugin 3: must be the name of a package"):
+        plugins.use(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("x = 1\nraise ValueError('boom')\n", "ValueError: boom ({}:2)"),
+        ("import sys\n\nsys.exit(3)\n", "SystemExit: 3 ({}:3)"),
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module' ({}:1)"),
+        ("def f(:\n", "SyntaxError: invalid syntax ({}:1)"),
+        ("\nimport random\nrandom.choice([])\n", f"IndexError: {_EMPTY} ({{}}:3)"),
+        ("import os\nos.nothing\n", "AttributeError: module 'os' has no attribute 'nothing' ({}:2)"),
+    ],
+)
+def test_a_plugin_that_fails_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    """And nothing about how to install it: it is there."""
+    (tmp_path / "deepwire_broken.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    why = f"cannot be imported: {reason.format(tmp_path / 'deepwire_broken.py')}"
+    with pytest.raises(UsageError) as raised:
+        plugins.use("deepwire_broken")
+    assert (raised.value.message, raised.value.hint) == (f"plugin deepwire_broken: {why}", "")
+    told = refused(run_file(tmp_path, "deepwire_broken.Thing")).message
+    assert told.endswith(f"connection deepwire_broken.Thing: {why}")
+
+
+def test_a_plugin_that_is_not_there_is_to_be_installed() -> None:
+    with pytest.raises(UsageError) as raised:
+        plugins.use("no_such_package")
+    assert str(raised.value) == (
+        "plugin no_such_package: cannot be imported: No module named 'no_such_package' "
+        "(is it installed, or its folder on PYTHONPATH?)"
+    )
 
 
 def test_classes_that_are_no_choice() -> None:

@@ -5,6 +5,7 @@ import re
 from functools import partial, reduce
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -15,6 +16,8 @@ from deepwire.data.text.files import MissingTextError, read_lines
 from deepwire.data.text.missing_texts import naming_texts
 from deepwire.errors import UsageError
 from deepwire.runfile import CHANGEABLE, RunFile, completed, load_run_file
+
+DROPOUT = "must be a number from 0 to below 1, or one for each of embedding, attention, activation, sublayer"
 
 
 @pytest.fixture
@@ -126,12 +129,12 @@ def test_a_run_directory_is_no_run_file(here: Path) -> None:
 
 @pytest.mark.parametrize("value", ["1", "-0.1", ".nan", "high"])
 def test_one_dropout_for_all_places_is_one_mistake(here: Path, value: str) -> None:
-    wish = "must be a number from 0 to below 1, or one for each of embedding, attention, activation, sublayer"
+    given = value.removeprefix(".")
     with pytest.raises(UsageError) as caught:
         load_run_file("demo", [f"model.dropout={value}", "data.train=[]"])
     assert caught.value.message.splitlines() == [
         "command line: data.train: must have at least an entry, not 0",
-        f"command line: model.dropout: {wish}",
+        f"command line: model.dropout: {DROPOUT}, not {given}",
     ]
 
 
@@ -178,15 +181,25 @@ def test_settings_that_are_new_since_a_run_was_recorded_have_their_defaults() ->
     ("settings", "size", "message"),
     [
         ({"d_modle": 16}, 30, "model: d_modle: unknown key (did you mean d_model?)"),
+        ({"dropout": float("nan")}, 30, f"model: dropout: {DROPOUT}, not nan"),
         ({"heads": 3}, 30, "model: heads: 3 heads do not divide d_model 512"),
         (3, 30, "model: must be a mapping, not int"),
-        ({}, 0, "vocabulary_size: 0 leave no room for the four special entries"),
+        ({}, 0, "vocabulary_size: must be a whole number of 4 or more, not 0 (four entries are special)"),
     ],
 )
 def test_mistakes_in_python_read_like_those_of_a_run_file(settings: object, size: int, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         deepwire.build(settings, size)  # type: ignore[arg-type]  # a number is one of the mistakes
     assert str(caught.value) == message
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    """In the settings that a function is given, and in those that stand for a file."""
+    model = {"d_model": np.int64(16), "heads": 2, "dropout": np.float32(0.25)}
+    assert deepwire.build(model, 30).config.dropout.attention == 0.25
+    data = {"source": "de", "target": "en", "train": "corpus"}
+    config = load_run_file({"data": data, "model": model}, (), {"seed": np.int32(5)}).config
+    assert (config.model.d_model, config.model.dropout.attention, config.seed) == (16, 0.25, 5)
 
 
 # Lines with a setting in vain end in a star.

@@ -15,12 +15,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions
 from importlib.metadata import version as distribution_version
+from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
 from deepwire.errors import ModelError, UsageError
@@ -106,8 +108,10 @@ def register_metric(name: str, make: Callable[..., object]) -> None:
         make: Gives a `Metric` for `MetricOptions`.
 
     Raises:
-        UsageError: The name is taken, or is no name.
+        UsageError: The name is taken, or is no name; or `make` cannot be called.
     """
+    if not callable(make):
+        raise UsageError(f"plugin metric {name}: must be what makes a metric, not {make!r}", "give its class")
     _add("metric", name, make)
 
 
@@ -117,11 +121,13 @@ def use(package: str) -> None:
     Raises:
         UsageError: It cannot be imported.
     """
+    if not isinstance(package, str):
+        raise UsageError(f"plugin {package!r}: must be the name of a package", 'use("my_package")')
     allow(package)
     try:
-        importlib.import_module(package)
-    except Exception as error:  # whatever is wrong in it is the plugin's
-        raise UsageError(f"plugin {package}: {_why_not(error)}", _HINT) from error
+        _imported(package)
+    except _ImportError as failure:
+        raise UsageError(f"plugin {package}: {failure}", failure.hint) from failure.__cause__
 
 
 def allow(package: str) -> None:
@@ -240,11 +246,9 @@ def _recorded(entry: object, where: str) -> Plugin:
     raise ModelError(f"{where}: its record of plugins is damaged")
 
 
-_HINT = "is it installed, or its folder on PYTHONPATH?"
-
-
 def _register(kind: Kind, section: SectionT) -> SectionT:
-    fields: Mapping[str, object] = getattr(section, "model_fields", {})
+    given: object = section  # whatever a caller took for one
+    fields: Mapping[str, object] = getattr(given, "model_fields", {}) if isinstance(given, type) else {}
     tag = getattr(fields.get("type"), "default", None)
     if not isinstance(tag, str):
         raise UsageError(
@@ -255,8 +259,8 @@ def _register(kind: Kind, section: SectionT) -> SectionT:
     return section
 
 
-def _add(kind: Kind, name: str, choice: object) -> None:
-    if not _NAME.fullmatch(name):
+def _add(kind: Kind, name: object, choice: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(f"plugin {kind} {name!r}: a name has small letters, digits, _ and - alone")
     _refuse_own(kind, name)
     before = _registered[kind].get(name)
@@ -275,7 +279,9 @@ def _package(module: str) -> str:
 
 
 def _place(choice: object) -> str:
-    return f"{getattr(choice, '__module__', '?')}.{getattr(choice, '__qualname__', '?')}"
+    if not hasattr(choice, "__qualname__"):
+        return repr(choice)
+    return f"{getattr(choice, '__module__', '?')}.{choice.__qualname__}"
 
 
 @cache
@@ -290,18 +296,50 @@ def _announced() -> Mapping[tuple[str, str], EntryPoint]:
 
 def _loaded(label: str, module: str, attribute: str) -> object:
     try:
-        value: object = importlib.import_module(module)
+        value = _imported(module)
         for part in attribute.split("."):
             value = getattr(value, part)
     except AttributeError:
         raise PluginError(f"{module} has no {attribute}") from None
-    except Exception as error:  # whatever is wrong in it is the plugin's
-        raise PluginError(f"{label}: {_why_not(error)}; {_HINT}") from error
+    except _ImportError as failure:
+        hint = failure.hint and f"; {failure.hint}"
+        raise PluginError(f"{label}: {failure}{hint}") from failure.__cause__
     return value
 
 
-def _why_not(error: Exception) -> str:
-    return " ".join(f"cannot be imported: {str(error) or type(error).__name__}".split())
+class _ImportError(Exception):
+    """A module cannot be imported: why, on one line, and what helps."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def _imported(module: str) -> object:
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit) as error:  # whatever is wrong in it is the plugin's
+        missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        text = str(error) if missing else f"{_reason(error)}{_source_line(error, _package(module))}"
+        hint = "is it installed, or its folder on PYTHONPATH?" if missing else ""
+        raise _ImportError(" ".join(f"cannot be imported: {text}".split()), hint) from error
+
+
+def _reason(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return ": ".join(part for part in (type(error).__name__, text) if part)
+
+
+def _source_line(error: BaseException, package: str) -> str:
+    """Where a package failed to be imported; empty where none of its lines was reached."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}:{error.lineno})"
+    places = [
+        f" ({frame.filename}:{frame.lineno})"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if package in Path(frame.filename).with_suffix("").parts
+    ]
+    return places[-1] if places else ""
 
 
 def _version(package: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,3 +40,21 @@ def test_a_misspelt_file_or_model_is_named_before_anything_is_translated(tmp_pat
     (tmp_path / "folder").mkdir()
     with pytest.raises(ModelError, match="folder: is not a model"):
         deepwire.evaluate("folder", "out.ja")
+
+
+@pytest.mark.parametrize("given", ["runs/base", Path("runs/base"), 3, None])
+def test_a_comparison_of_one_system_is_refused_by_its_name(given: Any) -> None:
+    """A name is a sequence, too: of its letters."""
+    with pytest.raises(UsageError) as raised:
+        deepwire.compare(given, ["a"])
+    assert raised.value.message == f"systems: must be a mapping or a list of two or more, not {given!r}"
+
+
+def test_what_is_neither_a_text_nor_a_model_is_refused() -> None:
+    for wrong in (None, 3):
+        with pytest.raises(UsageError, match=f"system 1: must be .* not {wrong!r}"):
+            deepwire.evaluate(wrong, ["a"])  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match=f"system 2: must be .* not {wrong!r}"):
+            deepwire.compare([["a"], wrong], ["a"])  # type: ignore[list-item]
+    with pytest.raises(UsageError, match=r"reference 1: must be .* not 3"):
+        deepwire.evaluate(["a"], 3)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -187,3 +188,47 @@ def test_a_model_is_built_for_a_prepared_text(data: dict[str, object]) -> None:
     prepared = deepwire.prepare(SETTINGS, data=data)
     model = deepwire.build(SETTINGS["model"], prepared)
     assert model.source_vocabulary == prepared.vocabularies.source.size
+
+
+def test_the_updates_of_ones_own_loop_are_counted_from_one(data: dict[str, object]) -> None:
+    """With `enumerate` alone, a linear warm-up would begin below zero, and nobody would hear of it."""
+    parts = deepwire.training_parts(SETTINGS, data=data)
+    assert parts.schedule(1) >= 0
+    for wrong in (0, -1, 1.5, "3", True):
+        with pytest.raises(UsageError, match=re.escape(f"of 1 or more, not {wrong!r}")) as raised:
+            parts.schedule(wrong)  # type: ignore[arg-type]
+        assert "enumerate(batches, 1)" in raised.value.hint
+    wrong_calls: list[tuple[dict[str, Any], str]] = [
+        ({"epochs": "3"}, "epochs: must be a whole number of 0 or more, not '3'"),
+        ({"epochs": 1.5}, "epochs: must be a whole number of 0 or more, not 1.5"),
+        ({"epochs": -1}, "epochs: must be a whole number of 0 or more, not -1"),
+        ({"seed": "x"}, "seed: must be a whole number of 0 or more, not 'x'"),
+        ({"batch_tokens": "x"}, "batch_tokens: must be a whole number of 1 or more, not 'x'"),
+    ]
+    for arguments, message in wrong_calls:
+        with pytest.raises(UsageError, match=re.escape(message)):
+            parts.batches(**arguments)
+    assert len(list(parts.batches(epochs=torch.tensor(1)))) > 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        ("100", "vocabulary_size: must be a number, or those of source and target, not '100'"),
+        (
+            (100, 120, 3),
+            "vocabulary_size: must be a number, or those of source and target, not (100, 120, 3)",
+        ),
+        ((100, "120"), "vocabulary_size: must be a whole number of 4 or more, not '120'"),
+        (-5, "vocabulary_size: must be a whole number of 4 or more, not -5"),
+    ],
+)
+def test_what_is_no_size_of_a_vocabulary_is_refused(size: Any, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)):
+        deepwire.build({"d_model": 32, "heads": 2}, size)
+
+
+def test_weights_of_models_are_numbers(trained: deepwire.Run) -> None:
+    for wrong in (["a", "b"], 3, [1, None]):
+        with pytest.raises(UsageError, match=re.escape(f"one positive number for each, not {wrong!r}")):
+            deepwire.load([trained, trained], device="cpu", weights=wrong)  # type: ignore[arg-type]

@@ -12,6 +12,7 @@ import torch
 from reversed_words import SETTINGS
 
 import deepwire
+from deepwire.errors import UsageError
 from deepwire.ops import precision, process
 
 
@@ -130,3 +131,13 @@ def test_configuring_the_process_is_what_changes_it(
     finally:
         torch.set_flush_denormal(False)
         process.allow_float32_choice(False)
+
+
+@pytest.mark.parametrize("threads", [0, "x", 1.5])
+def test_a_wrong_number_of_threads_changes_nothing(threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr("deepwire.ops.allocator.keep_memory", lambda: kept.append(True))
+    before = state()
+    with pytest.raises(UsageError, match=f"threads: must be a whole number of 1 or more, not {threads!r}"):
+        deepwire.configure_process(threads=threads)
+    assert (kept, state()) == ([], before)

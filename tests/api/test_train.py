@@ -162,8 +162,9 @@ def test_a_session_can_follow_the_schedule_again(data: dict[str, object], tmp_pa
         scheduled = session.learning_rate
         session.learning_rate = 0.5
         assert session.learning_rate == 0.5
-        for wrong in (-1.0, float("nan"), float("inf")):
-            with pytest.raises(UsageError, match="a learning rate must be"):
+        wrong_rates: list[Any] = [-1.0, float("nan"), float("inf"), "x", None]
+        for wrong in wrong_rates:
+            with pytest.raises(UsageError, match=f"a learning rate must be .*, not {wrong!r}"):
                 session.learning_rate = wrong
         session.follow_schedule()
         assert session.learning_rate == scheduled
@@ -207,7 +208,7 @@ def test_an_error_in_a_callback_comes_out_and_leaves_the_run_free(
     assert run.stop_reason == StopReason("training.max_updates=20", finished=True)
 
 
-def test_mistakes_are_told_as_in_a_run_file(data: dict[str, object]) -> None:
+def test_mistakes_are_told_as_in_a_run_file(data: dict[str, object], tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"argument: training.batch_token: unknown key \(did you mean"):
         deepwire.train(SETTINGS, data=data, training={"batch_token": 3})
     with pytest.raises(UsageError, match=r"argument: trainig: unknown key \(did you mean training\?\)"):
@@ -218,6 +219,12 @@ def test_mistakes_are_told_as_in_a_run_file(data: dict[str, object]) -> None:
         deepwire.train(SETTINGS, data=data, quiet=True)
     with pytest.raises(UsageError, match="must be a path, the name of a recipe or a mapping, not int"):
         deepwire.train(3)  # type: ignore[arg-type]
+    for wrong in (deepwire.Callback(), "x", 3, [3]):
+        with pytest.raises(UsageError, match=r"callbacks: must be a list of objects .*\(callbacks=\["):
+            deepwire.train(SETTINGS, data=data, run=str(tmp_path), callbacks=wrong)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"training_session: .*\(with deepwire\.training_session\("):
+        for _ in deepwire.training_session(SETTINGS, data=data, run=str(tmp_path / "run")):  # type: ignore[attr-defined]
+            pass
     with pytest.raises(UsageError, match=r"argument: training\.validation\.beam: 7 has no effect"):
         deepwire.train(SETTINGS, data=data, training={"validation": {"beam": 7}})
     with pytest.raises(DataError, match=r"gone\.src"):

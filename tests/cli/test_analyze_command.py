@@ -152,6 +152,16 @@ def test_a_browser_shows_the_page_of_every_analysis(
     assert "<table" in shown
 
 
+@pytest.mark.parametrize("option", [[], ["--runs"]])
+def test_a_model_that_is_not_there_is_found_before_the_others_are_measured(
+    analyze: Command, monkeypatch: pytest.MonkeyPatch, option: list[str]
+) -> None:
+    monkeypatch.setattr("deepwire.cli.analyses.layers.open_scorers", lambda *_: pytest.fail("measured"))
+    code, _, errors = analyze("depth", *option, "run", "nope")
+    assert code == 4
+    assert "nope" in errors
+
+
 @pytest.mark.skipif(not has_kernels("int8"), reason="no kernels on this CPU")
 def test_the_number_format_of_packed_weights_is_named(analyze: Command, tmp_path: Path) -> None:
     for precision in ("fp32", "int8"):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BeforeValidator, Field, model_validator
 
+from deepwire.config.choice import by_name_or
 from deepwire.config.counts import Count, Duration
 from deepwire.config.section import Section
 from deepwire.config.settings_reader import Settings, SettingsDocument, read_settings
@@ -32,6 +33,24 @@ def _named(value: object) -> object:
 
 
 Connection = Annotated[Plain | Gated, Field(discriminator="type"), BeforeValidator(_named)]
+
+
+class Patience(Section):
+    type: Literal["patience"] = "patience"
+    rounds: int = 5
+    least: int = 0
+
+
+class Never(Section):
+    type: Literal["never"] = "never"
+
+
+class Other(Section):
+    type: Literal["other"] = "other"
+    least: int = 0
+
+
+StopRule = Annotated[Patience | Never | Other, Field(discriminator="type"), by_name_or("patience")]
 
 
 class Corpus(Section):
@@ -74,6 +93,8 @@ class Run(Section):
     model: Model = Model()
     training: Training = Training()
     note: dict[str, float] | None = None
+    stop_rule: StopRule = Patience()
+    rates: tuple[Annotated[int, Field(ge=0)], ...] = Field(default=(1,), min_length=1)
 
 
 def locate(name: str, parent: SettingsDocument | None) -> SettingsDocument:
@@ -189,6 +210,23 @@ def test_how_a_chosen_part_is_refined_or_replaced(read, base: str, later: str, r
     assert by_file.section.model.connection == by_override.section.model.connection == result
 
 
+def test_a_mapping_without_a_type_is_of_the_default_one(read, mistakes) -> None:
+    """So another type replaces it, and the same one refines it."""
+    base = "stop_rule: {rounds: 3}"
+    for later, result in (
+        ("{type: patience, least: 2}", Patience(rounds=3, least=2)),
+        ("{type: never}", Never()),
+        ("never", Never()),
+        ("{least: 2}", Patience(rounds=3, least=2)),
+    ):
+        by_file = read(f"extends: base.yaml\nstop_rule: {later}", base=base)
+        assert by_file.section.stop_rule == read(base, f"stop_rule={later}").section.stop_rule == result
+    assert read("seed: 1", "stop_rule.least=4", "stop_rule.type=other").section.stop_rule == Other(least=4)
+    assert mistakes("stop_rule: {rounds: x, type: never}") == [
+        "run.yaml:1: stop_rule.rounds: unknown key (known: type)"
+    ]
+
+
 @pytest.mark.parametrize("changes", [("size=9", "type=gated"), ("type=gated", "size=9")])
 def test_the_order_of_overrides_does_not_lose_one(read, changes: tuple[str, str]) -> None:
     run = read("model: {connection: plain}", *(f"model.connection.{change}" for change in changes))
@@ -215,7 +253,7 @@ def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
     )
     assert lines == [
         "command line: model.d_model: must be a whole number, not a list",
-        "command line: nothing: unknown key (known: seed, data, model, training, note)",
+        "command line: nothing: unknown key (known: seed, data, model, training, note, stop_rule, rates)",
         "run.yaml:1: seed: must be a whole number, not 'x'",
         "run.yaml:3: data.train.1.weight: must be greater than 0.0, not -1",
         "run.yaml:3: data.train.1.wieght: unknown key (did you mean data.train.1.weight?)",
@@ -268,6 +306,8 @@ def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
             "run.yaml:1: training.max_updats: unknown key (did you mean training.max_updates?)",
         ),
         ("learning_rate: 3", "run.yaml:1: learning_rate: unknown key (did you mean training.learning_rate?)"),
+        ("rates: [-1]", "run.yaml:1: rates.0: must be at least 0, not -1"),
+        ("rates: []", "run.yaml:1: rates: must have at least an entry, not 0"),
         ("note: {a: x}", "run.yaml:1: note.a: must be a number, not 'x'"),
     ],
 )

@@ -9,6 +9,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from deepwire.config.counts import shown
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation import texts as model_texts
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
@@ -129,6 +130,11 @@ def compare(
         UsageError, DataError, ModelError: As in `evaluate`.
     """
     if not isinstance(systems, Mapping):
+        if isinstance(systems, str | bytes) or not isinstance(systems, Iterable):
+            raise UsageError(
+                f"systems: must be a mapping or a list of two or more, not {systems!r}",
+                'compare(["runs/base", "runs/other"]), or evaluate for one alone',
+            )
         systems = {_name(system, number): system for number, system in enumerate(systems, 1)}
     if not 0 <= baseline < max(1, len(systems)):
         raise UsageError(f"baseline: there is no system {baseline}; they count from 0")
@@ -283,9 +289,11 @@ def _named_references(reference: Lines | tuple[Lines, ...]) -> list[tuple[Lines,
 def _text(text: Lines, name: str) -> Text:
     if isinstance(text, str | PathLike):
         return read_text(Path(text))
-    lines = list(text)
-    if not all(isinstance(line, str) for line in lines):
-        raise UsageError(f"{name}: must be the path of a file or a list of lines")
+    given: object = text
+    several = list(given) if isinstance(given, Iterable) else [given]
+    lines = [line for line in several if isinstance(line, str)]
+    if not isinstance(given, Iterable) or len(lines) < len(several):
+        raise UsageError(f"{name}: must be the path of a file or a list of lines, not {shown(text)}")
     return Text(name, lines)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from deepwire.api.prepare import RunSettings, load_settings
 from deepwire.api.specification import model_metadata, untrained_model
 from deepwire.checkpoint.store import save_model
+from deepwire.config.counts import shown, whole_argument
 from deepwire.config.settings_reader import from_mapping
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
 from deepwire.data.prepare import prepared as preparation
@@ -65,10 +66,31 @@ def build(
         source, target, of_text = vocabulary_size.model_sizes
         languages = languages or of_text
     else:
-        source, target = (vocabulary_size,) * 2 if isinstance(vocabulary_size, int) else vocabulary_size
-    if min(source, target) < 4:
-        raise UsageError(f"vocabulary_size: {min(source, target)} leave no room for the four special entries")
+        source, target = _sizes(vocabulary_size)
     return build_model(config, source, target, languages=languages)
+
+
+def _sizes(given: object) -> tuple[int, int]:
+    """The sizes of the source and the target vocabulary that a caller means."""
+    sizes = given if isinstance(given, tuple | list) else (given, given)
+    if len(sizes) != 2 or isinstance(given, str):
+        raise UsageError(
+            f"vocabulary_size: must be a number, or those of source and target, not {shown(given)}"
+        )
+    source, target = (
+        whole_argument(size, "vocabulary_size", 4, "four entries are special") for size in sizes
+    )
+    return source, target
+
+
+def _from_one(schedule: Schedule) -> Schedule:
+    """A schedule that has no rate for an update before the first one."""
+
+    def rate(update: int) -> float:
+        hint = "updates are counted from 1: enumerate(batches, 1)"
+        return schedule(whole_argument(update, "the number of an update", 1, hint))
+
+    return rate
 
 
 @dataclass(frozen=True)
@@ -80,7 +102,7 @@ class TrainingParts:
         model: The untrained model, in training mode on `device`.
         optimizer: Adam or Muon with clipping, as the settings say: ``optimizer.step(rate, loss)``. Any
             optimizer of torch over ``model.parameters()`` will do as well.
-        schedule: The learning rate of an update, which are counted from 1.
+        schedule: The learning rate of an update, which are counted from 1; UsageError for any other number.
         device: Where the model is.
         settings: The whole run file.
     """
@@ -105,8 +127,17 @@ class TrainingParts:
         Returns:
             Batches on the device with `source` ``[B, S]``, `target_input` and `target_output` ``[B, T]``,
             int64, padded with 0, and `languages` ``[B]`` or None.
+
+        Raises:
+            UsageError: One of the numbers is none, or too small.
         """
-        tokens = batch_tokens or self.settings.training.batch_tokens
+        tokens, first = self.settings.training.batch_tokens, self.settings.seed
+        tokens = tokens if batch_tokens is None else whole_argument(batch_tokens, "batch_tokens", 1)
+        first = first if seed is None else whole_argument(seed, "seed", 0)
+        most = None if epochs is None else whole_argument(epochs, "epochs", 0)
+        return self._batches(most, tokens, first)
+
+    def _batches(self, epochs: int | None, tokens: int, seed: int) -> Iterator[DeviceBatch]:
         settings = BatchSettings(
             batch_tokens=tokens,
             micro_batch_tokens=tokens,
@@ -120,7 +151,7 @@ class TrainingParts:
         stream = UpdateStream(
             self.prepared.train,
             settings,
-            seed=self.settings.seed if seed is None else seed,
+            seed=seed,
             vocabularies=self.prepared.vocabularies,
         )
         for update, _ in stream.updates(StreamPosition()):
@@ -201,7 +232,9 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
         prepared=prepared,
         model=model,
         optimizer=make_optimizer(model, training.optimizer, training.clip_norm, strategy, scales=scales),
-        schedule=training.schedule.build(d_model=config.model.base_width, max_updates=training.max_updates),
+        schedule=_from_one(
+            training.schedule.build(d_model=config.model.base_width, max_updates=training.max_updates)
+        ),
         device=device,
         settings=config,
     )

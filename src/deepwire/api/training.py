@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn
 
 from deepwire.api.prepare import RunSettings, load_settings
 from deepwire.api.specification import require_startable, training_spec
@@ -173,7 +174,27 @@ def train(
         return Run(directory.path, stop_reason=session.stop_reason)
 
 
-@contextmanager
+class _SessionToOpen(AbstractContextManager[TrainingSession]):
+    """What `with` makes a session of; it is none before."""
+
+    def __init__(self, opened: AbstractContextManager[TrainingSession]) -> None:
+        self._opened = opened
+
+    def __enter__(self) -> TrainingSession:
+        return self._opened.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> bool | None:
+        return self._opened.__exit__(kind, error, where)
+
+    def __iter__(self) -> NoReturn:
+        raise UsageError(
+            "training_session: needs with, which saves and closes it",
+            "with deepwire.training_session(...) as session: for update in session: ...",
+        )
+
+
 def training_session(
     run: RunSettings,
     /,
@@ -183,7 +204,7 @@ def training_session(
     quiet: bool = False,
     handle_signals: bool = False,
     **settings: object,
-) -> Iterator[TrainingSession]:
+) -> AbstractContextManager[TrainingSession]:
     """Train step by step: iterating over the session makes updates.
 
         with deepwire.training_session("run.yaml") as session:
@@ -197,14 +218,19 @@ def training_session(
 
     Arguments and errors as in `train`.
     """
-    loaded = load_settings(run, settings)
-    with (
-        _joined(None) as group,
-        _session(
-            loaded, group, callbacks=callbacks, fresh=fresh, quiet=quiet, handle_signals=handle_signals
-        ) as session,
-    ):
-        yield session
+
+    @contextmanager
+    def opened() -> Iterator[TrainingSession]:
+        loaded = load_settings(run, settings)
+        with (
+            _joined(None) as group,
+            _session(
+                loaded, group, callbacks=callbacks, fresh=fresh, quiet=quiet, handle_signals=handle_signals
+            ) as session,
+        ):
+            yield session
+
+    return _SessionToOpen(opened())
 
 
 def dry_run(run: RunSettings, /, *, processes: ProcessGroup | None = None, **settings: object) -> DryRun:
@@ -238,12 +264,7 @@ def _session(
     handle_signals: bool,
 ) -> Iterator[TrainingSession]:
     quiet = quiet or not processes.main
-    for callback in callbacks:
-        if not isinstance(callback, Callback):
-            given = (
-                f"the class {callback.__name__}" if isinstance(callback, type) else type(callback).__name__
-            )
-            raise UsageError(f"callbacks: must be objects of subclasses of deepwire.Callback, not {given}")
+    callbacks = _checked(callbacks)
     with given_back():
         begins = fresh or not RunDirectory(loaded.run_directory).checkpoints()
         require_startable(loaded, processes, begins=begins)
@@ -257,6 +278,24 @@ def _session(
             callbacks=callbacks,
         ) as session:
             yield session
+
+
+def _checked(callbacks: object) -> tuple[Callback, ...]:
+    """The callbacks that a caller gave.
+
+    Raises:
+        UsageError: They are none, or a single one.
+    """
+    several = isinstance(callbacks, Iterable) and not isinstance(callbacks, str)
+    called = tuple(callbacks) if several and isinstance(callbacks, Iterable) else (callbacks,)
+    for given in called:
+        if not several or not isinstance(given, Callback):
+            name = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+            raise UsageError(
+                f"callbacks: must be a list of objects of subclasses of deepwire.Callback, not {name}",
+                "callbacks=[MyCallback()]",
+            )
+    return called
 
 
 def _specification(loaded: LoadedRunFile, processes: ProcessGroup, *, quiet: bool) -> TrainingSpec:

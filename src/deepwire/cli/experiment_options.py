@@ -10,6 +10,7 @@ from deepwire.cli.line_by_line import tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from deepwire.experiments.results.run_processes import Stopped
 
@@ -42,6 +43,19 @@ def check_names(option: str, given: Iterable[str], known: Iterable[str]) -> None
     for name in given:
         if name not in names:
             raise UsageError(f"{option}: the plan has no {name!r}", f"it has {', '.join(names)}")
+
+
+def check_folder(folder: Path) -> None:
+    """See that a folder can be made where runs are to be kept.
+
+    Raises:
+        UsageError: A file is there.
+    """
+    from deepwire.errors import UsageError
+
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise UsageError(f"--folder: {there} is a file, not a folder", "name another one")
 
 
 def can_plot(lacking: str, *, required: bool = False) -> bool:

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.experiment_options import Jobs, Overrides, Retry, can_plot, check_names, stopped_by
+from deepwire.cli.experiment_options import (
+    Jobs,
+    Overrides,
+    Retry,
+    can_plot,
+    check_folder,
+    check_names,
+    stopped_by,
+)
 from deepwire.cli.line_by_line import tell
 
 if TYPE_CHECKING:
@@ -58,6 +66,7 @@ def questions(
     kept, page = results or folder / "answers", markdown or folder / "answers.md"
     if markdown is not None:
         check_output(markdown)
+    check_folder(folder)
     known = read_questions(plan, tuple(overrides or ()))
     check_names("--only", only or (), known.questions)
     plots = can_plot("page", required=report_only)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.experiment_options import Jobs, Overrides, Retry, can_plot, check_names, stopped_by
+from deepwire.cli.experiment_options import (
+    Jobs,
+    Overrides,
+    Retry,
+    can_plot,
+    check_folder,
+    check_names,
+    stopped_by,
+)
 from deepwire.cli.line_by_line import tell
 
 if TYPE_CHECKING:
@@ -67,6 +75,7 @@ def results(
     from deepwire.experiments.results.run_processes import Stopped
     from deepwire.io.output import check_output
 
+    check_folder(folder)
     loaded = load_plan(plan, folder, overrides or ())
     check_names("--only", only or (), loaded.plan.systems)
     check_names("--direction", direction or (), loaded.plan.directions)

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, TypeAdapter, 
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from deepwire import plugins
-from deepwire.config.section import Section, tags
+from deepwire.config.section import Section, TypedSection, tags
 from deepwire.plugins import Kind, Plugin, PluginError
 
 TRUSTED: Mapping[str, object] = {"trusted": True}
@@ -30,13 +30,13 @@ by_name = BeforeValidator(_by_name)
 """For a closed choice, too, its name alone will do: `positions: learned`."""
 
 
-def by_name_or(default: str) -> BeforeValidator:
+def by_name_or(default: str) -> TypedSection:
     """The same; a mapping without a ``type`` is of the default one."""
 
     def with_type(value: object) -> object:
         return {"type": default, **value} if isinstance(value, dict) else _by_name(value)
 
-    return BeforeValidator(with_type)
+    return TypedSection(with_type, default_type=default)
 
 
 class Choice(Section, ABC):

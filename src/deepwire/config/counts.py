@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Literal
+from operator import index
+from typing import Annotated, Literal, SupportsFloat, cast
 
 from pydantic import BeforeValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
+
+from deepwire.errors import UsageError
 
 Unit = Literal["updates", "epochs", "tokens"]
 Positive = Annotated[float, Field(gt=0)]
@@ -40,8 +44,37 @@ def parse_count(value: object) -> int:
         return value
     match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"must be a whole number such as 4096, 4k or 1.5M, not {_shown(value)}")
+        raise ValueError(f"must be a whole number such as 4096, 4k or 1.5M, not {shown(value)}")
     return _scaled(match[1], match[2], str(value))
+
+
+def whole_argument(value: object, name: str, least: int, hint: str = "") -> int:
+    """The whole number that a function was given; those of numpy are taken, too.
+
+    Args:
+        value: What it was given.
+        name: Of the argument.
+        least: The smallest number that it may be.
+        hint: What errors say besides.
+
+    Raises:
+        UsageError: It is none, or smaller.
+    """
+    try:
+        number = least - 1 if isinstance(value, bool) else index(cast("int", value))
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise UsageError(f"{name}: must be a whole number of {least} or more, not {shown(value)}", hint)
+    return number
+
+
+def number_argument(value: object) -> float:
+    """The number that a function was given; nan where it is none."""
+    try:
+        return float(value) if isinstance(value, SupportsFloat) else math.nan
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # an array of several
+        return math.nan
 
 
 def parse_bytes(text: str) -> int:
@@ -86,11 +119,11 @@ class Duration:
         if match is None:
             raise ValueError(
                 f"must be a length such as 20ku (updates), 30e (epochs) or 1Gt (target tokens), "
-                f"not {_shown(value)}"
+                f"not {shown(value)}"
             )
         amount = _scaled(match[1], match[2], str(value))
         if amount <= 0:
-            raise ValueError(f"must be greater than 0, not {_shown(value)}")
+            raise ValueError(f"must be greater than 0, not {shown(value)}")
         return cls(amount, _UNITS[match[3]])
 
     def __str__(self) -> str:
@@ -119,7 +152,8 @@ def _scaled(digits: str, scale: str, written: str) -> int:
     return int(number)
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value as messages repeat it: short."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 

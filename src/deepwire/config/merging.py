@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from deepwire.config.section import Section, alternatives, child, chosen_by_type, sections
+from deepwire.config.section import Section, alternatives, child, chosen_by_type, default_type, sections
 from deepwire.config.yaml_tree import (
     MappingNode,
     Node,
@@ -22,29 +22,40 @@ COMMAND_LINE = "command line"
 """What messages call settings that were given to a command."""
 
 
-def merge(base: Node, later: Node, annotation: object | None, path: tuple[str, ...] = ()) -> Node:
+def merge(
+    base: Node,
+    later: Node,
+    annotation: object | None,
+    path: tuple[str, ...] = (),
+    *,
+    whole: bool = False,
+) -> Node:
     """What ``later`` makes of ``base``: mappings merge key by key, everything else replaces.
 
     A section with nothing in it changes nothing, unless null means that what it sets is not used. A mapping
     of another ``type`` replaces, too. Keys without a ``type`` refine a plain name (``depth_lstm``) where the
-    name stands for ``{type: depth_lstm}``. ``path`` is where they stand, for errors.
+    name stands for ``{type: depth_lstm}``. ``path`` is where they stand, for errors. Where ``base`` is the
+    ``whole`` of what is below, a mapping without a type is of its default one.
     """
     if not isinstance(later, MappingNode):
         return base if is_empty_section(later, annotation) else later
     if isinstance(base, ScalarNode) and isinstance(base.value, str) and chosen_by_type(annotation):
         base = MappingNode({"type": base}, base.location)
     if isinstance(base, SequenceNode) and later.entries and all(key.isdecimal() for key in later.entries):
-        return _merge_items(base, later, annotation, path)
+        return _merge_items(base, later, annotation, path, whole=whole)
     if not isinstance(base, MappingNode):
         return later
     old, new = base.entries.get("type"), later.entries.get("type")
-    if isinstance(old, ScalarNode) and isinstance(new, ScalarNode) and old.value != new.value:
+    usual = default_type(annotation) if whole and old is None else None
+    before = old.value if isinstance(old, ScalarNode) else usual
+    if before is not None and isinstance(new, ScalarNode) and before != new.value:
         return later
     entries = dict(base.entries)
     tag = getattr(new or old, "value", None)
     for key, value in later.entries.items():
         below = child(annotation, key, tag)
-        entries[key] = merge(entries[key], value, below, (*path, key)) if key in entries else value
+        inner = entries.get(key)
+        entries[key] = value if inner is None else merge(inner, value, below, (*path, key), whole=whole)
     return MappingNode(entries, later.location)
 
 
@@ -55,7 +66,7 @@ def is_empty_section(node: Node, annotation: object | None) -> bool:
 
 
 def _merge_items(
-    base: SequenceNode, later: MappingNode, annotation: object | None, path: tuple[str, ...]
+    base: SequenceNode, later: MappingNode, annotation: object | None, path: tuple[str, ...], *, whole: bool
 ) -> Node:
     items = list(base.items)
     for key, value in later.entries.items():
@@ -64,7 +75,7 @@ def _merge_items(
             raise UsageError(
                 f"{value.location}: {'.'.join(path)}: no item {key}: it has {len(items)}, counted from 0"
             )
-        items[index] = merge(items[index], value, child(annotation, index), (*path, key))
+        items[index] = merge(items[index], value, child(annotation, index), (*path, key), whole=whole)
     return SequenceNode(items, base.location)
 
 

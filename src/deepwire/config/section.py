@@ -7,10 +7,19 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 UnusedSettings = Iterator[tuple[str, str]]
 """Settings that change nothing beside the other settings: the dotted key below a section, and the reason."""
@@ -46,6 +55,13 @@ class Section(BaseModel):
         Sections below this one answer for themselves.
         """
         return iter(())
+
+
+@dataclass(frozen=True)
+class TypedSection(BeforeValidator):
+    """A validator of a field that knows the ``type`` of a mapping that names none."""
+
+    default_type: str = ""
 
 
 class NumberSection(Section):
@@ -102,6 +118,12 @@ def chosen_by_type(annotation: object) -> bool:
     return any(tags(section) for section in sections(annotation))
 
 
+def default_type(annotation: object) -> str | None:
+    """The ``type`` of a mapping here that names none; None where it must name one."""
+    notes = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return next((note.default_type for note in notes if isinstance(note, TypedSection)), None)
+
+
 def child(annotation: object, key: str | int, tag: object = None) -> object | None:
     """The annotation of a key or of a list index below ``annotation``; None where nothing is known."""
     if isinstance(key, int):
@@ -109,7 +131,9 @@ def child(annotation: object, key: str | int, tag: object = None) -> object | No
     having_key = [s for s in sections(annotation) if key in s.model_fields]
     narrowed = [s for s in having_key if tag in tags(s)] or having_key
     if narrowed:
-        return narrowed[0].model_fields[key].annotation
+        field = narrowed[0].model_fields[key]
+        typed = next((entry for entry in field.metadata if isinstance(entry, TypedSection)), None)
+        return field.annotation if typed is None else Annotated[field.annotation, typed]
     for member in alternatives(annotation):
         origin = get_origin(member)
         if isinstance(origin, type) and issubclass(origin, Mapping) and len(get_args(member)) == 2:

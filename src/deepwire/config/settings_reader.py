@@ -119,7 +119,7 @@ def read_settings(
     if arguments:
         given = merge(changes, _arguments(arguments, problems), section)
         changes = given if isinstance(given, MappingNode) else changes
-    merged = merge(tree, changes, section)
+    merged = merge(tree, changes, section, whole=True)
     whole = replace(merged, location=tree.location) if isinstance(merged, MappingNode) else tree
     problems.raise_if_any()
     built = check(section, whole)
@@ -181,7 +181,7 @@ def from_mapping(
     problems = Problems()
     tree = _tree_of(values, name, problems)
     try:
-        built = section.model_validate(values, context=TRUSTED)
+        built = section.model_validate(_plain_numbers(values), context=TRUSTED)
     except ValidationError as error:
         note_errors(error.errors(include_url=False), tree, section, problems)
         problems.raise_if_any()
@@ -198,7 +198,24 @@ def json_of(values: object, *, indent: int | None = None) -> str:
 
 
 def _plain_value(value: object) -> object:
-    return value.model_dump(mode="json") if isinstance(value, Section) else str(value)
+    if isinstance(value, Section):
+        return value.model_dump(mode="json")
+    number = _plain_number(value)
+    return str(value) if number is value else number
+
+
+def _plain_number(value: object) -> object:
+    """A number of numpy or torch as Python's own; everything else as it is."""
+    return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
+
+
+def _plain_numbers(values: object) -> object:
+    """Settings with the numbers of numpy in them as Python's own."""
+    if isinstance(values, Mapping):
+        return {key: _plain_numbers(value) for key, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_plain_numbers(value) for value in values]
+    return _plain_number(values)
 
 
 def _tree_of(values: object, label: str, problems: Problems) -> MappingNode:
@@ -268,7 +285,7 @@ def _extended(
         raise UsageError(f"{extends.location}: extends: {extends.value} extends itself through this file")
     below = _extended(section, base, read_document(base, problems), locate, own_keys, problems, chain)
     inherited = {key: value for key, value in below.entries.items() if key not in own_keys}
-    merged = merge(MappingNode(inherited, below.location), tree, section)
+    merged = merge(MappingNode(inherited, below.location), tree, section, whole=True)
     return merged if isinstance(merged, MappingNode) else tree
 
 

@@ -79,6 +79,7 @@ def note_errors(
     errors = [error for error in errors if error["type"] != "default_factory_not_called"]
     located = [(_locate(error, root, section), error) for error in errors[:_MOST_ERRORS]]
     problems.more += len(errors) - len(located)
+    located = [(error_at, error) for error_at, error in located if not _counts_wrong_items(error_at, error)]
     lines: dict[tuple[SourceLocation, str], None] = {}
     for error_at, text in _merge_unions(located, section):
         name = ".".join(str(part) for part in error_at.path)
@@ -87,6 +88,13 @@ def note_errors(
         problems.add(location, text)
     if any(_may_be_elsewhere(error_at, error) for error_at, error in located):
         problems.hint = _ELSEWHERE
+
+
+def _counts_wrong_items(error_at: _ErrorLocation, error: ErrorDetails) -> bool:
+    """Whether a list is called too short for its wrong items, which have errors of their own."""
+    node = error_at.node
+    written = node.items if isinstance(node, SequenceNode) else getattr(node, "entries", ())
+    return error["type"] == "too_short" and len(written) >= error.get("ctx", {})["min_length"]
 
 
 def describe_value(node: Node | None) -> str:
@@ -139,7 +147,13 @@ def _locate(error: ErrorDetails, root: MappingNode, section: type[Section]) -> _
 
 def _named_in(message: str, node: MappingNode) -> SourceLocation | None:
     """Where the keys that a section's message names were written; the command line comes first."""
-    locations = [node.entries[word].location for word in re.findall(r"\w+", message) if word in node.entries]
+    locations = []
+    for name in re.findall(r"\w[\w.-]*", message):
+        here: Node | None = None
+        for part in name.split("."):
+            here = _below(here or node, part) or here
+        if here is not None:
+            locations.append(here.location)
     return next(
         (location for location in locations if location.line is None), locations[0] if locations else None
     )

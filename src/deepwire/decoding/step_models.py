@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
@@ -17,6 +17,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
+from deepwire.config.counts import number_argument, shown
 from deepwire.data.vocabulary import PAD
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import Cancelled, TargetLanguage, pad_batch, target_language_ids
@@ -153,13 +154,14 @@ class Ensemble(Generic[StateT]):
     def __init__(
         self, models: Sequence[EnsembleMember[StateT]], weights: Sequence[float] | None = None
     ) -> None:
-        weights = [1.0] * len(models) if weights is None else weights
-        if len(weights) != len(models):
-            raise UsageError(f"{len(models)} models, but {len(weights)} weights")
-        if not all(math.isfinite(weight) and weight > 0 for weight in weights):
-            raise UsageError(f"the weights of models must be positive numbers, not {list(weights)}")
+        given: object = [1.0] * len(models) if weights is None else weights
+        numbers = [number_argument(weight) for weight in given] if isinstance(given, Iterable) else []
+        if not numbers or not all(math.isfinite(number) and number > 0 for number in numbers):
+            raise UsageError(f"weights: models need one positive number for each, not {shown(given)}")
+        if len(numbers) != len(models):
+            raise UsageError(f"{len(models)} models, but {len(numbers)} weights")
         self.models = tuple(models)
-        self._log_weights = [math.log(weight / sum(weights)) for weight in weights]
+        self._log_weights = [math.log(number / sum(numbers)) for number in numbers]
 
     def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Ensemble[StateT]:
         """The same models, which step to `tokens` `[k]` alone; `allowed` as in `EnsembleMember`."""

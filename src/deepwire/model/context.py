@@ -28,7 +28,7 @@ class DropoutConfig(NumberSection):
 
     written_as = (Probability,)
     number_sets = ("embedding", "attention", "activation", "sublayer")
-    no_number = f"must be a number from 0 to below 1, or one for each of {', '.join(number_sets)}"
+    no_number = f"must be a number from 0 to below 1, or one for each of {', '.join(number_sets)}, not {{}}"
 
     embedding: float = Field(0.1, ge=0, lt=1, description="after the sum of embedding and position")
     attention: float = Field(0.1, ge=0, lt=1, description="on attention weights")

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from deepwire.config.counts import whole_argument
+
 if TYPE_CHECKING:
     import torch
 
@@ -35,7 +37,11 @@ def configure_process(
             them, and the moments of rare words decay into them.
         choose_float32_products: Allow each load of a model in float32 to set
             `torch.set_float32_matmul_precision` to the fastest kind that is true float32 on this machine.
+
+    Raises:
+        UsageError: There are to be no threads; nothing is changed then.
     """
+    threads = None if threads is None else whole_argument(threads, "threads", 1)
     import torch
 
     from deepwire.ops import allocator

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from deepwire.config.counts import number_argument, shown
 from deepwire.data.batches.batching import UpdateStream
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DivergedError, UsageError
@@ -147,11 +148,12 @@ class Trainer:
         Raises:
             UsageError: It is negative or not finite.
         """
-        if not (math.isfinite(rate) and rate >= 0):
-            raise UsageError(f"a learning rate must be a number of 0 or more, not {rate!r}")
+        number = number_argument(rate)
+        if not (math.isfinite(number) and number >= 0):
+            raise UsageError(f"a learning rate must be a number of 0 or more, not {shown(rate)}")
         if self.state.learning_rate is None:
             self.recorder.say(f"u {self.state.update} the program sets the learning rate from here on")
-        self.state.learning_rate = float(rate)
+        self.state.learning_rate = number
 
     def follow_schedule(self) -> None:
         """Take the learning rate of the schedule again."""

@@ -396,6 +396,51 @@ def test_mistakes_are_found_before_anything_is_trained(
     assert not folder.exists()
 
 
+def test_a_mistake_in_a_plan_is_told_with_its_line(plan: Path, tmp_path: Path) -> None:
+    """Each setting of a run where the plan has it, be that the command line."""
+    wrong = plan.parent / "wrong.yaml"
+    wrong.write_text("extends: plan.yaml\nsystems:\n  plain:\n    both:\n      - connection=magic\n")
+    lines = refusal(wrong, tmp_path).message.splitlines()
+    assert [line.partition(": must be")[0] for line in lines] == [
+        f"{wrong}:5: system plain: model.encoder.connection",
+        f"{wrong}:5: system plain: model.decoder.connection",
+    ]
+    told = refusal(plan, tmp_path, "settings=[training.max_update=3]").message
+    assert told.startswith("command line: system lstm: training.max_update: unknown key")
+    told = refusal(plan, tmp_path, "systems.plain.settings=[model.heads=5]").message
+    assert told.startswith("command line: system plain: model: heads: 5 heads do not divide")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["directions.foo=[]"], "command line: directions.foo: 'foo' is not a direction"),
+        (["groups.g=[English]"], "command line: groups.g: 'English' is not a language tag"),
+        (["groups.g=[fr]"], "command line: groups.g: no direction of this plan has 'fr'"),
+    ],
+)
+def test_a_wrong_language_is_told_with_its_key(
+    plan: Path, tmp_path: Path, changes: list[str], message: str
+) -> None:
+    together = ["more_tests.more=null", "comparisons=[{system: plain, baseline: lstm}]"]
+    assert refusal(plan, tmp_path, *together, *changes).message.startswith(message)
+
+
+def refusal(plan: Path, tmp_path: Path, *changes: str) -> UsageError:
+    with pytest.raises(UsageError) as raised:
+        load_plan(plan, tmp_path / "results", changes)
+    return raised.value
+
+
+def test_a_file_in_place_of_the_folder_is_found_before_anything_is_trained(
+    plan: Path, tmp_path: Path, capsys
+) -> None:
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert main(["results", str(plan), "--folder", str(folder)]) == 2
+        assert f"--folder: {tmp_path}/file is a file, not a folder" in capsys.readouterr().err
+
+
 def test_a_test_set_that_is_not_there_is_found_before_anything_is_trained(
     plan: Path, tmp_path: Path, capsys
 ) -> None:

@@ -21,6 +21,7 @@ from deepwire.cli.analyses.options import (
     numbers,
     open_scorers,
     read_direction,
+    require_models,
 )
 from deepwire.cli.decoding_options import (
     BatchTokens,
@@ -78,6 +79,7 @@ def depth(
     sides = one_or_all(side, SIDES, "--side")
     use_threads(threads)
     parsed = read_direction(direction)
+    require_models(models, parsed)
     pairs = read_pairs(models[0], source, reference, sentences, parsed)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
     if over_runs:

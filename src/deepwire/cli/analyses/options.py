@@ -144,6 +144,19 @@ class FindingOutputs:
         return True
 
 
+def require_models(models: Sequence[str], direction: Direction | None) -> None:
+    """See that all models are there and translate in the direction, before the first one is measured.
+
+    Raises:
+        UsageError: One does not translate in the direction.
+        ModelError: One is missing or damaged.
+    """
+    from deepwire.evaluation.texts import selected_target
+
+    for name in models:
+        selected_target(name, direction)
+
+
 def open_scorers(
     models: Sequence[str],
     pairs: ParallelText,

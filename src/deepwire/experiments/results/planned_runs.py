@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deepwire.config.settings_reader import absolute, read_settings
+from deepwire.config.yaml_tree import MappingNode
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
 from deepwire.evaluation.multilingual.directed_texts import texts_at, texts_of
 from deepwire.evaluation.multilingual.direction_names import parse_direction
 from deepwire.evaluation.texts import Text
 from deepwire.experiments.results.paper_claims import Claim, read_claims
+from deepwire.experiments.results.plan_locations import in_plan
 from deepwire.experiments.results.result_store import decisive
 from deepwire.experiments.results.results_plan import ALL, OWN, Plan, SearchPlan
 from deepwire.runfile import LoadedRunFile, load_run_file, locate
@@ -100,6 +102,7 @@ class LoadedPlan:
         trials: Of the search, before them.
         claims: The papers'.
         more: Source and reference of the test sets besides ``data.test``, by direction and name.
+        tree: The plan as it was written.
     """
 
     plan: Plan
@@ -109,12 +112,13 @@ class LoadedPlan:
     trials: tuple[Trial, ...]
     claims: tuple[Claim, ...]
     more: Mapping[str, Mapping[str, tuple[Text, Text]]]
+    tree: MappingNode
 
     def decided(self, taken: Mapping[str, str]) -> LoadedPlan:
         """The plan with the alternatives that a search has taken, by system, in place of own settings."""
         if not taken:
             return self
-        made = _RunPlanner(self.plan, self.path.parent, self.folder).runs(taken)
+        made = _RunPlanner(self.plan, self.path.parent, self.folder, self.tree).runs(taken)
         return replace(self, runs=tuple(made))
 
 
@@ -138,10 +142,11 @@ def load_plan(path: Path, folder: Path, overrides: Sequence[str] = ()) -> Loaded
     if plan.text is not None and not plan.text.is_dir():
         raise UsageError(f"{path}: text: no such folder: {plan.text}", "say where the text is: text=FOLDER")
     claims = read_claims(absolute(plan.claims, home)) if plan.claims is not None else ()
-    make = _RunPlanner(plan, home, folder)
+    make = _RunPlanner(plan, home, folder, settings.tree)
     runs = tuple(make.runs({}))
     more = {name: dict(make.more_tests(name, runs)) for name in plan.directions}
-    return LoadedPlan(plan, settings.document.path, folder, runs, tuple(make.trials()), claims, more)
+    trials = tuple(make.trials())
+    return LoadedPlan(plan, settings.document.path, folder, runs, trials, claims, more, settings.tree)
 
 
 @dataclass(frozen=True)
@@ -165,11 +170,13 @@ class _RunPlanner:
         plan: The plan.
         home: The folder that its paths start from.
         folder: Where everything is written.
+        tree: The plan as it was written.
     """
 
     plan: Plan
     home: Path
     folder: Path
+    tree: MappingNode
 
     def runs(self, taken: Mapping[str, str]) -> Iterator[RunPlan]:
         """Seeds come one after the other, and models of all directions before those of one, so that a table
@@ -250,15 +257,21 @@ class _RunPlanner:
         """One run; `more` settings come after all others."""
         plan = self.plan
         settings = plan.run_settings(system, part.name, alternative)
+        written = (*settings, *more)
         overrides = (
             f"data.prepared={self.folder / 'prepared'}",
-            *(_with_text(setting, plan.text) for setting in (*settings, *more)),
+            *(_with_text(setting, plan.text) for setting in written),
             f"seed={seed}",
             f"run={place}",
         )
         base = _base(plan.systems[system].base or plan.base, self.home)
         called = f"system {system}" if alternative == OWN else f"system {system}, alternative {alternative}"
-        loaded = _checked(called, base, overrides)
+        try:
+            loaded = load_run_file(base, overrides)
+        except UsageError as error:
+            raise in_plan(error, called, written, self.tree, system) from None
+        if loaded.config.data.test is None:
+            raise UsageError(f"{called}: {base} names no data.test", "a results page scores a test set")
         _check_directions(plan, system, loaded, part.directions)
         return RunPlan(
             part.directions, system, seed, part.name, place, base, overrides, loaded, alternative, settings
@@ -317,16 +330,6 @@ def _with_text(setting: str, text: Path | None) -> str:
     if text is None:
         raise UsageError(f"{setting}: the plan does not say where the text is", "add text=FOLDER")
     return setting.replace(_TEXT, str(text))
-
-
-def _checked(called: str, base: str, overrides: Sequence[str]) -> LoadedRunFile:
-    try:
-        loaded = load_run_file(base, overrides)
-    except UsageError as error:
-        raise UsageError(f"{called}: {error.message}", error.hint) from None
-    if loaded.config.data.test is None:
-        raise UsageError(f"{called}: {base} names no data.test", "a results page scores a test set")
-    return loaded
 
 
 def _check_directions(plan: Plan, system: str, loaded: LoadedRunFile, directions: tuple[str, ...]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -28,6 +29,15 @@ def _without_null(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     return {name: entry for name, entry in value.items() if entry is not None}
+
+
+@contextmanager
+def _named(place: str) -> Iterator[None]:
+    """Puts the place in front of what is wrong there."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from None
 
 
 Alternatives = Annotated[dict[Name, tuple[str, ...]], BeforeValidator(_without_null)]
@@ -178,14 +188,18 @@ class Plan(Section):
     def _languages_fit(self) -> Self:
         if not self.joint:
             return self
-        known = {language for name in self.directions for language in Direction.parse(name)}
+        known: set[str] = set()
+        for name in self.directions:
+            with _named(f"directions.{name}"):
+                known.update(Direction.parse(name))
         places = {f"groups.{name}": languages for name, languages in self.groups.items()}
         if "centre" in self.model_fields_set:
             places["centre"] = (self.centre,)
         for place, languages in places.items():
             for language in languages:
-                if checked_language(language) not in known:
-                    raise ValueError(f"{place}: no direction of this plan has {language!r}")
+                with _named(place):
+                    if checked_language(language) not in known:
+                        raise ValueError(f"no direction of this plan has {language!r}")
         return self
 
     @model_validator(mode="after")
