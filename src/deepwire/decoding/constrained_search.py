@@ -37,10 +37,8 @@ _WIDEST = 16
 _FEWEST = 4
 _STAGES = 7
 """Of so many subwords before the end of a phrase, each has banks of its own."""
-_MOST = 63
-"""Phrases of a sentence at most: each has a bit of a whole number of 64."""
-_LATER = 1 << 10
-"""Banks of a stage come behind those of the one before it, of however many phrases."""
+_MOST = 63  # phrases of a sentence: each has a bit of a number
+_LATER = 1 << 10  # banks of a stage come behind those of the one before it, of however many phrases
 
 
 class ScoredPrefix(NamedTuple):
