@@ -283,7 +283,11 @@ def test_weights_that_should_be_constant(vocabularies: Vocabularies) -> None:
     [
         ({"enc_calculate_num": 2}, "enc_calculate_num=2"),
         ({"encoder_history_type": "gru"}, "encoder_history_type=gru"),
-        ({"decoder_attention_heads": 2}, "differ in heads: 2 and 4"),
+        ({"arch": "lightconv_wmt_en_de"}, "arch=lightconv_wmt_en_de, which the importer does not know"),
+        ({"encoder_layers": 3}, "was made with encoder_layers=3, but its tensors have 4"),
+        ({"decoder_layers": 9}, "was made with decoder_layers=9, but its tensors have 3"),
+        ({"decoder_ffn_embed_dim": 65}, "was made with decoder_ffn_embed_dim=65, but its tensors have 64"),
+        ({"encoder_normalize_before": False}, "encoder_normalize_before=False, but its tensors have True"),
         ({"cross_self_attention": True}, "cross_self_attention=True"),
     ],
 )
@@ -294,6 +298,35 @@ def test_kinds_that_are_not_known(arguments: Mapping[str, object], message: str)
     )
     with pytest.raises(ModelError, match=message):
         FAIRSEQ.architecture(foreign)
+
+
+def test_sides_of_different_heads(vocabularies: Vocabularies) -> None:
+    """Those of the encoder are its own, and the model computes with them."""
+    arguments = {**ARGUMENTS["fairseq_prenorm"], "encoder_attention_heads": 2}
+    foreign = ForeignCheckpoint(Path("x.pt"), parameters("fairseq_prenorm"), arguments)
+    known = FAIRSEQ.architecture(foreign).known
+    assert (known["model.heads"], known["model.encoder.size.heads"]) == (4, 2)
+    assert "model.encoder.size.d_model" not in known
+    config = model_of(foreign, vocabularies).config
+    assert (config.size("encoder")[1], config.size("decoder")[1]) == (2, 4)
+
+
+def test_sides_of_different_feed_forward_widths(vocabularies: Vocabularies) -> None:
+    tensors = parameters("fairseq_prenorm")
+    for name, tensor in tensors.items():
+        if name.startswith("encoder") and ".fc" in name and not name.endswith("fc2.bias"):
+            tensors[name] = tensor[:, :40] if name.endswith("fc2.weight") else tensor[:40]
+    foreign = ForeignCheckpoint(Path("x.pt"), tensors, ARGUMENTS["fairseq_prenorm"])
+    config = model_of(foreign, vocabularies).config
+    assert (config.size("encoder")[2], config.size("decoder")[2]) == (40, 64)
+
+
+def test_numbers_that_are_not_finite_are_named_alone(vocabularies: Vocabularies) -> None:
+    tensors = changed("fairseq_postnorm", encoder__layers__1__fc1__bias=torch.full((64,), float("nan")))
+    with pytest.raises(ModelError) as refused:
+        model_of(ForeignCheckpoint(Path("x.pt"), tensors, {}), vocabularies)
+    assert "architecture" not in str(refused.value)
+    assert "finds no value" not in str(refused.value)
 
 
 def test_groups_that_leave_layers_over() -> None:

@@ -68,7 +68,7 @@ def test_arguments_are_plain_records(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "not a sound PyTorch file|not a PyTorch file"),
-        (b"hello, this is text", "PyTorch file"),
+        (b"hello, this is text", "is not a PyTorch file: it is neither a zip archive nor a pickle"),
         (b"PK\x03\x04 cut short", "PyTorch file"),
         (b"\x89HDF\r\n\x1a\n....", "HDF5"),
     ],

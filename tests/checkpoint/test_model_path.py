@@ -164,6 +164,10 @@ def test_runs_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such run"):
         find_model(str(tmp_path / "none@best"))
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    for name in ("run", "run@best", "run@last", "run@avg2"):
-        with pytest.raises(ModelError, match="no checkpoint yet"):
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.resolved.json").write_text("{}")
+    for name in ("run", "run@best", "run@last", "run@avg2", "begun", "begun@last"):
+        with pytest.raises(ModelError, match="no checkpoint yet") as caught:
             find_model(str(tmp_path / name))
+        if "avg" not in name:
+            assert "the same deepwire train command" in caught.value.hint

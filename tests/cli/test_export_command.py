@@ -138,6 +138,18 @@ def test_what_differs_too_much_is_rejected(export: Export, folder: Path, tmp_pat
     assert json.loads((tmp_path / "out" / "parity.json").read_text())["compared"] is None
 
 
+def test_a_decoder_that_starts_with_the_end_symbol(export: Export, folder: Path, tmp_path: Path) -> None:
+    """As imported models of fairseq do."""
+    vocabularies = load_model(folder / "model").vocabularies
+    model = saved(tmp_path / "model", vocabularies, {}, embeddings={"start": "eos"})
+    code, errors = export("--text", str(folder / "text.de"), model=model)
+    assert code == 0, errors
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["decoder_start_token"] == "</s>"
+    found = json.loads((tmp_path / "out" / "parity.json").read_text())["compared"]
+    assert found["largest_difference"] < 1e-4
+    assert found["equal"] == 1
+
+
 def test_empty_translations_are_no_comparison(export: Export, folder: Path, tmp_path: Path) -> None:
     """Both programs translate everything by a space alone, and agree on that."""
     loaded = load_model(folder / "model")
@@ -170,7 +182,15 @@ def test_what_it_cannot_be_is_refused(export: Export, folder: Path, tmp_path: Pa
         ((), 2, "--unchecked"),
         (("--unchecked", "--to", "tflite"), 2, "--format tflite: no such format"),
         (("--unchecked", "--quantization", "int4"), 2, "use float32, float16"),
-        (("--unchecked", "--text", "text"), 2, "contradict"),
+        (("--unchecked", "--text", "text"), 2, "--text text and --unchecked contradict"),
+        (("--unchecked", "--reference", "text"), 2, "--reference text and --unchecked contradict"),
+        (("--unchecked", "--into", "fr"), 2, "--into fr and --unchecked contradict"),
+        (
+            ("--unchecked", "--most-different", "3", "--lines", "5"),
+            2,
+            "--lines 5, --most-different 3.0 and --unchecked contradict",
+        ),
+        (("--reference", "text"), 2, "no text to compare translations on"),
         (("--text", "nothing"), 3, "nothing"),
     ],
 )

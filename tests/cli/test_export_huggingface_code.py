@@ -17,6 +17,7 @@ from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
+from deepwire.errors import ModelError
 
 transformers = pytest.importorskip("transformers")
 
@@ -136,6 +137,41 @@ def test_several_directions_and_another_vocabulary(
     assert tokenizer.batch_decode(found) == ours
     with pytest.raises(ValueError, match="one of en, fr"):
         there.generate(torch.tensor([[5, EOS]]))
+
+
+def test_a_language_that_the_model_has_not_is_refused(
+    joint: Vocabularies, export: Export, tmp_path: Path
+) -> None:
+    assert export(saved(tmp_path / "model", joint, {}))[0] == 0
+    there, _ = opened(tmp_path / "out")
+    with pytest.raises(ValueError, match=r"generate.to='fr'.: the model has one direction only"):
+        there.generate(torch.tensor([[5, EOS]]), to="fr")
+
+
+def test_a_package_that_the_model_needs_is_named(
+    joint: Vocabularies, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deepwire import plugins
+    from deepwire.config import choice
+
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples" / "plugin"))
+    place = "deepwire_example.highway.HighwayConfig"
+    tables = [table.others for table in choice._TABLES.values()]
+    try:
+        plugins.use("deepwire_example")
+        model = saved(tmp_path / "model", joint, {"encoder": {"layers": 1, "connection": place}})
+        code, errors = export(model)
+        assert code == 0, errors
+        assert "needs the package deepwire_example there" in errors
+        opened(tmp_path / "out")
+        for known in (plugins._registered, plugins._allowed, *tables):
+            known.clear()
+        with pytest.raises(ModelError, match=r"connection .* of package deepwire_example") as refused:
+            opened(tmp_path / "out")
+        assert "deepwire.plugins.use('deepwire_example')" in refused.value.hint
+    finally:
+        for known in (plugins._registered, plugins._allowed, *tables):
+            known.clear()
 
 
 def test_trainer_trains_it_and_what_it_saves_is_read_again(

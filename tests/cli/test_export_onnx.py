@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import resource
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +21,7 @@ from deepwire.cli.main import main
 from deepwire.data.vocabulary import BOS
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
+from deepwire.errors import ModelError
 from deepwire.export import graph_folder
 from deepwire.export import onnx as onnx_format
 from deepwire.export import parity as parity_module
@@ -165,6 +167,61 @@ def test_the_host_needs_no_deepwire_and_no_torch(folder: Path) -> None:
     assert tuple(pieces) == greedy.candidates[0].tokens
 
 
+def faults(out: Path, text: bytes, *options: str) -> tuple[int, str]:
+    """Exit code and errors of the host; a fault is one line."""
+    done = subprocess.run(
+        [sys.executable, str(out / "translate.py"), *options], input=text, capture_output=True, check=False
+    )
+    errors = done.stderr.decode()
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    return done.returncode, errors
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "code", "said"),
+    [
+        (b"ein Hund\n", ("--beam", "0"), 2, "--beam 0: must be at least 1"),
+        (
+            b"ein Hund\n",
+            ("--beam", "2", "--n-best", "5"),
+            2,
+            "--n-best 5: must be at most the beam, which is 2",
+        ),
+        (b"ein Hund\n", ("--to", "fr"), 2, "fr: the model has one direction only"),
+        (b"ein Hund\n", ("nowhere",), 4, "nowhere/manifest.json: cannot read: No such file"),
+        (b"5 6\n7 b\n", ("--ids",), 3, "line 2: b is no number of a subword; they are 0 to 399"),
+        (b"5 6\n\n400\n", ("--ids",), 3, "line 3: 400 is no number of a subword"),
+        (b"ein\nHu\xffnd\n", (), 3, "line 2: is not UTF-8 at character 3"),
+    ],
+)
+def test_the_host_says_what_is_wrong_on_one_line(
+    folder: Path, text: bytes, options: tuple[str, ...], code: int, said: str
+) -> None:
+    found, errors = faults(folder / "onnx", text, *options)
+    assert (found, said in errors) == (code, True), errors
+
+
+def test_the_host_names_a_damaged_file(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "onnx", tmp_path / "out")
+    graph = tmp_path / "out" / "step.onnx"
+    graph.write_bytes(graph.read_bytes()[:1000])
+    code, errors = faults(tmp_path / "out", b"ein Hund\n")
+    assert (code, f"{graph}: cannot be read: " in errors) == (4, True)
+
+
+def test_settings_that_the_host_cannot_search_with_are_refused(folder: Path) -> None:
+    for settings in ({"beam": 0}, {"n_best": 0}, {"beam": 2, "n_best": 3}, {"bream": 2}):
+        with pytest.raises(ValueError, match=r"must be|no such setting"):
+            host(folder)(folder / "onnx", settings)
+
+
+def test_an_exported_folder_is_no_model(folder: Path) -> None:
+    with pytest.raises(ModelError, match="onnx: is an exported model") as refused:
+        load_model(folder / "onnx")
+    assert "parity.json names" in refused.value.hint
+
+
 @pytest.mark.usefixtures("without_tracing")
 def test_eight_bits(export: Export, folder: Path, tmp_path: Path) -> None:
     code, errors = export("--int8", "--text", str(folder / "text.de"), "--most-different", "5")
@@ -235,7 +292,7 @@ def test_rounds_of_a_model_without_recurrent_depth_are_refused(
     export: Export, folder: Path, tmp_path: Path
 ) -> None:
     code, errors = export("--unchecked", "--rounds", "3")
-    assert (code, "rounds 3: the encoder has no rounds (model.encoder.recurrence)" in errors) == (2, True)
+    assert (code, "error: --rounds 3: the encoder has no rounds (model.encoder.recur" in errors) == (2, True)
     assert not list(tmp_path.iterdir())
     assert json.loads((folder / "onnx" / "manifest.json").read_text())["rounds"] is None
 

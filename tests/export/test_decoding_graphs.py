@@ -119,6 +119,15 @@ def test_onnx_computes_any_model(settings: dict[str, object], tmp_path: Path) ->
     assert largest_difference(model, in_onnx(model, tmp_path)) <= ALLOWED
 
 
+def test_weights_of_each_head_stay_as_they_are_in_eight_bits(tmp_path: Path) -> None:
+    """onnxruntime rounds matrices alone: MHPLSTM multiplies its heads by a batch of them."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model = small_model({"encoder": {"layers": 1}, "decoder": {"layers": 1, "mixer": "mhplstm"}})
+    difference = largest_difference(model, in_onnx(model, tmp_path, int8=True))
+    assert ALLOWED < difference < 0.5
+
+
 def test_a_model_that_makes_much_of_rounding_may_differ_by_so_much() -> None:
     """Its graphs are right in float64, and PyTorch's float32 is off by more than is usually allowed."""
     model = small_model(drawn(11), 11)

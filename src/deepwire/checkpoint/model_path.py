@@ -95,6 +95,7 @@ def _check_same_kind(folder: Path, newest: Path, record: dict[str, object]) -> N
     check_fit(folder / WEIGHTS, read_shapes(folder / WEIGHTS), read_shapes(newest / WEIGHTS))
 
 
+_CONTINUE = "the same deepwire train command starts or continues it"
 _FORMS = "RUN, RUN@best, RUN@last, RUN@update-2000 or RUN@avg5"
 
 
@@ -173,7 +174,7 @@ def last_checkpoints(run: RunDirectory, count: int) -> list[Path]:
 
 def _existing(path: Path) -> Path:
     run = RunDirectory(path)
-    if (path / WEIGHTS).exists() or not run.checkpoints_folder.is_dir():
+    if (path / WEIGHTS).exists() or not (run.checkpoints_folder.is_dir() or run.resolved_config.is_file()):
         return path
     return _best(run, str(path)).path
 
@@ -181,7 +182,7 @@ def _existing(path: Path) -> Path:
 def _best(run: RunDirectory, name: str) -> Checkpoint:
     best = run.best()
     if best is None:
-        raise ModelError(f"{name}: the run has no checkpoint yet")
+        raise ModelError(f"{name}: the run has no checkpoint yet", _CONTINUE)
     if lost := run.lost_best():
         _warn(f"{run.path}: its best checkpoint {lost} is gone; using {best.path.name}")
     return best
@@ -198,7 +199,7 @@ def _checkpoints(run: RunDirectory, name: str) -> list[Checkpoint]:
         raise ModelError(f"{name}: no such run: {run.path} does not exist")
     checkpoints = run.checkpoints()
     if not checkpoints:
-        raise ModelError(f"{name}: the run has no checkpoint yet")
+        raise ModelError(f"{name}: the run has no checkpoint yet", _CONTINUE)
     return checkpoints
 
 

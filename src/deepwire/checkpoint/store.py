@@ -46,6 +46,8 @@ CONFIG = "config.json"
 VOCABULARY = "vocabulary"
 OPTIMIZER = "optimizer.safetensors"
 STATE = "state.json"
+PARITY = "parity.json"
+"""In a folder that `deepwire export` wrote: the model that it was made from, and what was compared."""
 
 FORMAT = 1
 _REQUIRED = (WEIGHTS, CONFIG)
@@ -287,7 +289,7 @@ def require_model(folder: Path) -> None:
     """See that ``folder`` could be a model directory, before its files are looked at.
 
     Raises:
-        ModelError: If it is missing, a file, or holds pickle files only.
+        ModelError: If it is missing, a file, an exported model, or holds pickle files only.
     """
     try:
         names = {path.name for path in folder.iterdir()}
@@ -302,6 +304,11 @@ def require_model(folder: Path) -> None:
         raise ModelError(
             f"{folder}: holds {pickles[0]}, which is not opened as a model, because pickle can run code",
             _IMPORT,
+        )
+    if PARITY in names:
+        raise ModelError(
+            f"{folder}: is an exported model, for another program",
+            f"give the model that {folder / PARITY} names, from which it was made",
         )
     if not names & {MANIFEST, WEIGHTS}:
         raise ModelError(f"{folder}: is not a model: no {WEIGHTS} and no {MANIFEST}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +39,7 @@ Int8 = Annotated[bool, typer.Option("--int8", help="--quantization int8.")]
 Text = Annotated[Path | None, typer.Option(help="Source text to compare translations on; also .gz/.zst/.xz.")]
 Reference = Annotated[Path | None, typer.Option(help="Its translation, to compare BLEU too.")]
 Into = Annotated[str, typer.Option(help="Language of the reference, of a model of several directions.")]
-Lines = Annotated[int, typer.Option(min=1, help="Compare on so many lines of the text.")]
+Lines = Annotated[int | None, typer.Option(min=1, help="Compare on so many lines of the text; default 200.")]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Do not compare translations.")]
 FromName = Annotated[str, typer.Option(help="Argos: what the source language is called, German.")]
 ToName = Annotated[str, typer.Option(help="Argos: what the target language is called, English.")]
@@ -51,7 +52,7 @@ MostDifferent = Annotated[
     ),
 ]
 
-PARITY = "parity.json"
+LINES = 200
 REJECTED = ".rejected"
 
 
@@ -64,7 +65,7 @@ def export(
     text: Text = None,
     reference: Reference = None,
     into: Into = "",
-    lines: Lines = 200,
+    lines: Lines = None,
     rounds: Rounds = None,
     unchecked: Unchecked = False,
     most_different: MostDifferent = None,
@@ -80,13 +81,22 @@ def export(
     Examples: deepwire export runs/demo -o demo-ct2 --text test.de --reference test.en;
     deepwire export runs/demo@avg2 -o demo-onnx --format onnx --int8 --text test.de
     """
+    from deepwire.checkpoint.store import PARITY
     from deepwire.io.atomic import new_folder
 
     export_format = _format(format_name, from_name, to_name)
     kind = _quantization(export_format, quantization, int8)
     require_absent(output)
-    _require_comparison(model, export_format, text, reference, unchecked=unchecked)
-    sources, references = _read(text, reference, lines)
+    _require_comparison(model, export_format, reference)
+    options = {
+        "--text": text,
+        "--reference": reference,
+        "--into": into or None,
+        "--lines": lines,
+        "--most-different": most_different,
+    }
+    _require_text({name: value for name, value in options.items() if value is not None}, unchecked=unchecked)
+    sources, references = _read(text, reference, lines or LINES)
     loaded = _with_rounds(_load(model, export_format), rounds)
     export_format.require(loaded)
     if not unchecked:
@@ -133,14 +143,12 @@ def _compared(
     return compare_texts(model, exported, texts[0], largest)
 
 
-def _require_comparison(
-    model: str, export_format: ExportFormat, text: Path | None, reference: Path | None, *, unchecked: bool
-) -> None:
-    """See that the format has such models, and that there is a text to compare on where that is wanted.
+def _require_comparison(model: str, export_format: ExportFormat, reference: Path | None) -> None:
+    """See that the format has such models.
 
     Raises:
         ModelError: It is a language model, and the format has none.
-        UsageError: There is no text, or one that is not wanted.
+        UsageError: There is a reference for a language model.
     """
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import read_metadata
@@ -152,10 +160,24 @@ def _require_comparison(
             )
         if reference is not None:
             raise UsageError("--reference: a language model translates nothing", "leave it out")
-    if unchecked == (text is not None) or (reference is not None and text is None):
+
+
+def _require_text(options: Mapping[str, object], *, unchecked: bool) -> None:
+    """See that there is a text to compare on where that is wanted.
+
+    Args:
+        options: Those of the comparison that were given, with their values.
+        unchecked: Whether --unchecked was given.
+
+    Raises:
+        UsageError: There is no text, or an option of a comparison that is not made.
+    """
+    if unchecked and options:
+        given = ", ".join(f"{name} {value}" for name, value in options.items())
+        raise UsageError(f"{given} and --unchecked contradict", "leave out one or the other")
+    if not unchecked and "--text" not in options:
         raise UsageError(
-            "no text to compare translations on" if text is None else "--text and --unchecked contradict",
-            "add --text FILE with source text, or --unchecked",
+            "no text to compare translations on", "add --text FILE with source text, or --unchecked alone"
         )
 
 
@@ -205,7 +227,11 @@ def _with_rounds(model: LoadedModel, rounds: int | None) -> LoadedModel:
     if rounds is None:
         return model
     decoding = with_settings(stored_config(model), {"rounds": rounds})
-    as_configured([model.model], decoding)
+    try:
+        as_configured([model.model], decoding)
+    except UsageError as error:
+        message = error.message.removeprefix(f"rounds {rounds}: ")
+        raise UsageError(f"--rounds {rounds}: {message}", error.hint) from None
     return replace(model, metadata={**model.metadata, "decoding": decoding.model_dump(mode="json")})
 
 

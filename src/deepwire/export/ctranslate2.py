@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.data.vocabulary import EOS, Vocabulary
+from deepwire.data.vocabulary import BOS, EOS, Vocabulary
 from deepwire.decoding.decoding_config import AlignmentConfig, DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.decoding.shortlist import RECORD, Shortlist, ShortlistTable, shortlist_path
@@ -99,6 +99,8 @@ class CTranslate2(ExportFormat):
             np.int16(layer),
             np.int16(head is not None),
         )
+        target = _pieces(model.vocabularies.target)
+        spec.config.decoder_start_token = target[EOS if model.model.config.embeddings.start == "eos" else BOS]
         spec.config.add_source_eos = True
         spec.config.add_source_bos = model.metadata.get("source_bos") is True
         save_spec(

@@ -47,7 +47,6 @@ _INSTEAD = {
     ".positions=": "use sinusoidal, learned or rotary positions",
     ".connection=": "use connection: pre_norm, post_norm, peri_ln, deepnorm, admin or layer_scale",
     "activation=": "use relu, gelu, silu, swiglu or geglu",
-    "embeddings.start=": "use embeddings: {start: bos} or {start: zero}",
     "different": "give both sides the same",
 }
 

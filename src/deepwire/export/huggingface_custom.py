@@ -16,6 +16,7 @@ import torch
 from deepwire import __version__
 from deepwire.checkpoint.model_files import write_tensors
 from deepwire.checkpoint.store import LoadedModel
+from deepwire.config.choice import plugins_of
 from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import pad_batch
@@ -46,7 +47,15 @@ class HuggingFaceCode(ExportFormat):
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
         """What it needs there."""
-        return ("the folder holds code that imports deepwire: load it with trust_remote_code=True",)
+        packages = dict.fromkeys(plugin.package for plugin in plugins_of(model.model.config))
+        return (
+            "the folder holds code that imports deepwire: load it with trust_remote_code=True",
+            *(
+                f"it needs the package {package} there: install it, and call "
+                f"deepwire.plugins.use({package!r}) before the model is loaded"
+                for package in packages
+            ),
+        )
 
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
         """See the base class."""
@@ -72,6 +81,7 @@ class HuggingFaceCode(ExportFormat):
             else None,
             "source_bos": model.metadata.get("source_bos") is True,
             "decoding": stored_config(model).model_dump(mode="json"),
+            "plugins": [plugin.to_json() for plugin in plugins_of(translation.config)],
         }
         (folder / "config.json").write_text(json_text(config), encoding="utf-8")
         stored = {f"translation.{name}": value for name, value in _distinct(translation).items()}

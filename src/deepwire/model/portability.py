@@ -25,8 +25,7 @@ FormatName = Literal[
 PLAIN_ACTIVATIONS = ("relu", "gelu", "silu")
 _IN_CTRANSLATE2: Allowed = {
     "activation": (*PLAIN_ACTIVATIONS, *GATES),
-    "embeddings.start": ("bos", "zero"),
-    "embeddings.norm": None,
+    **dict.fromkeys(("embeddings.start", "embeddings.norm")),
     **dict.fromkeys(("norm", "parametrization", "key_value_heads", "stack.size.key_value_heads")),
     "stack.mixer.relative": None,
     "stack.positions": ("sinusoidal", "learned", "rotary", "none"),

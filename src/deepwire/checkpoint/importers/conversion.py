@@ -98,6 +98,7 @@ class ParameterFiller:
         self._known = self._parameters.keys() | self._constants.keys()
         self.unknown: list[str] = []
         self._misfits: list[str] = []
+        self._not_finite: list[str] = []
 
     def put(self, name: str, value: Tensor, destinations: Destinations) -> None:
         """Copy the tensor called `name` to its destinations; none says that nothing depends on it."""
@@ -105,7 +106,7 @@ class ParameterFiller:
             return
         value = value.to(torch.float32)
         if not bool(torch.isfinite(value).all()):
-            self._misfits.append(f"{name} is not finite")
+            self._not_finite.append(f"{name} is not finite")
         elif any(name not in self._known for name, _, _ in destinations):
             self.unknown.append(name)
         else:
@@ -115,8 +116,11 @@ class ParameterFiller:
         """See that nothing is unknown, nothing missing, and everything of the right shape.
 
         Raises:
-            ModelError: Naming the first of each kind, and how many there are.
+            ModelError: Naming the first of each kind, and how many there are; those with NaN or infinity
+                alone, where there are any.
         """
+        if broken := _listed(self._not_finite, "holds NaN or infinity in {} of its tensors", between="; "):
+            raise ModelError(f"{self._path}: {broken}", "training had diverged: import an earlier checkpoint")
         missing = [name for name in self._own if not bool(self._filled[id(self._parameters[name])].all())]
         wrong = [
             _listed(self.unknown, "has no place for {} of the checkpoint's tensors"),

@@ -28,6 +28,11 @@ _REFUSED: Mapping[str, object] = {
     "adaptive_input": False,
     "variant": "transformer",
 }
+# Other models of fairseq, some of which have parameters of the same names.
+_OTHER_FAMILY = re.compile(
+    r"lightconv|dynamicconv|fconv|lstm|convtransformer|nonautoregressive|nacrf|cmlm|insertion|levenshtein"
+    r"|latent|monotonic|waitk|unidirectional|pointer_generator|linformer|transformer_xl|_lm\b|_lm_|s2t|tts"
+)
 _DECODING: Mapping[str, PlainValue] = {
     "decoding.beam": 5,
     "decoding.length_penalty": 1.0,
@@ -72,11 +77,11 @@ class _Reader:
         return Architecture(known, assumed, () if "model.heads" in known else ("model.heads",))
 
     def _measures(self) -> dict[str, PlainValue]:
-        width = self._one("d_model", *(self._shape(f"{side}.embed_tokens.weight", 1) for side in SIDES))
-        inner = self._one("feed_forward", *(self._shape(f"{side}.layers.0.fc1.weight", 0) for side in SIDES))
         known: dict[str, PlainValue] = {
-            "model.d_model": width,
-            "model.feed_forward": inner,
+            **self._sizes("d_model", {side: self._width(side) for side in SIDES}),
+            **self._sizes(
+                "feed_forward", {side: self._shape(f"{side}.layers.0.fc1.weight", 0) for side in SIDES}
+            ),
             "model.norm_eps": 1e-5,
             "model.bias.attention": True,
             "model.bias.feed_forward": "both",
@@ -85,13 +90,28 @@ class _Reader:
             if self._has("encoder.layers.0.self_attn.q_proj.weight")
             else "xavier",
         }
-        heads = [self.foreign.settings.get(f"{side}_attention_heads") for side in SIDES]
-        if any(isinstance(count, int) for count in heads):
-            known["model.heads"] = self._one("heads", *(n if isinstance(n, int) else None for n in heads))
-        elif self._has(f"encoder.{_RELATIVE}"):
-            # One table serves all heads, so it is as wide as a head.
-            known["model.heads"] = width // self.foreign.tensors[f"encoder.{_RELATIVE}"].size(1)
-        return known
+        return known | self._sizes("heads", {side: self._heads(side) for side in SIDES})
+
+    def _width(self, side: Side) -> int | None:
+        width = self._shape(f"{side}.embed_tokens.weight", 1)
+        return self._shape("encoder.embed_tokens.weight", 1) if width is None else width
+
+    def _heads(self, side: Side) -> int | None:
+        """From the arguments, or from relative positions: one table, as wide as a head, serves all."""
+        heads, width = self.foreign.settings.get(f"{side}_attention_heads"), self._width(side)
+        if isinstance(heads, int):
+            return heads
+        table = self._shape(f"{side}.{_RELATIVE}", 1)
+        return None if table is None or width is None else width // table
+
+    def _sizes(self, name: str, values: Mapping[Side, int | None]) -> dict[str, PlainValue]:
+        """A measure of both stacks; that of the encoder is its own where it differs from the decoder's."""
+        encoder, decoder = values["encoder"], values["decoder"]
+        both = encoder if decoder is None else decoder
+        if both is None:
+            return {}
+        sizes: dict[str, PlainValue] = {f"model.{name}": both}
+        return sizes if encoder in (None, both) else {**sizes, f"model.encoder.size.{name}": encoder}
 
     def _embeddings(self) -> dict[str, PlainValue]:
         source = self.foreign.tensors["encoder.embed_tokens.weight"]
@@ -166,7 +186,7 @@ class _Reader:
         settings = self.foreign.settings
         shape = self.foreign.tensors[f"{side}.history.weight"].shape
         count = shape[2] if len(shape) > 2 else 1
-        width = self._shape("encoder.embed_tokens.weight", 1)
+        width = self._width(side)
         # Entries count from the embedding, so with its norm there is one more than layers.
         first = ("once" if pre_norm else "twice") if len(norms) > depth else "none"
         window, dropout = settings.get("history_window_size"), settings.get("history_dropout")
@@ -277,10 +297,33 @@ class _Reader:
                         f"{self.foreign.path}: has no {name}, so it is no Transformer of fairseq",
                         f"it holds {', '.join(sorted(self.foreign.tensors)[:3])}, ...",
                     )
+        arch = self.foreign.settings.get("arch")
+        if isinstance(arch, str) and _OTHER_FAMILY.search(arch):
+            raise self._unknown("arch", arch)
         for argument, value in _REFUSED.items():
             stored = self.foreign.settings.get(argument, value)
             if stored != value and stored is not None:
                 raise self._unknown(argument, stored)
+        for side in SIDES:
+            self._refuse_contradictions(side)
+
+    def _refuse_contradictions(self, side: Side) -> None:
+        """Arguments of one side that are not those of its tensors."""
+        found = {
+            "layers": self.layers(side),
+            "embed_dim": self._width(side),
+            "ffn_embed_dim": self._shape(f"{side}.layers.0.fc1.weight", 0),
+            "normalize_before": self._has(f"{side}.layer_norm.weight"),
+        }
+        for name, value in found.items():
+            stored = self.foreign.settings.get(f"{side}_{name}")
+            if isinstance(stored, int) and stored != value:
+                raise ModelError(
+                    f"{self.foreign.path}: was made with {side}_{name}={stored}, but its tensors have "
+                    f"{value}",
+                    "is the file whole? Otherwise write the architecture into a run file and add "
+                    "--run RUNFILE",
+                )
 
     def _unknown(self, argument: str, value: object) -> ModelError:
         return ModelError(
@@ -305,7 +348,7 @@ class _Reader:
         if len(different) != 1:
             raise ModelError(
                 f"{self.foreign.path}: encoder and decoder differ in {name}: "
-                f"{' and '.join(map(str, sorted(different)))}, which no model here can"
+                f"{' and '.join(map(str, sorted(different)))}, and models here have one {name}"
             )
         return different.pop()
 

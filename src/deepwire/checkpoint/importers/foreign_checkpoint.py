@@ -17,7 +17,7 @@ from torch import Tensor
 from deepwire.checkpoint.model_files import read_tensors
 from deepwire.errors import ModelError
 
-_ZIP = b"PK\x03\x04"
+_ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _OF_TORCH = "torch.save writes no such file; see that it is the original one"
 
 
@@ -168,6 +168,11 @@ def read_foreign_checkpoint(path: Path) -> ForeignCheckpoint:
             f"{path}: is an HDF5 file, which is not read here",
             "write it as PyTorch file where Neutron is installed: torch.save(dict(model.named_parameters()), "
             "'parameters.pt')",
+        )
+    if head and path.suffix != ".safetensors" and not head.startswith((_ZIP, _PICKLE)):
+        raise ModelError(
+            f"{path}: is not a PyTorch file: it is neither a zip archive nor a pickle",
+            "a checkpoint is what torch.save writes, or a .safetensors file",
         )
     if path.suffix == ".safetensors":
         return ForeignCheckpoint(path, read_tensors(path, torch.device("cpu")), {})

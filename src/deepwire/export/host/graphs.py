@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .errors import ModelError, UsageError, reason
+
 Array = np.ndarray[Any, np.dtype[Any]]
 Tensors = dict[str, Array]
 Run = Callable[[Tensors], Sequence[Array]]
@@ -48,6 +50,26 @@ def _torch(path: Path, threads: int, *, compiled: bool) -> Run:
     return run
 
 
+def _opened(path: Path, runs: str, outputs: Sequence[str], threads: int, providers: Sequence[str]) -> Run:
+    """A graph, ready to run.
+
+    Raises:
+        UsageError: What runs it is not installed.
+        ModelError: Its file is missing or damaged.
+    """
+    try:
+        if runs == "onnxruntime":
+            return _onnx(path, outputs, threads, providers)
+        return _torch(path, threads, compiled=runs == "aotinductor")
+    except ImportError as error:
+        library = "onnxruntime" if runs == "onnxruntime" else "torch"
+        raise UsageError(f"{path.name} cannot be run: {reason(error)}", f"install {library}") from error
+    except Exception as error:  # libraries raise all kinds of them
+        raise ModelError(
+            f"{path}: cannot be read: {reason(error)}", "copy or export the folder anew"
+        ) from error
+
+
 class GraphModel:
     """The graphs: encoder, start and step; or prompt and step of a decoder alone.
 
@@ -69,9 +91,7 @@ class GraphModel:
         self.names = {name: [leaf["name"] for leaf in graph["outputs"]] for name, graph in graphs.items()}
         self.inputs = {name: [leaf["name"] for leaf in graph["inputs"]] for name, graph in graphs.items()}
         self.sessions = {
-            name: _onnx(folder / graph["file"], self.names[name], threads, providers)
-            if runs == "onnxruntime"
-            else _torch(folder / graph["file"], threads, compiled=runs == "aotinductor")
+            name: _opened(folder / graph["file"], runs, self.names[name], threads, providers)
             for name, graph in graphs.items()
         }
         self.alone = "prompt" in graphs

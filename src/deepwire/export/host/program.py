@@ -10,8 +10,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from .errors import DataError, HostError, ModelError, UsageError, reason
 from .search import BOS, Hypothesis
-from .translator import Context, SubwordTranslator
+from .translator import Context, SubwordTranslator, check_search, read_manifest
 
 # SentencePiece's space, where the text itself has one.
 SPACE, ESCAPE = "\u2581", "\U000f2581"
@@ -24,10 +25,21 @@ class Vocabulary:
 
     def __init__(self, path: Path) -> None:
         if path.suffix != ".model":
-            raise ValueError(f"{path} is of no SentencePiece model: cut the text up yourself, see --ids")
-        import sentencepiece
+            raise UsageError(
+                f"{path} is of no SentencePiece model", "cut the text up into subwords yourself, see --ids"
+            )
+        try:
+            import sentencepiece
 
-        self.processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(path))
+            self.processor: Any = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        except ImportError as error:
+            raise UsageError(
+                f"text needs sentencepiece: {reason(error)}", "pip install sentencepiece"
+            ) from error
+        except (OSError, RuntimeError) as error:
+            raise ModelError(
+                f"{path}: cannot be read: {reason(error)}", "copy or export the folder anew"
+            ) from error
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
         """Subwords of each line."""
@@ -60,7 +72,7 @@ class Translator(SubwordTranslator):
         With a model that reads documents an empty line ends one; it reads those in front of a line, too.
         """
         if self.writes:
-            raise ValueError("it is a language model: it goes on with text, see generate")
+            raise UsageError("it is a language model", "it goes on with text: see generate")
         sources = self.source.encode(lines)
         if not self.manifest.get("context"):
             return [self.texts(each) for each in self.translate_ids(sources, to)]
@@ -113,7 +125,7 @@ class Translator(SubwordTranslator):
     def generate(self, prompts: Sequence[str], most: int | None = None) -> list[Best]:
         """How a language model ends each text, by at most so many subwords, with scores of what is added."""
         if not self.writes:
-            raise ValueError("it is no language model: it translates, see translate")
+            raise UsageError("it is no language model", "it translates: see translate")
         most = self.settings["max_length_extra"] if most is None else most
         encoded = [self.target.encode(prompt.split("\n")) for prompt in prompts]
         ids = [[token for line in lines for token in (BOS, *line)][1:] for lines in encoded]
@@ -160,7 +172,7 @@ def last(items: Sequence[Any], count: int) -> Sequence[Any]:
 
 
 def main(folder: Path) -> None:
-    """Translate standard input with the model of a folder."""
+    """Translate standard input with the model of a folder; an error is one line and an exit code."""
     parser = argparse.ArgumentParser(description="Translate, or go on with texts, with an exported model.")
     parser.add_argument("folder", nargs="?", default=folder, help="default: that of this file")
     parser.add_argument("--ids", action="store_true", help="lines are numbers of subwords, not text")
@@ -170,24 +182,70 @@ def main(folder: Path) -> None:
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--threads", type=int, default=0)
     given = parser.parse_args()
-    chosen = {name: getattr(given, name) for name in ("beam", "n_best", "length_penalty")}
-    settings = {name: value for name, value in chosen.items() if value is not None}
-    translator = Translator(given.folder, settings, given.threads)
-    sys.stdin.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    lines = [line.rstrip("\n") for line in sys.stdin]
-    if given.ids:
-        ids = [[int(word) for word in line.split()] for line in lines]
-        if translator.writes:
-            results = translator.continue_ids(ids, translator.settings["max_length_extra"])
-        else:
-            results = translator.translate_ids(ids, given.to)
-        texts = [
-            [(" ".join(map(str, hypothesis.ids)), hypothesis.score) for hypothesis in each]
-            for each in results
-        ]
-    else:
-        texts = translator.generate(lines) if translator.writes else translator.translate(lines, given.to)
-    for each in texts:
+    try:
+        results = translated(given)
+    except HostError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    for each in results:
         for text, score in each or [("", 0.0)]:
             print(f"{score:.6f}\t{text}" if given.n_best else text)
+
+
+def translated(given: argparse.Namespace) -> list[Best]:
+    """The translations of standard input that a command line asks for.
+
+    Raises:
+        HostError: An option, a line or the model is wrong.
+    """
+    if given.threads < 0:
+        raise UsageError(f"--threads {given.threads}: must be at least 0", "0: as many as there are cores")
+    chosen = {name: getattr(given, name) for name in ("beam", "n_best", "length_penalty")}
+    settings = {name: value for name, value in chosen.items() if value is not None}
+    stored = read_manifest(Path(given.folder))["decoding"]
+    check_search(settings, given.beam or stored["beam"], {"beam": "--beam", "n_best": "--n-best"})
+    translator = Translator(given.folder, settings, given.threads)
+    translator.language(given.to)
+    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    lines = [decoded(line.rstrip("\n"), number) for number, line in enumerate(sys.stdin, 1)]
+    if not given.ids:
+        return translator.generate(lines) if translator.writes else translator.translate(lines, given.to)
+    pieces = translator.manifest["target_pieces" if translator.writes else "source_pieces"]
+    ids = [numbers(line, number, pieces) for number, line in enumerate(lines, 1)]
+    if translator.writes:
+        results = translator.continue_ids(ids, translator.settings["max_length_extra"])
+    else:
+        results = translator.translate_ids(ids, given.to)
+    return [[(" ".join(map(str, one.ids)), one.score) for one in each] for each in results]
+
+
+def decoded(line: str, number: int) -> str:
+    """A line of text.
+
+    Raises:
+        DataError: It is not UTF-8.
+    """
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"standard input, line {number}: is not UTF-8 at character {error.start + 1}",
+            "convert the text, for instance with iconv",
+        ) from error
+    return line
+
+
+def numbers(line: str, number: int, pieces: int) -> list[int]:
+    """The subwords of a line of numbers.
+
+    Raises:
+        DataError: A word is no number, or none of a subword.
+    """
+    for word in line.split():
+        if not (word.isascii() and word.isdecimal() and int(word) < pieces):
+            raise DataError(
+                f"standard input, line {number}: {word} is no number of a subword",
+                f"they are 0 to {pieces - 1}; without --ids lines are text",
+            )
+    return [int(word) for word in line.split()]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .errors import ModelError, UsageError, reason
 from .graphs import Begun, GraphModel
 from .search import BOS, EOS, PAD, Hypothesis, Search
 
@@ -27,6 +28,50 @@ class Sentence(NamedTuple):
     limit: int
 
 
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What the folder of an exported model says about it.
+
+    Raises:
+        ModelError: There is none, or it is damaged.
+    """
+    path = folder / "manifest.json"
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        if not {"graphs", "decoding"} <= manifest.keys():
+            raise ValueError("it describes no graphs")
+    except OSError as error:
+        raise ModelError(
+            f"{path}: cannot read: {error.strerror}", "give the folder that deepwire export wrote"
+        ) from error
+    except (ValueError, AttributeError) as error:
+        raise ModelError(f"{path}: is damaged: {reason(error)}", "copy or export the folder anew") from error
+    return manifest  # type: ignore[no-any-return]
+
+
+def check_search(settings: Mapping[str, Any], beam: int, names: Mapping[str, str] | None = None) -> None:
+    """See that chosen settings can be searched with.
+
+    Args:
+        settings: What was chosen.
+        beam: The beam, chosen or stored with the model.
+        names: What messages call `beam` and `n_best`, where it is something else.
+
+    Raises:
+        UsageError: The beam or the number of translations is less than 1, or there are more of them than the
+            beam finds.
+    """
+    called = {"beam": "beam", "n_best": "n_best", **(names or {})}
+    for name, label in called.items():
+        if settings.get(name, 1) < 1:
+            raise UsageError(f"{label} {settings[name]}: must be at least 1", "give a larger number")
+    most = settings.get("n_best", 1)
+    if most > beam:
+        raise UsageError(
+            f"{called['n_best']} {most}: must be at most the beam, which is {beam}",
+            f"also give {called['beam']} {most}",
+        )
+
+
 class SubwordTranslator:
     """A model with its settings.
 
@@ -35,6 +80,10 @@ class SubwordTranslator:
         settings: In the place of those stored with the model: `beam`, `n_best`, `length_penalty`, ...
         threads: Of what runs the graphs; 0: as many as there are cores.
         providers: Where onnxruntime runs.
+
+    Raises:
+        UsageError: A setting is unknown or cannot be.
+        ModelError: The folder is no exported model, or is damaged.
     """
 
     def __init__(
@@ -45,11 +94,15 @@ class SubwordTranslator:
         providers: Sequence[str] = ("CPUExecutionProvider",),
     ) -> None:
         self.folder = Path(folder)
-        self.manifest = json.loads((self.folder / "manifest.json").read_text(encoding="utf-8"))
+        self.manifest = read_manifest(self.folder)
         known = self.manifest["decoding"]
         if unknown := set(settings or {}) - set(known):
-            raise ValueError(f"no such setting: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+            raise UsageError(
+                f"no such setting: {', '.join(sorted(unknown))}", f"there are {', '.join(known)}"
+            )
         self.settings = {**known, **(settings or {})}
+        check_search(settings or {}, self.settings["beam"])
+        # Those stored with the model may be more than a smaller beam finds.
         self.settings["n_best"] = min(self.settings["n_best"], self.settings["beam"])
         self.model = GraphModel(self.folder, self.manifest, threads, providers)
 
@@ -98,10 +151,15 @@ class SubwordTranslator:
     def language(self, name: str) -> Language:
         """What the model reads to translate into a language; None with one direction."""
         languages = self.manifest["languages"]
+        if not languages and name:
+            raise UsageError(f"{name}: the model has one direction only", "leave the language out")
         if not languages:
             return None
         if name not in languages and (name or len(languages) > 1):
-            raise ValueError(f"say which language to translate into, one of {', '.join(languages)}")
+            raise UsageError(
+                f"{name}: the model does not translate into it" if name else "several target languages",
+                f"say which language to translate into, one of {', '.join(languages)}",
+            )
         return languages[name or next(iter(languages))]  # type: ignore[no-any-return]
 
     def searched(self, sentences: Sequence[Sentence], language: Language) -> list[list[Hypothesis]]:

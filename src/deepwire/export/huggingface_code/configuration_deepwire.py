@@ -15,6 +15,7 @@ class DeepwireConfig(PretrainedConfig):
         own_parameters: How many target languages have parameters of their own.
         source_bos: Whether sources begin with BOS.
         decoding: The `decoding` section, with which `generate` searches.
+        plugins: Parts of other packages that the model is made of, as deepwire records them.
     """
 
     model_type = "deepwire"
@@ -29,11 +30,13 @@ class DeepwireConfig(PretrainedConfig):
         own_parameters: int = 0,
         source_bos: bool = False,
         decoding: dict[str, object] | None = None,
+        plugins: list[dict[str, str]] | None = None,
         **settings: Any,
     ) -> None:
         self.model, self.decoding = model or {}, decoding or {}
         self.source_size, self.target_size = source_size, target_size
         self.languages, self.own_parameters, self.source_bos = languages, own_parameters, source_bos
+        self.plugins = plugins or []
         self.vocab_size = target_size
         symbols: dict[str, Any] = {
             "pad_token_id": 0,

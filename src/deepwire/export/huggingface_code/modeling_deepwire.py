@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import Seq2SeqLMOutput
 
+from deepwire.checkpoint.store import recorded_config
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
@@ -17,7 +19,6 @@ from deepwire.decoding.generate import generate
 from deepwire.decoding.model_inputs import TargetLanguage
 from deepwire.decoding.step_models import Ensemble, PromptedModel, as_configured
 from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 
 from .configuration_deepwire import DeepwireConfig
@@ -175,6 +176,8 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
 
     def _target(self, to: str) -> TargetLanguage | None:
         languages = Languages.from_metadata(self.config.languages or {})
+        if languages is None and to:
+            raise ValueError(f"generate(to={to!r}): the model has one direction only; leave it out")
         if languages is None:
             return None
         if not to and len(languages.targets) > 1:
@@ -189,10 +192,15 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
 
 
 def _build(config: DeepwireConfig) -> TranslationModel:
-    """Also where transformers wants a model without values: deepwire makes constants while it builds."""
+    """Also where transformers wants a model without values: deepwire makes constants while it builds.
+
+    Raises:
+        ModelError: A package that the model needs is missing or not allowed.
+    """
+    record = {"model": config.model, "plugins": config.plugins}
     with torch.device("cpu"):
         return build_model(
-            ModelConfig.model_validate(config.model),
+            recorded_config(record, Path(config.name_or_path or ".")),
             config.source_size,
             config.target_size,
             languages=config.own_parameters,
