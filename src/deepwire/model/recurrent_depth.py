@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import Self, cast
+from typing import cast
 
 import torch
 from pydantic import Field
@@ -96,6 +96,8 @@ class RecurrentStack(Stack):
         training_rounds: r of this update.
     """
 
+    repeats = True
+
     def __init__(self, config: RecurrenceConfig, stack: Stack, joint: nn.Module) -> None:
         super().__init__(
             stack.dim,
@@ -113,15 +115,6 @@ class RecurrentStack(Stack):
     def parts(self) -> Mapping[str, nn.Module]:
         """See the base class."""
         return {**super().parts(), "recurrence": self.joint}
-
-    @property
-    def repeats(self) -> bool:
-        """The middle layers."""
-        return True
-
-    def lowest(self, layers: int) -> Self:
-        """None can be left out: the coda would run in the middle."""
-        raise ValueError("its middle layers run in rounds (recurrence); decoding.rounds sets how many")
 
     def with_rounds(self, rounds: int) -> RecurrentStack:
         """The stack that runs its middle so often outside training; all parameters are shared."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Self, cast
+from typing import ClassVar, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,9 @@ class Stack(nn.Module):
         recorder: Keeps attention to the encoder while whole sequences pass; None: nobody wants to know.
     """
 
+    # Whether some layers run several times in a pass, so that nothing can follow them one after the other.
+    repeats: ClassVar[bool] = False
+
     def __init__(
         self,
         dim: int,
@@ -83,25 +86,8 @@ class Stack(nn.Module):
         self._of_connection: dict[str, int] | None = None
 
     def restrict(self, first: int, last: int) -> Self:
-        """The stack with the same parts, whose fusion gives results `first` to `last` alone.
-
-        Raises:
-            ValueError: See `Fusion.restrict`.
-        """
+        """The same, whose fusion gives results `first` to `last` alone; ValueError as `Fusion.restrict`."""
         return self.with_parts(fusion=self.fusion.restrict(first, last))
-
-    @property
-    def repeats(self) -> bool:
-        """Whether some layers run several times in a pass; analyses that follow each layer once refuse it."""
-        return False
-
-    def lowest(self, layers: int) -> Self:
-        """The stack without what lies above its lowest layers, from 1; all parameters are shared.
-
-        Raises:
-            ValueError: It needs all of them.
-        """
-        return self.with_parts(fusion=self.fusion.lowest(layers))
 
     def with_rounds(self, rounds: int) -> Stack:
         """The stack that runs its middle so often; one without recurrent depth raises ValueError."""

@@ -59,10 +59,16 @@ def with_layers(model: TranslationModel, side: Side, layers: int) -> Translation
     check_layer(stack, side, layers)
     if layers == stack.depth:
         return model
+    if stack.repeats:  # the coda would run in their place
+        raise UsageError(
+            f"layers of the {side} cannot be left out: its middle layers run in rounds (recurrence), and "
+            "decoding.rounds says how many"
+        )
     try:
-        return model.with_stacks(**{side: stack.lowest(layers)})
+        fusion = stack.fusion.lowest(layers)
     except ValueError as error:
         raise UsageError(f"layers of the {side} cannot be left out: {error}") from None
+    return model.with_stacks(**{side: stack.with_parts(fusion=fusion)})
 
 
 def layer_scores(scorer: Scorer, side: Side, tell: Tell) -> list[DepthScore]:
