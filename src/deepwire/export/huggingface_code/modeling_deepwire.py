@@ -197,7 +197,7 @@ def _build(config: DeepwireConfig) -> TranslationModel:
     Raises:
         ModelError: A package that the model needs is missing or not allowed.
     """
-    record = {"model": config.model, "plugins": config.plugins}
+    record: dict[str, object] = {"model": config.model, "plugins": config.plugins}
     with torch.device("cpu"):
         return build_model(
             recorded_config(record, Path(config.name_or_path or ".")),
