@@ -205,7 +205,7 @@ def test_what_timing_chooses_is_chosen_once(
 def test_it_never_writes_over_a_text(model: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "train.de").write_text("w1 w2\n")
     assert main(["distill", model, "--source", "train.de", "--output", "train"]) == 2
-    assert "train.de: exists already" in capsys.readouterr().err
+    assert "train.de: is the text, and --output train would write to it" in capsys.readouterr().err
     assert (folder / "train.de").read_text() == "w1 w2\n"
 
 

@@ -96,6 +96,7 @@ def test_a_run_without_checkpoint_yet_goes_on_with_other_intervals(trainer: Trai
     run = trainer.run_directory("before-the-first")
     shutil.copytree(half, run.path)
     shutil.rmtree(run.checkpoints_folder)
+    run.done.unlink(missing_ok=True)
     begun = json.loads(run.resolved_config.read_text())
     begun["training"]["checkpoint"]["every"] = UPDATES
     run.resolved_config.write_text(json.dumps(begun))

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deepwire.config.counts import whole_argument
-
 if TYPE_CHECKING:
     import torch
 
@@ -41,6 +39,9 @@ def configure_process(
     Raises:
         UsageError: There are to be no threads; nothing is changed then.
     """
+    # Late, as torch: every command imports this module, also one that only shows its help.
+    from deepwire.config.counts import whole_argument
+
     threads = None if threads is None else whole_argument(threads, "threads", 1)
     import torch
 

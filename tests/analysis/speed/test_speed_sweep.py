@@ -168,7 +168,7 @@ def test_programs_are_timed_beside_models_on_the_same_sentences(run: str, capsys
 def test_what_happens_once_is_subtracted(monkeypatch, run: str) -> None:
     text = Text("s", ["a b"] * 21)
     scorer = Scorer(run, ParallelText(text, text), SearchSettings({"beam": 1}, "cpu"), quiet)
-    monkeypatch.setattr(Scorer, "translate", lambda _self, _model, lines: TimedTranslation(list(lines), 0.0))
+    monkeypatch.setattr(Scorer, "translate", lambda *given, **_: TimedTranslation(list(given[2]), 0.0))
     monkeypatch.setattr(Program, "translate", lambda _self, lines: list(lines))
     seconds = iter([0.5, 4.5, 10.5, 20.5, 0.6, 4.6, 10.6, 20.4])  # one sentence and all, in two rounds
     monkeypatch.setattr(text_speed, "_timed", lambda work, lines: (next(seconds), work(lines)))
@@ -184,7 +184,7 @@ def test_what_happens_once_is_subtracted(monkeypatch, run: str) -> None:
 def test_text_without_spaces_is_counted_in_characters(monkeypatch, run: str) -> None:
     text = Text("s", ["猫が庭で寝ている。"] * 21)
     scorer = Scorer(run, ParallelText(text, text), SearchSettings({"beam": 1}, "cpu"), quiet)
-    monkeypatch.setattr(Scorer, "translate", lambda _self, _model, lines: TimedTranslation(list(lines), 0.1))
+    monkeypatch.setattr(Scorer, "translate", lambda *given, **_: TimedTranslation(list(given[2]), 0.1))
     seconds = iter([0.5, 4.5])
     monkeypatch.setattr(text_speed, "_timed", lambda work, lines: (next(seconds), work(lines)))
     speeds = measure_text([scorer], [], rounds=1, tell=quiet)
