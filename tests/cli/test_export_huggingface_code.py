@@ -156,7 +156,8 @@ def test_a_package_that_the_model_needs_is_named(
 
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples" / "plugin"))
     place = "deepwire_example.highway.HighwayConfig"
-    tables = [table.others for table in choice._TABLES.values()]
+    tables = [table.others.clear for table in choice._TABLES.values()]
+    forget = [plugins._registered.clear, plugins._allowed.clear, *tables]
     try:
         plugins.use("deepwire_example")
         model = saved(tmp_path / "model", joint, {"encoder": {"layers": 1, "connection": place}})
@@ -164,14 +165,14 @@ def test_a_package_that_the_model_needs_is_named(
         assert code == 0, errors
         assert "needs the package deepwire_example there" in errors
         opened(tmp_path / "out")
-        for known in (plugins._registered, plugins._allowed, *tables):
-            known.clear()
+        for clear in forget:
+            clear()
         with pytest.raises(ModelError, match=r"connection .* of package deepwire_example") as refused:
             opened(tmp_path / "out")
         assert "deepwire.plugins.use('deepwire_example')" in refused.value.hint
     finally:
-        for known in (plugins._registered, plugins._allowed, *tables):
-            known.clear()
+        for clear in forget:
+            clear()
 
 
 def test_trainer_trains_it_and_what_it_saves_is_read_again(
