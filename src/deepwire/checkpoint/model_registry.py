@@ -17,7 +17,7 @@ from urllib.parse import quote, urljoin
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from deepwire.checkpoint.store import OPTIMIZER, STATE, metadata_of, read_config, require_model
-from deepwire.data.languages import Languages, named_direction
+from deepwire.data.languages import known_directions
 from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.io.atomic import disk_errors, json_text, new_folder, require_absent, write_text
 from deepwire.io.download import download, file_digest
@@ -245,14 +245,10 @@ def _others(registry_file: Path, name: str) -> list[RegisteredModel]:
 
 
 def _directions(model: Path) -> list[str]:
-    metadata = metadata_of(read_config(model))
-    several = Languages.from_metadata(metadata)
-    if several is not None:
-        return [str(direction) for direction in several.directions]
-    named = named_direction(metadata)
-    if named is None:
+    directions = known_directions(metadata_of(read_config(model)))
+    if not directions:
         raise ModelError(f"{model}: does not say which languages it translates")
-    return ["-".join(named)]
+    return list(map(str, directions))
 
 
 def _read(path: Path) -> str:

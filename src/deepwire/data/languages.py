@@ -217,9 +217,18 @@ _UNNAMED = "source", "target"
 """What `data.source` and `data.target` are in a run file that names no languages."""
 
 
-def named_direction(metadata: Mapping[str, object]) -> tuple[str, str] | None:
-    """Source and target language in the description of a model of one direction; None where it names none."""
+def named_direction(metadata: Mapping[str, object]) -> Direction | None:
+    """The direction in the description of a model of one direction; None where it names none."""
     source, target = metadata.get("source"), metadata.get("target")
-    if (source, target) == _UNNAMED:
+    if (source, target) == _UNNAMED or not isinstance(source, str) or not isinstance(target, str):
         return None
-    return (source, target) if isinstance(source, str) and isinstance(target, str) else None
+    return Direction(source, target)
+
+
+def known_directions(metadata: Mapping[str, object]) -> tuple[Direction, ...]:
+    """All directions in the description of a model; none where it names no languages."""
+    languages = Languages.from_metadata(metadata)
+    if languages is not None:
+        return languages.directions
+    only = named_direction(metadata)
+    return () if only is None else (only,)

@@ -147,10 +147,8 @@ def selected_target(model: str, direction: Direction | None) -> str:
     languages = Languages.from_metadata(metadata)
     if languages is None:
         only = named_direction(metadata)
-        if direction is not None and only is not None and only != tuple(direction):
-            raise UsageError(
-                f"{model}: translates {'-'.join(only)}, not {direction}", "name a direction that it has"
-            )
+        if direction is not None and only is not None and only != direction:
+            raise UsageError(f"{model}: translates {only}, not {direction}", "name a direction that it has")
         return ""
     if direction is None:
         known = ", ".join(map(str, languages.directions))

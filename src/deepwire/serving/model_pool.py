@@ -12,7 +12,7 @@ from typing import NamedTuple
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import metadata_of, read_config, require_model
 from deepwire.data.context import ContextConfig
-from deepwire.data.languages import Direction, Languages, named_direction
+from deepwire.data.languages import Direction, known_directions
 from deepwire.data.text.language_profiles import LanguageProfiles
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.errors import Tell, UsageError
@@ -319,14 +319,8 @@ class _NamedModel(NamedTuple):
         """
         folder = find_model(self.model)
         require_model(folder)
-        metadata = metadata_of(read_config(folder))
-        languages = Languages.from_metadata(metadata)
-        named = named_direction(metadata)
-        if languages is not None:
-            known = frozenset(languages.directions)
-        elif named is not None:
-            known = frozenset([Direction(*named)])
-        else:
+        known = frozenset(known_directions(metadata_of(read_config(folder))))
+        if not known:
             return frozenset() if self.direction is None else frozenset([self.direction])
         if self.direction is not None and known != {self.direction}:
             said = ", ".join(sorted(map(str, known)))

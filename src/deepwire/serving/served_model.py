@@ -233,9 +233,7 @@ def load_served_model(
         return load(models, device, precision, settings={**searching, **settings}, warn=warn, terms=terms)
 
     folders = [find_model(model) for model in models]
-    metadata = metadata_of(read_config(folders[0]))
-    named = named_direction(metadata)
-    direction = direction if named is None else Direction(*named)
+    direction = named_direction(metadata_of(read_config(folders[0]))) or direction
     # Where the models lie is nobody's business.
     name = " + ".join(Path(model).resolve().name for model in models)
     stored_bytes = sum((folder / WEIGHTS).stat().st_size for folder in folders)

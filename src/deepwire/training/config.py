@@ -232,6 +232,11 @@ class TrainingConfig(Section):
     )
 
     @property
+    def checkpoint_interval(self) -> int:
+        """Updates from one regular checkpoint to the next."""
+        return self.checkpoint.every or self.validation.every
+
+    @property
     def divergence(self) -> Literal["r_drop", "sim_cut"] | None:
         """What makes two passes of each batch, whose divergence is recorded under this name."""
         if self.r_drop:

@@ -289,7 +289,7 @@ def _require_nothing_lost(spec: TrainingSpec) -> None:
 
 def _first_checkpoint(spec: TrainingSpec) -> int:
     """The update of the first checkpoint, as the run was begun and as it would be now: the later one."""
-    now = spec.config.checkpoint.every or spec.config.validation.every
+    now = spec.config.checkpoint_interval
     try:
         begun = cast("dict[str, dict[str, int]]", read_json(spec.run.resolved_config)["training"])
         return max(now, begun["checkpoint"]["every"] or begun["validation"]["every"])

@@ -280,7 +280,7 @@ class Trainer:
         wanted, stops = self.signals.save, self.signals.stops
         self.signals.save = False
         changed = state.update > self._saved_at
-        periodic = state.update % (config.checkpoint.every or config.validation.every) == 0
+        periodic = state.update % config.checkpoint_interval == 0
         regular = periodic or wanted or stop_reason is not None
         due = changed and (regular or stops)
         if not (due or (validated and (not changed or self._is_among_best()))):

@@ -169,8 +169,8 @@ def analyse_similarity(
     whole = loss_of(inside, text)
     tables: list[Table] = []
     figures: list[Figure] = []
-    reason = repeating(inside)
-    notes = [f"Similarities are those of the first round: {reason}."] if reason else []
+    rounds = repeating(inside)
+    notes = [f"Similarities are those of the first round: {rounds}."] if rounds else []
     for side in present(inside, sides):
         figures.append(_heat_map(side, alike[side]))
         reason = why_all_are_needed(inside, side)

@@ -90,8 +90,6 @@ def analyse_weights(
     subject = open_model(model, device)
     languages = languages_of(subject.loaded)
     text, missing = _text(subject, source, reference, sentences, direction)
-    if reason := repeating(subject.loaded.model):
-        text, missing = None, reason
     of_text = () if text is None else text_weights(subject.loaded.model, text.batches())
     shown = [
         _show(side, _with_names(weights, languages))
@@ -145,7 +143,9 @@ def _text(
     sentences: int | None,
     direction: Direction | None,
 ) -> tuple[ReadText | None, str]:
-    """The text to read, if it has a say; or why there is none, if it was to be the run's test set."""
+    """The text to read, if it has a say; or why there is none, if it was to be the run's test set, or if its
+    way through the layers cannot be followed.
+    """
     given = source is not None or reference is not None
     if not depends_on_text(subject.loaded.model):
         if given:
@@ -154,6 +154,8 @@ def _text(
                 "leave --source and --reference out",
             )
         return None, ""
+    if reason := repeating(subject.loaded.model):
+        return None, reason
     try:
         return text_for(subject, source, reference, sentences, direction), ""
     except (UsageError, DataError) as error:

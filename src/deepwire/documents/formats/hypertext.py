@@ -106,12 +106,7 @@ def _encoded(text: str, raw: str) -> str:
 
 _TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]{0,99})")
 # A part of its attributes; `>` within quotes does not end it.
-_PART = re.compile(
-    r"""
-    "[^"]*" | '[^']*' | [^'"<>]+ | <
-""",
-    re.VERBOSE,
-)
+_PART = re.compile(r"""(?:"[^"]*"|'[^']*'|[^'"<>]+|<)""")
 _ATTRIBUTE = re.compile(r"""\b(translate|class)\s*=\s*("[^"]*"|'[^']*'|[^\s>"']+)""", re.IGNORECASE)
 _RAW = frozenset(["script", "style", "textarea", "title"])
 """Elements in which only their own end is a tag."""

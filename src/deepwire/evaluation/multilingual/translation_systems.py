@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from deepwire.checkpoint.model_files import fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import CONFIG, read_metadata
-from deepwire.data.languages import Direction, Languages, named_direction
+from deepwire.data.languages import Direction, Languages, known_directions
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.multilingual.directed_texts import HYPOTHESES, StoredTranslations, read_stored
 from deepwire.evaluation.multilingual.direction_names import languages_of
@@ -49,13 +49,12 @@ def describe(name: str) -> ModelDescription:
     """
     folder = find_model(name)
     metadata = read_metadata(folder)
-    languages = Languages.from_metadata(metadata)
-    if languages is not None:
-        return ModelDescription(folder, languages.directions, languages, _training_pairs(metadata))
-    named = named_direction(metadata)
-    if named is None:
+    directions, languages = known_directions(metadata), Languages.from_metadata(metadata)
+    if not directions:
         raise ModelError(f"{folder / CONFIG}: does not name the languages of the model")
-    return ModelDescription(folder, (Direction(*named),))
+    return ModelDescription(
+        folder, directions, languages, {} if languages is None else _training_pairs(metadata)
+    )
 
 
 def _training_pairs(metadata: Mapping[str, object]) -> dict[Direction, int]:

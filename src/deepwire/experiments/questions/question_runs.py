@@ -262,7 +262,7 @@ def _problem(run: RunPlan, part: PartPlan) -> tuple[str, str] | None:
         )
     if training.early_stopping is None:
         return "has no training.early_stopping", "it says when a run stands still: set its patience"
-    every = training.checkpoint.every or training.validation.every
+    every = training.checkpoint_interval
     for name, updates in (
         ("equal_updates", equal),
         ("training.max_updates", limit),

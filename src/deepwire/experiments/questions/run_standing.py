@@ -116,8 +116,7 @@ def _mean_at(
     Checkpoints that a signal asked for are left out: an interrupted run has the same mean as another.
     """
     target = directory.averages / goal
-    checkpoint = run.loaded.config.training.checkpoint
-    every = checkpoint.every or run.loaded.config.training.validation.every
+    every = run.loaded.config.training.checkpoint_interval
     if not target.exists():
         there = {each.update: each.path for each in directory.checkpoints() if each.update % every == 0}
         last = max(there, default=0)

@@ -151,9 +151,9 @@ class SubwordTranslator:
     def language(self, name: str) -> Language:
         """What the model reads to translate into a language; None with one direction."""
         languages = self.manifest["languages"]
-        if not languages and name:
-            raise UsageError(f"{name}: the model has one direction only", "leave the language out")
         if not languages:
+            if name:
+                raise UsageError(f"{name}: the model has one direction only", "leave the language out")
             return None
         if name not in languages and (name or len(languages) > 1):
             raise UsageError(

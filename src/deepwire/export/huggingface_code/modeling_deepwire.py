@@ -176,9 +176,9 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
 
     def _target(self, to: str) -> TargetLanguage | None:
         languages = Languages.from_metadata(self.config.languages or {})
-        if languages is None and to:
-            raise ValueError(f"generate(to={to!r}): the model has one direction only; leave it out")
         if languages is None:
+            if to:
+                raise ValueError(f"generate(to={to!r}): the model has one direction only; leave it out")
             return None
         if not to and len(languages.targets) > 1:
             raise ValueError(f"give generate(to=...), one of {', '.join(languages.targets)}")
