@@ -192,7 +192,9 @@ class TranslationModel(nn.Module, ABC):
             loss(results, output, languages=languages)
             for results, output in self._predict(source, languages, read, target, target_output)
         )
-        return first._replace(smoothed=sum((other.smoothed for other in others), first.smoothed))
+        smoothed = sum((other.smoothed for other in others), first.smoothed)
+        # Not `_replace`: torch.compile of torch 2.11 fails on it.
+        return LossSums(smoothed, first.nll, first.tokens, first.divergence)
 
     def _loss_of(
         self,

@@ -140,13 +140,16 @@ class LiteWeights(ManifoldWeights):
         # The authors' norm has no epsilon to speak of; this one keeps zeros from being divided by zero.
         super().__init__(dim, lanes, lane, mix, eps=0.0, norm_eps=1e-24)
         self.gain = nn.Parameter(torch.ones(lanes * dim))
+        # A buffer: a tensor made from numbers of the host cannot be captured in a CUDA graph.
+        identity = torch.eye(lanes)
+        orders = [identity[list(order)].flatten() for order in permutations(range(lanes))]
+        self.permutations: Tensor
+        self.register_buffer("permutations", torch.stack(orders), persistent=False)
 
     def mix(self, logits: Tensor) -> Tensor:
         """C of the logits of n! permutations."""
         shares = logits.softmax(-1)
-        identity = torch.eye(self.lanes, dtype=shares.dtype, device=shares.device)
-        matrices = torch.stack([identity[list(order)] for order in permutations(range(self.lanes))])
-        mix: Tensor = shares @ matrices.flatten(1)
+        mix: Tensor = shares @ self.permutations.to(shares.dtype)
         return mix.view(*mix.shape[:-1], self.lanes, self.lanes)
 
 
