@@ -404,7 +404,8 @@ def decoding(
             "graphs": graphs,
             "sentences_per_second": len(test) / seconds,
             "tokens_per_second": sum(map(len, made)) / seconds,
-            "same_translations": sum(one == other for one, other in zip(made, plain, strict=True)) / len(test),
+            "same_translations": sum(one == other for one, other in zip(made, plain, strict=True))
+            / len(test),
             "batches": len(batches),
             **memory,
         }

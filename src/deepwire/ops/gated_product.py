@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepwire.ops.linear_recurrence import linear_recurrence
-from deepwire.ops.over_positions import Carried, over_positions
+from deepwire.ops.over_positions import Carried, is_exporting, over_positions
 from deepwire.ops.precision import full_precision
 
 # Positions of a chunk where all channels of a head decay alike, and where each has a decay of its own.
@@ -42,7 +42,7 @@ def gated_product(
     """
     query, key, value, decay = _widened(query, key, value, decay)
     with full_precision(query.device.type):
-        if torch.compiler.is_exporting():  # one graph for all lengths
+        if is_exporting():  # one graph for all lengths
             return _scanned(gated_step, (query, key, value, decay), initial)[0]
         return _chunked_product(query, key, value, decay, initial)
 
@@ -93,7 +93,7 @@ def gated_delta_product(
     """
     query, key, value, beta, decay = _widened(query, key, value, beta, decay)
     with full_precision(query.device.type):
-        if torch.compiler.is_exporting():
+        if is_exporting():
             return _scanned(gated_delta_step, (query, key, value, beta, decay), initial)[0]
         return _chunked_delta(_DeltaChunks.of(query, key, value, beta, decay), initial, query.size(-2))[0]
 
@@ -104,7 +104,7 @@ def gated_delta_continued(
     """`gated_delta_product`, and S behind the last position, `[B, ..., m, n]`."""
     query, key, value, beta, decay = _widened(query, key, value, beta, decay)
     with full_precision(query.device.type):
-        if torch.compiler.is_exporting():
+        if is_exporting():
             return _scanned(gated_delta_step, (query, key, value, beta, decay), initial)
         chunks = _DeltaChunks.of(query, key, value, beta, decay)
         # Zeros that fill the last chunk write nothing and forget nothing.

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-from deepwire.ops.over_positions import over_positions
+from deepwire.ops.over_positions import is_exporting, over_positions
 
 # CPU time on one thread, 64 sentences of width 256: 64 positions take this loop 0.9 ms, and scans of
 # logarithmic depth, which read all data several times, 11 (Hillis and Steele) and 3.5 ms (Blelloch); 256
@@ -40,7 +40,7 @@ def linear_recurrence(forget: Tensor, update: Tensor, initial: Tensor) -> Tensor
     """
     wide = torch.promote_types(torch.promote_types(forget.dtype, update.dtype), torch.float32)
     forget, update, initial = forget.to(wide), update.to(wide), initial.to(wide).expand(update.shape[1:])
-    if torch.compiler.is_exporting():  # what is exported runs without deepwire's operators
+    if is_exporting():  # what is exported runs without deepwire's operators
         return over_positions(_next_cell, (initial,), (forget, update))[0].transpose(0, 1)
     cells: Tensor = _Recurrence.apply(forget, update, initial)  # type: ignore[no-untyped-call]
     return cells
@@ -60,7 +60,7 @@ def sum_of_past(x: Tensor) -> Tensor:
         `[T, ...]`; in float32, and summed in it, where x is narrower.
     """
     wide = torch.promote_types(x.dtype, torch.float32)
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return torch.cat((torch.zeros_like(x[:1]), x)).to(wide).cumsum(0)[:-1]
     total: Tensor = _SumOfPast.apply(x.to(wide))  # type: ignore[no-untyped-call]
     return total

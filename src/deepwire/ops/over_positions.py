@@ -14,6 +14,11 @@ from torch import Tensor
 Carried = tuple[Tensor, ...]
 
 
+def is_exporting() -> bool:
+    """Whether `torch.export` is at work. `torch.compiler.is_exporting` of torch 2.11 says so of `torch.compile` too."""
+    return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
+
+
 def over_positions(
     step: Callable[[Carried, Carried], Carried], first: Carried, inputs: Carried
 ) -> tuple[Tensor, Carried]:
@@ -24,7 +29,7 @@ def over_positions(
         first: The state before the first position, `[rows, ...]` each.
         inputs: `[T, rows, ...]` each, T at least 1.
     """
-    if torch.compiler.is_exporting():
+    if is_exporting():
         return _scan(step, first, inputs)
     state, outputs = first, []
     for now in zip(*(each.unbind() for each in inputs), strict=True):

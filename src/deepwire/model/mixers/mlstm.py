@@ -20,7 +20,7 @@ from deepwire.model.mixers.head_states import (
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.ops.gated_product import gated_product, gated_state, gated_step
-from deepwire.ops.over_positions import over_positions
+from deepwire.ops.over_positions import is_exporting, over_positions
 
 _EPS = 1e-6
 
@@ -173,7 +173,7 @@ def matrix_lstm_step(
 
 def _levels(log_input: Tensor, log_forget: Tensor, first: Tensor | None = None) -> Tensor:
     """m_t = max(log f_t + m_{t-1}, log i_t) from m_0 = `first` or 0, `[B, H, T]`."""
-    if torch.compiler.is_exporting():
+    if is_exporting():
         first = torch.zeros_like(log_input[..., 0]) if first is None else first
         inputs = (log_forget.movedim(-1, 0), log_input.movedim(-1, 0))
         levels, _ = over_positions(lambda m, now: (torch.maximum(now[0] + m[0], now[1]),), (first,), inputs)

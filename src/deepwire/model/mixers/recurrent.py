@@ -21,7 +21,7 @@ from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.both_directions import BothDirections, DirectionalSection
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.ops.dropout import dropout
-from deepwire.ops.over_positions import over_positions
+from deepwire.ops.over_positions import is_exporting, over_positions
 from deepwire.ops.packed_linear import Pack, PackedLinear
 
 GateNorm = Literal["separate", "joint"]
@@ -157,7 +157,7 @@ class RecurrentMixer(TokenMixer):
         """Run over `[B, T, d_in]`, giving `[B, T, d]`; padding on the right is seen by nobody before it."""
         # A compiled graph would hold every step, and be made anew for every length: it leaves the loop out.
         run = self._run
-        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
+        if torch.compiler.is_compiling() and not is_exporting():
             run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
         return run(x, languages)
 
