@@ -374,8 +374,8 @@ def position_by_position(keep: Tensor, update: Tensor, initial: Tensor) -> Tenso
 def decoding(
     name: str, config: ModelConfig, sizes: Sizes, device: torch.device, beam: int
 ) -> Iterator[dict[str, object]]:
-    """Sentences a second of a test set sorted by length; on a GPU again with graphs, and how many translations
-    stay the same."""
+    """Sentences a second of a test set sorted by length; on a GPU again with graphs, with the share of
+    translations that stay the same."""
     torch.manual_seed(1)
     model = build_model(config, sizes.vocabulary, sizes.vocabulary).to(device, torch.bfloat16).eval()
     end_late(model)

@@ -275,6 +275,16 @@ def test_words_that_are_chosen_for_a_batch_are_stepped_to_without_capturing(toys
     assert replay.captured == 0
 
 
+@pytest.mark.parametrize(
+    ("wanted", "free", "expected"),
+    [("auto", 16, True), ("auto", 15, False), (True, 1, True), (False, 100, False)],
+)
+def test_by_default_steps_are_captured_where_memory_is_free(monkeypatch, wanted, free, expected):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free * 2**30, 1000 * 2**30))
+    assert cuda_graphs.is_captured(wanted, torch.device("cuda")) == expected
+    assert not cuda_graphs.is_captured(wanted, torch.device("cpu"))
+
+
 def test_cuda_graphs_are_captured_with_what_torch_has(monkeypatch):
     """There is no GPU here: at least the calls are those that torch knows, and memory is shared."""
     known = inspect.signature(torch.cuda.graph.__init__).parameters

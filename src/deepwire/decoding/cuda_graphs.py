@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Protocol, Self, TypeVar
+from typing import Literal, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,8 +27,17 @@ Result = TypeVar("Result")
 
 MAX_GRAPHS = 32
 """Shapes whose graphs are kept. Each holds the encoder's results and the logits of one batch in memory."""
+MEMORY_FOR_GRAPHS = 16 * 2**30
+"""Bytes of a GPU that must be free. On an H200, graphs of a Transformer base took 5.5 GiB."""
 # Source lengths are padded to multiples of this, so that batches come in few shapes.
 _LENGTH_STEP = 16
+
+
+def is_captured(wanted: bool | Literal["auto"], device: torch.device) -> bool:
+    """Whether the steps of a model on this device are captured; `wanted` is `decoding.cuda_graphs`."""
+    if device.type != "cuda":
+        return False
+    return torch.cuda.mem_get_info(device)[0] >= MEMORY_FOR_GRAPHS if wanted == "auto" else wanted
 
 
 class GraphCapture(Protocol):

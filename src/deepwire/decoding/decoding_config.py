@@ -166,10 +166,10 @@ class DecodingConfig(Section):
         ge=1,
         description="source subwords with padding, times hypotheses per sentence, in one batch",
     )
-    cuda_graphs: bool = Field(
-        False,
+    cuda_graphs: bool | Literal["auto"] = Field(
+        "auto",
         description="on a GPU: record the steps of each shape of a batch, and start all kernels of a step at "
-        "once; never tried on a GPU yet",
+        "once; auto: where 16 GiB of its memory are free",
     )
     window: Count = Field(
         4096, ge=1, le=1_000_000, description="lines read ahead and sorted by length; bounds the memory"

@@ -16,7 +16,7 @@ from deepwire.checkpoint.store import LoadedModel, load_model, require_translati
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages, named_direction
 from deepwire.data.text_config import TextConfig
-from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
+from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel, is_captured
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist
 from deepwire.decoding.step_models import EnsembleMember
@@ -300,7 +300,7 @@ def translator_of(
     """A translator of loaded models; the other arguments and errors are those of `load`."""
     first = loaded.models[0]
     members: list[EnsembleMember[DecoderState]] = [stored.model for stored in loaded.models]
-    if loaded.config.cuda_graphs and loaded.device.type == "cuda":
+    if is_captured(loaded.config.cuda_graphs, loaded.device):
         members = [CudaGraphModel(stored.model, CudaGraphCapture(loaded.device)) for stored in loaded.models]
     return Translator(
         members,
