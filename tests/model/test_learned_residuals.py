@@ -99,9 +99,21 @@ def test_delta_keeps_projects_or_reflects(strength: float, kept: float) -> None:
     assert torch.allclose(written(module, x, output), expected, atol=1e-5)
 
 
-def test_they_begin_as_the_papers_say() -> None:
+@pytest.mark.parametrize("kind", ["softmax", "sigmoid"])
+def test_laurel_begins_as_pre_norm_but_for_its_scale(kind: str) -> None:
+    """The stream is the mean of its input and of all branches, in a stack of any depth."""
+    config = config_of({"type": "laurel", "weights": kind, "rank": 3})
+    module = config.encoder.connection.build(config.contexts()["encoder"])
+    x, *outputs = torch.randn(5, 1, 2, 16)
+    state = module.start(x)
+    for index, output in enumerate(outputs):
+        state = module.write(state, index, module.read(state, index), output)
+    assert torch.allclose(state[0], (x + sum(outputs)) / 5, atol=1e-6)
+
+
+def test_they_begin_as_asked_for() -> None:
     """LAuReL with equal weights and without its map, delta with b = 1."""
-    config = config_of({"type": "laurel", "rank": 3})
+    config = config_of({"type": "laurel", "rank": 3, "initial": "even"})
     module = config.encoder.connection.build(config.contexts()["encoder"])
     x, output = torch.randn(1, 2, 16), torch.randn(1, 2, 16)
     assert torch.allclose(written(module, x, output), (x + output) / 2, atol=1e-6)
@@ -123,7 +135,8 @@ def test_weights_for_analyses() -> None:
     """The two weights of each sub-layer; none where there are none."""
     model = build_model(config_of({"type": "laurel", "weights": "sigmoid"}), 23, 23)
     (weights,) = model.decoder.depth_weights()
-    assert torch.equal(weights.values, torch.full((2, 6), 0.5))
+    branch = torch.tensor([1 / call for call in range(2, 8)])
+    assert torch.allclose(weights.values, torch.stack((branch, 1 - branch)), atol=1e-6)
     assert weights.columns[:3] == ("1 mixer", "1 cross", "1 feed_forward")
     assert not build_model(config_of(CHOICES[2]), 23, 23).decoder.depth_weights()
 

@@ -168,8 +168,7 @@ class DecodingConfig(Section):
     )
     cuda_graphs: bool | Literal["auto"] = Field(
         "auto",
-        description="on a GPU: record the steps of each shape of a batch, and start all kernels of a step at "
-        "once; auto: where 16 GiB of its memory are free",
+        description="on a GPU: start all kernels of a step at once; auto: where 16 GiB of memory are free",
     )
     window: Count = Field(
         4096, ge=1, le=1_000_000, description="lines read ahead and sorted by length; bounds the memory"

@@ -5,6 +5,7 @@ Menghani, Kumar, Kumar 2025 (LAuReL: Learned Augmented Residual Layer).
 
 from __future__ import annotations
 
+import math
 from math import nan
 from typing import Literal
 
@@ -28,7 +29,12 @@ class LAuReLConfig(ConnectionSection):
     weights: Literal["softmax", "sigmoid", "none"] = Field(
         "softmax",
         description="RW: branch and stream are multiplied by the softmax, or each by the sigmoid, of two "
-        "numbers that begin at 0; none: by 1",
+        "learned numbers; none: by 1",
+    )
+    initial: Literal["average", "even"] = Field(
+        "average",
+        description="RW at first: average: pre-norm but for the scale of the stream, the mean of all branches "
+        "so far; even: halves, which forget the input of a deep stack",
     )
     rank: int | None = Field(
         None,
@@ -91,7 +97,7 @@ class LAuReL(PreNorm):
         self.softmax = config.weights == "softmax"
         self.weights: nn.Parameter | None = None
         if config.weights != "none":
-            self.weights = nn.Parameter(torch.zeros(len(self.calls), 2))
+            self.weights = nn.Parameter(_initial(config, len(self.calls)))
         self.earlier = config.earlier
         reaches = range(1, len(self.calls) if config.earlier else 0)
         self.shares = nn.ParameterList(torch.zeros(min(config.earlier, call)) for call in reaches)
@@ -158,3 +164,11 @@ class LAuReL(PreNorm):
     def _used(self, numbers: Tensor) -> Tensor:
         """(a, c) of pairs `[..., 2]`."""
         return numbers.softmax(-1) if self.softmax else numbers.sigmoid()
+
+
+def _initial(config: LAuReLConfig, calls: int) -> Tensor:
+    """The numbers behind (a, c) of each call; average: 1/(k + 1) and k/(k + 1) for call k from 1."""
+    if config.initial == "even":
+        return torch.zeros(calls, 2)
+    stream = torch.tensor([math.log(call) for call in range(1, calls + 1)])
+    return torch.stack((torch.zeros(calls) if config.weights == "softmax" else -stream, stream), 1)
