@@ -40,7 +40,7 @@ def newest(results: Path, name: str) -> str | None:
 
 
 def as_section(text: str) -> str:
-    return re.sub(r"^# ", "#### ", text, flags=re.MULTILINE)
+    return re.sub(r"^(#+) ", r"###\1 ", text, flags=re.MULTILINE)
 
 
 if __name__ == "__main__":
