@@ -387,8 +387,8 @@ def decoding(
     plain: list[tuple[int, ...]] = []
     for graphs in (False, True) if device.type == "cuda" else (False,):
         stepped = CudaGraphModel(model, CudaGraphCapture(device)) if graphs else model
-        # The largest and the smallest: what memory they need is there before the clock starts. Graphs of common
-        # shapes are recorded in the first two passes.
+        # The largest and the smallest: what memory they need is there before the clock starts. Graphs of
+        # common shapes are recorded in the first two passes.
         for warm in (batches, batches) if graphs else ([batches[0], batches[-1]],):
             decode(stepped, test, warm, settings, device)
         with peak_memory(device) as memory:

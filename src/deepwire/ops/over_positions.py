@@ -15,7 +15,7 @@ Carried = tuple[Tensor, ...]
 
 
 def is_exporting() -> bool:
-    """Whether `torch.export` is at work. `torch.compiler.is_exporting` of torch 2.11 says so of `torch.compile` too."""
+    """Whether `torch.export` is at work; torch 2.11 says so of `torch.compile`, too."""
     return torch.compiler.is_exporting() and not torch.compiler.is_dynamo_compiling()
 
 

@@ -33,8 +33,8 @@ class LAuReLConfig(ConnectionSection):
     )
     initial: Literal["average", "even"] = Field(
         "average",
-        description="RW at first: average: pre-norm but for the scale of the stream, the mean of all branches "
-        "so far; even: halves, which forget the input of a deep stack",
+        description="RW at first: average: pre-norm but for the scale of the stream, the mean of all "
+        "branches so far; even: halves, which forget the input of a deep stack",
     )
     rank: int | None = Field(
         None,
