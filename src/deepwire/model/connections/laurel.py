@@ -5,7 +5,6 @@ Menghani, Kumar, Kumar 2025 (LAuReL: Learned Augmented Residual Layer).
 
 from __future__ import annotations
 
-import math
 from math import nan
 from typing import Literal
 
@@ -16,6 +15,7 @@ from torch.nn import functional
 from torch.nn.functional import pad
 
 from deepwire.config.counts import MAX_SIZE
+from deepwire.config.section import UnusedSettings
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
@@ -58,6 +58,11 @@ class LAuReLConfig(ConnectionSection):
                 "weights: none without a rank or earlier inputs is pre_norm; set one, or connection: pre_norm"
             )
         return self
+
+    def unused_settings(self) -> UnusedSettings:
+        """Where no weights begin."""
+        if self.weights == "none":
+            yield "initial", "weights: none learns no weights of branch and stream"
 
     def check(self, context: StackContext) -> None:
         """A rank below the width."""
@@ -170,5 +175,5 @@ def _initial(config: LAuReLConfig, calls: int) -> Tensor:
     """The numbers behind (a, c) of each call; average: 1/(k + 1) and k/(k + 1) for call k from 1."""
     if config.initial == "even":
         return torch.zeros(calls, 2)
-    stream = torch.tensor([math.log(call) for call in range(1, calls + 1)])
+    stream = torch.arange(1.0, calls + 1).log()
     return torch.stack((torch.zeros(calls) if config.weights == "softmax" else -stream, stream), 1)
