@@ -511,6 +511,19 @@ def test_a_default_that_depends_on_what_is_wrong_is_no_second_mistake() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("setting", "wanted"),
+    [
+        ("decoding.cuda_graphs", "true or false or auto"),
+        ("model.encoder.connection.forget_bias", "a number or auto"),
+    ],
+)
+def test_a_word_that_is_no_choice_is_told_what_else_may_stand_there(setting: str, wanted: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        load_run_file("demo", [f"{setting}=maybe"])
+    assert refused.value.message == f"command line: {setting}: must be {wanted}, not 'maybe'"
+
+
 def test_a_missing_text_is_named_with_the_line_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(
         "data:\n  source: de\n  target: en\n  train:\n  - prefix: none/train\n  valid: none/valid.one\n"

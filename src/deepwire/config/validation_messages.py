@@ -207,7 +207,13 @@ def _merge_unions(
         }
         if fitting:
             nearest = min(fitting.values(), key=len)
-            lines.extend((error_at, _describe(error_at, error, section)) for error_at, error in nearest)
+            # A word that is none of the choices could have been a number, too.
+            others = (faults[0][1]["type"] for name, faults in members.items() if name not in fitting)
+            plain = [_kind(kind) for kind in others if kind.startswith(("int_", "float_", "bool_"))]
+            lines.extend(
+                (error_at, _describe(error_at, error, section, plain if error_at.path == path else ()))
+                for error_at, error in nearest
+            )
             continue
         error_at = next(iter(members.values()))[0][0]
         kinds = dict.fromkeys(_kind(error["type"]) for faults in members.values() for _, error in faults)
@@ -220,7 +226,10 @@ def _kind(error_type: str) -> str:
     return _KINDS[match[1]] if match else "something else"
 
 
-def _describe(error_at: _ErrorLocation, error: ErrorDetails, section: type[Section]) -> str:
+def _describe(
+    error_at: _ErrorLocation, error: ErrorDetails, section: type[Section], besides: Sequence[str] = ()
+) -> str:
+    """What is wrong; `besides` are kinds of values that may stand in place of a choice."""
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         if error_at.in_lone and str(error_at.path[-1]).isdecimal():
@@ -230,7 +239,7 @@ def _describe(error_at: _ErrorLocation, error: ErrorDetails, section: type[Secti
         return "is missing and has no default"
     if kind in {"union_tag_invalid", "literal_error", "enum"}:
         choices, written = _allowed(error), _type_of(error_at.node)
-        return f"must be {_one_of(choices)}, not {written!r}{_close(str(written), choices)}"
+        return f"must be {_one_of([*besides, *choices])}, not {written!r}{_close(str(written), choices)}"
     choices = [tag for s in sections(error_at.annotation) for tag in tags(s)]
     if kind == "union_tag_not_found" or (choices and _KIND_ERROR.fullmatch(kind)):
         if isinstance(error_at.node, MappingNode):
