@@ -77,6 +77,18 @@ def test_ticks_of_a_logarithmic_axis_are_the_values_and_heights_begin_at_zero() 
     assert not any("×" in text for text in drawn)
 
 
+def test_close_values_on_a_logarithmic_axis_have_round_numbers_below_them() -> None:
+    """2750 would be written over 3000."""
+    line = Series(name="a", x=tuple(range(500, 3250, 250)), y=(3.0,) * 11)
+    figure = LineChart(
+        name="curves", title="c", x=_axis("updates", log=True), y=_axis("loss"), series=(line,)
+    )
+    drawn = texts(figure)
+    assert "1,000" in drawn
+    assert "2,000" in drawn
+    assert "2750" not in drawn
+
+
 def test_many_values_on_a_logarithmic_axis_have_round_numbers_below_them() -> None:
     line = Series(name="a", x=tuple(range(500, 8250, 250)), y=(3.0,) * 31)
     figure = LineChart(

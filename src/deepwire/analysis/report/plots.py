@@ -12,6 +12,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
@@ -32,6 +33,7 @@ _FEW = 8
 _NAMED = 32
 _MARKS = 12
 _TICKS = 12
+_APART = 0.07  # of a logarithmic axis, between two numbers
 _LEGEND = 30  # letters in a line
 _LETTER = 0.085  # inches: the width of a letter at a tick
 _WITH_NUMBERS = 169
@@ -170,6 +172,12 @@ def _folded(name: str) -> str:
     return "\n".join(textwrap.wrap(name, _LEGEND)) or name
 
 
+def _are_apart(places: Sequence[float]) -> bool:
+    """Whether numbers below all places of a logarithmic axis leave each other room."""
+    steps = [math.log(after / before) for before, after in pairwise(places) if before > 0]
+    return not steps or min(steps) >= _APART * sum(steps)
+
+
 def _draw_lines(axes: Axes, figure: LineChart) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
@@ -193,9 +201,9 @@ def _draw_lines(axes: Axes, figure: LineChart) -> None:
                 line.x, _plotted(line.low), _plotted(line.high), color=shades[number], alpha=0.15, linewidth=0
             )
     _name_axes(axes, figure.x, figure.y)
-    places = {place for line in figure.series for place in line.x}
-    if figure.x.log and len(places) <= _TICKS:
-        axes.set_xticks(sorted(places), [f"{place:g}" for place in sorted(places)])
+    places = sorted({place for line in figure.series for place in line.x})
+    if figure.x.log and len(places) <= _TICKS and _are_apart(places):
+        axes.set_xticks(places, [f"{place:g}" for place in places])
         axes.set_xticks([], minor=True)
     elif figure.x.log:
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
