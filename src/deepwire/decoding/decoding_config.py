@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.counts import Count
-from deepwire.config.section import Section, UnusedSettings
+from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.config.settings_reader import from_mapping
 from deepwire.errors import UsageError
 
@@ -164,14 +164,20 @@ class DecodingConfig(Section):
     batch_tokens: Count = Field(
         8192,
         ge=1,
+        json_schema_extra=MAY_CHANGE,
         description="source subwords with padding, times hypotheses per sentence, in one batch",
     )
     cuda_graphs: bool | Literal["auto"] = Field(
         "auto",
+        json_schema_extra=MAY_CHANGE,
         description="on a GPU: start all kernels of a step at once; auto: where 16 GiB of memory are free",
     )
     window: Count = Field(
-        4096, ge=1, le=1_000_000, description="lines read ahead and sorted by length; bounds the memory"
+        4096,
+        ge=1,
+        le=1_000_000,
+        json_schema_extra=MAY_CHANGE,
+        description="lines read ahead and sorted by length; bounds the memory",
     )
 
     @model_validator(mode="after")

@@ -234,6 +234,12 @@ def test_a_run_of_other_settings_is_named_before_anything_is_trained(
     assert (done.results / "small" / "runs" / "de-en.lstm.1.json").read_bytes() == before
 
 
+def test_a_setting_of_decoding_that_changes_no_translation_may_differ(done: Done, trained: list[str]) -> None:
+    changed = "decoding.cuda_graphs=false, decoding.batch_tokens=4096, decoding.window=64"
+    assert main([*done.command, f"parts.small.settings=['systems.lstm.settings=[{changed}]']"]) == 0
+    assert trained == []
+
+
 def test_another_text_is_trained_anew(
     plan: Path, corpus: Path, done: Done, one_by_one: StandIn, monkeypatch, tmp_path: Path
 ) -> None:

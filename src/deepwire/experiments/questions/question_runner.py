@@ -15,12 +15,12 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import DeepwireError, Tell
 from deepwire.experiments.questions.question_results import QuestionResult, ResultFolder
 from deepwire.experiments.questions.question_runs import LoadedQuestions, QuestionPart, Step
-from deepwire.experiments.questions.run_standing import has_mean, measured
+from deepwire.experiments.questions.run_standing import NOT_IN_TRANSLATIONS, has_mean, measured
 from deepwire.experiments.results.planned_runs import RunPlan, Trial
 from deepwire.experiments.results.run_processes import Failure, stoppable, train_runs
 from deepwire.io.atomic import write_json
 from deepwire.runfile import completed
-from deepwire.training.run.spec import require_same_settings
+from deepwire.training.run.spec import CHANGEABLE, require_same_settings
 
 PROGRESS = "progress.json"
 
@@ -110,7 +110,9 @@ class QuestionRunner:
         for job in self._runs(steps):
             stored = RunDirectory(job.run.folder).resolved_config
             if stored.exists():
-                require_same_settings(stored, job.run.loaded.resolved, completed)
+                require_same_settings(
+                    stored, job.run.loaded.resolved, completed, CHANGEABLE | NOT_IN_TRANSLATIONS
+                )
 
     def _measure_again(self, steps: list[Step]) -> None:
         """Measure runs whose results are gone, at a common update that they have passed since."""

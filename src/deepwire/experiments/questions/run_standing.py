@@ -12,6 +12,8 @@ from deepwire.analysis.subject.scorer import Scorer
 from deepwire.checkpoint.model_path import average_models
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import parameter_count
+from deepwire.config.section import changeable_keys
+from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import ModelError, Tell
 from deepwire.experiments.questions.question_plan import Goal
 from deepwire.experiments.questions.question_results import (
@@ -33,6 +35,9 @@ from deepwire.runfile import completed
 from deepwire.training.device import describe
 from deepwire.training.logging.metrics_log import number_of, read_records
 from deepwire.training.run.spec import changed_settings
+
+NOT_IN_TRANSLATIONS = frozenset(changeable_keys(DecodingConfig, "decoding"))
+"""Settings of decoding that change no translation; their defaults differ between versions of deepwire."""
 
 _ALL_TEXT = ("BLEU", "text digest")
 
@@ -105,7 +110,7 @@ def has_mean(run: RunPlan, goal: Goal) -> bool:
     if not (directory.averages / goal).exists() or not directory.resolved_config.exists():
         return False
     changed = changed_settings(directory.resolved_config, run.loaded.resolved, completed)
-    return changed.keys() <= {"run", "data.prepared", "training.max_updates"}
+    return changed.keys() <= {"run", "data.prepared", "training.max_updates", *NOT_IN_TRANSLATIONS}
 
 
 def _mean_at(
