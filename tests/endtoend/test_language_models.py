@@ -205,6 +205,26 @@ def test_wrong_calls_from_python(model: Model) -> None:
         model.perplexity("A man")
 
 
+def test_no_more_is_read_than_positions_were_learned(
+    in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    learned = ["model.positions=learned", "model.max_length=30", "training.max_updates=1", "run=runs/learned"]
+    assert main(["train", "run.yaml", *learned, "training.validation.every=1", "-q"]) == 0
+    model = deepwire.load("runs/learned", "cpu", "fp32", settings={"max_length_extra": 28})
+    (in_folder / "long.en").write_text("a man in a red shirt is on a red horse " * 6 + "\n")
+
+    assert model.perplexity([*["a man"] * 60], context=30).tokens > 60
+    assert model.generate(["a man"], max_length=28)
+    for command, said in (
+        (["perplexity", "runs/learned", "-i", "long.en", "--context", "31"], "has learned 30 positions"),
+        (["generate", "runs/learned", "--max-length", "3", "-i", "long.en"], "3 more do not fit into the 30"),
+    ):
+        assert main(command) == 2
+        assert said in capsys.readouterr().err
+    with pytest.raises(UsageError, match="prompt 1: has 3 subwords, and 28 more"):
+        model.generate(["a man is"])
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [

@@ -36,18 +36,24 @@ class Model(Translator[DecoderState]):
     Attributes:
         names: The MODEL names that it was loaded by.
         text: What the documents of a language model are; None: it translates.
+        positions: Tokens whose positions it has learned; None: there is no end.
     """
 
     names: tuple[str, ...]
     text: TextConfig | None
+    positions: int | None
 
     @classmethod
     def named(
-        cls, translator: Translator[DecoderState], names: Sequence[str], text: TextConfig | None = None
+        cls,
+        translator: Translator[DecoderState],
+        names: Sequence[str],
+        text: TextConfig | None = None,
+        positions: int | None = None,
     ) -> Model:
         """A translator that knows the names of its models; nothing is copied."""
         model = cls.__new__(cls)
-        vars(model).update(vars(translator), names=tuple(names), text=text)
+        vars(model).update(vars(translator), names=tuple(names), text=text, positions=positions)
         return model
 
     def translations(
@@ -116,7 +122,8 @@ class Model(Translator[DecoderState]):
 
         Raises:
             ModelError: It is no language model.
-            UsageError: A setting is impossible, or a prompt has several lines, and the model knows only one.
+            UsageError: A setting is impossible, a prompt has several lines, and the model knows only one, or
+                a text may have more subwords than the model has learned positions.
         """
         require_several(prompts)
         texts = self.generated(prompts, max_length=max_length, beam=beam, sampling=sampling)
@@ -143,7 +150,9 @@ class Model(Translator[DecoderState]):
         limit = config.max_length_extra if max_length is None else max_length
         if limit < 1:
             raise UsageError(f"max_length must be 1 or more, not {limit}")
-        generator = TextGenerator(self.model, self.vocabularies.target, text, config, limit, self.device)
+        generator = TextGenerator(
+            self.model, self.vocabularies.target, text, config, limit, self.device, self.positions
+        )
         return generator.texts(prompts)
 
     def perplexity(
@@ -180,7 +189,13 @@ class Model(Translator[DecoderState]):
         return scorer.scores(documents_of(lines, scorer.text.unit))
 
     def _text_scorer(self, context: int | None, stride: int | None) -> TextScorer:
-        return text_scorer(self, self._require_text(), context, stride)
+        scorer = text_scorer(self, self._require_text(), context, stride)
+        if self.positions is not None and scorer.context > self.positions:
+            raise UsageError(
+                f"context of {scorer.context} tokens: the model has learned {self.positions} positions",
+                f"set context to {self.positions} or less",
+            )
+        return scorer
 
     def __repr__(self) -> str:
         return f"Model({', '.join(map(repr, self.names))}, device={str(self.device)!r})"
@@ -261,4 +276,4 @@ def load(
     names = model_names(models)
     loaded = load_models(names, device, precision, settings or {})
     translator = translator_of(loaded, weights=weights, warn=warn, shortlist=shortlist, terms=terms)
-    return Model.named(translator, names, loaded.text)
+    return Model.named(translator, names, loaded.text, loaded.positions)

@@ -24,6 +24,7 @@ from deepwire.decoding.terminology import Terminology
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.model.decoder_state import DecoderState
+from deepwire.model.embedding import positions_learned
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
 from deepwire.ops.precision import autocast_dtype
@@ -56,6 +57,8 @@ class LoadedModels:
     """What of the document they read in front of a sentence."""
     text: TextConfig | None = None
     """What the documents of language models are; None: the models translate."""
+    positions: int | None = None
+    """Tokens whose positions all of them have learned; None: there is no end."""
 
     def require_translation(self) -> None:
         """See that the models translate.
@@ -100,7 +103,8 @@ def load_models(
         _require_compatible(first, other)
     config = with_settings(stored_config(first), settings)
     told = _source_bos(first), languages_of(first), context_of(first), text_of(first)
-    return LoadedModels(models, config, chosen_device, precision, *told)
+    learned = [count for model in models if (count := positions_learned(model.model)) is not None]
+    return LoadedModels(models, config, chosen_device, precision, *told, min(learned, default=None))
 
 
 def pick_device(name: str | None) -> torch.device:

@@ -74,6 +74,7 @@ class TextGenerator(Generic[StateT]):
         config: How to search, or to draw.
         limit: Most subwords behind a prompt.
         device: Where the model is.
+        positions: Tokens whose positions it has learned; None: there is no end.
     """
 
     model: Ensemble[StateT]
@@ -82,12 +83,14 @@ class TextGenerator(Generic[StateT]):
     config: DecodingConfig
     limit: int
     device: torch.device
+    positions: int | None = None
 
     def texts(self, prompts: Iterable[str], *, first: int = 1) -> Iterator[GeneratedText]:
         """A text for each prompt; `first` is the number of the first one, which seeds random draws.
 
         Raises:
-            UsageError: A prompt has several lines, and the documents of the model have one.
+            UsageError: A prompt has several lines, and the documents of the model have one; or prompt and
+                limit need more positions than the model has learned.
         """
         prompts, number = iter(prompts), first
         while read := list(islice(prompts, self.config.window)):
@@ -137,8 +140,17 @@ class TextGenerator(Generic[StateT]):
                     f"prompt {number}: has several lines, and the model was trained on documents of one line",
                     "give one line",
                 )
-            return self.vocabulary.encode(plain(prompt))
-        return document_ids([plain(line) for line in prompt.split("\n")], self.vocabulary)[:-1]
+            ids = self.vocabulary.encode(plain(prompt))
+        else:
+            ids = document_ids([plain(line) for line in prompt.split("\n")], self.vocabulary)[:-1]
+        left = self.limit if self.positions is None else self.positions - len(ids)
+        if left < self.limit:
+            raise UsageError(
+                f"prompt {number}: has {len(ids)} subwords, and {self.limit} more do not fit into the "
+                f"{self.positions} positions that the model has learned",
+                f"set max_length to {left} or less" if left > 0 else "give a shorter prompt",
+            )
+        return ids
 
     def _text(self, prompt: str, ids: Sequence[int], continued: _Continued) -> GeneratedText:
         before, hypothesis = continued

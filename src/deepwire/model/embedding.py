@@ -169,6 +169,12 @@ class LearnedPositions(Positions):
         return self.table[(self.first + positions).clamp(max=self.table.size(0) - 1)]
 
 
+def positions_learned(model: nn.Module) -> int | None:
+    """How many positions a model has learned vectors of; None: its positions have no end."""
+    tables = [each for each in model.modules() if isinstance(each, LearnedPositions)]
+    return min((each.table.size(0) - each.first for each in tables), default=None)
+
+
 class NoPositions(Positions):
     """Nothing is added."""
 
