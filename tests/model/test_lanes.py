@@ -142,7 +142,7 @@ def test_model_properties(settings: dict[str, object]) -> None:
         ({"type": "hyper", "lanes": 0}, "lanes"),
         ({"type": "mhc_lite", "lanes": 5}, "lanes"),
         ({"type": "mhc", "rounds": 0}, "rounds"),
-        ({"type": "frac", "fractions": 3}, "3 parts do not divide the width 16"),
+        ({"type": "frac", "fractions": 3}, "fractions of frac do not divide the width 16"),
     ],
 )
 def test_wrong_settings(settings: dict[str, object], message: str) -> None:

@@ -32,6 +32,10 @@ def test_rounds_do_all_that_must_hold(connection: str) -> None:
     settings = {"encoder": {**ENCODER, "connection": connection}, "positions": "rotary", "norm": "rms"}
     check_model(settings)
     check_recomputation(small_model(settings))
+    model = small_model(settings)
+    model.loss(*batch(), 0.1).smoothed.backward()
+    of_encoder = model.stacks()["encoder"].named_parameters()
+    assert [name for name, each in of_encoder if each.grad is None or not each.grad.any()] == []
 
 
 @pytest.mark.parametrize("rounds", [1, 4])
@@ -125,6 +129,10 @@ def test_more_rounds_are_other_translations_of_the_same_parameters() -> None:
         ({"encoder": {**ENCODER, "layers": 2}}, "leave none of 2 to run again"),
         ({"encoder": {**ENCODER, "aggregation": "dlcl"}}, "as encoder.aggregation dlcl wants"),
         ({"encoder": {**ENCODER, "fusion": "groups"}}, "as encoder.fusion groups wants"),
+        (
+            {"encoder": {**ENCODER, "connection": {"type": "laurel", "earlier": 3}}},
+            "laurel's earlier inputs are missing where prelude, middle and coda begin",
+        ),
         ({"encoder": {**ENCODER, "mixer": "value_residual"}}, "as encoder.mixer value_residual wants"),
         (
             {side: {**ENCODER, "connection": "collaboration"} for side in SIDES},

@@ -326,4 +326,5 @@ class ModelConfig(SublayerConfig):
             key_value_heads=self.key_value_heads_of(stack.size),
             qk_norm=self.qk_norm,
             rotary=self._rotary(side),
+            starts=frozenset({0}) if stack.recurrence is None else stack.recurrence.starts(stack.layers),
         )

@@ -95,6 +95,8 @@ class StackContext:
         key_value_heads: Heads of keys and values, which divide `heads`; None: as many.
         qk_norm: Whether attention normalises queries and keys.
         rotary: How self-attention turns queries and keys by their positions; None: not at all.
+        starts: Layers, from 0, before which the connection begins anew: the first, and those where a part of
+            an encoder with rounds begins.
     """
 
     side: Side
@@ -125,6 +127,7 @@ class StackContext:
     key_value_heads: int | None = None
     qk_norm: bool = False
     rotary: RotaryConfig | None = None
+    starts: frozenset[int] = frozenset({0})
 
     @property
     def key_heads(self) -> int:

@@ -39,13 +39,17 @@ class RecurrenceConfig(Section):
         8,
         ge=1,
         le=1000,
-        description="how often the layers between them run: on average in training, and where translation "
-        "does not say otherwise",
+        description="how often the layers between them run where translation does not say otherwise; "
+        "training draws a number for each update, on average one more",
     )
     backward: int = Field(8, ge=1, le=1000, description="last rounds of an update that gradients go through")
     start_std: float = Field(
         0.63, ge=0, le=100, description="standard deviation of what training begins with; 0 otherwise"
     )
+
+    def starts(self, layers: int) -> frozenset[int]:
+        """The first layer of prelude, middle and coda, of so many layers, from 0."""
+        return frozenset({0, self.prelude, layers - self.coda} - {layers})
 
     def check(
         self,

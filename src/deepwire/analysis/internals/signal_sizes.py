@@ -231,8 +231,9 @@ class ConnectionTap(ConnectionWrapper):
         self.seen: list[tuple[str, int, Tensor]] = []
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
-        """As before."""
-        self.seen.append(("embedding", 0, x))
+        """As before; in an encoder with rounds, only the first of its parts begins with the embedding."""
+        if not self.seen:
+            self.seen.append(("embedding", 0, x))
         return self.inner.start(x, padding, languages)
 
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:

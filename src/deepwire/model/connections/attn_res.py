@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import ClassVar, Literal
 
 import torch
@@ -46,7 +47,8 @@ class AttnResConfig(ConnectionSection):
         ge=-100,
         le=100,
         description="where a learned number begins that is added to the logit of the newest source; none: "
-        "there is no such number (the paper)",
+        "there is no such number (the paper). With sources: streams and 30 it begins as the residual model; "
+        "outputs with a number do not",
     )
     source_eps: float = Field(1e-6, gt=0, le=0.1, description="epsilon of the RMS norm of sources")
 
@@ -115,8 +117,15 @@ class AttnRes(PreNorm):
         super().__init__(PreNormConfig(), context)
         self.block, self.eps = config.block_size(context), config.source_eps
         self.streams = config.sources == "streams"
-        # Of the calls but the first one, and of the result.
-        self.queries = nn.ModuleList(DepthQuery(context.dim, config.bias) for _ in self.calls)
+        # Calls that see the embedding, or the result of a part of an encoder with rounds, and nothing else.
+        layers = [-1, *(call.layer for call in self.calls)]
+        steps = enumerate(pairwise(layers))
+        self.begins = {n for n, (below, layer) in steps if layer in context.starts and layer != below}
+        # Of all other calls, at their number - 1, and of the result.
+        self.queries = nn.ModuleList(
+            nn.Identity() if number in self.begins else DepthQuery(context.dim, config.bias)
+            for number in range(1, len(self.calls) + 1)
+        )
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """The embedding is the first source."""
@@ -124,7 +133,7 @@ class AttnRes(PreNorm):
 
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """What is attended to, normalised."""
-        mixed = state[0] if index == 0 else self._attend(state, index - 1)
+        mixed = state[0] if index in self.begins else self._attend(state, index - 1)
         read: Tensor = self.norms[index](mixed, languages)
         return read
 
@@ -156,12 +165,13 @@ class AttnRes(PreNorm):
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The numbers that join the logit of the newest source; the weights themselves depend on the text."""
-        biases = [query.bias for query in self.queries if isinstance(query.bias, Tensor)]
+        queries = [(n, query) for n, query in enumerate(self.queries, 2) if isinstance(query, DepthQuery)]
+        biases = {n: query.bias for n, query in queries if query.bias is not None}
         if not biases:
             return ()
-        names = (*(str(number) for number in range(2, len(biases) + 1)), "result")
+        names = tuple("result" if n > len(self.calls) else str(n) for n in biases)
         title = "Added to the logit of the newest source"
-        return (single("attn_res", title, torch.stack(biases), names, "sub-layer"),)
+        return (single("attn_res", title, torch.stack([*biases.values()]), names, "sub-layer"),)
 
     def mixing(self, state: DepthState, index: int) -> Mixing:
         """The sources are the parts."""

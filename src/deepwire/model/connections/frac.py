@@ -33,7 +33,10 @@ class FracConfig(ConnectionSection):
     def check(self, context: StackContext) -> None:
         """Parts of one width."""
         if context.dim % self.fractions:
-            raise ValueError(f"fractions: {self.fractions} parts do not divide the width {context.dim}")
+            raise ValueError(
+                f"{context.side}.connection: fractions of frac do not divide the width {context.dim} into "
+                f"{self.fractions} parts"
+            )
 
     def droppable(self, context: StackContext) -> Droppable:
         """Every sub-layer adds to the parts."""

@@ -65,7 +65,12 @@ class LAuReLConfig(ConnectionSection):
             yield "initial", "weights: none learns no weights of branch and stream"
 
     def check(self, context: StackContext) -> None:
-        """A rank below the width."""
+        """A rank below the width, and inputs before every sub-layer but the first."""
+        if self.earlier and len(context.starts) > 1:
+            raise ValueError(
+                f"{context.side}.connection: laurel's earlier inputs are missing where prelude, middle and "
+                f"coda begin ({context.side}.recurrence); leave out earlier"
+            )
         if self.rank is not None and self.rank >= context.dim:
             raise ValueError(
                 f"{context.side}.connection: laurel's rank of {self.rank} is not low in a stream of width "

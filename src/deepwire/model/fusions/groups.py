@@ -64,7 +64,8 @@ class GroupsConfig(FusionSection):
         """Groups that fit into the stack, and what only one side has."""
         if self.size > context.layers:
             raise ValueError(
-                f"groups of {self.size} layers need at least {self.size} layers, not {context.layers}"
+                f"{context.side}.fusion: groups of {self.size} layers need at least {self.size} layers, not "
+                f"{context.layers}"
             )
         if context.side == "encoder" and self.combine == "mixture":
             raise ValueError("combine: mixture is for the decoder; an encoder's groups are averaged")
