@@ -26,8 +26,9 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.metric_choice import MetricOptions, corpus_score
 from deepwire.evaluation.standard_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.connection import ConnectionSection
+from deepwire.model.connections.connection import Connection, ConnectionSection
 from deepwire.model.connections.residual import PreNormConfig
+from deepwire.model.context import StackContext
 from deepwire.runfile import LoadedRunFile, load_run_file
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin"
@@ -394,6 +395,50 @@ def test_an_object_is_taken_as_it_is() -> None:
     section = sys.modules["deepwire_example.highway"].HighwayConfig(bias=-4)
     model = deepwire.build({**SHAPE, "encoder": {"layers": 1, "connection": section}}, 20)
     assert model.config.encoder.connection == section
+
+
+def test_entry_points_that_nothing_can_name_are_left_out_with_a_warning(
+    install: Install, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = "deepwire_example.highway:HighwayConfig"
+    install(**{"connection.pre_norm": place, "conection.mine": place, "connection.highway": place})
+    assert plugins.names("connection") == ("highway",)
+    assert "entry point connection.pre_norm of deepwire_example is left out: deepwire has" in caplog.text
+    assert "entry point conection.mine of deepwire_example is left out: its name must begin" in caplog.text
+
+
+def test_what_builds_no_part_is_named() -> None:
+    class Empty(PreNormConfig):
+        type: Literal["empty"] = "empty"  # type: ignore[assignment]
+
+        def build(self, context: StackContext) -> Connection:
+            return None  # type: ignore[return-value]
+
+    deepwire.register_connection(Empty)
+    with pytest.raises(ModelError, match=r"encoder\.connection empty: its build gave NoneType, and"):
+        deepwire.build({**SHAPE, "encoder": {"layers": 1, "connection": "empty"}}, 20)
+    deepwire.register_metric("nothing", lambda options: None)
+    with pytest.raises(UsageError, match="plugin metric nothing: gave NoneType, and no Metric"):
+        corpus_score("nothing", ["a"], ["a"])
+
+
+def test_an_error_within_a_part_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "broken_part.py").write_text(
+        "from typing import Literal\n"
+        "from deepwire.model.connections.residual import PreNormConfig\n"
+        "class BrokenConfig(PreNormConfig):\n"
+        "    type: Literal['broken'] = 'broken'\n"
+        "    def build(self, context):\n"
+        "        return {}['missing']\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for language, text in (("de", "ein Haus\n"), ("en", "a house\n")):
+        (tmp_path / f"corpus.{language}").write_text(text * 8)
+    assert main(["train", str(run_file(tmp_path, "broken_part.BrokenConfig")), "data.vocabulary=words"]) == 1
+    assert re.search(r"unexpected KeyError: 'missing' \(in .*broken_part\.py:6\)", capsys.readouterr().err)
 
 
 def test_a_registered_metric_is_a_metric() -> None:

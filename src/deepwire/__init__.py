@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 # Name to the module that defines it; imported when the name is first asked for.
+_MODULES = frozenset({"errors", "plugins"})
 _PLACES = {
     "Callback": "training.session",
     "Model": "api.model",
@@ -100,6 +101,8 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import what ``import deepwire`` offers when it is first asked for."""
+    if name in _MODULES:
+        return import_module(f"deepwire.{name}")
     if name not in _PLACES:
         raise AttributeError(f"module 'deepwire' has no attribute {name!r}")
     value: object = getattr(import_module(f"deepwire.{_PLACES[name]}"), name)

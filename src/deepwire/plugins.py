@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import logging
 import re
 import traceback
 from collections import defaultdict
@@ -75,7 +76,8 @@ def register_connection(section: SectionT) -> SectionT:
     """Make a connection known by the ``type`` of its settings, a `ConnectionSection`; also as a decorator.
 
     Raises:
-        UsageError: It has no ``type``, or its name is taken.
+        UsageError: It has no ``type``, or its name is taken. A name of deepwire's own is refused at the
+            latest when a choice of the kind is made, as nothing heavy is imported here.
     """
     return _register("connection", section)
 
@@ -173,7 +175,7 @@ def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
 
 def names(kind: Kind) -> tuple[str, ...]:
     """The names by which choices of other packages are known; nothing is imported."""
-    announced = [name for of, name in _announced() if of == kind]
+    announced = [name for of, name in _announced() if of == kind and name not in _own[kind]]
     return tuple(dict.fromkeys([*_registered[kind], *announced]))
 
 
@@ -290,7 +292,18 @@ def _announced() -> Mapping[tuple[str, str], EntryPoint]:
     announced: dict[tuple[str, str], EntryPoint] = {}
     for entry in entry_points(group=GROUP):
         kind, _, name = entry.name.partition(".")
-        announced.setdefault((kind, name), entry)
+        if kind not in KINDS:
+            logging.getLogger("deepwire").warning(
+                f"entry point {entry.name} of {_package(entry.module)} is left out: its name must begin with "
+                f"{', '.join(KINDS[:-1])} or {KINDS[-1]} and a dot"
+            )
+        elif name in _own[kind]:
+            logging.getLogger("deepwire").warning(
+                f"entry point {entry.name} of {_package(entry.module)} is left out: deepwire has a {kind} of "
+                "this name"
+            )
+        else:
+            announced.setdefault((kind, name), entry)
     return announced
 
 

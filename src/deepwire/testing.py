@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import TypeVar
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from deepwire.config.choice import TRUSTED, Choice, remember
 from deepwire.config.settings_reader import from_mapping
+from deepwire.errors import UsageError
 from deepwire.model.aggregations.aggregation import AggregationSection
 from deepwire.model.apply_initialization import initialize
 from deepwire.model.build import build_model
@@ -130,11 +132,23 @@ def _check_socket(
             stack = (model or {}).get(side, {})
             assert isinstance(stack, Mapping)
             wanted = {**(model or {}), side: {**stack, socket: chosen}}
-            check_model(wanted)
-            check_model({**wanted, "languages": {"norm": True}})
-            built = small_model(wanted)
-            check_recomputation(built)
-            _check_record(built)
+            with _as_assertion(f"{socket} {chosen.type} in the {side}"):
+                check_model(wanted)
+                check_model({**wanted, "languages": {"norm": True}})
+                built = small_model(wanted)
+                check_recomputation(built)
+                _check_record(built)
+
+
+@contextmanager
+def _as_assertion(what: str) -> Iterator[None]:
+    """Any other error of a part says which part it is."""
+    try:
+        yield
+    except (AssertionError, UsageError):
+        raise
+    except Exception as error:
+        raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def _check_record(model: TranslationModel) -> None:
@@ -241,7 +255,7 @@ _ROUNDING = 1e-12
 def check_gradients(model: TranslationModel) -> None:
     """Forward and backward are finite, and every parameter gets a gradient; every language's part of it."""
     loss = model.loss(*batch(), 0.1, languages=targets(model)).smoothed
-    assert torch.isfinite(loss)
+    assert torch.isfinite(loss), f"the loss is {float(loss)}"
     model.zero_grad()
     loss.backward()  # type: ignore[no-untyped-call]
     for name, parameter in model.named_parameters():

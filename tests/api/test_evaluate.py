@@ -58,3 +58,39 @@ def test_what_is_neither_a_text_nor_a_model_is_refused() -> None:
             deepwire.compare([["a"], wrong], ["a"])  # type: ignore[list-item]
     with pytest.raises(UsageError, match=r"reference 1: must be .* not 3"):
         deepwire.evaluate(["a"], 3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"decoding": {"beem": 3}}, "decoding: texts are scored as they are"),
+        ({"device": "nonsense"}, "device: texts are scored as they are"),
+        ({"precision": "fp3"}, "precision: texts are scored as they are"),
+        ({"metrics": []}, "metrics: must be names or metrics"),
+        ({"metrics": None}, "metrics: must be names or metrics, not None"),
+    ],
+)
+def test_settings_that_say_nothing_of_texts_are_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        deepwire.evaluate(["a"], ["a"], **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"baseline": "x"}, "baseline: must be a whole number of 0 or more, not 'x'"),
+        ({"baseline": 2}, "there is no system 2"),
+        ({"samples": 10.5}, "samples: must be a whole number of 1 or more"),
+        ({"seed": -1}, "seed: must be a whole number of 0 or more, not -1"),
+    ],
+)
+def test_numbers_of_a_comparison_are_whole(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        deepwire.compare([["a"], ["b"]], ["a"], **settings)
+
+
+def test_a_system_is_not_left_out_for_its_name(tmp_path: Path) -> None:
+    text = tmp_path / "out.de"
+    text.write_text("ein Haus\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"systems: .*out\.de is there twice"):
+        deepwire.compare([text, ["ein Hund"], text], ["ein Haus"])

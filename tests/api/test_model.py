@@ -88,8 +88,31 @@ def test_a_model_is_analysed_by_name(trained: deepwire.Run) -> None:
         model.analyze("weights", layr=1)
     with pytest.raises(UsageError, match="has no gates"):
         model.analyze("gates")
+    ensemble = deepwire.load([trained, trained])
     with pytest.raises(UsageError, match="an ensemble"):
-        deepwire.load([trained, trained]).analyze("weights")
+        ensemble.analyze("weights")
+    with pytest.raises(UsageError, match="an ensemble"):
+        next(ensemble.analyses())
+
+
+def test_files_of_an_analysis_are_named_by_text_or_path(trained: deepwire.Run, corpus: Path) -> None:
+    model, source, reference = deepwire.load(trained), corpus / "test.src", corpus / "test.trg"
+    findings = [
+        model.analyze("similarity", source=str(source), reference=str(reference)),
+        model.analyze("similarity", source=source, reference=reference),
+    ]
+    assert findings[0] == findings[1]
+
+
+def test_settings_of_alignment_are_those_of_the_call(trained: deepwire.Run, corpus: Path) -> None:
+    model, lines = deepwire.load(trained), (corpus / "test.src").read_text().splitlines()[:3]
+    settings = {"layer": 1}
+    aligned = model.translate(lines, alignment=settings)
+    assert aligned == model.with_search(alignment=settings).translate(lines, alignment=True)
+    with pytest.raises(UsageError, match="layer"):
+        model.translate(lines, alignment={"layer": 99})
+    with pytest.raises(UsageError, match="lair"):
+        model.translate(lines, alignment={"lair": 1})
 
 
 def test_an_evaluation_is_that_of_the_command(
@@ -122,7 +145,7 @@ def test_a_comparison_tests_the_difference(trained: deepwire.Run, corpus: Path) 
     with pytest.raises(UsageError, match="two or more systems"):
         deepwire.compare([reference], reference)
     with pytest.raises(UsageError, match="there is no system 2"):
-        deepwire.compare([reference, reference], reference, baseline=2)
+        deepwire.compare([reference, ["a"]], reference, baseline=2)
 
 
 def test_what_cannot_be_evaluated_is_refused(trained: deepwire.Run, corpus: Path) -> None:

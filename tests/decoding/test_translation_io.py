@@ -94,7 +94,7 @@ def test_json_lines(file):
     first, second = json_requests(path, warnings.append)
     assert (first.text, first.prefix, first.fields["id"]) == ("a", "b", 1)
     assert second.text == "?  x y"
-    assert warnings == [f"{path}:2: several lines are translated as one sentence; give each line on its own"]
+    assert warnings == [f"{path}:2: several lines are read as one sentence; give each line on its own"]
 
 
 @pytest.mark.parametrize(

@@ -154,7 +154,7 @@ def test_a_window_holds_a_line(toys, window):
         lambda: list(tool.translations(["a"], window=window)),
         lambda: list(tool.score([("a", "b")], window=window)),
     ):
-        with pytest.raises(UsageError, match=f"window must be 1 or more, not {window}"):
+        with pytest.raises(UsageError, match=f"window: must be a whole number of 1 or more, not {window}"):
             ask()
 
 
@@ -228,7 +228,7 @@ def test_line_breaks_that_count_as_spaces_are_said(toys):
     warnings: list[str] = []
     tool = translator(toys, warnings)
     assert len(list(tool.translations(["a", "ab\ncd\n", "e\n", "a\rb", "a\n\nb"]))) == 5
-    said = "several lines are translated as one sentence; give each line on its own (here and in 1 more line)"
+    said = "several lines are read as one sentence; give each line on its own (here and in 1 more line)"
     assert warnings == [f"line 2: {said}"]
     assert len(tool.sample(["ab\ncd"], 2)) == 1
     assert len(warnings) == 2

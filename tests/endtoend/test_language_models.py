@@ -201,8 +201,25 @@ def test_wrong_calls_from_python(model: Model) -> None:
         model.sample(["A man"])
     with pytest.raises(UsageError, match="a beam"):
         model.generate(["A man"], beam=2, sampling={})
-    with pytest.raises(UsageError, match="not texts but str"):
-        model.perplexity("A man")
+    for call in (model.perplexity, model.document_scores, model.generate, model.generated):
+        with pytest.raises(UsageError, match="not texts but str"):
+            call("A man")
+        with pytest.raises(UsageError, match="line 2: must be a text, not NoneType"):
+            list(call(["A man", None]))  # type: ignore[list-item, call-overload]
+    with pytest.raises(UsageError, match="beam"):
+        model.generate(["A man"], beam=0)
+    for name in ("context", "stride"):
+        with pytest.raises(UsageError, match=f"{name}: must be a whole number of 1 or more, not 2.5"):
+            model.perplexity(["A man"], **{name: 2.5})
+    with pytest.raises(UsageError, match="max_length: must be a whole number of 1 or more, not '8'"):
+        model.generate(["A man"], max_length="8")  # type: ignore[arg-type]
+
+
+def test_lines_of_an_open_file_are_those_of_a_list(folder: Path, model: Model) -> None:
+    lines = (folder / "valid.en").read_text().splitlines()
+    with (folder / "valid.en").open() as file:
+        assert model.perplexity(file) == model.perplexity(lines)
+    assert model.perplexity(["A \ud800 man"]).tokens > 2
 
 
 def test_no_more_is_read_than_positions_were_learned(

@@ -37,6 +37,9 @@ D, F, V = 32, 96, 700
         ("pre_norm", "pre_norm", "depth_scaled"),
         ("depth_lstm", "depth_lstm", "depth_scaled"),
         ("rezero", "rezero", "xavier"),
+        ("deepnorm", "deepnorm", "deepnorm"),
+        ("b2t", "b2t", "b2t"),
+        ("b2t", "post_norm", "lipschitz"),
     ],
 )
 def test_what_is_not_set_is_what_learns_best(encoder: str, decoder: str, expected: str) -> None:

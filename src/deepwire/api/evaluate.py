@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from deepwire.config.counts import shown
+from deepwire.config.counts import shown, whole_argument
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation import texts as model_texts
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
@@ -135,10 +135,23 @@ def compare(
                 f"systems: must be a mapping or a list of two or more, not {systems!r}",
                 'compare(["runs/base", "runs/other"]), or evaluate for one alone',
             )
-        systems = {_name(system, number): system for number, system in enumerate(systems, 1)}
-    if not 0 <= baseline < max(1, len(systems)):
+        named = [(_name(system, number), system) for number, system in enumerate(systems, 1)]
+        systems = dict(named)
+        if len(systems) < len(named):
+            given = [name for name, _ in named]
+            twice = next(name for name in given if given.count(name) > 1)
+            raise UsageError(
+                f"systems: {twice} is there twice", "give them names: compare({'a': ..., 'b': ...})"
+            )
+    baseline = whole_argument(baseline, "baseline", 0)
+    if baseline >= max(1, len(systems)):
         raise UsageError(f"baseline: there is no system {baseline}; they count from 0")
-    paired = PairedTest(test, baseline, samples, seed)
+    paired = PairedTest(
+        test,
+        baseline,
+        None if samples is None else whole_argument(samples, "samples", 1),
+        whole_argument(seed, "seed", 0),
+    )
     paired.check(len(systems))
     names = _several(metrics)
     settings = _settings(names, tokenize, language, direction, decoding, device, precision)
@@ -163,8 +176,13 @@ def _settings(
     return EvaluationSettings(scoring, into, search)
 
 
-def _several(metrics: str | Metric | Sequence[str | Metric]) -> list[str | Metric]:
-    return [metrics] if isinstance(metrics, str | Metric) else list(metrics)
+def _several(metrics: object) -> list[str | Metric]:
+    several = list(metrics) if isinstance(metrics, Iterable) and not isinstance(metrics, str) else [metrics]
+    if not several or not all(isinstance(metric, str | Metric) for metric in several):
+        raise UsageError(
+            f"metrics: must be names or metrics, not {shown(metrics)}", 'give "bleu", or a list of some'
+        )
+    return cast("list[str | Metric]", several)
 
 
 def _name(system: System, number: int) -> str:
@@ -179,6 +197,8 @@ def _scored(
     paired: PairedTest | None,
 ) -> ScoreReport:
     read = {name: _read_system(system, name) for name, system in systems.items()}
+    if all(isinstance(system, Text) for system in read.values()):
+        _require_no_search(settings.search)
     references = [] if reference is None else [_text(*each) for each in _named_references(reference)]
     text = None if source is None else _text(source, "source")
     warn = logging.getLogger("deepwire").warning
@@ -189,6 +209,16 @@ def _scored(
     for warning in report.warnings:
         warn(warning)
     return report
+
+
+def _require_no_search(search: SearchSettings) -> None:
+    """See that nothing says how to translate where there are only texts."""
+    given = {"decoding": search.decoding, "device": search.device, "precision": search.precision}
+    for name, value in given.items():
+        if value and value != "auto":
+            raise UsageError(
+                f"{name}: texts are scored as they are, and nothing is translated", f"leave {name} out"
+            )
 
 
 def texts_of(

@@ -6,14 +6,16 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from deepwire.analysis import OF_A_MODEL, STANDARD
 from deepwire.checkpoint.store import require_translation
+from deepwire.config.counts import whole_argument
 from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import with_settings
-from deepwire.decoding.given_texts import require_several
+from deepwire.decoding.given_texts import checked_texts
 from deepwire.decoding.model_loading import load_models, model_names, translator_of
 from deepwire.decoding.shortlist import ShortlistChoice
 from deepwire.decoding.text_generation import GeneratedText, TextGenerator
@@ -26,6 +28,10 @@ from deepwire.model.decoder_state import DecoderState
 
 if TYPE_CHECKING:
     from deepwire.analysis.report.finding import Finding
+
+
+_FILES = frozenset({"source", "reference"})
+"""Options of analyses that are paths."""
 
 
 class Model(Translator[DecoderState]):
@@ -125,7 +131,6 @@ class Model(Translator[DecoderState]):
             UsageError: A setting is impossible, a prompt has several lines, and the model knows only one, or
                 a text may have more subwords than the model has learned positions.
         """
-        require_several(prompts)
         texts = self.generated(prompts, max_length=max_length, beam=beam, sampling=sampling)
         return [each.text for each in texts]
 
@@ -139,17 +144,20 @@ class Model(Translator[DecoderState]):
     ) -> Iterator[GeneratedText]:
         """`generate` in constant memory, with the probability of each text; errors are the same."""
         text = self._require_text()
+        prompts = checked_texts(prompts, lines=text.unit == "lines")
         if beam is not None and sampling is not None:
             raise UsageError("a beam is for searching, and sampling draws texts", "leave out one of them")
-        changes = {"beam": beam or 1, "n_best": 1, **({} if beam is None else {"sampling": None})}
+        changes = {
+            "beam": 1 if beam is None else beam,
+            "n_best": 1,
+            **({} if beam is None else {"sampling": None}),
+        }
         config = with_settings(
             self.config, changes if sampling is None else {**changes, "sampling": sampling}
         )
         if config.sampling is not None and config.sampling.mbr:
             raise UsageError("sampling.mbr chooses among translations, and this is a language model")
-        limit = config.max_length_extra if max_length is None else max_length
-        if limit < 1:
-            raise UsageError(f"max_length must be 1 or more, not {limit}")
+        limit = config.max_length_extra if max_length is None else whole_argument(max_length, "max_length", 1)
         generator = TextGenerator(
             self.model, self.vocabularies.target, text, config, limit, self.device, self.positions
         )
@@ -176,9 +184,8 @@ class Model(Translator[DecoderState]):
             ModelError: It is no language model.
             UsageError: A setting is impossible.
         """
-        require_several(lines)
         scorer = self._text_scorer(context, stride)
-        documents = documents_of(lines, scorer.text.unit)
+        documents = documents_of(checked_texts(lines, lines=True), scorer.text.unit)
         return scorer.joined(documents) if joined else sum(scorer.scores(documents), TextScore())
 
     def document_scores(
@@ -186,7 +193,7 @@ class Model(Translator[DecoderState]):
     ) -> Iterator[TextScore]:
         """The score of each document, on its own; arguments and errors as in `perplexity`."""
         scorer = self._text_scorer(context, stride)
-        return scorer.scores(documents_of(lines, scorer.text.unit))
+        return scorer.scores(documents_of(checked_texts(lines, lines=True), scorer.text.unit))
 
     def _text_scorer(self, context: int | None, stride: int | None) -> TextScorer:
         scorer = text_scorer(self, self._require_text(), context, stride)
@@ -211,9 +218,11 @@ class Model(Translator[DecoderState]):
             UsageError: There is no such analysis or option, or the model has nothing that it looks at.
             DataError, ModelError: What it needs cannot be read.
         """
-        if len(self.names) != 1:
-            raise UsageError("an ensemble cannot be analysed", "load one model")
+        self._require_one()
         analyse = _analysis(analysis)
+        for name in _FILES & options.keys():
+            if isinstance(options[name], str):
+                options[name] = Path(cast("str", options[name]))
         try:
             inspect.signature(analyse).bind(self.names[0], **options)
         except TypeError as error:
@@ -221,10 +230,15 @@ class Model(Translator[DecoderState]):
             raise UsageError(f"{analysis}: {error}", hint) from None
         return analyse(self.names[0], **options)
 
+    def _require_one(self) -> None:
+        if len(self.names) != 1:
+            raise UsageError("an ensemble cannot be analysed", "load one model")
+
     def analyses(self) -> Iterator[Finding]:
         """The findings of all analyses that apply to the model and need nothing more."""
         from deepwire.analysis.subject.model_and_text import NotApplicableError
 
+        self._require_one()
         for analysis in STANDARD:
             try:
                 yield self.analyze(analysis)

@@ -274,7 +274,19 @@ def _describe_error(error: Exception) -> tuple[list[str], str, int]:
         full = is_disk_full(error)
         hint = "free some space and run the same command again" if full else ""
         return [f"{where}{error.strerror}"], hint, 6 if full else 2 if error.errno in _WRONG_PATH else 1
-    return [f"unexpected {type(error).__name__}: {_first_line(error)}"], "", 1
+    return [f"unexpected {type(error).__name__}: {_first_line(error)}{_of_plugin(error)}"], "", 1
+
+
+def _of_plugin(error: Exception) -> str:
+    """The place in another package's part where an error was raised, or through which it came; or nothing."""
+    from deepwire import plugins
+
+    places = [
+        f"{frame.f_code.co_filename}:{line}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if plugins.is_allowed(str(frame.f_globals.get("__name__", "")).partition(".")[0])
+    ]
+    return f" (in {places[-1]})" if places else ""
 
 
 def _describe_usage_error(error: typer.TyperException) -> tuple[list[str], str, int]:

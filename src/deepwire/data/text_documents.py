@@ -34,10 +34,14 @@ def document_ids(lines: Sequence[str], vocabulary: Vocabulary) -> list[int]:
     return [*ids[:-1], EOS]
 
 
+def _bytes(line: str) -> int:
+    return len(line.encode("utf-8", "surrogatepass"))
+
+
 def words_and_bytes(lines: Sequence[str], unit: Unit) -> tuple[int, int]:
     """What a document counts: words between spaces, and bytes with all line ends.
 
     The empty line behind a document of several lines counts too: the bytes of all are those of their file.
     """
     ends = len(lines) + (unit == "documents")
-    return sum(len(line.split()) for line in lines), sum(len(line.encode()) for line in lines) + ends
+    return sum(len(line.split()) for line in lines), sum(map(_bytes, lines)) + ends

@@ -29,6 +29,23 @@ def require_several(lines: object) -> None:
         raise UsageError(f"not texts but {type(lines).__name__}", 'give a list of texts: translate(["..."])')
 
 
+def checked_texts(texts: object, *, lines: bool) -> Iterator[str]:
+    """Texts one after the other; of lines, a line break at the end counts as none.
+
+    Raises:
+        UsageError: One of them is no text, or they are none at all: this is said at once.
+    """
+    require_several(texts)
+
+    def checked() -> Iterator[str]:
+        for number, text in enumerate(cast("Iterable[object]", texts), 1):
+            if not isinstance(text, str):
+                raise UsageError(f"line {number}: must be a text, not {type(text).__name__}")
+            yield _LAST_BREAK.sub("", text) if lines else text
+
+    return checked()
+
+
 def with_each(lines: Iterable[Line], values: object, name: str) -> Iterator[tuple[Line, str]]:
     """Each text with what belongs to it, a text as well.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from deepwire.data.languages import Direction, Languages
-from deepwire.data.text.pairs import is_blank
+from deepwire.data.text.pairs import is_blank, plain
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabulary
 from deepwire.errors import Tell, UsageError
 
@@ -52,11 +52,12 @@ class SourceTokenizer:
             cut: Takes the places of those that are cut off.
         """
         # A line of a million characters must not cost its full length.
-        enough = [text[: self.longest * CHARACTERS_PER_SUBWORD] for text in texts]
+        most = self.longest * CHARACTERS_PER_SUBWORD
+        enough = [plain(text[:most]) for text in texts]
         full = [row for row, text in enumerate(enough) if not is_blank(text)]
         encoded: list[list[int]] = [[] for _ in texts]
         for row, ids in zip(full, self.vocabulary.encode_lines([enough[row] for row in full]), strict=True):
-            if len(ids) > self.longest or len(enough[row]) < len(texts[row]):
+            if len(ids) > self.longest or len(texts[row]) > most:
                 self.warn(f"line {lines[row]}: longer than {self.longest} subwords, the rest is left out")
                 if cut is not None:
                     cut.add(row)

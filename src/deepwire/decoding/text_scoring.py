@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from deepwire.config.counts import whole_argument
 from deepwire.data.subwords.base import EOS
 from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import document_ids, words_and_bytes
@@ -192,11 +193,9 @@ def text_scorer(
     Raises:
         UsageError: A setting is impossible.
     """
-    context = text.block if context is None else context
-    if context < 1:
-        raise UsageError(f"context must be 1 token or more, not {context}")
-    stride = max(1, context // 2) if stride is None else stride
-    if not 1 <= stride <= context:
+    context = text.block if context is None else whole_argument(context, "context", 1)
+    stride = max(1, context // 2) if stride is None else whole_argument(stride, "stride", 1)
+    if stride > context:
         raise UsageError(f"stride must be from 1 to the context of {context} tokens, not {stride}")
     tokens = model.config.batch_tokens
     return TextScorer(model.model, model.vocabularies.target, text, context, stride, tokens, model.device)

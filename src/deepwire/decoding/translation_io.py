@@ -196,10 +196,10 @@ def has_several_lines(text: str) -> bool:
 
 
 def warn_of_several_lines(places: Sequence[str], warn: Tell) -> None:
-    """Say that there is one translation for each of these texts, although they have several lines."""
+    """Say that each of these texts is read as one sentence, although they have several lines."""
     if places:
         more = f" (here and in {counted(len(places) - 1, 'more line')})" if len(places) > 1 else ""
-        warn(f"{places[0]}: several lines are translated as one sentence; give each line on its own{more}")
+        warn(f"{places[0]}: several lines are read as one sentence; give each line on its own{more}")
 
 
 def _paired_lines(first: Path, second: Path, warn: Tell) -> Iterator[tuple[str, str]]:

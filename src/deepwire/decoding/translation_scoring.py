@@ -10,6 +10,7 @@ from typing import Literal
 
 import torch
 
+from deepwire.data.text.pairs import is_blank, plain
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.document_context import ContextEncoder, contexts_of
@@ -22,7 +23,7 @@ from deepwire.decoding.model_inputs import (
     target_language_ids,
 )
 from deepwire.decoding.step_models import ScoringModel
-from deepwire.decoding.translation_io import ContextLine
+from deepwire.decoding.translation_io import ContextLine, has_several_lines, warn_of_several_lines
 
 Flag = Literal["empty_source", "empty_target", "long_target", "long_source"]
 
@@ -67,6 +68,8 @@ class TranslationScorer:
     ) -> Iterator[PairScore]:
         """Score (source, target) lines; `window` of them are read ahead and sorted by length.
 
+        A text of several lines is read as one, with a warning.
+
         With document context the pairs in front of a pair are its context, unless `documents` is False.
 
         A pair with an empty side gets log-probability 0 and a flag. Of a source longer than
@@ -90,13 +93,18 @@ class TranslationScorer:
         self, read: Sequence[tuple[int, tuple[str, str]]], contexts: Sequence[Sequence[ContextLine]]
     ) -> list[PairScore]:
         lines = [line for line, _ in read]
+        several = [f"line {line}" for line, pair in read if any(map(has_several_lines, pair))]
+        warn_of_several_lines(several, self.source.warn)
         first, tags = BOS, [None if self.into is None else self.into.source_tag] * len(read)
         if self.into is not None:
             first = self.into.first_token
         cut = set[int]()
         sources = self.source.encode_lines([source for _, (source, _) in read], lines, tags, cut)
         targets = self.target.encode_lines(
-            [target[: self._longest * CHARACTERS_PER_SUBWORD] for _, (_, target) in read]
+            [
+                "" if is_blank(target) else plain(target[: self._longest * CHARACTERS_PER_SUBWORD])
+                for _, (_, target) in read
+            ]
         )
         results: list[PairScore | None] = [
             self._flagged(line, source, target)

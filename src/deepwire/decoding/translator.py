@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
@@ -11,6 +11,7 @@ from typing import Generic, Literal, Self, overload
 
 import torch
 
+from deepwire.config.counts import whole_argument
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import is_blank
@@ -133,9 +134,7 @@ class Translator(Generic[StateT]):
         return other if self._aligner is None else other.aligning()
 
     def aligning(self) -> Self:
-        """The same models, whose candidates are aligned as `decoding.alignment` says; nothing is copied.
-
-        The attention is that of the first model.
+        """The same, whose candidates are aligned as `decoding.alignment` says, by the first model.
 
         Raises:
             UsageError: It has no such layer or head, or does not look at the source.
@@ -164,7 +163,7 @@ class Translator(Generic[StateT]):
         *,
         to: str | Iterable[str] | None = None,
         from_: str | None = None,
-        alignment: Literal[True],
+        alignment: Literal[True] | Mapping[str, object],
         **settings: object,
     ) -> list[AlignedText]: ...
 
@@ -175,7 +174,7 @@ class Translator(Generic[StateT]):
         *,
         to: str | Iterable[str] | None = None,
         from_: str | None = None,
-        alignment: bool = False,
+        alignment: bool | Mapping[str, object] = False,
         **settings: object,
     ) -> list[str] | list[AlignedText]:
         """The best translation of each text; as many as there are texts, in their order.
@@ -191,7 +190,8 @@ class Translator(Generic[StateT]):
                 directions.
             from_: The language of the lines. It changes nothing but a warning where the model was not trained
                 in this direction.
-            alignment: Also give which words belong together, see `aligning`.
+            alignment: Also give which words belong together, see `aligning`; settings of
+                `decoding.alignment`, such as `{"layer": 2}`, do so as they say.
             settings: Other decoding settings for this call, such as `beam=8`; see `with_search`.
 
         Raises:
@@ -209,6 +209,8 @@ class Translator(Generic[StateT]):
             )
             to = None
         texts = [split_lines(request_of(number, text)) for number, text in enumerate(requests, 1)]
+        if isinstance(alignment, Mapping):
+            settings["alignment"] = alignment
         translator = self.with_search(**settings) if settings else self
         translator = translator.aligning() if alignment else translator
         answers = translator.translations((line for lines, _ in texts for line in lines), to=to, from_=from_)
@@ -306,10 +308,7 @@ class Translator(Generic[StateT]):
         return scorer.score(checked, self._window(window), documents=documents)
 
     def _window(self, lines: int | None) -> int:
-        size = self.config.window if lines is None else lines
-        if size < 1:
-            raise UsageError(f"window must be 1 or more, not {size}")
-        return size
+        return self.config.window if lines is None else whole_argument(lines, "window", 1)
 
     def _windows(
         self,

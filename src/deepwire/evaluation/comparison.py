@@ -170,7 +170,7 @@ def few_sentences(paired: PairedTest | None, sentences: int, unit: str = "senten
         return []
     return [
         f"fewer than {_FEW_SENTENCES} {unit}: a bootstrap draws the same few again and again, so its "
-        "p-values and intervals say little; --paired randomization is valid for any number"
+        "p-values and intervals say little; randomization (--paired randomization) is valid for any number"
     ]
 
 

@@ -105,8 +105,8 @@ class Metric(ABC):
         counts = self._count_with_source(hypotheses, texts, source)
         if counts.shape != (len(hypotheses), self.width):
             raise UsageError(
-                f"{self.name}: unexpected statistics of shape {counts.shape}",
-                "this sacrebleu version counts in another way; install one that deepwire's tests cover",
+                f"{self.name}: statistics of shape {counts.shape}, not {(len(hypotheses), self.width)}",
+                "a metric of another package is wrong; or install a sacrebleu that deepwire's tests cover",
             )
         return counts
 

@@ -75,7 +75,10 @@ def make_metric(name: str, options: MetricOptions | None = None) -> Metric:
     if make is None:
         known = [*METRICS, *SPBLEU, *plugins.names("metric")]
         raise UsageError(f"unknown metric {name!r}", f"choose one of {', '.join(known)}")
-    return make(options)
+    metric: object = make(options)
+    if not isinstance(metric, Metric):
+        raise UsageError(f"plugin metric {name}: gave {type(metric).__name__}, and no Metric")
+    return metric
 
 
 def _of_plugin(name: str) -> Callable[[MetricOptions], Metric] | None:

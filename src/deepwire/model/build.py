@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypeVar
 
-from deepwire.errors import UsageError
+from deepwire.errors import ModelError, UsageError
+from deepwire.model.aggregations.aggregation import Aggregation
 from deepwire.model.apply_initialization import initialize
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Side, StackContext, Sublayer
+from deepwire.model.connections.connection import Connection
+from deepwire.model.context import Side, SocketSection, StackContext, Sublayer
 from deepwire.model.decoder_only import DecoderOnly
 from deepwire.model.embedding import Embedding, SideEmbedding, TokenEmbedding
 from deepwire.model.encoder_decoder import EncoderDecoder
+from deepwire.model.fusions.fusion import Fusion
 from deepwire.model.head import OutputHead
 from deepwire.model.language_model import LanguageModel
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
+from deepwire.model.mixers.mixer import TokenMixer
 from deepwire.model.shared_layers import share_layers
 from deepwire.model.stack import Stack
 from deepwire.model.stack_config import StackConfig
 from deepwire.model.translation_model import TranslationModel
+
+PartT = TypeVar("PartT")
 
 # Ids of every vocabulary (deepwire.data).
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
@@ -116,8 +123,31 @@ def build_stacks(config: ModelConfig, contexts: Mapping[Side, StackContext]) -> 
     return stacks
 
 
+def _made(part: PartT, kind: type, section: SocketSection, side: Side) -> PartT:
+    """What the settings of a socket have built, which may come from another package.
+
+    Raises:
+        ModelError: It is something else.
+    """
+    if not isinstance(part, kind):
+        what = f"{side}.{section.kind} {section.type}"
+        raise ModelError(f"{what}: its build gave {type(part).__name__}, and no {kind.__name__}")
+    return part
+
+
+def _fusion(config: StackConfig, context: StackContext) -> Fusion:
+    fusion = _made(config.fusion.build(config.fusion_context(context)), Fusion, config.fusion, context.side)
+    if not fusion.keeps or not 0 <= min(fusion.keeps) <= max(fusion.keeps) <= context.layers:
+        raise ModelError(
+            f"{context.side}.fusion {config.fusion.type}: keeps {sorted(fusion.keeps) or 'no layer'}, "
+            f"and the layers of the stack are 0 (the embedding) to {context.layers}"
+        )
+    return fusion
+
+
 def _stack(config: StackConfig, context: StackContext) -> Stack:
-    connection = config.connection.build(context)
+    side = context.side
+    connection = _made(config.connection.build(context), Connection, config.connection, side)
     mixer_calls = {call.layer: call for call in connection.calls if call.kind == "mixer"}
 
     def layers(kind: Sublayer) -> list[int]:
@@ -126,14 +156,19 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
     stack = Stack(
         context.dim,
         connection,
-        config.aggregation.build(context),
-        config.fusion.build(config.fusion_context(context)),
+        _made(config.aggregation.build(context), Aggregation, config.aggregation, side),
+        _fusion(config, context),
         [
-            config.mixer.build(
-                replace(
-                    context.of_mixer(call.width, call.gives, layer),
-                    ways=config.aggregation.gives_ways and layer > 0,
-                )
+            _made(
+                config.mixer.build(
+                    replace(
+                        context.of_mixer(call.width, call.gives, layer),
+                        ways=config.aggregation.gives_ways and layer > 0,
+                    )
+                ),
+                TokenMixer,
+                config.mixer,
+                side,
             )
             for layer, call in sorted(mixer_calls.items())
         ],

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from deepwire.config.choice import by_name
+from deepwire.config.choice import TRUSTED, by_name
 from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.config.section import UnusedSettings
 from deepwire.model.context import SIDES, DropoutConfig, SharedModules, Side, StackContext
@@ -31,11 +31,15 @@ def _initialization_that_learns_best(given: Mapping[str, object]) -> Initializat
     Norms after the sum bring small embeddings to size at once, and small ones learn faster. Where the
     embedding goes up the stack as it is, the words would be a whisper beside the positions. There the sum of
     many sub-layers would drown it too, so the matrices of later layers begin smaller. Without norms, other
-    parameters begin where they do that (ReZero's are 0), and CompleteP's multipliers follow the depth.
+    parameters begin where they do that (ReZero's are 0), and CompleteP's multipliers follow the depth. A
+    connection whose paper has an initialisation of its own brings it along.
     """
     sides = ("decoder",) if given.get("architecture") == "decoder_only" else SIDES
-    stacks = map(given.get, sides)
-    styles = {stack.connection.norm_style for stack in stacks if isinstance(stack, StackConfig)}
+    stacks = [stack for side in sides if isinstance(stack := given.get(side), StackConfig)]
+    styles = {stack.connection.norm_style for stack in stacks}
+    own = {stack.connection.initialization for stack in stacks}
+    if len(own) == 1 and (name := own.pop()) is not None:
+        return Initialization.model_validate(name, context=TRUSTED)
     if styles == {"output"}:
         return LipschitzConfig()
     if "none" in styles or given.get("parametrization") is not None:
@@ -76,9 +80,9 @@ class ModelConfig(SublayerConfig):
     )
     initialization: Initialization = Field(
         default_factory=lambda given: _initialization_that_learns_best(given),
-        description="how parameters begin; without it lipschitz where both stacks have their norms after the "
-        "sum (post_norm and its relatives), xavier where a stack has none or with complete_p, and "
-        "depth_scaled elsewhere",
+        description="how parameters begin; without it that of the connection's paper (deepnorm, b2t), "
+        "lipschitz where both stacks have their norms after the sum (post_norm and its relatives), xavier "
+        "where a stack has none or with complete_p, and depth_scaled elsewhere",
     )
     languages: LanguagesConfig = Field(LanguagesConfig(), description="parameters of each target language")
 

@@ -254,19 +254,38 @@ def _as_bytes(weight: Tensor, bias: Tensor | None) -> PackedLinear:
     return Int8Linear(weight, bias)
 
 
+# They do nothing with what they hold.
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _PACKERS: Mapping[Packing, Pack] = {"none": _as_it_is, "fp16": _as_half, "int8": _as_bytes}
 
 
-def _replacements(module: nn.Module, make: Pack) -> Iterator[Callable[[], None]]:
-    """Calls that each replace a map, or some; in any order, by any thread."""
-    if isinstance(module, PacksItself):
+def _replacements(module: nn.Module, make: Pack, *, known: bool = True) -> Iterator[Callable[[], None]]:
+    """Calls that each replace a map, or some; in any order, by any thread.
+
+    What other packages do with the maps of their modules is not known: they may read a weight, or call it in
+    a way of their own. So these stay, unless the class of the module packs them itself.
+
+    Args:
+        module: What holds the maps, at any depth.
+        make: Packs one.
+        known: Whether the module that holds `module` only calls its maps.
+    """
+    if not isinstance(module, _CONTAINERS):
+        known = type(module).__module__.partition(".")[0] == __name__.partition(".")[0]
+    if isinstance(module, PacksItself) and (known or "pack" in vars(type(module))):
         yield torch.no_grad()(partial(module.pack, make))
         return
     for name, child in module.named_children():
-        if isinstance(child, nn.Linear):
+        if not isinstance(child, nn.Linear):
+            yield from _replacements(child, make, known=known)
+        elif known and _is_plain(child):
             yield torch.no_grad()(partial(_put, module, name, child, make))
-        else:
-            yield from _replacements(child, make)
+
+
+def _is_plain(module: nn.Linear) -> bool:
+    """Whether calling it is the product with its weight and nothing else."""
+    hooks = len(module._forward_hooks) + len(module._forward_pre_hooks)
+    return type(module).forward is nn.Linear.forward and "forward" not in vars(module) and not hooks
 
 
 def _put(module: nn.Module, name: str, child: nn.Linear, make: Pack) -> None:

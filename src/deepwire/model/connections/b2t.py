@@ -15,6 +15,7 @@ class B2TConfig(ConnectionSection):
     """Post-norm with a path around all norms of a layer but the last."""
 
     norm_style: ClassVar[NormStyle] = "output"
+    initialization: ClassVar[str | None] = "b2t"
     scales_branches: ClassVar[bool] = True
 
     type: Literal["b2t"] = "b2t"

@@ -168,6 +168,8 @@ class ConnectionSection(SocketSection):
     kind: ClassVar[Kind] = "connection"
     # Where it normalises; aggregations and fusions ask for it.
     norm_style: ClassVar[NormStyle] = "input"
+    # The initialisation of its paper, which a model begins with whose stacks agree; None: any other.
+    initialization: ClassVar[str | None] = None
     # Sub-layers whose place it takes.
     replaces: ClassVar[frozenset[Sublayer]] = frozenset()
     # Whether the cross-attentions of a decoder are of its own kind (`cross_attention`).

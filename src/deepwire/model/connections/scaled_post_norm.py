@@ -19,6 +19,7 @@ class DeepNormConfig(ConnectionSection):
     """Post-norm whose residual path has a constant that grows with the depth of both stacks."""
 
     norm_style: ClassVar[NormStyle] = "output"
+    initialization: ClassVar[str | None] = "deepnorm"
 
     type: Literal["deepnorm"] = "deepnorm"
     residual_scale: float | None = Field(
