@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,20 @@ def test_a_session_that_is_left_early_is_saved_and_goes_on_as_if_nothing_happene
         assert session.scores["loss"] > 0
     assert session.stop_reason == trained.stop_reason
     assert weights(deepwire.Run(session.run))[20] == weights(trained)[20]
+
+
+def test_one_thread_of_a_process_trains_at_a_time(data: dict[str, object], tmp_path: Path) -> None:
+    """Random numbers are the process's."""
+
+    def settings(name: str) -> dict[str, Any]:
+        return {"data": data, "run": str(tmp_path / name), "quiet": True}
+
+    with ThreadPoolExecutor(1) as other:
+        with deepwire.training_session(SETTINGS, **settings("first")) as session:
+            next(iter(session))
+            with pytest.raises(UsageError, match="another thread of this process trains"):
+                other.submit(deepwire.train, SETTINGS, **settings("second")).result()
+        assert other.submit(deepwire.train, SETTINGS, **settings("second")).result().best
 
 
 def test_processes_that_are_not_there_are_mentioned(data: dict[str, object], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from threading import RLock
 from typing import cast
 
 import torch
@@ -164,14 +165,35 @@ def open_session(
         session.finish()
 
 
+_TRAINS = RLock()
+
+
+@contextmanager
+def _this_thread_alone() -> Iterator[None]:
+    """Random numbers, threads and float32 products are those of the process: two would disturb each other.
+
+    Raises:
+        UsageError: Another thread trains.
+    """
+    if not _TRAINS.acquire(blocking=False):
+        raise UsageError(
+            "another thread of this process trains, and both would draw from the same random numbers",
+            "train in a process of its own",
+        )
+    try:
+        yield
+    finally:
+        _TRAINS.release()
+
+
 @contextmanager
 def training_process(config: TrainingConfig, processes: ProcessGroup) -> Iterator[torch.device]:
     """The device to train on; within the block the process is set up for it.
 
     Raises:
-        UsageError: If the device is not there.
+        UsageError: If the device is not there, or another thread of this process trains.
     """
-    with given_back(), _views_unmentioned(config):
+    with _this_thread_alone(), given_back(), _views_unmentioned(config):
         device = choose_device(config.device, processes)
         # Setting the number, even to what it is, also keeps MKL from choosing one of its own call by call.
         torch.set_num_threads(processes.threads(config.threads))
