@@ -269,7 +269,14 @@ def _name_lines_at_their_ends(axes: Axes, figure: LineChart) -> None:
             textcoords="axes fraction",
             fontsize=7,
             va="center",
-            arrowprops={"arrowstyle": "-", "color": "0.5", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": "0.5",
+                "linewidth": 0.5,
+                "shrinkA": 0,
+                "shrinkB": 0,
+                "relpos": (0, 0.5),  # to the left of the name: from its middle, lines cross other names
+            },
             annotation_clip=False,
         )
     axes.margins(x=0)
