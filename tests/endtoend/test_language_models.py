@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -201,16 +202,18 @@ def test_wrong_calls_from_python(model: Model) -> None:
         model.sample(["A man"])
     with pytest.raises(UsageError, match="a beam"):
         model.generate(["A man"], beam=2, sampling={})
-    for call in (model.perplexity, model.document_scores, model.generate, model.generated):
+    calls: list[Any] = [model.perplexity, model.document_scores, model.generate, model.generated]
+    for call in calls:
         with pytest.raises(UsageError, match="not texts but str"):
             call("A man")
         with pytest.raises(UsageError, match="line 2: must be a text, not NoneType"):
-            list(call(["A man", None]))  # type: ignore[list-item, call-overload]
+            list(call(["A man", None]))
     with pytest.raises(UsageError, match="beam"):
         model.generate(["A man"], beam=0)
-    for name in ("context", "stride"):
-        with pytest.raises(UsageError, match=f"{name}: must be a whole number of 1 or more, not 2.5"):
-            model.perplexity(["A man"], **{name: 2.5})
+    halves: list[dict[str, Any]] = [{"context": 2.5}, {"stride": 2.5}]
+    for half in halves:
+        with pytest.raises(UsageError, match=f"{next(iter(half))}: must be a whole number of 1 or more, not"):
+            model.perplexity(["A man"], **half)
     with pytest.raises(UsageError, match="max_length: must be a whole number of 1 or more, not '8'"):
         model.generate(["A man"], max_length="8")  # type: ignore[arg-type]
 
