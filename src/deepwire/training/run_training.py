@@ -170,11 +170,7 @@ _TRAINS = RLock()
 
 @contextmanager
 def _this_thread_alone() -> Iterator[None]:
-    """Random numbers, threads and float32 products are those of the process: two would disturb each other.
-
-    Raises:
-        UsageError: Another thread trains.
-    """
+    """Random numbers, threads and float32 products are those of the process; UsageError where two train."""
     if not _TRAINS.acquire(blocking=False):
         raise UsageError(
             "another thread of this process trains, and both would draw from the same random numbers",
