@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -110,3 +111,20 @@ def seed_random_numbers(seed: int, device: torch.device) -> None:
     if device.type == "cuda":
         with torch.cuda.device(device):
             torch.cuda.manual_seed(seed)
+
+
+_TRAINS = RLock()
+
+
+@contextmanager
+def this_thread_alone() -> Iterator[None]:
+    """Random numbers, threads and float32 products are those of the process; UsageError where two train."""
+    if not _TRAINS.acquire(blocking=False):
+        raise UsageError(
+            "another thread of this process trains, and both would draw from the same random numbers",
+            "train in a process of its own",
+        )
+    try:
+        yield
+    finally:
+        _TRAINS.release()

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from threading import RLock
 from typing import cast
 
 import torch
@@ -23,7 +22,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
-from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
+from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers, this_thread_alone
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
 from deepwire.training.device_batches import feed
@@ -165,23 +164,6 @@ def open_session(
         session.finish()
 
 
-_TRAINS = RLock()
-
-
-@contextmanager
-def _this_thread_alone() -> Iterator[None]:
-    """Random numbers, threads and float32 products are those of the process; UsageError where two train."""
-    if not _TRAINS.acquire(blocking=False):
-        raise UsageError(
-            "another thread of this process trains, and both would draw from the same random numbers",
-            "train in a process of its own",
-        )
-    try:
-        yield
-    finally:
-        _TRAINS.release()
-
-
 @contextmanager
 def training_process(config: TrainingConfig, processes: ProcessGroup) -> Iterator[torch.device]:
     """The device to train on; within the block the process is set up for it.
@@ -189,7 +171,7 @@ def training_process(config: TrainingConfig, processes: ProcessGroup) -> Iterato
     Raises:
         UsageError: If the device is not there, or another thread of this process trains.
     """
-    with _this_thread_alone(), given_back(), _views_unmentioned(config):
+    with this_thread_alone(), given_back(), _views_unmentioned(config):
         device = choose_device(config.device, processes)
         # Setting the number, even to what it is, also keeps MKL from choosing one of its own call by call.
         torch.set_num_threads(processes.threads(config.threads))
