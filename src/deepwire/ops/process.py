@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING
 
+from deepwire.errors import UsageError
+
 if TYPE_CHECKING:
     import torch
 
