@@ -10,7 +10,7 @@ from typing import Literal
 
 import torch
 
-from deepwire.data.text.pairs import is_blank, plain
+from deepwire.data.text.pairs import plain
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.document_context import ContextEncoder, contexts_of
@@ -101,10 +101,7 @@ class TranslationScorer:
         cut = set[int]()
         sources = self.source.encode_lines([source for _, (source, _) in read], lines, tags, cut)
         targets = self.target.encode_lines(
-            [
-                "" if is_blank(target) else plain(target[: self._longest * CHARACTERS_PER_SUBWORD])
-                for _, (_, target) in read
-            ]
+            [plain(target[: self._longest * CHARACTERS_PER_SUBWORD]) for _, (_, target) in read]
         )
         results: list[PairScore | None] = [
             self._flagged(line, source, target)
