@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-# Name to the module that defines it; imported when the name is first asked for.
 _MODULES = frozenset({"errors", "plugins"})
+# Name to the module that defines it; imported when the name is first asked for.
 _PLACES = {
     "Callback": "training.session",
     "Model": "api.model",

@@ -175,6 +175,7 @@ def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
 
 def names(kind: Kind) -> tuple[str, ...]:
     """The names by which choices of other packages are known; nothing is imported."""
+    # Names of deepwire's own may have been noted since the entry points were read.
     announced = [name for of, name in _announced() if of == kind and name not in _own[kind]]
     return tuple(dict.fromkeys([*_registered[kind], *announced]))
 
@@ -292,16 +293,14 @@ def _announced() -> Mapping[tuple[str, str], EntryPoint]:
     announced: dict[tuple[str, str], EntryPoint] = {}
     for entry in entry_points(group=GROUP):
         kind, _, name = entry.name.partition(".")
+        reason = ""
         if kind not in KINDS:
-            logging.getLogger("deepwire").warning(
-                f"entry point {entry.name} of {_package(entry.module)} is left out: its name must begin with "
-                f"{', '.join(KINDS[:-1])} or {KINDS[-1]} and a dot"
-            )
+            reason = f"its name must begin with {', '.join(KINDS[:-1])} or {KINDS[-1]} and a dot"
         elif name in _own[kind]:
-            logging.getLogger("deepwire").warning(
-                f"entry point {entry.name} of {_package(entry.module)} is left out: deepwire has a {kind} of "
-                "this name"
-            )
+            reason = f"deepwire has a {kind} of this name"
+        if reason:
+            said = f"entry point {entry.name} of {_package(entry.module)} is left out: {reason}"
+            logging.getLogger("deepwire").warning(said)
         else:
             announced.setdefault((kind, name), entry)
     return announced

@@ -129,20 +129,7 @@ def compare(
     Raises:
         UsageError, DataError, ModelError: As in `evaluate`.
     """
-    if not isinstance(systems, Mapping):
-        if isinstance(systems, str | bytes) or not isinstance(systems, Iterable):
-            raise UsageError(
-                f"systems: must be a mapping or a list of two or more, not {systems!r}",
-                'compare(["runs/base", "runs/other"]), or evaluate for one alone',
-            )
-        named = [(_name(system, number), system) for number, system in enumerate(systems, 1)]
-        systems = dict(named)
-        if len(systems) < len(named):
-            given = [name for name, _ in named]
-            twice = next(name for name in given if given.count(name) > 1)
-            raise UsageError(
-                f"systems: {twice} is there twice", "give them names: compare({'a': ..., 'b': ...})"
-            )
+    systems = _by_name(systems)
     baseline = whole_argument(baseline, "baseline", 0)
     if baseline >= max(1, len(systems)):
         raise UsageError(f"baseline: there is no system {baseline}; they count from 0")
@@ -156,6 +143,25 @@ def compare(
     names = _several(metrics)
     settings = _settings(names, tokenize, language, direction, decoding, device, precision)
     return _scored(systems, reference, source, settings, paired)
+
+
+def _by_name(systems: Mapping[str, System] | Sequence[System]) -> Mapping[str, System]:
+    if isinstance(systems, Mapping):
+        return systems
+    if isinstance(systems, str | bytes) or not isinstance(systems, Iterable):
+        raise UsageError(
+            f"systems: must be a mapping or a list of two or more, not {systems!r}",
+            'compare(["runs/base", "runs/other"]), or evaluate for one alone',
+        )
+    named: dict[str, System] = {}
+    for number, system in enumerate(systems, 1):
+        name = _name(system, number)
+        if name in named:
+            raise UsageError(
+                f"systems: {name} is there twice", "give them names: compare({'a': ..., 'b': ...})"
+            )
+        named[name] = system
+    return named
 
 
 def _settings(

@@ -147,11 +147,7 @@ class Model(Translator[DecoderState]):
         prompts = checked_texts(prompts, lines=text.unit == "lines")
         if beam is not None and sampling is not None:
             raise UsageError("a beam is for searching, and sampling draws texts", "leave out one of them")
-        changes = {
-            "beam": 1 if beam is None else beam,
-            "n_best": 1,
-            **({} if beam is None else {"sampling": None}),
-        }
+        changes = {"n_best": 1, **({"beam": 1} if beam is None else {"beam": beam, "sampling": None})}
         config = with_settings(
             self.config, changes if sampling is None else {**changes, "sampling": sampling}
         )
@@ -196,13 +192,7 @@ class Model(Translator[DecoderState]):
         return scorer.scores(documents_of(checked_texts(lines, lines=True), scorer.text.unit))
 
     def _text_scorer(self, context: int | None, stride: int | None) -> TextScorer:
-        scorer = text_scorer(self, self._require_text(), context, stride)
-        if self.positions is not None and scorer.context > self.positions:
-            raise UsageError(
-                f"context of {scorer.context} tokens: the model has learned {self.positions} positions",
-                f"set context to {self.positions} or less",
-            )
-        return scorer
+        return text_scorer(self, self._require_text(), context, stride, self.positions)
 
     def __repr__(self) -> str:
         return f"Model({', '.join(map(repr, self.names))}, device={str(self.device)!r})"

@@ -37,13 +37,12 @@ def checked_texts(texts: object, *, lines: bool) -> Iterator[str]:
     """
     require_several(texts)
 
-    def checked() -> Iterator[str]:
+    def one_by_one() -> Iterator[str]:
         for number, text in enumerate(cast("Iterable[object]", texts), 1):
-            if not isinstance(text, str):
-                raise UsageError(f"line {number}: must be a text, not {type(text).__name__}")
-            yield _LAST_BREAK.sub("", text) if lines else text
+            checked = _text_of(number, text)
+            yield _LAST_BREAK.sub("", checked) if lines else checked
 
-    return checked()
+    return one_by_one()
 
 
 def with_each(lines: Iterable[Line], values: object, name: str) -> Iterator[tuple[Line, str]]:
@@ -76,9 +75,11 @@ def request_of(line: int, text: object) -> Request:
     Raises:
         UsageError: It is no text.
     """
-    if isinstance(text, str):
-        return Request(text)
-    if not isinstance(text, Request):
+    return text if isinstance(text, Request) else Request(_text_of(line, text))
+
+
+def _text_of(line: int, text: object) -> str:
+    if not isinstance(text, str):
         raise UsageError(f"line {line}: must be a text, not {type(text).__name__}")
     return text
 

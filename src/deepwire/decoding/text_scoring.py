@@ -180,7 +180,11 @@ class TextScorer:
 
 
 def text_scorer(
-    model: Translator[DecoderState], text: TextConfig, context: int | None = None, stride: int | None = None
+    model: Translator[DecoderState],
+    text: TextConfig,
+    context: int | None = None,
+    stride: int | None = None,
+    positions: int | None = None,
 ) -> TextScorer:
     """What scores documents with a language model as it was loaded.
 
@@ -189,6 +193,7 @@ def text_scorer(
         text: What its documents are.
         context: Most tokens that it reads at once; default: the block that it was trained with.
         stride: Tokens by which windows advance; default: half of `context`.
+        positions: Tokens whose positions the model has learned; None: there is no end.
 
     Raises:
         UsageError: A setting is impossible.
@@ -197,5 +202,10 @@ def text_scorer(
     stride = max(1, context // 2) if stride is None else whole_argument(stride, "stride", 1)
     if stride > context:
         raise UsageError(f"stride must be from 1 to the context of {context} tokens, not {stride}")
+    if positions is not None and context > positions:
+        raise UsageError(
+            f"context of {context} tokens: the model has learned {positions} positions",
+            f"set context to {positions} or less",
+        )
     tokens = model.config.batch_tokens
     return TextScorer(model.model, model.vocabularies.target, text, context, stride, tokens, model.device)

@@ -38,12 +38,12 @@ def _initialization_that_learns_best(given: Mapping[str, object]) -> Initializat
     stacks = [stack for side in sides if isinstance(stack := given.get(side), StackConfig)]
     styles = {stack.connection.norm_style for stack in stacks}
     own = {stack.connection.initialization for stack in stacks}
-    plain = given.get("parametrization") is None
-    if plain and len(own) == 1 and (name := own.pop()) is not None:
+    parametrized = given.get("parametrization") is not None
+    if not parametrized and len(own) == 1 and (name := own.pop()) is not None:
         return Initialization.model_validate(name, context=TRUSTED)
     if styles == {"output"}:
         return LipschitzConfig()
-    if "none" in styles or given.get("parametrization") is not None:
+    if "none" in styles or parametrized:
         return XavierConfig()
     return DepthScaledConfig()
 

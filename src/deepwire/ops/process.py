@@ -120,7 +120,11 @@ _TRAINS = RLock()
 
 @contextmanager
 def this_thread_alone() -> Iterator[None]:
-    """Random numbers, threads and float32 products are those of the process; UsageError where two train."""
+    """Random numbers, threads and float32 products are those of the process: one thread at a time trains.
+
+    Raises:
+        UsageError: Another thread does.
+    """
     if not _TRAINS.acquire(blocking=False):
         raise UsageError(
             "another thread of this process trains, and both would draw from the same random numbers",
