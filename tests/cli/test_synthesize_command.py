@@ -256,7 +256,9 @@ def test_a_model_of_several_languages_is_told_which(folder: Path, capsys: pytest
     assert main([*command, "--from", "en", "--to", "fr"]) == 0
     assert main(["translate", "many", "-i", "text", "--to", "fr", "-q"]) == 0
     assert (folder / "made.fr").read_text() == capsys.readouterr().out
-    assert main([*command, "--from", "en"]) == 2
+    assert main([*command[:-2], "alone", "-q", "--from", "de"]) == 0, "only into English"
+    assert (folder / "alone.en").read_text() != (folder / "made.fr").read_text()
+    assert main([*command[:-2], "both", "-q"]) == 2
     said = capsys.readouterr().err
     assert "has several directions" in said
     assert "--from de --to en; it has de-en, en-fr, fr-en" in said

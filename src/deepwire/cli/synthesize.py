@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -112,7 +113,7 @@ def distill(
         output=output,
         settings=with_others(settings, set_),
         tag="",
-        direction=(from_ or "", to or ""),
+        named=(from_ or "", to or ""),
         endings=languages,
         device=device,
         precision=precision,
@@ -165,7 +166,7 @@ def back_translate(
         output=output,
         settings=with_others(settings, set_),
         tag=tag,
-        direction=(from_ or "", to or ""),
+        named=(from_ or "", to or ""),
         endings=languages,
         device=device,
         precision=precision,
@@ -183,10 +184,25 @@ class _Work:
     output: Path
     settings: Mapping[str, object]
     tag: str
-    direction: tuple[str, str]
+    named: tuple[str, str]
     endings: str | None
     device: str
     precision: str
+
+    @cached_property
+    def direction(self) -> tuple[str, str]:
+        """The languages that were named, and those that follow where the model has one direction with these."""
+        from deepwire.checkpoint.model_path import find_model
+        from deepwire.checkpoint.store import read_metadata
+        from deepwire.data.languages import Languages
+
+        languages = Languages.from_metadata(read_metadata(find_model(self.models[0])))
+        fitting = [
+            direction
+            for direction in (() if languages is None else languages.directions)
+            if all(named in ("", name) for named, name in zip(self.named, direction, strict=True))
+        ]
+        return fitting[0] if len(fitting) == 1 else self.named
 
     def corpus(self) -> SyntheticCorpus:
         """The files to make, named by the languages of the model.
