@@ -191,7 +191,7 @@ class _Work:
 
     @cached_property
     def direction(self) -> tuple[str, str]:
-        """The languages that were named, and those that follow where the model has one direction with these."""
+        """The languages named, and those that follow where the model has one direction with these."""
         from deepwire.checkpoint.model_path import find_model
         from deepwire.checkpoint.store import read_metadata
         from deepwire.data.languages import Languages

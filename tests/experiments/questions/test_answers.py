@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -282,14 +283,21 @@ def test_the_page_opens_with_the_answers_and_a_picture_of_each(plan: Path) -> No
     opening, numbers = text.split("# The numbers")
     assert opening.index("## Q1. Is a better?") < opening.index("**Yes, a is.**") < opening.index("## Q2.")
     assert "![Q1: learning curves](page/q1.svg)" in opening
-    assert "As far as they were trained, a (1.5M parameters) has" in opening
-    assert "After 30 updates, a (1.5M parameters) has" in opening
+    first = opening.split("## Q2.")[0]
+    assert re.search(
+        r"After 30 updates, a has \d+\.\d BLEU and b \d+\.\d \(p 0\.\d{3}\)\. As far as they were", first
+    )
+    rows = [line.removeprefix("| ").split(" | ") for line in first.splitlines() if line.startswith("|")]
+    assert rows[0][2:5] == ["here", "when", "BLEU (parameters)"]
+    assert [row[3] for row in rows[2:4]] == ["After 30 updates", "As far as they were trained"]
+    assert re.fullmatch(r"a \d+\.\d \(1\.5M\); b \d+\.\d \(1\.5M\)", rows[2][4])
+    assert [row[5][0] for row in rows[2:4]] == ["+", "+"]
     assert "**Not yet measured.**" in opening.split("## Q2.")[1]
     assert "Longer training is not yet measured" not in opening
     assert "still learning at its limit" in numbers
     assert "a run failed: loss not finite" in numbers
     assert "Not yet trained: c." in numbers
-    assert "- Not yet measured: a above c (P 2)." in opening
+    assert "Not yet measured: a above c (P 2)." in opening
     assert str(plan.parent) not in text
     picture = ElementTree.parse(page.parent / "page" / "q1.svg").getroot()
     words = "".join(picture.itertext())

@@ -89,13 +89,13 @@ def _markdown_blocks(finding: Finding, level: int) -> Iterator[str]:
     yield finding.measured
     for table in finding.tables:
         yield f"**{table.title}**"
-        yield _table(table)
+        yield table_markdown(table)
     if finding.notes:
         yield "\n".join(f"- {_cell(note)}" for note in finding.notes)
 
 
-def _table(table: Table) -> str:
-    """A pipe table: words flush left, numbers flush right."""
+def table_markdown(table: Table) -> str:
+    """A pipe table without its title: words flush left, numbers flush right."""
     right = [table.is_numeric(number) for number in range(len(table.columns))]
     lines = [
         [column.head for column in table.columns],

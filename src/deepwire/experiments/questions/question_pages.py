@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deepwire.analysis.report.plots import svg
 from deepwire.analysis.report.tables_and_figures import BarChart, LineChart
-from deepwire.analysis.report.text_pages import as_markdown
+from deepwire.analysis.report.text_pages import as_markdown, table_markdown
 from deepwire.experiments.questions.answers import AnsweredQuestion, answer_questions
 from deepwire.experiments.questions.question_findings import (
     differences,
@@ -16,7 +16,12 @@ from deepwire.experiments.questions.question_findings import (
     speeds_by_length,
 )
 from deepwire.experiments.questions.question_plan import QuestionsPlan
-from deepwire.experiments.questions.question_words import answer_of, claim_lines, count_of_claims
+from deepwire.experiments.questions.question_words import (
+    answer_of,
+    claims_table,
+    count_of_claims,
+    unmeasured_claims,
+)
 from deepwire.io.output import write_output
 
 
@@ -58,12 +63,13 @@ def _pictures(question: AnsweredQuestion) -> list[BarChart | LineChart]:
 
 def _opening(question: AnsweredQuestion, charts: Sequence[BarChart | LineChart], folder: str) -> list[str]:
     """The answer to a question, its pictures, and its claims."""
-    speeds = question.plan.speeds
+    speeds, claims = question.plan.speeds, claims_table(question)
     images = [f"![{chart.title}]({folder}/{chart.name}.svg)" for chart in charts]
     return [
         f"## {question.name}. {question.plan.title}",
         answer_of(question),
         *images,
         *(["Speed by length: not yet measured."] if speeds is not None and not speeds.exists() else []),
-        "\n".join(claim_lines(question)),
+        "" if claims is None else table_markdown(claims),
+        unmeasured_claims(question),
     ]

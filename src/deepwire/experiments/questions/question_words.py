@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from deepwire.analysis.report.tables_and_figures import Cell, Column, Table
 from deepwire.experiments.questions.answers import AnsweredQuestion
-from deepwire.experiments.questions.question_plan import Goal
+from deepwire.experiments.questions.question_plan import ClaimPlan, Goal
 from deepwire.experiments.questions.question_verdicts import (
     ClaimOutcome,
     ClaimVerdict,
@@ -40,30 +41,58 @@ def answer_of(question: AnsweredQuestion) -> str:
 
 
 def claim_numbers(question: AnsweredQuestion, verdict: ClaimVerdict) -> Iterator[str]:
-    """Sentences with the numbers behind a verdict, after equal updates and at plateaus that are known."""
-    updates = question.part.equal_updates
-    yield _at(f"After {updates:,} updates", question, verdict, verdict.equal)
-    if verdict.plateau.outcome is not ClaimOutcome.MISSING:
-        where = "Where both stand still" if verdict.plateau.still else "As far as they were trained"
-        yield _at(where, question, verdict, verdict.plateau)
+    """Sentences with the scores behind a verdict, after equal updates and at plateaus that are known."""
+    better, than = verdict.claim.better, verdict.claim.than
+    for when, at_goal in _measured(question, verdict):
+        if at_goal.bleu is None:
+            yield f"{when}: {at_goal.outcome}."
+        else:
+            first, second = at_goal.bleu
+            yield f"{when}, {better} has {first:.1f} BLEU and {than} {second:.1f} (p {at_goal.p_value:.3f})."
 
 
-def claim_lines(question: AnsweredQuestion) -> Iterator[str]:
-    """One line for each claim that was measured, and one for all that were not."""
-    waiting = []
+def claims_table(question: AnsweredQuestion) -> Table | None:
+    """The claims that were measured: a row for equal updates, and one for plateaus where they are known."""
+    rows: list[tuple[Cell, ...]] = []
     for verdict in question.verdicts:
-        claim = verdict.claim
         if verdict.outcome is ClaimOutcome.MISSING:
-            waiting.append(f"{claim.says} ({claim.paper})")
             continue
-        yield " ".join(
-            [
-                f"- {claim.says[0].upper()}{claim.says[1:]} ({claim.paper}). Here: *{verdict.outcome}*.",
-                *claim_numbers(question, verdict),
-            ]
-        )
-    if waiting:
-        yield f"- Not yet measured: {'; '.join(waiting)}."
+        says = verdict.claim.says
+        named = f"{says[0].upper()}{says[1:]}", verdict.claim.paper
+        for when, at_goal in _measured(question, verdict):
+            difference, bounds = at_goal.difference, at_goal.bounds
+            rows.append(
+                (
+                    *named,
+                    str(at_goal.outcome),
+                    when,
+                    _scores(question, verdict.claim, at_goal.bleu),
+                    "" if difference is None else f"{difference:+.2f}",
+                    "" if bounds is None else f"{bounds.low:+.2f} to {bounds.high:+.2f}",
+                    at_goal.p_value,
+                    len(at_goal.seeds) or None,
+                )
+            )
+            named = "", ""
+    columns = (
+        Column(name="claim"),
+        Column(name="paper"),
+        Column(name="here"),
+        Column(name="when"),
+        Column(name="BLEU (parameters)"),
+        Column(name="difference"),
+        Column(name="95 %"),
+        Column(name="p", digits=3),
+        Column(name="seeds"),
+    )
+    return Table(title=f"{question.name}: claims", columns=columns, rows=tuple(rows)) if rows else None
+
+
+def unmeasured_claims(question: AnsweredQuestion) -> str:
+    """A sentence for all claims that were not measured; nothing where all were."""
+    claims = [each.claim for each in question.verdicts if each.outcome is ClaimOutcome.MISSING]
+    named = "; ".join(f"{claim.says} ({claim.paper})" for claim in claims)
+    return f"Not yet measured: {named}." if claims else ""
 
 
 def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
@@ -93,20 +122,20 @@ def _fact(question: str, verdict: ClaimVerdict) -> tuple[str, str, str, ClaimOut
     return question, claim.better, alone, outcome
 
 
-def _at(where: str, question: AnsweredQuestion, verdict: ClaimVerdict, at_goal: GoalVerdict) -> str:
-    if at_goal.bleu is None or at_goal.difference is None or at_goal.bounds is None:
-        return f"{where}: {at_goal.outcome}."
-    names = [_with_size(question.systems[name]) for name in (verdict.claim.better, verdict.claim.than)]
-    seeds = "1 seed" if len(at_goal.seeds) == 1 else f"{len(at_goal.seeds)} seeds"
-    return (
-        f"{where}, {names[0]} has {at_goal.bleu[0]:.1f} and {names[1]} {at_goal.bleu[1]:.1f} BLEU "
-        f"({at_goal.difference:+.2f}, 95 % {at_goal.bounds.low:+.2f} to {at_goal.bounds.high:+.2f}, "
-        f"p {at_goal.p_value:.3f}, {seeds})."
+def _measured(question: AnsweredQuestion, verdict: ClaimVerdict) -> Iterator[tuple[str, GoalVerdict]]:
+    """When a claim was judged, in words: after equal updates, and at plateaus that are known."""
+    yield f"After {question.part.equal_updates:,} updates", verdict.equal
+    if verdict.plateau.outcome is not ClaimOutcome.MISSING:
+        when = "Where both stand still" if verdict.plateau.still else "As far as they were trained"
+        yield when, verdict.plateau
+
+
+def _scores(question: AnsweredQuestion, claim: ClaimPlan, bleu: tuple[float, float] | None) -> str:
+    """Both systems of a claim with their scores and sizes; nothing before both are there."""
+    return "; ".join(
+        f"{name} {score:.1f} ({parameters(question.systems[name]) / _MILLION:.1f}M)"
+        for name, score in zip((claim.better, claim.than), bleu or (), strict=False)
     )
-
-
-def _with_size(system: SystemResults) -> str:
-    return f"{system.system} ({parameters(system) / _MILLION:.1f}M parameters)"
 
 
 def parameters(system: SystemResults) -> int:
