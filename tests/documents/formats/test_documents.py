@@ -121,6 +121,10 @@ def test_json():
     assert found == source.replace("Ein Hund", "EIN HUND").replace("Hallo", "HALLO").replace(
         "x\\u00e4 \\n y", "X\\u00c4 \\n Y"
     )
+    escaped = '{"a": "\\ud83d\\ude00 zu {name}\\n\\"{\\u0061}\\" \\u00e4"}'
+    assert text_of("a.json", escaped) == escaped.replace("zu", "ZU").replace("\\u00e4", "\\u00c4")
+    swapped = text_of("a.json", '{"a": "%s in {name}"}', change=lambda _: "For {name}: %s")
+    assert swapped == '{"a": "For {name}: %s"}'
     chosen = '{"i": [{"t": "eins", "u": "zwei"}, {"t": "drei"}], "t": "vier"}'
     for path, expected in {
         "i[*].t": ["EINS", "zwei", "DREI", "vier"],
