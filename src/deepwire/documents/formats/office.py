@@ -81,7 +81,7 @@ class PackageDocument:
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package:
             for info, data in self._files:
                 tree = self._trees.get(info.filename)
-                package.writestr(info, data if tree is None else write_xml(tree), info.compress_type)
+                package.writestr(info, data if tree is None else write_xml(tree, data), info.compress_type)
         return packed.getvalue()
 
 
