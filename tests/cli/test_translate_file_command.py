@@ -7,6 +7,7 @@ import pytest
 
 import deepwire
 from deepwire.cli.main import main
+from deepwire.documents.registry import require_same_kind
 
 QUIET = ("--device", "cpu", "--precision", "fp32", "--quiet")
 
@@ -56,6 +57,11 @@ def test_a_terminal_sees_how_far_a_document_is(model, tmp_path, monkeypatch):
     assert "translating 2 of 2 sentences (100%)" in said
 
 
+@pytest.mark.parametrize(("name", "output"), [("a.pot", "de.po"), ("a.txt", "a.fr"), ("a.md", "a.markdown")])
+def test_a_translation_may_have_another_ending_of_its_kind(name, output):
+    require_same_kind(name, output)
+
+
 def test_paths_into_json(model, tmp_path):
     document = tmp_path / "a.json"
     document.write_text('{"a": "ein hund", "b": "zwei"}')
@@ -81,13 +87,16 @@ def test_paths_into_json(model, tmp_path):
     [
         ("a.pdf", "", [], 2, "files ending in .pdf cannot be translated"),
         ("a.docx", "broken", [], 3, "a.docx: a damaged file"),
+        ("a.po", 'msgid "a"\n"b\nmsgstr ""\n', [], 3, 'a.po:2: no line of a gettext catalogue, as msgid "Open": "b\n'),
+        ("a.txt", "ein", ["-o", "o.docx"], 2, "--output o.docx: the translation of a.txt is a .txt file too\nhint: such as --output o.txt\n"),
+        ("a.srt", "ein", ["-o", "o.vtt"], 2, "hint: such as --output o.srt\n"),
         ("a.txt", None, [], 3, "a.txt: no such file"),
         ("a.txt", "ein", ["--json-path", "a"], 2, "--json-path has an effect only on .json files"),
         ("a.txt", "ein", ["--output", "a.txt"], 2, "is a text that is read"),
         ("a.txt", "ein", ["--to", "fr"], 2, "the model translates from 'de' to 'en', not to 'fr'"),
         ("a.txt", "ein", ["--from", "fr"], 2, "the model translates from 'de' to 'en', not from 'fr'"),
     ],
-)
+)  # fmt: skip
 def test_mistakes_are_one_clear_line(
     model, tmp_path, monkeypatch, capsys, name, content, options, code, expected
 ):

@@ -41,6 +41,8 @@ def letters(text):
         ("ein <b>Wort</b> <i>mehr</i>", "<i>MEHR</i> <b>WORT</b> EIN"),
         ("rufe <code>foo()</code> jetzt auf", "AUF JETZT <code>foo()</code> RUFE"),
         ("Bild<img src=x> hier", "HIER BILD<img src=x>"),
+        ("eins <img src=x> zwei", "<img src=x> ZWEI EINS"),
+        ("eins <img src=x><wbr> zwei drei", "DREI <img src=x><wbr> ZWEI EINS"),
         ("eins <sup><a href=n>2</a></sup> drei", "DREI <sup><a href=n>2</a></sup> EINS"),
         # An element of two sentences stands together.
         ("Null <b>eins. Zwei drei.</b>", "<b>EINS. NULL DREI. ZWEI</b>"),
@@ -48,6 +50,13 @@ def letters(text):
 )
 def test_elements_are_at_the_words_that_belong_to_theirs(source, expected):
     assert page(source, backwards) == expected
+
+
+@pytest.mark.parametrize("source", ["eins <img/> zwei", "<p>eins <a><img/></a><wbr> zwei", "eins<br> zwei"])
+def test_the_spaces_around_an_element_without_text_stay(source):
+    assert page(source, lambda count: list(range(count))) == source.replace("eins", "EINS").replace(
+        "zwei", "ZWEI"
+    )
 
 
 def elements(text):

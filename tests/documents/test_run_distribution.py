@@ -1,10 +1,18 @@
 from __future__ import annotations
 
+from collections import Counter
+
+import pytest
+from aligned_texts import aligned
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.documents.document import Run
+from deepwire.documents.formats.placeholders import with_placeholders
 from deepwire.documents.run_distribution import distribute
+from deepwire.documents.text_matching import tokens_of
+from deepwire.documents.translation_plan import TranslationPlan
 
 
 def runs_of(*texts):
@@ -34,11 +42,63 @@ def test_a_fixed_run_keeps_its_text_and_takes_the_place_of_its_words():
     assert distribute("Call it now.", runs, ["Call", "", "now."])[1] == "foo()"
 
 
+@pytest.mark.parametrize(
+    ("translation", "expected"),
+    [
+        ("You have {count} new messages.", "You have {count} new messages."),
+        ("You have { Count } new messages.", "You have {count} new messages."),
+        ("You have {nombre} new messages.", "You have {count} new messages."),
+        ("New messages: {count}", "New messages: {count}"),
+    ],
+)
+@pytest.mark.parametrize("links", [None, [], [(0, 0), (1, 1), (1, 2), (1, 3), (2, 2), (3, 1)]])
+def test_a_placeholder_is_there_once_and_takes_no_word(translation, expected, links):
+    assert translated("Sie haben {count} neue Nachrichten.", translation, links) == expected
+
+
+def translated(source, translation, links):
+    """The translation of a message with placeholders; with links of words, or none."""
+    plan = TranslationPlan(
+        [[run for _, _, run in with_placeholders(source)]], SentenceSplitter("de"), aligned=links is not None
+    )
+    count = len(translation.split())
+    texts = [translation, *plan.texts[1:]]
+    links = None if links is None else [link for link in links if link[1] < count]
+    alignments = [] if links is None else [aligned(source, translation, links)]
+    (pieces,) = plan.finished(texts, alignments)
+    return "".join(piece.text for piece in pieces)
+
+
+PARTS = ["{a}", "%s", "<b>", "</b>", "ein", "Hund", "und", "Katze", ",", "3"]
+
+
+@given(
+    st.lists(st.sampled_from(PARTS), min_size=1, max_size=8),
+    st.lists(st.sampled_from([*PARTS, "{b}"]), max_size=8),
+    st.none() | st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=12),
+)
+def test_no_word_beside_a_placeholder_is_lost(source, translation, links):
+    links = links and [link for link in links if link[0] < len(source)]
+    found = translated(" ".join(source), " ".join(translation), links)
+    words = Counter(word for word in translation if word.isalnum() or word == ",")
+    if any(word.isalpha() for word in source):
+        assert not words - Counter(tokens_of(found))
+    before, said, after = (
+        Counter({part: text.count(part) for part in PARTS[:4]})
+        for text in (" ".join(source), " ".join(translation), found)
+    )
+    assert not before - after
+    if before == said:
+        assert before == after, "one is there twice"
+
+
 def test_runs_without_text_and_spaces_between_runs():
     runs = runs_of("mit ", "{}", "fettem Text", "{}", " ", "{}", "Ende")
     found = distribute("with bold text end", runs, ["with", "", "bold text", "", "", "", "end"])
     assert [found[1], found[3], found[5]] == ["", "", ""]
     assert "".join(found) == "with bold text end"
+    found = distribute("one two", runs_of("eins ", "{}", " zwei"), ["one", "", "two"])
+    assert found == ["one ", "", " two"]
 
 
 def test_a_run_without_a_translation_leaves_its_space():

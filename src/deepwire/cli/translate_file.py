@@ -89,7 +89,7 @@ def translate_file(
     from deepwire.api.model import load
     from deepwire.cli.line_by_line import ProgressLine, warn
     from deepwire.documents.document import Options
-    from deepwire.documents.registry import require_reader
+    from deepwire.documents.registry import require_reader, require_same_kind
     from deepwire.errors import UsageError
     from deepwire.io.atomic import require_absent
     from deepwire.io.output import check_output
@@ -98,6 +98,8 @@ def translate_file(
     if json_path and input_.suffix.lower() != ".json":
         raise UsageError("--json-path has an effect only on .json files")
     require_reader(input_.name)
+    if output is not None:
+        require_same_kind(str(input_), str(output))
     content = _content(input_)
     if output is not None:
         check_output(output, [input_])
@@ -152,7 +154,7 @@ def _read(path: Path, content: bytes, options: Options) -> Document:
     """The document.
 
     Raises:
-        DataError: With the name of the file in front.
+        DataError: With the name of the file in front, and its line.
     """
     from deepwire.documents.registry import read_document
     from deepwire.errors import DataError
@@ -160,7 +162,9 @@ def _read(path: Path, content: bytes, options: Options) -> Document:
     try:
         return read_document(path.name, content, options)
     except DataError as error:
-        raise DataError(f"{path}: {error.message}", error.hint) from None
+        line = error.message.removeprefix("line ")  # a.po:3: what is wrong there
+        said = f" {line}" if line == error.message else line
+        raise DataError(f"{path}:{said}", error.hint) from None
 
 
 def _translated(

@@ -228,21 +228,18 @@ class _Projection:
 
 def _with_spaces(pieces: Sequence[Piece], runs: Sequence[Run]) -> list[Piece]:
     """With spaces around fixed runs, where the sentence has them and the translation has words."""
-    text = "".join(run.text for run in runs)
-    ends = [0]
-    for run in runs:
-        ends.append(ends[-1] + len(run.text))
+    texts = ["", *(run.text for run in runs), ""]
     spaced: list[Piece] = []
     for number, piece in enumerate(pieces):
-        if piece.run is None or not piece.text:
+        if piece.run is None:
             spaced.append(piece)
             continue
-        begin, end = ends[piece.run], ends[piece.run + 1]
-        before = "".join(earlier.text for earlier in spaced[-3:])[-1:]
+        left, _, right = texts[piece.run : piece.run + 3]
+        before = next((earlier.text for earlier in reversed(spaced) if earlier.text), "")[-1:]
         after = next((later.text for later in pieces[number + 1 :] if later.text), "")[:1]
-        parted = before and not before.isspace() and text[:begin][-1:].isspace()
+        parted = before and not before.isspace() and left[-1:].isspace()
         spaced += [Piece(" ", None, piece.marks)] * bool(parted) + [piece]
         wanted = after and not after.isspace() and after not in NO_SPACE_BEFORE
-        if wanted and text[end:][:1].isspace():
+        if wanted and right[:1].isspace():
             spaced.append(Piece(" ", None, piece.marks))
     return spaced

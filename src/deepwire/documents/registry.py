@@ -68,6 +68,21 @@ def require_reader(name: str) -> None:
         )
 
 
+def require_same_kind(name: str, output: str) -> None:
+    """See that the name of a translation does not say that it is of another kind than the document.
+
+    Raises:
+        UsageError: It does.
+    """
+    kind, other = ending(name), ending(output)
+    same = kind == other or (_READERS[kind] == _READERS.get(other) and {kind, other} != {".srt", ".vtt"})
+    if other in _READERS and not same:
+        raise UsageError(
+            f"--output {output}: the translation of {name} is a {kind} file too",
+            f"such as --output {PurePath(output).with_suffix(kind)}",
+        )
+
+
 def read_document(name: str, content: bytes, options: Options) -> Document:
     """Read a file.
 

@@ -7,14 +7,18 @@ alignment the runs are also translated alone, and a word comes from the run whos
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from deepwire.documents.document import Run
-from deepwire.documents.text_matching import MOST_STEPS, NO_SPACE_BEFORE, Matching, tokens_of
+from deepwire.documents.text_matching import MOST_STEPS, NO_SPACE_BEFORE, Matching, copies_of, tokens_of
 
 _LENGTH_WEIGHT = 0.05
 _EMPTY_COST = 0.75
+_MISSING_COST = 100.0
+"""That a run stays empty, and one that must not."""
+_COPY_WEIGHT = 5.0
+"""That a fixed run takes the place of its own text in the translation, which would be there twice otherwise."""
 _SHORT_RUN = 4.0
 """A word of a short run, such as one in bold, counts more than a word of a long one: 1 + this / words."""
 
@@ -30,8 +34,8 @@ def distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> l
         alone: The translation of each run by itself; empty where there is none.
 
     Returns:
-        A piece for each run; together they are the translation, but that a fixed run has its own text
-        in place of the words that translate it, and spaces next to it are those of the sentence.
+        A piece for each run; together they are the translation, but that a fixed run has its own text,
+        in place of that text if the translation has it, and spaces next to it are those of the sentence.
     """
     pieces = [""] * len(runs)
     places, runs = _with_text(runs)
@@ -81,7 +85,7 @@ def _distribute(translation: str, runs: Sequence[Run], hits: Hits) -> list[str]:
     if len(tokens) ** 2 * len(runs) > MOST_STEPS:
         ranges = _by_length(expected, len(tokens))
     else:
-        ranges = _by_words(tokens, runs, hits, expected)
+        ranges = _by_words(tokens, runs, hits, expected, copies_of(runs, translation))
     pieces = [
         run.text if run.fixed else "".join(tokens[begin:end])
         for run, (begin, end) in zip(runs, ranges, strict=True)
@@ -99,27 +103,34 @@ def _by_length(expected: Sequence[float], count: int) -> Ranges:
     return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
-def _by_words(tokens: Sequence[str], runs: Sequence[Run], hits: Hits, expected: Sequence[float]) -> Ranges:
+def _by_words(
+    tokens: Sequence[str],
+    runs: Sequence[Run],
+    hits: Hits,
+    expected: Sequence[float],
+    copies: Mapping[int, Sequence[range]],
+) -> Ranges:
     """The best cut: `best[end]` is the score of the runs so far if they take the tokens before `end`."""
     count = len(tokens)
+    words = [0, *accumulate(not token.isspace() for token in tokens)]
     best = [0.0] + [float("-inf")] * count
     begins: list[list[int]] = []
-    for run, run_hits, length in zip(runs, hits, expected, strict=True):
+    for place, (run, run_hits, length) in enumerate(zip(runs, hits, expected, strict=True)):
         total = [0.0, *accumulate(run_hits)]
+        empty_cost = _MISSING_COST if run.filled else _EMPTY_COST if run.text.strip() else 0.0
         after = [float("-inf")] * (count + 1)
         back = [0] * (count + 1)
         for begin in range(count + 1):
             if best[begin] == float("-inf"):
                 continue
-            for end in range(begin, count + 1):
+            ends = _fixed_ends(begin, tokens, copies[place]) if run.fixed else range(begin, count + 1)
+            for end in ends:
+                score = best[begin] + total[end] - total[begin]
                 if run.fixed:
-                    if end > begin and not (run_hits[end - 1] or tokens[end - 1].isspace()):
-                        break
-                    score = best[begin] + 2 * (total[end] - total[begin])
+                    score += _COPY_WEIGHT * (words[end] > words[begin])
                 else:
-                    score = best[begin] + total[end] - total[begin]
                     score -= _LENGTH_WEIGHT * abs(end - begin - length)
-                    score -= _EMPTY_COST if end == begin and run.text.strip() else 0.0
+                    score -= empty_cost * (words[end] == words[begin])
                 if score > after[end]:
                     after[end], back[end] = score, begin
         best = after
@@ -134,6 +145,13 @@ def _by_words(tokens: Sequence[str], runs: Sequence[Run], hits: Hits, expected: 
     return ranges[::-1]
 
 
+def _fixed_ends(begin: int, tokens: Sequence[str], copies: Sequence[range]) -> set[int]:
+    """Where a fixed run can end: it takes spaces, and what says what it says, but never another word."""
+    starts = {begin, begin + (begin < len(tokens) and tokens[begin].isspace())}
+    ends = starts | {copy.stop for copy in copies if copy.start in starts}
+    return ends | {end + 1 for end in ends if end < len(tokens) and tokens[end].isspace()}
+
+
 def _with_spaces(pieces: list[str], runs: Sequence[Run]) -> list[str]:
     """Spaces where two runs meet, on the side on which the sentence has them."""
     for place, (left, right) in enumerate(pairwise(runs)):
@@ -143,16 +161,18 @@ def _with_spaces(pieces: list[str], runs: Sequence[Run]) -> list[str]:
         before, after = pieces[place], pieces[place + 1]
         before = before if left.fixed else before.rstrip()
         after = after if right.fixed else after.lstrip()
+        said = "".join([*pieces[:place], before])
         if left.text.isspace() or right.text.isspace():
             pass  # the space is there
         elif right.fixed or (spaced_left and not left.fixed):
-            said = "".join([*pieces[:place], before])
             # The word between two runs may have no translation, but its spaces keep them apart.
             parts = bool(before) or after[:1] not in NO_SPACE_BEFORE
             before += " " if parts and said and not said[-1:].isspace() else ""
+            # Where both have one, something may be between them, such as an image.
+            wanted = spaced_right and not right.fixed and after and after[0] not in NO_SPACE_BEFORE
+            after = " " + after if wanted else after
         else:
             wanted = bool(after) and after[0] not in NO_SPACE_BEFORE
-            said = "".join([*pieces[:place], before])
             after = " " + after if wanted and not said[-1:].isspace() else after
         pieces[place : place + 2] = before, after
     return pieces

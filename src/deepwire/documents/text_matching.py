@@ -11,6 +11,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from deepwire.data.subwords.text_tokens import Span
+from deepwire.data.text.placeholders import find_placeholders
 from deepwire.data.text.scripts import UNSPACED
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.documents.document import Run
@@ -25,6 +26,46 @@ _TOKENS = re.compile(rf"\s+|[{UNSPACED}]|\w+|[^\w\s]")
 def tokens_of(text: str) -> list[str]:
     """The words, signs and spaces that a text consists of; writing without spaces is cut at each letter."""
     return _TOKENS.findall(text)
+
+
+def copies_of(runs: Sequence[Run], translation: str) -> dict[int, list[range]]:
+    """The tokens of a translation that can stand for each fixed run: those that say what it says.
+
+    Spaces and, where nothing is the same, upper and lower case may differ. Otherwise they are a placeholder
+    of its kind that no run has, such as `{nom}` for `{name}`. No other word may give way to a fixed run.
+    """
+    tokens = tokens_of(translation)
+    folded = [token.casefold() for token in tokens]
+    wanted = {place: "".join(run.text.split()) for place, run in enumerate(runs) if run.fixed}
+    copies = {
+        place: _places(text, tokens) or _places(text.casefold(), folded) for place, text in wanted.items()
+    }
+    known = {copy for found in copies.values() for copy in found}
+    places = {at: token for token, at in enumerate(accumulate(map(len, tokens), initial=0))}
+    strange = [
+        (kind, range(places[begin], places[end]))
+        for begin, end, kind in find_placeholders(translation)
+        if kind != "number" and {begin, end} <= places.keys()
+    ]
+    for place in (place for place, found in copies.items() if not found):
+        text = runs[place].text
+        kinds = [kind for begin, end, kind in find_placeholders(text) if (begin, end) == (0, len(text))]
+        copies[place] = [copy for kind, copy in strange if kind in kinds and copy not in known]
+    return copies
+
+
+def _places(wanted: str, tokens: Sequence[str]) -> list[range]:
+    """Where tokens, between which there may be spaces, say what is wanted, which has none."""
+    places = []
+    for begin in range(len(tokens) if wanted else 0):
+        rest, end = wanted, begin
+        while rest and end < len(tokens):
+            if not (rest.startswith(tokens[end]) or (end > begin and tokens[end].isspace())):
+                break
+            rest, end = rest.removeprefix(tokens[end]), end + 1
+        if not rest:
+            places.append(range(begin, end))
+    return places
 
 
 @dataclass(frozen=True)
@@ -66,7 +107,40 @@ class Matching:
 
     @cached_property
     def shares(self) -> list[dict[int, float]]:
-        """Of each token: how much of it comes from each run; nothing, or 1 together."""
+        """Of each token: how much of it comes from each run; nothing, or 1 together.
+
+        A fixed run has what says what it says, and nothing else: it would take the place of other words.
+        """
+        copied = {token: place for place, tokens in self.verbatim.items() for token in tokens}
+        shares: list[dict[int, float]] = []
+        for token, linked in enumerate(self._linked_shares):
+            free = {run: count for run, count in linked.items() if not self.runs[run].fixed}
+            total = sum(free.values())
+            share = {run: count / total for run, count in free.items()}
+            shares.append({copied[token]: 1.0} if token in copied else share)
+        return shares
+
+    @cached_property
+    def verbatim(self) -> dict[int, range]:
+        """The tokens that say what a fixed run says, each of them for one run."""
+        ranges: dict[int, range] = {}
+        taken: set[int] = set()
+        for place, copies in copies_of(self.runs, self.translation).items():
+            linked = {
+                tokens: sum(self._linked_shares[token].get(place, 0.0) for token in tokens)
+                for tokens in copies
+                if taken.isdisjoint(tokens)
+            }
+            best = max(linked, key=linked.__getitem__, default=range(0))
+            # A single sign may be one of the sentence.
+            if linked.get(best) or len(best) > 1 or any(self.tokens[token].isalnum() for token in best):
+                ranges[place] = best
+                taken.update(best)
+        return ranges
+
+    @cached_property
+    def _linked_shares(self) -> list[dict[int, float]]:
+        """Of each token: how much of each run is linked to it."""
         shares: list[dict[int, float]] = [defaultdict(float) for _ in self.tokens]
         owners = [place for place, run in enumerate(self.runs) for _ in run.text]
         for (begin, end), tokens in self._linked:
@@ -74,33 +148,7 @@ class Matching:
             for token in tokens:
                 for run, count in runs.items():
                     shares[token][run] += count / (end - begin)
-        for place, tokens in self.verbatim.items():
-            for token, token_shares in enumerate(shares):
-                if token in tokens:
-                    shares[token] = {place: 1.0}
-                else:
-                    token_shares.pop(place, None)
-        return [
-            {run: count / sum(token_shares.values()) for run, count in token_shares.items()}
-            for token_shares in shares
-        ]
-
-    @cached_property
-    def verbatim(self) -> dict[int, range]:
-        """The tokens that say literally what a fixed run says, each of them for one run."""
-        ranges: dict[int, range] = {}
-        taken = [False] * len(self.tokens)
-        for place, run in enumerate(self.runs):
-            wanted = tokens_of(run.text) if run.fixed else []
-            if not any(token.isalnum() for token in wanted):
-                continue
-            for begin in range(len(self.tokens) - len(wanted) + 1):
-                end = begin + len(wanted)
-                if self.tokens[begin:end] == wanted and not any(taken[begin:end]):
-                    ranges[place] = range(begin, end)
-                    taken[begin:end] = [True] * len(wanted)
-                    break
-        return ranges
+        return shares
 
     def place_of(self, begin: int, end: int, low: int, high: int) -> int:
         """Before which token a part of the sentence without a translation belongs, from `low` to `high`.

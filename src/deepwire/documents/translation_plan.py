@@ -154,7 +154,7 @@ class _Finished:
         return in_order(unit, texts)
 
     def _projected(self, parts: Sequence[_Part]) -> list[Piece] | None:
-        """With elements where their words are; None where a sentence has no alignment."""
+        """With elements where their words are; None where a sentence has no alignment and needs one."""
         pieces: list[Piece] = []
         parts = _without_spaces(parts)
         part_marks = [part.marks for part in parts]
@@ -162,7 +162,7 @@ class _Finished:
             if part.text is None or len(part.runs) == 1:
                 pieces += part.pieces(in_order(part.runs, self._texts(part)))
                 continue
-            matching = self._matching(part)
+            matching = self._matching(part) or self._literal_matching(part)
             if matching is None or not is_projectable(matching):
                 return None
             before = set().union(*part_marks[:number]) if part_marks[number] else set()
@@ -191,6 +191,14 @@ class _Finished:
     def _matching(self, part: _Part) -> Matching | None:
         assert part.text is not None
         return Matching.of(self.translations[part.text], part.runs, self.alignments[part.text])
+
+    def _literal_matching(self, part: _Part) -> Matching | None:
+        """Without an alignment, if the translation has all fixed runs and there are no other elements."""
+        assert part.text is not None
+        matching = Matching(self.translations[part.text], part.runs, ())
+        fixed = {place for place, run in enumerate(part.runs) if run.fixed}
+        one = len({run.marks for run in part.runs}) == 1
+        return matching if one and fixed <= matching.verbatim.keys() else None
 
 
 def _without_spaces(parts: Sequence[_Part]) -> list[_Part]:

@@ -85,6 +85,23 @@ def test_markdown():
     )
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("Wort[^1].\n\n[^1]: Eine Note\nweiter\n[^b]:  Noch *eine*\n", "WORT[^1].\n\n[^1]: EINE NOTE WEITER\n[^b]:  NOCH *EINE*\n"),
+        ("Im [x][r] und [Ein\nHeft][], ![Heft], [kein]", "IM [X][r] UND [EIN HEFT][Ein Heft], ![HEFT][Heft], [KEIN]"),
+        ("Im *[x][r] und [ein heft][], [*Heft* 2]", "IM *[X][r] UND [EIN HEFT][ein heft], [*HEFT* 2][*Heft* 2]"),
+        ("eins\\\nzwei\\\\\ndrei\\", "EINS\\\nZWEI\\\\ DREI\\"),
+        ("- [x] eins\n- [X] *zwei*\n- [ ] drei [x] vier", "- [x] EINS\n- [X] *ZWEI*\n- [ ] DREI [X] VIER"),
+        ("> [!NOTE]\n> Ein\n> Wort", "> [!NOTE]\n> EIN WORT"),
+        ("> [!tip]- Ein Wort\n> noch eins", "> [!tip]- EIN WORT\n> NOCH EINS"),
+    ],
+)  # fmt: skip
+def test_what_markdown_is_read_by_stays(source, expected):
+    labels = "\n\n[r]: http://r.de\n[ein Heft]: http://h.de\n[heft]: http://i.de\n[*Heft* 2]: http://j.de\n"
+    assert text_of("a.md", source + labels) == expected + labels
+
+
 def test_html():
     page = (
         "<!DOCTYPE html>\n<html><head><title>Titel</title><style>p {}</style></head><body CLASS=x>\n"
@@ -107,6 +124,8 @@ def test_subtitles():
     ).replace("Ja", "JA")
     talk = "1\n00:00:01,000 --> 00:00:02,000\n- Ja! Ein\nHund.\n- <i>Wo</i>?\n"
     assert text_of("a.srt", talk) == talk.replace("Ja! Ein\nHund", "JA! EIN\nHUND").replace("Wo", "WO")
+    marked = "1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<i>- Ja!\nEin Hund.</i>\n<i>- Wo</i>?\n"
+    assert text_of("a.srt", marked) == marked.replace("Ja!\nEin Hund", "JA! EIN\nHUND").replace("Wo", "WO")
     crowded = "1\n00:00:01,000 --> 00:00:02,000\nHund 3\n2\n00:00:02,000 --> 00:00:03,000\n3\n4\n00:00:03,000 --> 00:00:04,000\nTag"
     assert text_of("a.srt", crowded, change=lambda text: f"<{text}>") == crowded.replace(
         "Hund 3", "<Hund 3>"
@@ -121,6 +140,10 @@ def test_json():
     assert found == source.replace("Ein Hund", "EIN HUND").replace("Hallo", "HALLO").replace(
         "x\\u00e4 \\n y", "X\\u00c4 \\n Y"
     )
+    escaped = '{"a": "\\ud83d\\ude00 zu {name}\\n\\"{\\u0061}\\" \\u00e4"}'
+    assert text_of("a.json", escaped) == escaped.replace("zu", "ZU").replace("\\u00e4", "\\u00c4")
+    swapped = text_of("a.json", '{"a": "%s in {name}"}', change=lambda _: "For {name}: %s")
+    assert swapped == '{"a": "For {name}: %s"}'
     chosen = '{"i": [{"t": "eins", "u": "zwei"}, {"t": "drei"}], "t": "vier"}'
     for path, expected in {
         "i[*].t": ["EINS", "zwei", "DREI", "vier"],
@@ -137,7 +160,7 @@ def test_gettext():
     import polib
 
     source = (
-        '# Kopf\nmsgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n#: a.c:3\n#, c-format\n'
+        '# Kopf\nmsgid ""\nmsgstr ""\n"X-Tool: t\\n"\n"Content-Type: text/plain; charset=UTF-8\\n"\n"A: b\\n"\n\n#: a.c:3\n#, c-format\n'
         'msgid "Hallo %s, ein Hund.\\n"\nmsgstr ""\n\nmsgid "fertig"\nmsgstr "done"\n\n'
         'msgctxt "m"\nmsgid "ein Hund"\nmsgid_plural "%d Hunde"\nmsgstr[0] ""\nmsgstr[1] ""\n\n#~ msgid "alt"\n#~ msgstr ""\n'
     )
@@ -152,12 +175,12 @@ def test_gettext():
     assert entries[2].msgstr_plural == {0: "EIN HUND", 1: "%d HUNDE"}
     assert entries[3].obsolete
     assert entries.header.strip() == "Kopf"
-    assert text_of("a.po", source).startswith("# Kopf\n")
+    assert text_of("a.po", source).startswith(source.partition("#:")[0])
     assert text_of("a.po", source.removeprefix("# Kopf\n")).startswith("msgid")
 
 
 def test_a_catalogue_is_never_taken_for_the_name_of_a_file():
-    with pytest.raises(DataError, match="not a catalogue"):
+    with pytest.raises(DataError, match="no line of a gettext"):
         read_document("a.po", b"/etc/passwd", Options())
 
 
@@ -168,7 +191,7 @@ def test_xliff_1():
         '<trans-unit id="1"><source>Ein <g id="1">roter</g> Hund<x id="2"/>.</source><note>nein</note></trans-unit>'
         '<trans-unit id="2"><source>Alt</source><target>old</target></trans-unit>'
         '<trans-unit id="3" translate="no"><source>Nein</source></trans-unit>'
-        '<trans-unit id="4"><source>Neu</source><target/></trans-unit></body></file></xliff>'
+        '<trans-unit id="4"><source>Neu</source><target/></trans-unit></body></file></xliff>\n'
     )
     found = text_of("a.xlf", source)
     state = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
@@ -177,6 +200,7 @@ def test_xliff_1():
     assert "<source>Nein</source></trans-unit>" in found
     assert found.count("<target") == 3
     assert 'target-language="en"' in found
+    assert found.endswith("</xliff>\n")
     with pytest.raises(DataError, match="target language is en, not fr"):
         read_document("a.xlf", found.encode(), Options("de", "fr"))
 
@@ -218,6 +242,61 @@ def test_docx():
     with zipfile.ZipFile(io.BytesIO(found)) as after, zipfile.ZipFile(io.BytesIO(source)) as before:
         assert after.namelist() == before.namelist()
         assert after.read("word/media/a.png") == b"\x89PNG"
+
+
+def field(result, instruction="PAGE"):
+    begin, separate, end = (
+        f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end")
+    )
+    return f"{begin}<w:r><w:instrText>{instruction}</w:instrText></w:r>{separate}{result}{end}"
+
+
+def plain(text):
+    return f"<w:r><w:t>{text}</w:t></w:r>"
+
+
+@pytest.mark.parametrize(
+    ("between", "expected"),
+    [
+        (field(plain("3")), field(plain("3"))),
+        (field(plain("die ") + plain("Hilfe"), "HYPERLINK"), field(plain("DIE HILFE") + "<w:r><w:t/></w:r>", "HYPERLINK")),
+        (f'<w:fldSimple w:instr="PAGE">{plain("3")}</w:fldSimple>', None),
+        ('<w:r><w:footnoteReference w:id="1"/></w:r>', None),
+        ('<w:r><w:rPr><w:b/></w:rPr><w:commentReference w:id="1"/></w:r>', None),
+        ('<w:bookmarkStart w:id="1"/>', None),
+        ('<w:r><w:sym w:char="F0E0"/></w:r>', None),
+        (f'<w:hyperlink w:anchor="a">{plain("dort")}</w:hyperlink>', f'<w:hyperlink w:anchor="a">{plain("DORT")}</w:hyperlink>'),
+        ("<m:oMath><m:r><m:t>x</m:t></m:r></m:oMath>", None),
+    ],
+)  # fmt: skip
+def test_what_is_between_two_runs_of_word_stays_there(between, expected):
+    math = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
+    found = translated("a.docx", docx(f"<w:p {math}>{plain('Wort ')}{between}{plain(' hier.')}</w:p>"))
+    text = (
+        part(found, "word/document.xml").replace(' xml:space="preserve"', "").replace("<w:t></w:t>", "<w:t/>")
+    )
+    assert f"{plain('WORT ')}{expected or between}{plain(' HIER.')}" in text
+
+
+def test_the_result_of_a_field_of_word_is_never_without_text():
+    body = plain("Lies ") + field(plain("die Hilfe"), "HYPERLINK") + plain(" jetzt")
+    known = {
+        "Lies die Hilfe jetzt": "Read it now",
+        "Lies": "Read it",
+        "jetzt": "now",
+        "die Hilfe": "the help",
+    }
+    found = translated("a.docx", docx(f"<w:p>{body}</w:p>"), change=known.__getitem__)
+    texts = re.findall("<w:t[^>]*>([^<]*)", part(found, "word/document.xml"))
+    assert texts == ["Read ", "it", " now"]
+
+
+def test_a_hyphen_of_word_is_one_of_the_sentence():
+    seen = []
+    body = "<w:p><w:r><w:t>Die E</w:t><w:noBreakHyphen/><w:t>Mail</w:t></w:r></w:p>"
+    found = translated("a.docx", docx(body), change=lambda text: seen.append(text) or text)
+    assert seen[0] == "Die E-Mail"
+    assert "Die E</w:t><w:noBreakHyphen/><w:t" in part(found, "word/document.xml")
 
 
 def test_odt():
@@ -263,7 +342,13 @@ BOMB = package({"word/document.xml": b"0" * (201 << 20)})
         ("a.json", b"{", "line 1: not JSON"),
         ("a.json", b"[" * 100_000, "nested too deeply"),
         ("a.json", b"[" * 300 + b"]" * 300, "nested more than 200 levels"),
-        ("a.po", b"Hallo\n", "not a catalogue"),
+        ("a.xlf", b'<!DOCTYPE xliff [<!ENTITY b "c">]><xliff/>', "entities of its own"),
+        ("a.po", b"Hallo\n", "line 1: no line of a gettext catalogue"),
+        ("a.po", b'msgid "a"\nmsgstr ""\n\nmsgid "Hallo\nmsgstr ""\n', "line 4: no line of a gettext"),
+        ("a.po", b'msgid "a"\n"b\nmsgstr ""\n', "line 2: no line of a gettext"),
+        ("a.po", b'#~ msgid "a\n#~ msgstr ""\n', "line 1: no line of a gettext"),
+        ("a.po", b'msgid "a"\n\n#: x.c:1\nmsgid "b"\nmsgstr ""\n', "line 4: msgid behind msgid"),
+        ("a.po", b'msgid "a"\n"b"\n\n', "line 2: the file ends without a msgstr for its last msgid"),
         ("a.srt", b"Hallo\n", "no subtitles"),
         ("a.txt", b"gut\nsch\xf6n", r"line 2: not UTF-8 \(byte 7\)"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,18 @@ from deepwire.documents.formats.placeholders import with_placeholders
 from deepwire.errors import DataError
 
 _FUZZY = "fuzzy"
+_LINE = re.compile(r'(?:(msgctxt|msgid|msgid_plural|msgstr)(?:\[\d+\])?\s+)?"(?:[^"\\]|\\.)*"')
+_PREFIX = re.compile(r"#(?:~?(?P<past>\|)|~)\s*")
+"""Of messages that are obsolete, and of what a message was in the past."""
+_MAY_FOLLOW = {
+    "": ("msgctxt", "msgid"),
+    "msgctxt": ("msgid",),
+    "msgid": ("msgid_plural", "msgstr"),
+    "msgid_plural": ("msgstr",),
+    "msgstr": ("msgctxt", "msgid", "msgstr"),
+}
+"""The keywords behind each."""
+_ORDER = "each msgid needs a msgstr behind it, which may be empty"
 
 
 class PoDocument:
@@ -22,6 +35,8 @@ class PoDocument:
 
     def __init__(self, catalogue: Any) -> None:
         self._catalogue = catalogue
+        # The lines of the header in their order, not in that of polib.
+        catalogue.ordered_metadata = lambda: list(catalogue.metadata.items())
         self._entries = [entry for entry in catalogue if _is_open(entry)]
         texts = [text for entry in self._entries for text in _texts(entry)]
         self.units: Sequence[Sequence[Run]] = [
@@ -71,6 +86,7 @@ def read_po(content: bytes, options: Options) -> PoDocument:  # noqa: ARG001 - a
 
     # A text of a single line would be taken for the name of a file.
     text = decoded(content).removeprefix("\ufeff") + "\n\n"
+    _check(text)
     width = max((len(line) for line in text.splitlines()), default=0)
     try:
         return PoDocument(polib.pofile(text, wrapwidth=max(78, width), check_for_duplicates=False))
@@ -78,3 +94,26 @@ def read_po(content: bytes, options: Options) -> PoDocument:  # noqa: ARG001 - a
         place = str(fault).partition("(line ")[2].partition(")")[0]
         where = f"line {place}: " if place else ""
         raise DataError(f"{where}not a catalogue of gettext") from None
+
+
+def _check(text: str) -> None:
+    """See that each line is complete, and each message: polib reads others with loss.
+
+    Raises:
+        DataError: One is not.
+    """
+    keyword, number = "", 0
+    for number, line in enumerate(text.rstrip().splitlines(), 1):
+        prefix = _PREFIX.match(line.strip())
+        said = line.strip()[prefix.end() if prefix else 0 :]
+        if not said or said.startswith("#"):
+            continue
+        found = _LINE.fullmatch(said)
+        if found is None:
+            raise DataError(f'line {number}: no line of a gettext catalogue, as msgid "Open": {said[:40]}')
+        if found[1] and not (prefix and prefix["past"]):
+            if found[1] not in _MAY_FOLLOW[keyword]:
+                raise DataError(f"line {number}: {found[1]} behind {keyword or 'nothing'}", _ORDER)
+            keyword = found[1]
+    if keyword not in ("", "msgstr"):
+        raise DataError(f"line {number}: the file ends without a msgstr for its last {keyword}", _ORDER)

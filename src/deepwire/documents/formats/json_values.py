@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 
-from deepwire.documents.document import Options, Run
+from deepwire.documents.document import Options
 from deepwire.documents.file_text import decoded
 from deepwire.documents.formats.placeholders import with_placeholders
 from deepwire.documents.formats.replaced_text import Block, ReplacedText, Stretch
 from deepwire.errors import DataError, UsageError
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+# What a character of a string is written as; beyond 16 bits, two escapes are one.
+_CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\?.", re.DOTALL)
 _STEP = re.compile(r"\[(\*|\d+)\]|([^.\[\]]+)")
 _DEEPEST = 200
 
@@ -37,27 +40,28 @@ def read_json(content: bytes, options: Options) -> ReplacedText:
         raise DataError("not JSON that anybody reads: nested too deeply") from None
     patterns = [_pattern(path) for path in options.paths]
     blocks = [
-        Block(_runs(begin, end, source))
+        _block(begin, end, source)
         for path, begin, end in _strings(source, start)
         if not patterns or any(_matches(path, pattern) for pattern in patterns)
     ]
     if patterns and not blocks:
         raise DataError(f"no string is under {', '.join(options.paths)}")
-    return ReplacedText(source, blocks, _encoded)
+    # In ASCII where all of the file is, and needs escapes for it.
+    in_ascii = source.isascii() and "\\u" in source
+    return ReplacedText(source, blocks, partial(_encoded, in_ascii=in_ascii))
 
 
-def _runs(begin: int, end: int, source: str) -> list[Stretch]:
-    """A string: one stretch for all of it, or if it has placeholders several, which need no escapes."""
-    raw = source[begin:end]
-    text: str = json.loads(f'"{raw}"')
-    if "\\" in raw:
-        return [Stretch(begin, end, Run(text))]
-    return [Stretch(begin + first, begin + last, run) for first, last, run in with_placeholders(text)]
+def _block(begin: int, end: int, source: str) -> Block:
+    """A string: one stretch for all of it, or if it has placeholders several in an element without tags."""
+    text: str = json.loads(f'"{source[begin:end]}"')
+    places = [*(match.start() for match in _CHARACTER.finditer(source, begin, end)), end]
+    stretches = [Stretch(places[first], places[last], run) for first, last, run in with_placeholders(text)]
+    return Block(stretches, {0: ("", "")} if len(stretches) > 1 else {})
 
 
-def _encoded(text: str, raw: str) -> str:
-    """Within quotes; in ASCII where the string was written so with escapes."""
-    return json.dumps(text, ensure_ascii="\\u" in raw)[1:-1]
+def _encoded(text: str, _raw: str, *, in_ascii: bool) -> str:
+    """Within quotes."""
+    return json.dumps(text, ensure_ascii=in_ascii)[1:-1]
 
 
 def _pattern(path: str) -> Path:

@@ -6,12 +6,12 @@ The lines of a paragraph become one line, as its sentences go across them; line 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from deepwire.documents.document import Options
 from deepwire.documents.file_text import decoded
 from deepwire.documents.formats.inline_elements import Item, Kind, block_of
-from deepwire.documents.formats.replaced_text import Block, ReplacedText
+from deepwire.documents.formats.replaced_text import ReplacedText
 from deepwire.errors import DataError
 
 _FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*\r?\n.*?\r?\n(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
@@ -26,6 +26,8 @@ _INLINE = re.compile(
     r"|(?P<close>\]\((?:[^()\n]|\([^()\n]*\))*\)|\]\[[^\]\n]*\]|\])|(?P<open>!?\[)"
     r"|(?P<emphasis>\*+|~~|(?<!\w)_+|_+(?!\w))"
 )
+# What a line of a paragraph may begin with: the name of a footnote, and in the first a box or a kind of quote.
+_BEGIN = re.compile(r"(?P<note>\[\^[^\]\s]+\]:)|\[[ xX]\](?!\S)|(?P<kind>\[!\w+\][+-]?)(?!\S)")
 _VOID = frozenset(["area", "br", "col", "embed", "hr", "img", "input", "link", "source", "track", "wbr"])
 _MAX_INLINE = 100_000
 """Characters of a paragraph; what is longer stays as it is."""
@@ -37,17 +39,31 @@ def read_markdown(content: bytes, options: Options) -> ReplacedText:  # noqa: AR
     Raises:
         DataError: It is not UTF-8, or nested too deeply.
     """
-    from markdown_it import MarkdownIt
-
     source = decoded(content)
+    paragraphs, labels = _paragraphs(source)
+    places = [place for items in paragraphs for place in _unnamed(source, items, labels)]
+    if places:
+        ends = [*(at for at, _ in places[1:]), len(source)]
+        added = (label + source[at:end] for (at, label), end in zip(places, ends, strict=True))
+        source = source[: places[0][0]] + "".join(added)
+        paragraphs, _ = _paragraphs(source)
+    return ReplacedText(source, [block_of(source, items) for items in paragraphs])
+
+
+def _paragraphs(source: str) -> tuple[list[list[Item]], Collection[str]]:
+    """The texts of a page, and the labels that addresses of links have in it."""
+    from markdown_it import MarkdownIt
+    from markdown_it.utils import EnvType
+
     front = _FRONT_MATTER.match(source)
     start = front.end() if front else 0
+    found: EnvType = {}
     try:
         parsed = (
             MarkdownIt("commonmark")
             .enable(["table", "strikethrough"])
             .disable("inline")
-            .parse(source[start:])
+            .parse(source[start:], found)
         )
     except RecursionError:
         raise DataError("nested too deeply") from None
@@ -56,17 +72,35 @@ def read_markdown(content: bytes, options: Options) -> ReplacedText:  # noqa: AR
         *(start + match.end() for match in re.finditer(r"\r\n|\n|\r", source[start:])),
         len(source),
     ]
-    blocks: list[Block] = []
+    paragraphs: list[list[Item]] = []
     at = start
     for token in parsed:
         if token.type != "inline" or token.map is None or len(token.content) > _MAX_INLINE:
             continue
         begin, end = starts[token.map[0]], starts[min(token.map[1], len(starts) - 1)]
         lines = _places(source, max(begin, at), end, token.content.split("\n"))
-        if lines:
-            blocks.append(block_of(source, _joined(_items(source, lines))))
-            at = lines[-1][1]
-    return ReplacedText(source, blocks)
+        paragraphs += [_joined(_items(source, part)) for part in _parts(source, lines)]
+        at = lines[-1][1] if lines else at
+    return paragraphs, found.get("references", ())
+
+
+def _unnamed(source: str, items: Sequence[Item], labels: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Where a link or image needs its label, as its text, which is translated, has been that: `[x]`, `[x][]`."""
+    from markdown_it.common.utils import normalizeReference
+
+    opened: list[int] = []
+    for number, item in enumerate(items):
+        if item.name == "]" and item.kind == "open":
+            opened.append(number)
+        elif item.name == "]" and opened:
+            inside = items[opened.pop() + 1 : number]
+            label = "".join(
+                part.text if part.kind == "text" and not part.fixed else source[part.begin : part.end]
+                for part in inside
+            )
+            sign = source[item.begin : item.end]
+            if sign in ("]", "][]") and normalizeReference(label) in labels:
+                yield (item.end, f"[{label}]") if sign == "]" else (item.end - 1, label)
 
 
 def _places(source: str, begin: int, end: int, lines: list[str]) -> list[tuple[int, int]]:
@@ -85,14 +119,34 @@ def _places(source: str, begin: int, end: int, lines: list[str]) -> list[tuple[i
     return places
 
 
+def _parts(source: str, lines: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """The lines of each text in a paragraph, such as a footnote, without what tells what it is."""
+    parts: list[list[tuple[int, int]]] = [[]]
+    for number, (begin, end) in enumerate(lines):
+        sign = _BEGIN.match(source, begin, end)
+        if sign and (sign["note"] or not number):
+            begin = sign.end()
+            parts.append([])
+        begin += len(source[begin:end]) - len(source[begin:end].lstrip())
+        parts[-1] += [(begin, end)] if begin < end else []
+        if sign and sign["kind"] and not number:
+            parts.append([])
+    return [part for part in parts if part]
+
+
 def _items(source: str, lines: list[tuple[int, int]]) -> Iterator[Item]:
     """What a paragraph consists of; a line break is a space, or stays where it is meant."""
     opened: list[str] = []
     for number, (begin, end) in enumerate(lines):
-        yield from _line_items(source, begin, end, opened)
-        if number + 1 < len(lines):
+        if number + 1 == len(lines):
+            yield from _line_items(source, begin, end, opened)
+        else:
             following = lines[number + 1][0]
-            meant = source[end : end + 2] == "  " or source[end - 1] == "\\"
+            # Of two backslashes the first one says that the second one is text.
+            ends_it = (end - begin - len(source[begin:end].rstrip("\\"))) % 2
+            meant = source[end : end + 2] == "  " or bool(ends_it)
+            end -= ends_it
+            yield from _line_items(source, begin, end, opened)
             yield Item(end, following, "text", "\n" if meant else " ", fixed=meant)
 
 

@@ -33,8 +33,10 @@ MOST_FILES = 10_000
 
 _WORD_PARTS = re.compile(r"word/(document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml")
 _ODT_PARTS = re.compile(r"(content|styles)\.xml")
-_BREAKS = {"br": "\n", "cr": "\n", "tab": "\t", "line-break": "\n", "s": " "}
+_BREAKS = {"br": "\n", "cr": "\n", "tab": "\t", "noBreakHyphen": "-", "line-break": "\n", "s": " "}
 """Elements that stand for a character."""
+_UNSEEN = frozenset(["r", "pPr", "rPr", "proofErr", "lastRenderedPageBreak"])
+"""Elements of Word that do not part the text around them."""
 _ODT_PARAGRAPHS = frozenset(["p", "h"])
 _ODT_INLINE = frozenset(["span", "a", "meta", "meta-field", "ruby", "ruby-base"])
 _ODT_MOVED = frozenset(["span", "a"])
@@ -79,7 +81,7 @@ class PackageDocument:
         with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package:
             for info, data in self._files:
                 tree = self._trees.get(info.filename)
-                package.writestr(info, data if tree is None else write_xml(tree), info.compress_type)
+                package.writestr(info, data if tree is None else write_xml(tree, data), info.compress_type)
         return packed.getvalue()
 
 
@@ -137,15 +139,25 @@ def read_odt(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG0
 
 
 def _word_paragraphs(tree: Any) -> Blocks:
-    """The paragraphs; pieces of text next to each other with the same formatting are one run."""
+    """The paragraphs; pieces of text of one look with nothing between them are one run."""
+    from lxml import etree
+
     blocks: dict[Any, SlotParagraph | WordParagraph] = {}
-    looks: dict[Any, tuple[Any, bytes] | None] = {}
-    for node in tree.getroot().iter():
+    look: tuple[Any, bytes] | None = None
+    fields = 0
+    walk = etree.iterwalk(tree, events=("start", "comment", "pi"))
+    for _, node in walk:
         name = local(node)
-        if name not in ("t", "br", "cr", "tab") or local(node.getparent()) != "r":
+        if name in ("pPr", "rPr"):
+            walk.skip_subtree()
+        if name in _UNSEEN:
             continue
+        previous, look = look, None
+        if name == "fldChar":
+            kind = node.get(f"{node.tag}Type")
+            fields += (kind == "begin") - (kind == "end")
         paragraph = next((ancestor for ancestor in node.iterancestors() if local(ancestor) == "p"), None)
-        if paragraph is None:
+        if name not in ("t", *_BREAKS) or local(node.getparent()) != "r" or paragraph is None:
             continue
         if paragraph not in blocks:
             blocks[paragraph] = word_paragraph(paragraph) or SlotParagraph()
@@ -155,23 +167,30 @@ def _word_paragraphs(tree: Any) -> Blocks:
         slots = block.slots
         if name != "t":
             slots.append(Slot(node, False, Run(_BREAKS[name], fixed=True)))
-            looks[paragraph] = None
             continue
         look = _look(node.getparent())
-        text = node.text or ""
+        run = _word_run(node, is_result=fields > 0)
         node.set(SPACE, "preserve")
-        if slots and not slots[-1].run.fixed and looks[paragraph] == look:
+        if slots and not slots[-1].run.fixed and look == previous:
             first = slots[-1]
-            slots[-1] = first._replace(run=Run(first.run.text + text))
+            slots[-1] = first._replace(run=first.run._replace(text=first.run.text + run.text))
             node.text = ""
         else:
-            slots.append(Slot(node, False, Run(text)))
-        looks[paragraph] = look
+            slots.append(Slot(node, False, run))
     for block in blocks.values():
         if isinstance(block, SlotParagraph):
             for slot in block.slots:  # those that took over the text of others
                 slot.put(slot.run.text)
         yield block
+
+
+def _word_run(node: Any, *, is_result: bool) -> Run:
+    """A piece of text; formulas stay, and the results of fields that are figures, such as a number of a page."""
+    around = [local(ancestor) for ancestor in node.iterancestors()]
+    is_result = is_result or "fldSimple" in around
+    text = node.text or ""
+    fixed = "oMath" in around or (is_result and not any(map(str.isalpha, text)))
+    return Run(text, fixed, filled=is_result or "hyperlink" in around)
 
 
 def _look(run: Any) -> tuple[Any, bytes]:

@@ -15,7 +15,7 @@ _TIME = re.compile(r"^[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:
 _CUE_TEXT = re.compile(r"\r?\n(.*?)(?=(?:\r?\n)[ \t]*(?:\r?\n|\Z)|\Z)", re.DOTALL)
 _NUMBER = re.compile(r"(?:\r?\n[ \t]*\d+[ \t]*)?\r?\n\Z")
 _MARKUP = re.compile(r"<[^<>\n]*>|\{\\[^}\n]*\}|\[br\]")
-_DASH = re.compile(r"^[-\u2013\u2014][ \t]*", re.MULTILINE)
+_DASH = re.compile(rf"^(?:{_MARKUP.pattern}|[ \t])*[-\u2013\u2014][ \t]*", re.MULTILINE)
 _BREAK = re.compile(r"\r?\n")
 
 

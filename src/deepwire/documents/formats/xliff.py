@@ -17,15 +17,23 @@ class XliffDocument:
     """A file; a segment that has a translation keeps it.
 
     Args:
-        tree: As lxml reads it.
+        content: All of it.
         options: The language to translate into is written into the file if it has none.
+
+    Raises:
+        DataError: It is no XLIFF, damaged, too large, or of another target language.
     """
 
-    def __init__(self, tree: Any, options: Options) -> None:
-        self._tree, self._options = tree, options
-        root = tree.getroot()
+    def __init__(self, content: bytes, options: Options) -> None:
+        self._content, self._options = content, options
+        self._tree = parse_xml(content, "the file")
+        root = self._tree.getroot()
         if local(root) != "xliff":
             raise DataError(f"not XLIFF: the file begins with <{local(root)}>")
+        for element in root.iter():
+            named = element.get("target-language") or element.get("trgLang")
+            if named and options.target and language_code(named) != language_code(options.target):
+                raise DataError(f"its target language is {named}, not {options.target}")
         self._is_2 = str(root.get("version", "1.2")).startswith("2")
         self._contents: list[SegmentContent] = []
         self._targets: list[tuple[Any, Any]] = []
@@ -57,7 +65,7 @@ class XliffDocument:
                 target.set("state", "needs-review-translation")
                 target.set("state-qualifier", "mt-suggestion")
         self._name_language()
-        return write_xml(self._tree)
+        return write_xml(self._tree, self._content)
 
     def _name_language(self) -> None:
         root = self._tree.getroot()
@@ -89,12 +97,6 @@ def read_xliff(content: bytes, options: Options) -> XliffDocument:
     """Read a file.
 
     Raises:
-        DataError: It is no XLIFF, damaged, too large, or of another target language.
+        DataError: As `XliffDocument`.
     """
-    tree = parse_xml(content, "the file")
-    document = XliffDocument(tree, options)
-    for element in tree.getroot().iter():
-        named = element.get("target-language") or element.get("trgLang")
-        if named and options.target and language_code(named) != language_code(options.target):
-            raise DataError(f"its target language is {named}, not {options.target}")
-    return document
+    return XliffDocument(content, options)

@@ -72,20 +72,22 @@ def parse_xml(content: bytes, name: str) -> Any:
         line = fault.lineno or 1
         said = str(fault.msg).partition(", line")[0][:120]
         raise DataError(f"{name}: line {line}: not XML: {said}") from None
-    if next(tree.getroot().iter(etree.Entity), None) is not None:
-        raise DataError(f"{name}: has entities of its own, which are not resolved")
+    declared = tree.docinfo.internalDTD
+    if (declared is not None and any(declared.iterentities())) or any(tree.getroot().iter(etree.Entity)):
+        raise DataError(f"{name}: has entities of its own, which are not resolved", "write out what they say")
     return tree
 
 
-def write_xml(tree: Any) -> bytes:
-    """The tree as a file, with a declaration if it had one, in its encoding."""
+def write_xml(tree: Any, source: bytes) -> bytes:
+    """The tree as a file, in its encoding, with a line break at the end where the source has one."""
     from lxml import etree
 
     info = tree.docinfo
     content: bytes = etree.tostring(
         tree, xml_declaration=True, encoding=info.encoding or "UTF-8", standalone=info.standalone or None
     )
-    return content
+    end = next((end for end in (b"\n", b"\r\n") if source.endswith(b">" + end)), b"")
+    return content + end
 
 
 def local(element: Any) -> str:
