@@ -243,7 +243,8 @@ def _translate_in_parts(job: TranslationJob, processes: ProcessGroup, *, quiet: 
     model, precision = load_in_processes(
         job.models, job.settings, job.device, job.precision, processes, job.shortlist, job.terms
     )
-    require_no_context(model.context, "but parts of a text are translated")
+    if processes.count > 1:
+        require_no_context(model.context, "but several processes translate parts of a text")
     translator = model.aligning() if job.alignment else model
     config = translator.config
     description = job.describe(config.model_dump(mode="json"), precision) if processes.main else {}
@@ -378,16 +379,7 @@ def translate(
         print("type a sentence a line; Ctrl-D ends", file=sys.stderr)
     chosen = chosen_shortlist(shortlist, shortlist_from, seen)
     job = TranslationJob(
-        models,
-        text,
-        output,
-        form,
-        (to or "", from_ or ""),
-        changes,
-        device,
-        precision,
-        chosen,
-        stream or typed,
+        models, text, output, form, (to or "", from_ or ""), changes, device, precision, chosen, stream or typed
     )
     run_translation(replace(job, terms=terms, alignment=alignment), threads=threads, quiet=quiet)
 
