@@ -56,7 +56,7 @@ def test_a_terminal_sees_how_far_a_document_is(model, tmp_path, monkeypatch):
     assert "translating 2 of 2 sentences (100%)" in said
 
 
-def test_paths_into_json(model, tmp_path):
+def test_paths_into_json(model, tmp_path, capsys):
     document = tmp_path / "a.json"
     document.write_text('{"a": "ein hund", "b": "zwei"}')
     output = tmp_path / "b.json"
@@ -69,9 +69,12 @@ def test_paths_into_json(model, tmp_path):
         str(output),
         "--json-path",
         "a",
+        "--json-path",
+        "items[*].title",
         *QUIET,
     ]
     assert main(command) == 0
+    assert capsys.readouterr().err == f"warning: {document}: no string is under items[*].title\n"
     assert output.read_text().endswith('"b": "zwei"}')
     assert "ein hund" not in output.read_text()
 

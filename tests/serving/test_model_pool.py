@@ -88,7 +88,9 @@ def test_what_cannot_be_served_is_refused(folders, served_model):
     with pytest.raises(UsageError, match="the model translates de-en"):
         pool_of([f"fr-de={folders[0]}"])
     for option in ({"memory": 10**9}, {"pivot": "en"}):
-        with pytest.raises(UsageError, match=f"--{next(iter(option))} has an effect only with models of several"):
+        with pytest.raises(
+            UsageError, match=f"--{next(iter(option))} has an effect only with models of several"
+        ):
             pool_of([folders[0], folders[0]], **option)
     with pytest.raises(UsageError, match="--pivot zz: the models know de, en, es, fr"):
         pool_of(folders, pivot="zz")

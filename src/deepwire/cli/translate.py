@@ -378,8 +378,9 @@ def translate(
     if typed and not quiet:
         print("type a sentence a line; Ctrl-D ends", file=sys.stderr)
     chosen = chosen_shortlist(shortlist, shortlist_from, seen)
+    languages = (to or "", from_ or "")
     job = TranslationJob(
-        models, text, output, form, (to or "", from_ or ""), changes, device, precision, chosen, stream or typed
+        models, text, output, form, languages, changes, device, precision, chosen, stream or typed
     )
     run_translation(replace(job, terms=terms, alignment=alignment), threads=threads, quiet=quiet)
 
