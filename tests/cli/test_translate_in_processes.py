@@ -49,6 +49,13 @@ def test_the_output_is_that_of_one_process(launcher: Launcher, form: str) -> Non
     assert "by 2 processes" in launcher.text()
 
 
+def test_what_all_processes_read_alike_is_warned_of_once(launcher: Launcher) -> None:
+    terms = launcher.folder / "terms"
+    terms.write_bytes(b"w\xe4rme\theat\n")
+    translate(launcher, 2, "terms.2", "--terms", str(terms), "--term-search", "prefer")
+    assert launcher.text().count(f"warning: {terms}: bytes of 1 line are not UTF-8") == 1
+
+
 @pytest.mark.parametrize("count", [3, 1])
 def test_an_interrupted_job_goes_on_with_another_number_of_processes(launcher: Launcher, count: int) -> None:
     output = f"broken.{count}"
