@@ -45,6 +45,8 @@ class Request:
     """The language of the text, where it is known: for a note where the model was not trained so."""
     context: tuple[ContextLine, ...] = ()
     """Previous lines of its document, the earliest first, for models that were trained with context."""
+    where: str = field(default="", compare=False)
+    """`file:line` of a line that can bring its languages along: a wrong one is a fault of the file."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +154,12 @@ def column_requests(path: Path, column: int, warn: Tell) -> Iterator[Request]:
         if is_blank(line):
             yield Request("")
             continue
+        where = f"{display(path)}:{number}"
         first, tab, second = line.partition("\t") if column == 1 else line.rpartition("\t")
         to, text = (first, second) if column == 1 else (second, first)
         if not tab or is_blank(to):
-            raise DataError(
-                f"{display(path)}:{number}: no column {column} with a language", f"expected {form}"
-            )
-        yield Request(text, to=to.strip())
+            raise DataError(f"{where}: no column {column} with a language", f"expected {form}")
+        yield Request(text, to=to.strip(), where=where)
 
 
 def json_requests(path: Path, warn: Tell) -> Iterator[Request]:
@@ -190,7 +191,7 @@ def json_requests(path: Path, warn: Tell) -> Iterator[Request]:
         # What a model of one direction hands through need not be a language, and not even a text.
         to, from_ = (name if isinstance(name := fields.get(key), str) else "" for key in ("to", "from"))
         text, prefix = (plain(without_surrogates(each)) for each in (text, prefix))
-        yield Request(text, prefix, fields, to, from_)
+        yield Request(text, prefix, fields, to, from_, where=where)
     warn_of_several_lines(several, warn)
     _warn_of(halves, "half of a surrogate pair is read as U+FFFD", warn)
 
