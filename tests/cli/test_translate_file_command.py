@@ -62,7 +62,7 @@ def test_a_translation_may_have_another_ending_of_its_kind(name, output):
     require_same_kind(name, output)
 
 
-def test_paths_into_json(model, tmp_path):
+def test_paths_into_json(model, tmp_path, capsys):
     document = tmp_path / "a.json"
     document.write_text('{"a": "ein hund", "b": "zwei"}')
     output = tmp_path / "b.json"
@@ -75,9 +75,12 @@ def test_paths_into_json(model, tmp_path):
         str(output),
         "--json-path",
         "a",
+        "--json-path",
+        "items[*].title",
         *QUIET,
     ]
     assert main(command) == 0
+    assert capsys.readouterr().err == f"warning: {document}: no string is under items[*].title\n"
     assert output.read_text().endswith('"b": "zwei"}')
     assert "ein hund" not in output.read_text()
 

@@ -49,14 +49,23 @@ def test_the_output_is_that_of_one_process(launcher: Launcher, form: str) -> Non
     assert "by 2 processes" in launcher.text()
 
 
-def test_an_interrupted_job_goes_on_with_another_number_of_processes(launcher: Launcher) -> None:
-    job = launcher.command(2, *arguments(launcher, "broken"), patch=die_in_translation(2))
+def test_what_all_processes_read_alike_is_warned_of_once(launcher: Launcher) -> None:
+    terms = launcher.folder / "terms"
+    terms.write_bytes(b"w\xe4rme\theat\n")
+    translate(launcher, 2, "terms.2", "--terms", str(terms), "--term-search", "prefer")
+    assert launcher.text().count(f"warning: {terms}: bytes of 1 line are not UTF-8") == 1
+
+
+@pytest.mark.parametrize("count", [3, 1])
+def test_an_interrupted_job_goes_on_with_another_number_of_processes(launcher: Launcher, count: int) -> None:
+    output = f"broken.{count}"
+    job = launcher.command(2, *arguments(launcher, output), patch=die_in_translation(2))
     assert job.wait() == [-signal.SIGKILL] * 2
-    assert not (launcher.folder / "broken").exists()
-    parts = launcher.folder / "broken.parts"
+    assert not (launcher.folder / output).exists()
+    parts = launcher.folder / f"{output}.parts"
     assert sorted(path.name for path in parts.glob("0*")) == ["000000-5", "000001-5"]
     (parts / "000000-5").write_text("kept\n" * 5)
-    lines = translate(launcher, 3, "broken").splitlines()
+    lines = translate(launcher, count, output).splitlines()
     assert "2 parts of 5 lines are there already" in launcher.text()
     assert lines[:5] == ["kept"] * 5
     assert lines[5:] == translate(launcher, 1, "whole").splitlines()[5:]
@@ -68,6 +77,10 @@ def test_parts_of_another_job_are_not_mixed_in(launcher: Launcher) -> None:
     assert 2 in launcher.command(2, *arguments(launcher, "mixed", "--beam", "3")).wait()
     assert launcher.text().count("error: ") == 1
     assert "parts of another job, which differs in decoding settings" in launcher.text()
+    for other in (["--beam", "3"], ["--input", "-"], ["--stream"]):
+        assert launcher.command(1, *arguments(launcher, "mixed", *other)).wait() == [2]
+        assert f"error: {launcher.folder / 'mixed.parts'}: parts of another job" in launcher.text()
+    assert (launcher.folder / "mixed.parts" / "000000-5").exists()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -240,8 +241,25 @@ def test_languages_in_json_lines(tmp_path: Path, toys, multilingual):
     assert json.loads(format_json(answer))["to"] == "fr"
     assert json.loads(format_json(answer))["id"] == 7
     path.write_text('{"text": "ab", "to": 3}\n', encoding="utf-8")
-    with pytest.raises(UsageError, match="line 1: say which language to translate into"):
+    with pytest.raises(UsageError, match=r"text\.jsonl:1: say which language to translate into"):
         list(translator(toys, multilingual()).translations(json_requests(path, print)))
+
+
+@pytest.mark.parametrize(
+    ("text", "read", "message"),
+    [
+        ("fr\tab\nxx\tab\n", partial(column_requests, column=1), "does not know the language 'xx'"),
+        ('{"text": "ab", "to": "fr"}\n{"text": "", "to": "xx"}\n', json_requests, "does not know the lan"),
+        ('{"text": "ab", "to": "fr"}\n{"text": "a", "to": "fr", "from": "xx"}\n', json_requests, "'xx'"),
+    ],
+)
+def test_a_wrong_language_in_a_file_is_named_with_its_line(
+    tmp_path: Path, toys, multilingual, text, read, message
+):
+    path = tmp_path / "text"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=rf"text:2: the model .*{message}"):
+        list(translator(toys, multilingual()).translations(read(path, warn=print)))
 
 
 @pytest.mark.parametrize("to", ['"fr"', "3"])

@@ -45,7 +45,7 @@ def test_a_given_beginning_is_kept(tool):
 
 def test_terms_in_mixed_case_stay(toys, tmp_path: Path):
     (tmp_path / "terms").write_text("abc\tfEd\n")
-    terms = Terminology.read(tmp_path / "terms")
+    terms = Terminology.read(tmp_path / "terms", print)
 
     def translate(lines, requests):
         return [Translation(lines[0], requests[0], (Candidate("Press fEd now", (), 0.0, 0.0),))]

@@ -93,8 +93,11 @@ def test_json_lines(file):
     warnings: list[str] = []
     first, second = json_requests(path, warnings.append)
     assert (first.text, first.prefix, first.fields["id"]) == ("a", "b", 1)
-    assert second.text == "?  x y"
-    assert warnings == [f"{path}:2: several lines are read as one sentence; give each line on its own"]
+    assert second.text == "\ufffd  x y"
+    assert warnings == [
+        f"{path}:2: several lines are read as one sentence; give each line on its own",
+        f"{path}:2: half of a surrogate pair is read as U+FFFD",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,13 @@ def test_what_cannot_be_served_is_refused(folders, served_model):
         ModelPool([served_model, unknown])
     with pytest.raises(UsageError, match="the model translates de-en"):
         pool_of([f"fr-de={folders[0]}"])
+    for option in ({"memory": 10**9}, {"pivot": "en"}):
+        with pytest.raises(
+            UsageError, match=f"--{next(iter(option))} has an effect only with models of several"
+        ):
+            pool_of([folders[0], folders[0]], **option)
+    with pytest.raises(UsageError, match="--pivot zz: the models know de, en, es, fr"):
+        pool_of(folders, pivot="zz")
     with pytest.raises(UsageError, match="is not a direction such as en-de"):
         pool_of([f"french={folders[0]}"])
     assert pool_of([f"de-en={folders[0]}"]).route("en", "de")[0].model == 0

@@ -34,6 +34,13 @@ def load_in_processes(
     own_device = choose_device(device, processes, "--device")
     if precision == "auto":
         precision = str(processes.broadcast_value(fastest_precision(own_device) if processes.main else None))
+    loaded: list[Model] = []
+
+    def tell(text: str) -> None:
+        """What all processes read alike is said once."""
+        if processes.main or loaded:
+            warn(text)
+
     # An average that does not exist yet is made by one process.
     translator = processes.run_on_main_first(
         lambda: load(
@@ -41,11 +48,12 @@ def load_in_processes(
             str(own_device),
             precision,
             settings=settings,
-            warn=warn,
+            warn=tell,
             shortlist=shortlist,
             terms=terms,
         )
     )
+    loaded.append(translator)
     products = processes.broadcast_value(torch.get_float32_matmul_precision())
     set_fp32_matmul("medium" if products == "medium" else "highest")
     return translator, precision

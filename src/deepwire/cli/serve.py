@@ -169,9 +169,10 @@ def serve(
     settings = with_others(settings, set_)
 
     from deepwire.cli.line_by_line import warn
-    from deepwire.serving.access import bind, read_hosts, read_token, require_safe
+    from deepwire.serving.access import bind, check_origins, read_hosts, read_token, require_safe
     from deepwire.serving.model_pool import load_pool
 
+    check_origins(cors or [])
     token = None if token_file is None else read_token(token_file, warn)
     keys = libretranslate.keys()
     access = AccessOptions(
@@ -353,7 +354,7 @@ def _limits(changes: Sequence[str]) -> Limits:
     """The limits with these changes.
 
     Raises:
-        UsageError: There is no such limit, or its value is impossible.
+        UsageError: There is no such limit, its value is impossible, or it is given twice.
     """
     from deepwire.config.settings_reader import from_mapping
     from deepwire.errors import UsageError
@@ -364,8 +365,10 @@ def _limits(changes: Sequence[str]) -> Limits:
         name, equals, value = change.partition("=")
         if not equals:
             raise UsageError(f"--limit {change}: must be NAME=NUMBER", "for example --limit texts=32")
+        if (name := name.strip()) in values:
+            raise UsageError(f"--limit {change}: {name} is given twice", "leave out one of them")
         try:
-            values[name.strip()] = float(value) if "." in value else int(value)
+            values[name] = float(value) if "." in value else int(value)
         except ValueError:
             raise UsageError(f"--limit {change}: {value!r} is no number") from None
     return from_mapping(Limits, values, "--limit")

@@ -172,7 +172,7 @@ class TranslationJob:
 
 
 def run_translation(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
-    """Translate, in all processes that torchrun has started or in this one.
+    """Translate, in all processes that torchrun has started or in this one, which finishes begun parts, too.
 
     Args:
         job: What and how.
@@ -180,9 +180,10 @@ def run_translation(job: TranslationJob, *, threads: int | None, quiet: bool) ->
         quiet: Whether to print no summary.
 
     Raises:
-        UsageError: The translations cannot be written there. With several processes also: the text comes from
-            stdin, goes to stdout or is a stream, or parts of another job are there.
+        UsageError: The translations cannot be written there, or parts of another job are there. With several
+            processes also: the text comes from stdin, goes to stdout or is a stream.
     """
+    from deepwire.decoding.resumable_parts import PartsFolder
     from deepwire.distributed.launch import join_process_group
     from deepwire.io.output import check_output
     from deepwire.ops.process import configure_process
@@ -190,8 +191,8 @@ def run_translation(job: TranslationJob, *, threads: int | None, quiet: bool) ->
     check_output(job.output, [*job.text.files, *([] if job.terms is None else [job.terms])])
     configure_process(threads=threads, flush_denormals=False)
     with join_process_group() as processes:
-        if processes.count > 1:
-            _translate_in_processes(job, processes, quiet=quiet)
+        if processes.count > 1 or PartsFolder.of(job.output).begun():
+            _translate_in_parts(job, processes, quiet=quiet)
         else:
             _translate_alone(job, quiet=quiet)
 
@@ -225,23 +226,27 @@ def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     empty.end()
 
 
-def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, quiet: bool) -> None:
-    """Translate in parts that several processes share; each of them calls this."""
+def _translate_in_parts(job: TranslationJob, processes: ProcessGroup, *, quiet: bool) -> None:
+    """Translate in parts that the processes share; each of them calls this."""
     from deepwire.cli.line_by_line import warn
     from deepwire.cli.loading_in_processes import load_in_processes
     from deepwire.decoding.document_context import require_no_context
     from deepwire.decoding.resumable_parts import PartsFolder, translate_parts
     from deepwire.decoding.translation_io import FORMATS
 
-    _require_files(job)
+    folder = PartsFolder.of(job.output)
+    if processes.count > 1:
+        _require_files(job)
+    elif job.stream or not all(path.is_file() for path in job.text.files):
+        raise folder.of_another_job()
     begun = time.monotonic()
     model, precision = load_in_processes(
         job.models, job.settings, job.device, job.precision, processes, job.shortlist, job.terms
     )
-    require_no_context(model.context, "but several processes translate parts of a text")
+    if processes.count > 1:
+        require_no_context(model.context, "but several processes translate parts of a text")
     translator = model.aligning() if job.alignment else model
     config = translator.config
-    folder = PartsFolder.of(job.output)
     description = job.describe(config.model_dump(mode="json"), precision) if processes.main else {}
 
     to, from_ = job.languages
@@ -261,7 +266,8 @@ def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, qui
             folder.join(job.output, count)
     if processes.main and not quiet:
         seconds = time.monotonic() - begun
-        print(f"{counted(count, 'line')} in {seconds:.1f} s by {processes.count} processes", file=sys.stderr)
+        workers = f" by {processes.count} processes" if processes.count > 1 else ""
+        print(f"{counted(count, 'line')} in {seconds:.1f} s{workers}", file=sys.stderr)
 
 
 def _require_files(job: TranslationJob) -> None:
@@ -372,17 +378,9 @@ def translate(
     if typed and not quiet:
         print("type a sentence a line; Ctrl-D ends", file=sys.stderr)
     chosen = chosen_shortlist(shortlist, shortlist_from, seen)
+    languages = (to or "", from_ or "")
     job = TranslationJob(
-        models,
-        text,
-        output,
-        form,
-        (to or "", from_ or ""),
-        changes,
-        device,
-        precision,
-        chosen,
-        stream or typed,
+        models, text, output, form, languages, changes, device, precision, chosen, stream or typed
     )
     run_translation(replace(job, terms=terms, alignment=alignment), threads=threads, quiet=quiet)
 

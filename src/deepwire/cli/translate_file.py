@@ -115,8 +115,14 @@ def translate_file(
         require_absent(output, f"replace it with --output {output}")
         check_output(output, [input_])
     with ProgressLine(live=False if quiet else None) as progress:
+
+        def warn_of_document(text: str) -> None:
+            progress.end()  # warnings have lines of their own
+            warn(f"{input_}: {text}")
+
         progress.count(f"reading {input_.name}", 0)
-        document = _read(input_, content, Options(source, target, tuple(json_path or ())))
+        asked = Options(source, target, tuple(json_path or ()), warn_of_document)
+        document = _read(input_, content, asked)
         translated = _translated(model, document, Options(source, target), to, from_, input_, progress)
     _write(output, translated)
     if not quiet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
@@ -303,6 +304,7 @@ def translator_of(
 ) -> Translator[DecoderState]:
     """A translator of loaded models; the other arguments and errors are those of `load`."""
     first = loaded.models[0]
+    warn = logging.getLogger("deepwire").warning if warn is None else warn
     members: list[EnsembleMember[DecoderState]] = [stored.model for stored in loaded.models]
     if is_captured(loaded.config.cuda_graphs, loaded.device):
         members = [CudaGraphModel(stored.model, CudaGraphCapture(loaded.device)) for stored in loaded.models]
@@ -317,7 +319,7 @@ def translator_of(
         languages=loaded.languages,
         context=loaded.context,
         shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
-        terms=None if terms is None else Terminology.read(Path(terms)),
+        terms=None if terms is None else Terminology.read(Path(terms), warn),
         direction=None if loaded.languages is not None else named_direction(first.metadata),
     )
 

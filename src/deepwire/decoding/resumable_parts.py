@@ -26,6 +26,7 @@ Line = TypeVar("Line")
 
 _PART = re.compile(r"(\d+)-(\d+)")
 JOB, _LOCK = "job.json", "lock"
+_ELSEWHERE = "delete the folder to start over, or write to another --output"
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class PartsFolder:
     def of(cls, output: Path) -> PartsFolder:
         """The folder of an output file."""
         return cls(output.with_name(f"{output.name}.parts"))
+
+    def begun(self) -> bool:
+        """Whether a job was interrupted there, or works there now."""
+        return (self.path / JOB).exists()
 
     def done(self) -> dict[int, Path]:
         """The parts that are there, by number from 0."""
@@ -56,7 +61,7 @@ class PartsFolder:
             job: What the output depends on, as values that JSON can hold.
 
         Raises:
-            UsageError: If another process works there, or the parts are those of another job.
+            UsageError: If another process works there, or what is there is not of this job.
             ResourceError: If the folder cannot be written.
         """
         with disk_errors(self.path):
@@ -73,22 +78,21 @@ class PartsFolder:
 
     def _require_same(self, job: Mapping[str, object]) -> None:
         path = self.path / JOB
-        if not path.exists():
-            if self.done():
-                raise UsageError(
-                    f"{self.path}: has parts, but no {JOB}, which says of what",
-                    "delete the folder to start over, or write to another --output",
-                )
+        if not self.begun():
+            # All that is there will be removed; a hidden file is what a crash left of the job's.
+            if any(each.name != _LOCK and not each.name.startswith(".") for each in self.path.iterdir()):
+                raise UsageError(f"{self.path}: has files, but no {JOB}, which says of what", _ELSEWHERE)
             write_json(path, job)
             return
         before = read_json(path)
         now = json.loads(json.dumps(job))
         changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
         if changed:
-            raise UsageError(
-                f"{self.path}: parts of another job, which differs in {', '.join(changed)}",
-                "delete the folder to start over, or write to another --output",
-            )
+            raise self.of_another_job(f", which differs in {', '.join(changed)}")
+
+    def of_another_job(self, difference: str = "") -> UsageError:
+        """The error for parts that are not those of this job."""
+        return UsageError(f"{self.path}: parts of another job{difference}", _ELSEWHERE)
 
     def join(self, output: Path, lines: int) -> None:
         """Put the parts together, and remove them.

@@ -13,7 +13,7 @@ from deepwire.data.text.files import display
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.scripts import UNSPACED
 from deepwire.decoding.translation_io import read_text
-from deepwire.errors import DataError
+from deepwire.errors import DataError, Tell
 
 _WORD_START = re.compile(rf"(?<![^\W{UNSPACED}])\w")
 _GOES_ON = re.compile(rf"[^\W{UNSPACED}]")
@@ -71,15 +71,17 @@ class Terminology:
     terms: tuple[Term, ...]
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def read(cls, path: Path, warn: Tell) -> Self:
         """Read `SOURCE<tab>TARGET` lines; empty ones and those that begin with `#` are skipped.
+
+        `warn` receives what `read_text` says.
 
         Raises:
             DataError: A line has another form, two lines of one term differ, or there is no term.
         """
         terms: dict[str, Term] = {}
         places: dict[str, int] = {}
-        for number, line in enumerate(read_text(path, lambda _: None), 1):
+        for number, line in enumerate(read_text(path, warn), 1):
             if is_blank(line) or line.startswith("#"):
                 continue
             where = f"{display(path)}:{number}"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from deepwire.config.counts import counted
 from deepwire.data.text.files import HEAD_BYTES, MAX_LINE_BYTES, BadLine, ReadNotes, display, read_lines
-from deepwire.data.text.pairs import is_blank, plain
+from deepwire.data.text.pairs import is_blank, plain, without_surrogates
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.errors import DataError, Tell
 
@@ -45,6 +45,8 @@ class Request:
     """The language of the text, where it is known: for a note where the model was not trained so."""
     context: tuple[ContextLine, ...] = ()
     """Previous lines of its document, the earliest first, for models that were trained with context."""
+    where: str = field(default="", compare=False)
+    """`file:line` of a line that can bring its languages along: a wrong one is a fault of the file."""
 
 
 @dataclass(frozen=True)
@@ -152,13 +154,12 @@ def column_requests(path: Path, column: int, warn: Tell) -> Iterator[Request]:
         if is_blank(line):
             yield Request("")
             continue
+        where = f"{display(path)}:{number}"
         first, tab, second = line.partition("\t") if column == 1 else line.rpartition("\t")
         to, text = (first, second) if column == 1 else (second, first)
         if not tab or is_blank(to):
-            raise DataError(
-                f"{display(path)}:{number}: no column {column} with a language", f"expected {form}"
-            )
-        yield Request(text, to=to.strip())
+            raise DataError(f"{where}: no column {column} with a language", f"expected {form}")
+        yield Request(text, to=to.strip(), where=where)
 
 
 def json_requests(path: Path, warn: Tell) -> Iterator[Request]:
@@ -168,6 +169,7 @@ def json_requests(path: Path, warn: Tell) -> Iterator[Request]:
         DataError: a line is no JSON object with a text.
     """
     several: list[str] = []
+    halves: list[str] = []
     for number, line in enumerate(read_text(path, warn), 1):
         where = f"{display(path)}:{number}"
         try:
@@ -181,13 +183,17 @@ def json_requests(path: Path, warn: Tell) -> Iterator[Request]:
         prefix = fields.get("prefix", "")
         if not isinstance(prefix, str):
             raise DataError(f"{where}: prefix must be a string")
-        text = _printable(fields["text"])
-        if has_several_lines(fields["text"]):
+        text = fields["text"]
+        if has_several_lines(text):
             several.append(where)
+        if any(each != without_surrogates(each) for each in (text, prefix)):
+            halves.append(where)
         # What a model of one direction hands through need not be a language, and not even a text.
         to, from_ = (name if isinstance(name := fields.get(key), str) else "" for key in ("to", "from"))
-        yield Request(text, _printable(prefix), fields, to, from_)
+        text, prefix = (plain(without_surrogates(each)) for each in (text, prefix))
+        yield Request(text, prefix, fields, to, from_, where=where)
     warn_of_several_lines(several, warn)
+    _warn_of(halves, "half of a surrogate pair is read as U+FFFD", warn)
 
 
 def has_several_lines(text: str) -> bool:
@@ -197,9 +203,13 @@ def has_several_lines(text: str) -> bool:
 
 def warn_of_several_lines(places: Sequence[str], warn: Tell) -> None:
     """Say that each of these texts is read as one sentence, although they have several lines."""
+    _warn_of(places, "several lines are read as one sentence; give each line on its own", warn)
+
+
+def _warn_of(places: Sequence[str], what: str, warn: Tell) -> None:
     if places:
         more = f" (here and in {counted(len(places) - 1, 'more line')})" if len(places) > 1 else ""
-        warn(f"{places[0]}: several lines are read as one sentence; give each line on its own{more}")
+        warn(f"{places[0]}: {what}{more}")
 
 
 def _paired_lines(first: Path, second: Path, warn: Tell) -> Iterator[tuple[str, str]]:
@@ -218,11 +228,6 @@ def _paired_lines(first: Path, second: Path, warn: Tell) -> Iterator[tuple[str, 
 
 def _refuse(constant: str) -> object:
     raise ValueError(f"{constant} is no JSON number")
-
-
-def _printable(text: str) -> str:
-    """`text` without what no UTF-8 file can hold: lone surrogates of a JSON escape, NUL, line breaks."""
-    return plain(text.encode("utf-8", "replace").decode())
 
 
 TranslationFormat = Callable[[Translation], str]

@@ -45,7 +45,7 @@ from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_c
 from deepwire.decoding.terminology import Terminology
 from deepwire.decoding.translation_io import Request, Translation, has_several_lines, warn_of_several_lines
 from deepwire.decoding.translation_scoring import PairScore, TranslationScorer
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import DataError, Tell, UsageError
 
 
 class Translator(Generic[StateT]):
@@ -241,7 +241,7 @@ class Translator(Generic[StateT]):
                 empty one, are its context. Otherwise each brings its own (`Request.context`).
 
         Raises:
-            UsageError: The model does not know a language, or needs one, or has only one direction.
+            UsageError: The model needs a language, or does not know it; of a line of a file a DataError.
         """
         require_several(requests)
         self._language_selector.check(to or "", from_ or "")
@@ -345,7 +345,8 @@ class Translator(Generic[StateT]):
         try:
             return self._language_selector.select(request.to, request.from_)
         except UsageError as error:
-            raise UsageError(f"line {line}: {error.message}", error.hint) from None
+            kind = DataError if request.where and request.to else UsageError
+            raise kind(f"{request.where or f'line {line}'}: {error.message}", error.hint) from None
 
     def _translate_window(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
         if self.config.casing:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from deepwire.errors import Tell
+
 Marks = tuple[int, ...]
 """Numbers of elements, outermost first."""
 
@@ -81,8 +83,10 @@ class Options(NamedTuple):
         source: Language of the document; empty = not known.
         target: Language of the translation; empty = not known.
         paths: Of JSON: which values are text; none = all strings.
+        warn: Is told what of them the document does not have.
     """
 
     source: str = ""
     target: str = ""
     paths: Sequence[str] = ()
+    warn: Tell = lambda _: None

@@ -106,6 +106,27 @@ def read_hosts(names: Sequence[str], listening: str) -> Hosts:
     return Hosts([*names, listening])
 
 
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:]+\])(:[0-9]+)?|null|\*")
+# Browsers leave these out.
+_USUAL_PORT = re.compile(r"http:.*:80|https:.*:443")
+
+
+def check_origins(origins: Sequence[str]) -> None:
+    """See that each is what a browser sends as `Origin`, or `*`: another one would never be admitted.
+
+    Raises:
+        UsageError: One is not, such as a name without `https://` or with a path, or others stand beside `*`.
+    """
+    for origin in origins:
+        if origin == "*" and len(origins) > 1:
+            raise UsageError("--cors * admits all pages", "leave out the others, or *")
+        if not _ORIGIN.fullmatch(origin) or _USUAL_PORT.fullmatch(origin):
+            raise UsageError(
+                f"--cors {origin}: must be as browsers say it, such as https://example.org or "
+                "http://localhost:3000: small letters, no path, and no port where it is the usual one"
+            )
+
+
 def _plain_name(name: str) -> str:
     return name.lower().removesuffix(".").removeprefix("[").removesuffix("]")
 

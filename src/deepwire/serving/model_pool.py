@@ -6,6 +6,7 @@ import gc
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -266,7 +267,7 @@ def load_pool(
 
     Raises:
         ModelError: A model is missing or damaged, or those of an ensemble do not fit.
-        UsageError: A setting is impossible, or as in `ModelPool`.
+        UsageError: A setting is impossible or has no effect, or as in `ModelPool`.
     """
     groups: dict[frozenset[Direction], list[_NamedModel]] = {}
     for named in map(_NamedModel.parse, names):
@@ -275,6 +276,12 @@ def load_pool(
         raise UsageError(
             f"--terms {terms}: with models of several directions it is not said which one has them"
         )
+    if len(groups) == 1:
+        for option, value in (("--memory", memory), ("--pivot", pivot)):
+            if value is not None:
+                raise UsageError(f"{option} has an effect only with models of several directions")
+    if pivot is not None and pivot not in (known := {name for each in chain(*groups) for name in each}):
+        raise UsageError(f"--pivot {pivot}: the models know {', '.join(sorted(known))}")
     models: list[ServedModel] = []
     for group in groups.values():
         if memory is not None:

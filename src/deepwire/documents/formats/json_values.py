@@ -38,14 +38,19 @@ def read_json(content: bytes, options: Options) -> ReplacedText:
         raise DataError(f"line {fault.lineno}: not JSON: {fault.msg}") from None
     except RecursionError:
         raise DataError("not JSON that anybody reads: nested too deeply") from None
-    patterns = [_pattern(path) for path in options.paths]
-    blocks = [
-        _block(begin, end, source)
-        for path, begin, end in _strings(source, start)
-        if not patterns or any(_matches(path, pattern) for pattern in patterns)
-    ]
+    patterns = {path: _pattern(path) for path in options.paths}
+    blocks: list[Block] = []
+    found: set[str] = set()
+    for path, begin, end in _strings(source, start):
+        under = [name for name, pattern in patterns.items() if _matches(path, pattern)]
+        if under or not patterns:
+            blocks.append(_block(begin, end, source))
+        found.update(under)
     if patterns and not blocks:
         raise DataError(f"no string is under {', '.join(options.paths)}")
+    for name in patterns:
+        if name not in found:
+            options.warn(f"no string is under {name}")
     # In ASCII where all of the file is, and needs escapes for it.
     in_ascii = source.isascii() and "\\u" in source
     return ReplacedText(source, blocks, partial(_encoded, in_ascii=in_ascii))
