@@ -330,9 +330,14 @@ def test_every_key_of_another_toolkit_names_one_of_ours() -> None:
         ("output", "run"),
         ("training.save_every", "training.checkpoint.every"),  # others
         ("training.steps", "training.max_updates"),
+        ("training.seed", "seed, outside of training"),  # ours, in another section
+        ("data.vocabulary.task", "task, outside of data"),
+        ("training.dropout", "model.dropout"),
+        ("training.beam", "training.validation.beam"),
+        ("data.max_length", "data.context.max_length or data.filters.max_length"),
     ],
 )
-def test_keys_of_other_toolkits_are_called_by_our_names(here: Path, setting: str, ours: str) -> None:
+def test_keys_of_other_toolkits_and_sections_are_called_by_our_names(here: Path, setting: str, ours: str) -> None:
     path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
     with pytest.raises(UsageError) as caught:
         load_run_file(path, [f"{setting}=4"])
@@ -347,7 +352,7 @@ def test_files_of_a_corpus_have_our_names_beside_them(here: Path) -> None:
     assert "data.valid.path_tgt: unknown key (did you mean data.valid.target_file?)" in caught.value.message
 
 
-@pytest.mark.parametrize("setting", ["data.vocabulary.every", "model.kind", "seq"])
+@pytest.mark.parametrize("setting", ["data.connections", "model.kind", "seq"])
 def test_a_word_that_fits_nowhere_or_in_several_places_is_not_guessed(here: Path, setting: str) -> None:
     path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
     with pytest.raises(UsageError) as caught:

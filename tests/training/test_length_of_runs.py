@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
 from deepwire.training.run.spec import TrainingSpec
@@ -69,12 +70,20 @@ def test_a_cosine_that_becomes_another_says_so(made: int, now: int, change: str,
 
 
 def test_a_copy_without_the_decay_goes_on(make_job: JobMaker, weights_digest: Digest) -> None:
-    """As the hint and the documentation say."""
-    short, longer = make(make_job, "short", 10), make(make_job, "longer", 20)
+    """As the documentation says, from the checkpoint before the decay, which is kept however many follow."""
+    few = {**SETTINGS, "checkpoint": {"every": 2, "keep_last": 1}, "validation": {"every": 100}}
+    short, longer, straight = (
+        make_job(name, max_updates=updates, **few)
+        for name, updates in (("short", 10), ("longer", 20), ("straight", 20))
+    )
     run_training(short, quiet=True)
-    shutil.copytree(short.run.path, longer.run.path)
-    shutil.rmtree(longer.run.checkpoint_path(10))
+    assert [checkpoint.update for checkpoint in short.run.checkpoints()] == [4, 10]
+    assert find_model(f"{short.run.path}@update-4").exists()
+    longer.run.checkpoints_folder.mkdir(parents=True)
+    for path in short.run.path.glob("*.*"):
+        shutil.copy(path, longer.run.path)
+    shutil.copytree(short.run.checkpoint_path(4), longer.run.checkpoint_path(4))
     run_training(longer, quiet=True)
-    straight = make(make_job, "straight", 20)
     run_training(straight, quiet=True)
     assert weights_digest(longer.run, 20) == weights_digest(straight.run, 20)
+    assert "warning" not in longer.run.log.read_text()

@@ -216,6 +216,11 @@ def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared)
             "training text has alignments, but neither training.guided_alignment nor data.term_hints is set: "
             "nothing learns them"
         )
+    if unseen := [kind for kind, count in prepared.placeholders.items() if not count]:
+        yield (
+            f"data.placeholders: no training pair has a placeholder of kind {', '.join(unseen)} on both "
+            "sides, so nothing is learned about them"
+        )
     if scores is not None:
         yield from scores.notes(_references(prepared, config.data))
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from deepwire.errors import UsageError
+from deepwire.errors import DataError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from deepwire.data.data_config import DataConfig
     from deepwire.data.filtering.filter_report import CheckReport
     from deepwire.data.filtering.selection import Checked
@@ -59,9 +61,10 @@ def check(
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
     files = {name: path for name, path in forms.items() if path is not None}
-    naming: AbstractContextManager[None] = nullcontext()
+    naming: AbstractContextManager[None] = _options_named()
     if run_file is None:
-        data = _data_of_files(files, columns, languages, on_bad_utf8)
+        with _options_named():
+            data = _data_of_files(files, columns, languages, on_bad_utf8)
     elif files or columns or languages or on_bad_utf8:
         raise UsageError("a run file says itself where its text is", "change it with data.KEY=VALUE")
     else:
@@ -136,25 +139,51 @@ def _data_of_files(
 
     if not forms:
         raise UsageError("nothing to check", "name a run file, or --source and --target, --tsv or --jsonl")
+    if len(forms) > 1 and forms.keys() & {"tsv", "jsonl"}:
+        raise UsageError("a text is given by --source and --target, or --tsv, or --jsonl", "give one of these")
     corpus: dict[str, object] = dict(forms)
     if columns is not None:
-        names = _two(columns, "--columns")
+        names = _two(columns, "--columns", "1,2 for the numbers of --tsv, or de,en for the keys of --jsonl")
         corpus["source_column"], corpus["target_column"] = (int(n) if n.isdecimal() else n for n in names)
-    labels = _two(languages, "--languages") if languages is not None else _labels_of(forms)
+    labels = _two(languages, "--languages", "de,en") if languages is not None else _labels_of(forms)
     settings = {"source": labels[0], "target": labels[1], "train": [corpus]}
     if on_bad_utf8 is not None:
         settings["on_bad_utf8"] = on_bad_utf8
     try:
         return DataConfig.model_validate(settings)
     except ValidationError as fault:
-        raise UsageError(fault.errors()[0]["msg"].removeprefix("Value error, ")) from None
+        message = fault.errors()[0]["msg"].removeprefix("Value error, ")
+        raise UsageError(f"--columns {columns}: {message}" if "column" in message else message) from None
 
 
-def _two(text: str, option: str) -> list[str]:
+@contextmanager
+def _options_named() -> Iterator[None]:
+    """Errors with the options of the command in place of the settings of a run file that they stand for."""
+    try:
+        yield
+    except (UsageError, DataError) as error:
+        for setting, option in _OPTIONS.items():
+            error.message = error.message.replace(setting, option)
+            error.hint = error.hint.replace(setting, option)
+        raise
+
+
+_OPTIONS = {
+    "source_file": "--source",
+    "target_file": "--target",
+    "source_column and target_column are both": "both are",
+    "source_column and target_column are for tsv and jsonl only": "only --tsv and --jsonl have columns",
+    "source_column and target_column name": "--columns names",
+    "tsv: -": "--tsv -",
+    "data.on_bad_utf8": "--on-bad-utf8",
+}
+
+
+def _two(text: str, option: str, example: str) -> list[str]:
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 2 or not all(parts):
         raise UsageError(
-            f"{option} {text!r}: two names with a comma between them are needed", "such as de,en"
+            f"{option} {text!r}: two names with a comma between them are needed", f"such as {example}"
         )
     return parts
 

@@ -49,13 +49,16 @@ def check_folder(folder: Path) -> None:
     """See that a folder can be made where runs are to be kept.
 
     Raises:
-        UsageError: A file is there.
+        UsageError: A file is there, or a single run.
     """
+    from deepwire.checkpoint.run_directory import RunDirectory
     from deepwire.errors import UsageError
 
     there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not there.is_dir():
         raise UsageError(f"--folder: {there} is a file, not a folder", "name another one")
+    if RunDirectory(folder).resolved_config.exists():
+        raise UsageError(f"--folder: {folder} is the directory of a training run", "name another one")
 
 
 def can_plot(lacking: str, *, required: bool = False) -> bool:

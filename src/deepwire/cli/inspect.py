@@ -12,6 +12,7 @@ import typer
 
 from deepwire import recipes
 from deepwire.command_line import again
+from deepwire.config.section import written
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -269,4 +270,4 @@ def _inline(value: PlainValue) -> str:
         return rest if kind is None else f"{kind} ({rest})" if rest else str(kind)
     if isinstance(value, list):
         return f"[{', '.join(map(_inline, value))}]"
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
+    return written(value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +26,8 @@ from deepwire.cli.decoding_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from deepwire.decoding.text_scoring import TextScore
 
 Input = Annotated[Path, typer.Option("--input", "-i", help="Text to score; - is stdin; also .gz/.zst/.xz.")]
@@ -71,6 +75,7 @@ def perplexity(
     """
     from deepwire.api.model import load
     from deepwire.cli.line_by_line import CountedLines, warn, write_answers
+    from deepwire.data.text.files import display
     from deepwire.decoding.translation_io import read_text
     from deepwire.errors import DataError, UsageError
     from deepwire.io.output import check_output, write_output
@@ -85,16 +90,31 @@ def perplexity(
         models, device, precision, settings=specified(groups=groups, batch_tokens=batch_tokens), warn=warn
     )
     lines = read_text(input_, warn)
-    if per_document:
-        scores = CountedLines(model.document_scores(lines, context=context, stride=stride))
-        write_answers(
-            scores, scores, _document_json if as_json else _document, output, flush=False, quiet=quiet
-        )
-        return
-    score = model.perplexity(lines, context=context, stride=stride, joined=joined)
+    with _options_named():
+        if per_document:
+            scores = CountedLines(model.document_scores(lines, context=context, stride=stride))
+            write_answers(
+                scores, scores, _document_json if as_json else _document, output, flush=False, quiet=quiet
+            )
+            return
+        score = model.perplexity(lines, context=context, stride=stride, joined=joined)
     if score.tokens == 0:
-        raise DataError("the text has no line that is not empty")
+        raise DataError(f"{display(input_)}: has no line that is not empty")
     write_output(output, (json.dumps(score.to_dict()) if as_json else _summary(score)) + "\n")
+
+
+@contextmanager
+def _options_named() -> Iterator[None]:
+    """What is wrong with the windows, by the names of the options in place of those in Python."""
+    from deepwire.errors import UsageError
+
+    try:
+        yield
+    except UsageError as error:
+        message, hint = (
+            re.sub(r"^(set )?(context|stride)\b", r"\1--\2", text) for text in (error.message, error.hint)
+        )
+        raise UsageError(message, hint) from error
 
 
 def _document(score: TextScore) -> str:

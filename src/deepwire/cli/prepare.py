@@ -101,6 +101,9 @@ def _lines(prepared: Prepared, seconds: float) -> list[str]:
     tokens = train.tokens
     per_line = " and ".join(f"{count / len(train):.1f}" for count in tokens)
     lines.append(f"subwords: {tokens[0]:,} source, {tokens[1]:,} target ({per_line} a line)")
+    if prepared.placeholders:
+        counts = ", ".join(f"{kind} {count:,}" for kind, count in prepared.placeholders.items())
+        lines.append(f"symbols of data.placeholders: {counts}")
     read = _pairs_read(prepared)
     lines.append(
         "nothing changed: used again"

@@ -83,7 +83,9 @@ def results(
         check_output(markdown)
     html = can_plot("results.html")
     runner = ExperimentRunner(loaded, folder, tell, jobs)
-    if not report_only:
+    if report_only:
+        runner.check_report()
+    else:
         try:
             pages = _Pages(runner, html=html)
             runner.run_plan(only or (), direction or (), retry=retry, after=pages.keep_up)

@@ -5,6 +5,7 @@ Answered from the annotations of the pydantic models, so that a section needs to
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -171,6 +172,11 @@ def _items(annotation: object) -> object | None:
         if isinstance(origin, type) and issubclass(origin, Sequence) and get_args(member):
             return get_args(member)[0]  # type: ignore[no-any-return]
     return None
+
+
+def written(value: object) -> str:
+    """A plain value as it may be typed into a run file or after a key: `null`, `true`, `gelu`, `[1, 2]`."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:

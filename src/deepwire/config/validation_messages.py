@@ -334,9 +334,9 @@ def _meant(error_at: _ErrorLocation, keys: Mapping[str, str]) -> str:
     called = "" if written in keys else our_name([*parents, word], keys)
     if called and (not parents or called.partition(".")[0] == parents[0]):
         return called
-    for depth in range(len(parents) - 1, 0, -1):  # of a section around this one
+    for depth in range(len(parents) - 1, -1, -1):  # of a section around this one
         if (around := ".".join([*parents[:depth], word])) in keys:
-            return around
+            return around if depth else f"{word}, outside of {parents[0]}"
     close = difflib.get_close_matches(word, error_at.beside, n=1, cutoff=_NEAR)
     if close or called:
         return ".".join([*parents, *close]) if close else called
@@ -344,6 +344,9 @@ def _meant(error_at: _ErrorLocation, keys: Mapping[str, str]) -> str:
     for path in keys:
         if path != written:
             elsewhere.setdefault(path.rpartition(".")[2], []).append(path)
+    nearest = _nearest(elsewhere.get(word, []), parents)
+    if 0 < len(nearest) <= 2:
+        return " or ".join(nearest)
     # A word that stands elsewhere must fit well, and in one place: a far guess confuses more than the list of
     # what fits here.
     far = difflib.get_close_matches(word, list(elsewhere), n=1, cutoff=_FAR)
@@ -355,3 +358,9 @@ def _meant(error_at: _ErrorLocation, keys: Mapping[str, str]) -> str:
     begun = re.compile(rf"{re.escape(word.replace('_', ' '))}\b", re.IGNORECASE)
     described = (path for path, about in keys.items() if path != written and begun.match(about))
     return next(described, "")
+
+
+def _nearest(paths: Sequence[str], parents: Sequence[str]) -> list[str]:
+    """Of the places of a word those in the section where it was written, if any, that are least deep."""
+    own = [path for path in paths if path.split(".")[0] in parents[:1]] or paths
+    return [path for path in own if path.count(".") == min(each.count(".") for each in own)]

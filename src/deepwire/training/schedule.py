@@ -43,6 +43,10 @@ class ScheduleSection(Section, ABC):
         """Whether a run of another length has other rates in its first updates."""
         return False
 
+    def last_common_update(self, max_updates: int | None) -> int | None:  # noqa: ARG002 - the contract
+        """The last update that a longer run begins with, too; None where all are, or none."""
+        return None
+
     def require_same_rates(self, made: int, before: int | None, now: int | None) -> None:
         """See that updates that were made have the learning rates of a run of the present length.
 
@@ -212,6 +216,10 @@ class WarmupStableDecayConfig(ScheduleSection):
                 f"schedule.warmup lasts {self.warmup} updates: make one of them shorter"
             )
         return begin, end
+
+    def last_common_update(self, max_updates: int | None) -> int | None:
+        """The last one before the decay, where a longer run decays later."""
+        return self.bounds(max_updates)[0] if self.follows_length else None
 
     def require_same_rates(self, made: int, before: int | None, now: int | None) -> None:
         """See that neither of the two had begun to decay."""

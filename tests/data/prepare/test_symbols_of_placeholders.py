@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from deepwire.api.specification import training_spec
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import prepare
 from deepwire.data.text.placeholders import SYMBOLS
 from deepwire.data.vocabulary import symbol_ids
 from deepwire.errors import DataError
+from deepwire.runfile import load_run_file
 
 SOURCE = [f"Der Hund {number} sieht https://a.de/{number} im Haus" for number in range(100, 160)]
 TARGET = [f"The dog {number} sees https://a.de/{number} in the house" for number in range(100, 160)]
@@ -43,13 +45,23 @@ def test_training_has_symbols_and_validation_text_has_not(tmp_path):
     assert prepared.train.target_text(0) == f"The dog {number} sees {address} in the house"
     assert prepared.valid.source_text(0) == SOURCE[0]
     ids = symbol_ids(prepared.vocabularies.source)
+    counts = {"address": 60, "tag": 0, "variable": 0, "number": 60}
+    assert prepared.placeholders == prepare(config(tmp_path), seed=1).placeholders == counts
     for store in (prepared.train, prepared.valid):
         assert {ids[number], ids[address]} <= set(store.source(0).tolist()) & set(store.target(0).tolist())
+
+
+def test_kinds_that_the_training_text_lacks_are_noted(tmp_path):
+    data = config(tmp_path).model_dump(mode="json")
+    loaded = load_run_file({"run": str(tmp_path / "run"), "data": data})
+    (note,) = training_spec(loaded, prepare(loaded.config.data, seed=1)).notes
+    assert note.startswith("data.placeholders: no training pair has a placeholder of kind tag, variable on")
 
 
 def test_without_the_setting_nothing_changes(tmp_path):
     prepared = prepare(config(tmp_path, placeholders=False), seed=1)
     assert not prepared.vocabularies.has_symbols
+    assert not prepared.placeholders
     assert prepared.train.source_text(0) == SOURCE[0]
     again = prepare(config(tmp_path), seed=1)
     assert again.digest != prepared.digest

@@ -439,6 +439,9 @@ def test_a_file_in_place_of_the_folder_is_found_before_anything_is_trained(
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
         assert main(["results", str(plan), "--folder", str(folder)]) == 2
         assert f"--folder: {tmp_path}/file is a file, not a folder" in capsys.readouterr().err
+    (tmp_path / "config.resolved.json").touch()
+    assert main(["results", str(plan), "--folder", str(tmp_path)]) == 2
+    assert f"--folder: {tmp_path} is the directory of a training run" in capsys.readouterr().err
 
 
 def test_a_test_set_that_is_not_there_is_found_before_anything_is_trained(
@@ -456,6 +459,21 @@ def test_a_folder_of_other_settings_is_not_taken_for_this_plan(done: Done, plan:
     assert main(["results", str(plan), change, "--folder", str(done.folder), "--only", "plain"]) == 2
     said = capsys.readouterr().err
     assert "plain/seed-1: was trained with training.max_updates=4, and the plan has 2" in said
+
+
+def test_a_report_of_changed_settings_replaces_none(done: Done, plan: Path, tmp_path: Path, capsys) -> None:
+    folder = shutil.copytree(done.folder, tmp_path / "results")
+    command = ["results", str(plan), "--folder", str(folder), "--report-only", "-q"]
+    before = (folder / "results.json").read_bytes()
+    for change, why in (
+        ("seeds=[9]", "there are de-en.lstm.1, de-en.plain.1"),
+        ("settings.0=training.max_updates=8", "de-en.lstm.1: measured with training.max_updates=4, now 8"),
+    ):
+        assert main([*command, change]) == 2
+        assert f"{folder}: nothing that was measured there is of this plan: {why}" in capsys.readouterr().err
+        assert (folder / "results.json").read_bytes() == before
+    assert main([*command, "systems.plain.settings=[training.log_every=1]"]) == 0
+    assert "not on the pages: de-en.plain.1: measured with training.log_every=2, now 1" in capsys.readouterr().err
 
 
 def test_the_text_of_a_plan_lies_where_the_command_runs(plan: Path, tmp_path: Path, monkeypatch) -> None:

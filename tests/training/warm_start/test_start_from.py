@@ -130,7 +130,7 @@ def test_another_architecture_is_refused_by_name(
 def test_a_changed_setting_may_be_allowed(teacher: Callable[..., str]) -> None:
     allowing = StartFromSection(model=teacher(WORDS), allow_changed=("model.act*", "data.source_bos"))
     report = start_from(allowing, model(WORDS, seed=2, activation="gelu"), WORDS, source_bos=True)
-    assert report.changed == ["model.activation: relu -> gelu", "data.source_bos: False -> True"]
+    assert report.changed == ["model.activation: relu -> gelu", "data.source_bos: false -> true"]
 
 
 def test_a_residual_model_goes_on_with_attention_over_depth(teacher: Callable[..., str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, NamedTuple
@@ -136,6 +137,7 @@ class CheckReport:
         self.notes = ReadNotes()
         self.dropped: dict[str, _Dropped] = {}
         self.also_in_training = 0
+        self.placeholders = Counter[str]()
         self._samples, self._raw = samples, raw
         self._reservoir = Reservoir(max(samples, _RESERVOIR), seed)
         self._lengths = np.zeros((2, _LONGEST_BIN + 1), np.int64)
@@ -276,6 +278,7 @@ class CheckReport:
             **sides,
             "repaired": asdict(self.notes),
             "also_in_training": self.also_in_training,
+            **({"placeholders": dict(self.placeholders)} if self.placeholders else {}),
             "warnings": self.warnings(),
             "samples": [
                 {

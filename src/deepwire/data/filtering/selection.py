@@ -21,6 +21,7 @@ from deepwire.data.filtering.filters import NAMES, NUMBERS, REASONS, DigestSet, 
 from deepwire.data.filtering.word_alignments import WordAlignments
 from deepwire.data.text.corpus import corpus_files, directed, directions_of, reader
 from deepwire.data.text.pairs import Pair, PairBlock
+from deepwire.data.text.placeholders import kinds_in
 from deepwire.data.text_config import TextConfig
 from deepwire.errors import DataError
 from deepwire.io.output import open_output
@@ -134,6 +135,10 @@ class Selection:
         seen = other._seen.get(self.directions[corpus])
         if seen is not None:
             self._of(corpus).also_in_training += int(seen.contains(block.digests).sum())
+
+    def count_placeholders(self, pairs: PairBlock) -> None:
+        """Count the symbols of pairs that were kept, as the store has them."""
+        self._of(pairs.corpus).placeholders.update(kinds_in(pairs.source.data.decode()))
 
     def reports(self) -> dict[str, CheckReport]:
         """The reports, by role or by role and direction (`train en-de`)."""

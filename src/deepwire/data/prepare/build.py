@@ -261,6 +261,8 @@ class Builder:
                     order.add(pairs)
                     counts[pairs.corpus] += len(pairs)
                 selection.keep(pairs, result.lengths)
+                if symbols == "stored":
+                    selection.count_placeholders(result.stored)
                 too_long = np.full(len(result.too_long), NUMBERS["too_long"], np.uint8)
                 selection.drop(pairs.corpus, result.too_long, too_long)
                 done += len(pairs) + len(too_long)

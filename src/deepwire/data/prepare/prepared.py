@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from deepwire.data.batches.epoch_order import DirectionShare, Part, epoch_weights, shares
 from deepwire.data.batches.stored_array import has_sums
@@ -73,6 +74,8 @@ class CheckRecord(TypedDict):
     kept: int
     dropped: dict[str, Dropped]
     warnings: list[str]
+    placeholders: NotRequired[dict[str, int]]
+    """How many symbols of each kind the training text has, with `data.placeholders`."""
 
 
 class _Header(TypedDict):
@@ -114,6 +117,14 @@ class Prepared:
     """What of the document stands in front of a sentence."""
     replaced: str = ""
     """What was wrong with an earlier folder of the same text, in whose place this one was made."""
+
+    @property
+    def placeholders(self) -> dict[str, int]:
+        """How many symbols of each kind the training text has; empty without `data.placeholders`."""
+        counts = Counter[str]()
+        for report in self.report.values():
+            counts.update(report.get("placeholders", {}))
+        return dict(counts)
 
     @property
     def model_sizes(self) -> tuple[int, int, int]:

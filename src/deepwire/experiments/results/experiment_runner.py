@@ -12,7 +12,8 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from deepwire.analysis.subject.model_and_text import ParallelText
-from deepwire.errors import DeepwireError, ModelError, Tell
+from deepwire.config.counts import few
+from deepwire.errors import DeepwireError, ModelError, Tell, UsageError
 from deepwire.evaluation.texts import read_text
 from deepwire.experiments.results.extra_test_sets import ExtraTestSets
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan
@@ -264,6 +265,25 @@ class ExperimentRunner:
             return None if record is None else RunResult.model_validate(record)
         except ValidationError:
             return None
+
+    def check_report(self) -> None:
+        """See that pages of what there is show something, and name what was measured with other settings.
+
+        Raises:
+            UsageError: There are measurements in the folder, and none is of this plan.
+        """
+        labels = [(run, run.label(direction)) for run in self.loaded.runs for direction in run.directions]
+        differences = {label: self._measured.difference(label, run.loaded) for run, label in labels}
+        outdated = [f"{label}: {difference}" for label, difference in differences.items() if difference]
+        kept = sorted(path.stem for path in self._measured.folder.glob("*.json"))
+        if kept and not self.gather().results:
+            why = outdated[0] if outdated else f"there are {few(kept)}"
+            raise UsageError(
+                f"{self.folder}: nothing that was measured there is of this plan: {why}",
+                "set it back, or train the changed plan in another --folder",
+            )
+        for line in outdated:
+            self._tell(f"not on the pages: {line}")
 
     def failure(self, run: RunPlan) -> Failure | None:
         """Why a run failed with its present settings; None where it did not."""

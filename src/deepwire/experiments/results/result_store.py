@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import get_args
 
 from deepwire.analysis.subject.measurement_cache import MeasurementCache
+from deepwire.config.counts import few
+from deepwire.config.section import flatten, written
 from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.prepare.prepared import text_digest
 from deepwire.data.vocabulary_config import ExistingConfig, SubwordNmtConfig
@@ -30,7 +32,7 @@ class ResultStore:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._records = MeasurementCache(folder, {})
+        self.folder, self._records = folder, MeasurementCache(folder, {})
         self._digests: dict[str, str | None] = {}
 
     def get(self, name: str, run: LoadedRunFile) -> dict[str, object] | None:
@@ -47,6 +49,22 @@ class ResultStore:
                 return record if (alike if known else same(settings, run.resolved)) else None
             case _:
                 return None
+
+    def difference(self, name: str, run: LoadedRunFile) -> str:
+        """How the run of a record that `get` does not give differs; empty where there is none by that name."""
+        match self._records.get(name):
+            case {"settings": dict(settings)} if self.get(name, run) is None:
+                before, now = (
+                    flatten(decisive(completed(each), anywhere=True)) for each in (settings, run.resolved)
+                )
+                changes = [
+                    f"{key}={written(before.get(key))}, now {written(now.get(key))}"
+                    for key in sorted(before.keys() | now.keys())
+                    if before.get(key) != now.get(key)
+                ]
+                return f"measured with {few(changes)}" if changes else "measured on another text"
+            case _:
+                return ""
 
     def put(self, name: str, run: LoadedRunFile, values: Mapping[str, object]) -> None:
         """Keep what was measured with a run, in one step.

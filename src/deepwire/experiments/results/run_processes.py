@@ -16,6 +16,7 @@ from types import FrameType
 from typing import IO
 
 from deepwire.checkpoint.run_directory import LOCK, RunDirectory
+from deepwire.config.section import written
 from deepwire.errors import UsageError
 from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.runfile import completed
@@ -231,7 +232,7 @@ def _require_own_folder(run: RunPlan) -> None:
             continue
         if name.startswith(_DECISIVE):
             raise UsageError(
-                f"{run.folder}: was trained with {name}={before}, and the plan has {now}",
+                f"{run.folder}: was trained with {name}={written(before)}, and the plan has {written(now)}",
                 "take another --folder, move the run away, or undo the change",
             )
 

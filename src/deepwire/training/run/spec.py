@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.config.section import changeable_keys, flatten
+from deepwire.config.section import changeable_keys, flatten, written
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.text.noise import LineNoise
@@ -136,7 +136,7 @@ def _is_below(key: str, keys: Collection[str]) -> bool:
 
 
 def _shown(value: object) -> str:
-    text = "not set" if value is None else str(value)
+    text = written(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 

@@ -216,6 +216,7 @@ def save_checkpoint(
         metric=spec.config.validation.metric,
         keep_last=keep.keep_last,
         keep_best=keep.keep_best,
+        keep_up_to=spec.config.schedule.last_common_update(spec.config.max_updates),
     )
 
 

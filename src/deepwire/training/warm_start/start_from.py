@@ -12,7 +12,7 @@ from deepwire.checkpoint.model_files import fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model, saved_buffers
 from deepwire.config.counts import few
-from deepwire.config.section import flatten
+from deepwire.config.section import flatten, written
 from deepwire.data.context import NO_CONTEXT, ContextConfig, separator_of
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import EOS, Vocabularies
@@ -134,7 +134,7 @@ def start_from(
         missing=[name for name in parameters if name not in there],
         reshaped=reshaped,
         unexpected=_unused(loaded.model, there.keys()),
-        changed=[f"{key}: {old} -> {new}" for key, (old, new) in changed.items()],
+        changed=[f"{key}: {written(old)} -> {written(new)}" for key, (old, new) in changed.items()],
         vocabulary={
             side: {"taken": rows.taken, "new": rows.new, "dropped": rows.dropped}
             for side, rows in maps.items()
@@ -250,9 +250,9 @@ def _refuse_what_is_not_allowed(
             settings |= {} if refused is report.reshaped else depths
     if not options:
         return
-    lines = [f"{key} {new}, there {old}" for key, (old, new) in settings.items()]
+    lines = [f"{key} {written(new)}, there {written(old)}" for key, (old, new) in settings.items()]
     # What is not there belongs to another part, and leaves with it.
-    same = " ".join(f"{key}={old}" for key, (old, _) in settings.items() if old is not None)
+    same = " ".join(f"{key}={written(old)}" for key, (old, _) in settings.items() if old is not None)
     allow = ", ".join(f"training.start_from.{option}" for option in options)
     differing = "; ".join([*lines, *parameters])
     raise ModelError(
