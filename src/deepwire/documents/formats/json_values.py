@@ -27,7 +27,7 @@ def read_json(content: bytes, options: Options) -> ReplacedText:
     """Read a file.
 
     Raises:
-        DataError: It is not JSON, or nested too deeply; or no string is under the paths.
+        DataError: It is not JSON, or nested too deeply; or no string is under a path.
         UsageError: A path cannot be understood.
     """
     source = decoded(content)
@@ -39,13 +39,15 @@ def read_json(content: bytes, options: Options) -> ReplacedText:
     except RecursionError:
         raise DataError("not JSON that anybody reads: nested too deeply") from None
     patterns = [_pattern(path) for path in options.paths]
+    strings = list(_strings(source, start))
+    for path, pattern in zip(options.paths, patterns, strict=True):
+        if not any(_matches(keys, pattern) for keys, _, _ in strings):
+            raise DataError(f"no string is under {path}", "leave it out, or correct it")
     blocks = [
         _block(begin, end, source)
-        for path, begin, end in _strings(source, start)
-        if not patterns or any(_matches(path, pattern) for pattern in patterns)
+        for keys, begin, end in strings
+        if not patterns or any(_matches(keys, pattern) for pattern in patterns)
     ]
-    if patterns and not blocks:
-        raise DataError(f"no string is under {', '.join(options.paths)}")
     # In ASCII where all of the file is, and needs escapes for it.
     in_ascii = source.isascii() and "\\u" in source
     return ReplacedText(source, blocks, partial(_encoded, in_ascii=in_ascii))
