@@ -16,9 +16,9 @@ from deepwire.documents.text_matching import MOST_STEPS, NO_SPACE_BEFORE, Matchi
 _LENGTH_WEIGHT = 0.05
 _EMPTY_COST = 0.75
 _MISSING_COST = 100.0
-"""That a run stays empty, and one that must not."""
+"""Costs of a run that stays empty, and of one that must not."""
 _COPY_WEIGHT = 5.0
-"""That a fixed run takes the place of its own text in the translation, which would be there twice otherwise."""
+"""For a fixed run in place of its own text in the translation, which would be there twice otherwise."""
 _SHORT_RUN = 4.0
 """A word of a short run, such as one in bold, counts more than a word of a long one: 1 + this / words."""
 

@@ -244,61 +244,6 @@ def test_docx():
         assert after.read("word/media/a.png") == b"\x89PNG"
 
 
-def field(result, instruction="PAGE"):
-    begin, separate, end = (
-        f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end")
-    )
-    return f"{begin}<w:r><w:instrText>{instruction}</w:instrText></w:r>{separate}{result}{end}"
-
-
-def plain(text):
-    return f"<w:r><w:t>{text}</w:t></w:r>"
-
-
-@pytest.mark.parametrize(
-    ("between", "expected"),
-    [
-        (field(plain("3")), field(plain("3"))),
-        (field(plain("die ") + plain("Hilfe"), "HYPERLINK"), field(plain("DIE HILFE") + "<w:r><w:t/></w:r>", "HYPERLINK")),
-        (f'<w:fldSimple w:instr="PAGE">{plain("3")}</w:fldSimple>', None),
-        ('<w:r><w:footnoteReference w:id="1"/></w:r>', None),
-        ('<w:r><w:rPr><w:b/></w:rPr><w:commentReference w:id="1"/></w:r>', None),
-        ('<w:bookmarkStart w:id="1"/>', None),
-        ('<w:r><w:sym w:char="F0E0"/></w:r>', None),
-        (f'<w:hyperlink w:anchor="a">{plain("dort")}</w:hyperlink>', f'<w:hyperlink w:anchor="a">{plain("DORT")}</w:hyperlink>'),
-        ("<m:oMath><m:r><m:t>x</m:t></m:r></m:oMath>", None),
-    ],
-)  # fmt: skip
-def test_what_is_between_two_runs_of_word_stays_there(between, expected):
-    math = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
-    found = translated("a.docx", docx(f"<w:p {math}>{plain('Wort ')}{between}{plain(' hier.')}</w:p>"))
-    text = (
-        part(found, "word/document.xml").replace(' xml:space="preserve"', "").replace("<w:t></w:t>", "<w:t/>")
-    )
-    assert f"{plain('WORT ')}{expected or between}{plain(' HIER.')}" in text
-
-
-def test_the_result_of_a_field_of_word_is_never_without_text():
-    body = plain("Lies ") + field(plain("die Hilfe"), "HYPERLINK") + plain(" jetzt")
-    known = {
-        "Lies die Hilfe jetzt": "Read it now",
-        "Lies": "Read it",
-        "jetzt": "now",
-        "die Hilfe": "the help",
-    }
-    found = translated("a.docx", docx(f"<w:p>{body}</w:p>"), change=known.__getitem__)
-    texts = re.findall("<w:t[^>]*>([^<]*)", part(found, "word/document.xml"))
-    assert texts == ["Read ", "it", " now"]
-
-
-def test_a_hyphen_of_word_is_one_of_the_sentence():
-    seen = []
-    body = "<w:p><w:r><w:t>Die E</w:t><w:noBreakHyphen/><w:t>Mail</w:t></w:r></w:p>"
-    found = translated("a.docx", docx(body), change=lambda text: seen.append(text) or text)
-    assert seen[0] == "Die E-Mail"
-    assert "Die E</w:t><w:noBreakHyphen/><w:t" in part(found, "word/document.xml")
-
-
 def test_odt():
     body = (
         '<text:h>Titel</text:h><text:p>Ein <text:span text:style-name="B">roter</text:span> Hund.<text:note><text:note-citation>1</text:note-citation>'

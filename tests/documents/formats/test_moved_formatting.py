@@ -10,8 +10,10 @@ import zipfile
 import pytest
 from aligned_texts import backwards, translated
 
+from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.documents.document import Options, in_order
 from deepwire.documents.registry import read_document
+from deepwire.documents.translation_plan import TranslationPlan
 
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 ODF = "urn:oasis:names:tc:opendocument:xmlns:office:1.0", "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
@@ -112,6 +114,57 @@ def test_with_anything_else_in_it_the_order_stays(between):
     document = docx(f"{run('eins zwei ')}{between}{run('drei vier', 'b')}")
     found = [look for _, look, _ in looks(document, backwards)]
     assert found == sorted(found)
+
+
+def field(instruction, *result):
+    begin, separate, end = (
+        f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>' for kind in ("begin", "separate", "end")
+    )
+    return f"{begin}<w:r><w:instrText>{instruction}</w:instrText></w:r>{separate}{''.join(result)}{end}"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        field("PAGE", run("3")),
+        field("REF", run("Bild 3")),
+        field("HYPERLINK", run("die "), run("Hilfe", "b")),
+        f'<w:fldSimple w:instr="PAGE">{run("3")}</w:fldSimple>',
+        LINK.format(run("dort")) + '<w:bookmarkStart w:id="1"/>',
+        '<w:r><w:footnoteReference w:id="1"/></w:r>',
+        '<w:r><w:rPr/><w:commentReference w:id="1"/></w:r>',
+        '<w:r><w:sym w:char="F0E0"/></w:r>',
+        '<m:oMath xmlns:m="math"><m:r><m:t>x</m:t></m:r></m:oMath>',
+    ],
+)
+def test_what_is_between_two_runs_of_word_stays_there(between):
+    document = docx(f"{run('Wort ')}{between}{run(' hier.')}")
+    found = document.written(translated(document, lambda count: list(range(count))))
+    expected = re.sub(r"(?<=<w:t>)[^<]+", lambda text: text[0].upper(), between)
+    shown = paragraph_of(found, "word/document.xml").replace(' xml:space="preserve"', "")
+    assert f"{run('WORT ')}{expected}{run(' HIER.')}".replace("<w:rPr></w:rPr>", "<w:rPr/>") in shown
+
+
+def test_the_result_of_a_field_is_never_without_text():
+    document = docx(run("Lies ") + field("HYPERLINK", run("die Hilfe")) + run(" jetzt"))
+    known = {
+        "Lies die Hilfe jetzt": "Read it now",
+        "Lies": "Read it",
+        "jetzt": "now",
+        "die Hilfe": "the help",
+    }
+    plan = TranslationPlan(document.units, SentenceSplitter("de"))
+    found = document.written(plan.finished([known[text] for text in plan.texts]))
+    assert re.findall("<w:t [^>]*>([^<]*)", paragraph_of(found, "word/document.xml")) == [
+        "Read ",
+        "it",
+        " now",
+    ]
+
+
+def test_a_hyphen_that_keeps_a_word_together_is_one_of_the_sentence():
+    document = docx("<w:r><w:t>Die E</w:t><w:noBreakHyphen/><w:t>Mail</w:t></w:r>")
+    assert "".join(run.text for unit in document.units for run in unit) == "Die E-Mail"
 
 
 def test_what_stays_the_same_is_not_written_anew():

@@ -26,7 +26,7 @@ _INLINE = re.compile(
     r"|(?P<close>\]\((?:[^()\n]|\([^()\n]*\))*\)|\]\[[^\]\n]*\]|\])|(?P<open>!?\[)"
     r"|(?P<emphasis>\*+|~~|(?<!\w)_+|_+(?!\w))"
 )
-# What a line of a paragraph may begin with: the name of a footnote, and in the first a box or a kind of quote.
+# What a line of a paragraph may begin with: the name of a footnote; the first one a box or a kind of quote.
 _BEGIN = re.compile(r"(?P<note>\[\^[^\]\s]+\]:)|\[[ xX]\](?!\S)|(?P<kind>\[!\w+\][+-]?)(?!\S)")
 _VOID = frozenset(["area", "br", "col", "embed", "hr", "img", "input", "link", "source", "track", "wbr"])
 _MAX_INLINE = 100_000
@@ -85,7 +85,7 @@ def _paragraphs(source: str) -> tuple[list[list[Item]], Collection[str]]:
 
 
 def _unnamed(source: str, items: Sequence[Item], labels: Collection[str]) -> Iterator[tuple[int, str]]:
-    """Where a link or image needs its label, as its text, which is translated, has been that: `[x]`, `[x][]`."""
+    """Where a link or image needs its label, which its text is, and will not be: in `[x]` and `[x][]`."""
     from markdown_it.common.utils import normalizeReference
 
     opened: list[int] = []

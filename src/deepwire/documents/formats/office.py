@@ -185,7 +185,7 @@ def _word_paragraphs(tree: Any) -> Blocks:
 
 
 def _word_run(node: Any, *, is_result: bool) -> Run:
-    """A piece of text; formulas stay, and the results of fields that are figures, such as a number of a page."""
+    """A piece of text; formulas stay, and results of fields without letters, such as the number of a page."""
     around = [local(ancestor) for ancestor in node.iterancestors()]
     is_result = is_result or "fldSimple" in around
     text = node.text or ""
