@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from textwrap import wrap
@@ -13,6 +12,7 @@ import typer
 from deepwire import recipes
 from deepwire.command_line import again
 from deepwire.errors import UsageError
+from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
     from deepwire.config.yaml_tree import PlainValue
@@ -82,7 +82,7 @@ def inspect(
         del settings["encoder"]
     costs = _costs(model) if cost else {}
     if as_json:
-        print(json.dumps(_record(subject_model, total, groups, settings) | costs, ensure_ascii=False))
+        print(json_line(_record(subject_model, total, groups, settings) | costs))
         return
     _print(subject_model, total, groups, settings)
     if cost:

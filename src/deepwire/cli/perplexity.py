@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,6 +21,7 @@ from deepwire.cli.decoding_options import (
     specified,
     use_threads,
 )
+from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
     from deepwire.decoding.text_scoring import TextScore
@@ -94,7 +94,7 @@ def perplexity(
     score = model.perplexity(lines, context=context, stride=stride, joined=joined)
     if score.tokens == 0:
         raise DataError("the text has no line that is not empty")
-    write_output(output, (json.dumps(score.to_dict()) if as_json else _summary(score)) + "\n")
+    write_output(output, (json_line(score.to_dict()) if as_json else _summary(score)) + "\n")
 
 
 def _document(score: TextScore) -> str:
@@ -102,7 +102,7 @@ def _document(score: TextScore) -> str:
 
 
 def _document_json(score: TextScore) -> str:
-    return json.dumps(score.to_dict())
+    return json_line(score.to_dict())
 
 
 def _summary(score: TextScore) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
     from deepwire.cli.line_by_line import ProgressLine
@@ -40,7 +41,7 @@ def prepare(
         prepared = prepare_text(loaded, progress=partial(_show, line))
     seconds = time.monotonic() - start
     if as_json:
-        print(json.dumps(_record(prepared, seconds), ensure_ascii=False))
+        print(json_line(_record(prepared, seconds)))
     else:
         print("\n".join(_lines(prepared, seconds)))
 
