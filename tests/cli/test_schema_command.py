@@ -15,6 +15,10 @@ def test_the_schema_is_printed_or_written(tmp_path: Path, capsys: pytest.Capture
     printed = capsys.readouterr().out
     assert main(["schema", "--output", str(tmp_path / "run.schema.json")]) == 0
     assert (tmp_path / "run.schema.json").read_text(encoding="utf-8") == printed
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert main(["schema", "--output", str(tmp_path / "link")]) == 0
+    assert (tmp_path / "link").is_symlink(), "nor are devices and pipes replaced"
+    assert (tmp_path / "real").read_text(encoding="utf-8") == printed
     assert json.loads(printed)["properties"]["data"]["$ref"] == "#/$defs/DataConfig"
 
 

@@ -4,7 +4,9 @@ import io
 import json
 import os
 import pty
+import signal
 import sys
+import time
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -289,6 +291,17 @@ def test_a_stream_is_answered_line_by_line(model, translate):
         assert process.stdout.readline().decode() == f"{answer}\n"
     process.stdin.close()
     assert process.wait(300) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_who_is_told_to_end_leaves_no_half_made_file(model, tmp_path, number):
+    process = start(model, "--stream", "--output", str(tmp_path / "out"))
+    while not list(tmp_path.iterdir()):
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.terminate(number)
+    assert process.wait(60) == 128 + number
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_typed_is_answered_line_by_line(model, translate):

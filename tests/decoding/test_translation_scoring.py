@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -126,6 +127,9 @@ def test_pair_scores():
     record = json.loads(format_pair_score_json(score, normalize=False, per_token=True))
     assert record["subwords"] == ["a", "</s>"]
     assert record["log_probabilities"] == [-1.0, -2.0]
+    impossible = PairScore(1, -math.inf, ("a",), (-math.inf, -2.0))
+    record = json.loads(format_pair_score_json(impossible, normalize=False, per_token=True))
+    assert (record["score"], record["log_probabilities"]) == (None, [None, -2.0])
     empty = PairScore(2, 0.0, (), (), "empty_target")
     assert format_pair_score(empty, normalize=True, per_token=True) == "0.000000\t"
     assert json.loads(format_pair_score_json(empty, normalize=False, per_token=False)) == {

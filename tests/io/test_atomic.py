@@ -27,6 +27,11 @@ def test_a_full_disk_becomes_one_line(tmp_path: Path) -> None:
     assert str(tmp_path) in caught.value.message
 
 
+def test_a_place_that_may_not_be_written_is_the_users_mistake(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot write: Permission denied"), disk_errors(tmp_path):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 def test_a_name_that_nothing_can_have_is_the_users_mistake(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "below", tmp_path / ("a" * 300)):

@@ -85,6 +85,11 @@ def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_name_that_is_too_long_is_the_users_mistake(tmp_path):
+    with pytest.raises(UsageError, match="cannot be made: File name too long"):
+        write_output(tmp_path / ("a" * 255), "text")
+
+
 def test_zstd_without_its_package_is_refused_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(output, "find_spec", lambda _name: None)
     with pytest.raises(UsageError, match=r"out.zst: writing zstd needs the package zstandard"):
@@ -127,6 +132,33 @@ def test_a_whole_text_keeps_links_and_pipes(tmp_path):
 def test_a_whole_text_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
     with pytest.raises(ResourceError, match="full: cannot write: No space left"):
         write_output(_full_device(tmp_path), "text")
+
+
+def test_a_full_device_is_named(tmp_path):
+    full = _full_device(tmp_path)
+
+    def write():
+        with open_output(full) as out:
+            out.write("text")
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        write()
+    assert caught.value.filename == str(full)
+
+
+def test_a_folder_that_may_not_be_written_is_a_wrong_output(tmp_path, monkeypatch):
+    def forbidden(*_arguments):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:  # a user with all rights finds no such folder
+        patch.setattr(os, "open", forbidden)
+        with pytest.raises(UsageError, match="out: cannot write: Permission denied"):
+            write_output(tmp_path / "out", "text")
+    monkeypatch.setattr(os, "access", lambda folder, _mode: folder != tmp_path)
+    with pytest.raises(UsageError, match=f"out: cannot write: no new file may be made in {tmp_path}"):
+        check_output(tmp_path / "out")
+    os.mkfifo(tmp_path / "pipe")
+    check_output(tmp_path / "pipe")
 
 
 def _full_device(folder: Path) -> Path:

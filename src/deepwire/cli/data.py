@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from deepwire.errors import DataError, UsageError
+from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,7 +204,7 @@ def _print_json(checked: Checked) -> None:
     record: dict[str, object] = {name: report.to_dict() for name, report in checked.reports.items()}
     if checked.mix:
         record["mix"] = [share._asdict() for share in checked.mix]
-    print(json.dumps(record, ensure_ascii=False))
+    print(json_line(record))
 
 
 def _print_reports(reports: dict[str, CheckReport], mix: list[str]) -> None:

@@ -301,11 +301,10 @@ def _write(output: Path | None, translation: Text) -> None:
 
 
 def _show(report: ScoreReport, as_json: bool) -> None:
-    import json
-
     from deepwire.cli.line_by_line import warn
     from deepwire.evaluation import comparison as write
+    from deepwire.io.json_lines import json_line
 
     for warning in report.warnings:
         warn(warning)
-    print(json.dumps(write.as_json(report), ensure_ascii=False) if as_json else write.as_text(report))
+    print(json_line(write.as_json(report)) if as_json else write.as_text(report))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +26,7 @@ from deepwire.cli.decoding_options import (
     specified,
     use_threads,
 )
+from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
     from deepwire.decoding.text_generation import GeneratedText
@@ -105,4 +105,4 @@ def _as_json(text: GeneratedText) -> str:
         "log_probability": text.log_probability,
         "ended": text.ended,
     }
-    return json.dumps(record, ensure_ascii=False)
+    return json_line(record)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from textwrap import wrap
@@ -14,6 +13,7 @@ from deepwire import recipes
 from deepwire.command_line import again
 from deepwire.config.section import written
 from deepwire.errors import UsageError
+from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
     from deepwire.config.yaml_tree import PlainValue
@@ -83,7 +83,7 @@ def inspect(
         del settings["encoder"]
     costs = _costs(model) if cost else {}
     if as_json:
-        print(json.dumps(_record(subject_model, total, groups, settings) | costs, ensure_ascii=False))
+        print(json_line(_record(subject_model, total, groups, settings) | costs))
         return
     _print(subject_model, total, groups, settings)
     if cost:

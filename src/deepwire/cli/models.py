@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.errors import UsageError
+from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.model_registry import RegisteredModel, RegisteredScore, Shelf
@@ -42,7 +43,7 @@ def list_models(
     """
     shelf = _shelf(registry)
     if as_json:
-        print(json.dumps([model.model_dump() for model in shelf.models.values()], ensure_ascii=False))
+        print(json_line([model.model_dump() for model in shelf.models.values()]))
         return
     for model in shelf.models.values():
         _show(model)

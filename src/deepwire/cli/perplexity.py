@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +23,7 @@ from deepwire.cli.decoding_options import (
     specified,
     use_threads,
 )
+from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ def perplexity(
         score = model.perplexity(lines, context=context, stride=stride, joined=joined)
     if score.tokens == 0:
         raise DataError(f"{display(input_)}: has no line that is not empty")
-    write_output(output, (json.dumps(score.to_dict()) if as_json else _summary(score)) + "\n")
+    write_output(output, (json_line(score.to_dict()) if as_json else _summary(score)) + "\n")
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def _document(score: TextScore) -> str:
 
 
 def _document_json(score: TextScore) -> str:
-    return json.dumps(score.to_dict())
+    return json_line(score.to_dict())
 
 
 def _summary(score: TextScore) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import signal
 import time
 from functools import partial
-from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
     from deepwire.cli.line_by_line import ProgressLine
@@ -32,26 +31,19 @@ def prepare(
     """
     from deepwire.api.prepare import prepare as prepare_text
     from deepwire.cli.line_by_line import ProgressLine
+    from deepwire.io.atomic import unwound_by_signals
     from deepwire.runfile import load_run_file
 
     loaded = load_run_file(run_file, overrides or [])
     start = time.monotonic()
-    before = signal.signal(signal.SIGTERM, _terminated)
-    try:
-        with ProgressLine() as line:
-            prepared = prepare_text(loaded, progress=partial(_show, line))
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    # Helping processes go, too.
+    with unwound_by_signals(), ProgressLine() as line:
+        prepared = prepare_text(loaded, progress=partial(_show, line))
     seconds = time.monotonic() - start
     if as_json:
-        print(json.dumps(_record(prepared, seconds), ensure_ascii=False))
+        print(json_line(_record(prepared, seconds)))
     else:
         print("\n".join(_lines(prepared, seconds)))
-
-
-def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
-    """End as Ctrl-C does: helping processes and what is half-made go too."""
-    raise SystemExit(128 + number)
 
 
 def _show(line: ProgressLine, activity: str, done: int, total: int | None) -> None:

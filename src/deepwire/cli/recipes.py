@@ -183,7 +183,7 @@ def _count(model: ModelConfig, source_vocabulary: int, target_vocabulary: int, l
 
 
 def _print_json(checks: Sequence[tuple[str, RecipeNote, SizeCheck]]) -> None:
-    import json
+    from deepwire.io.json_lines import json_line
 
     for name, note, check in checks:
         source, target = check.published.vocabularies
@@ -198,7 +198,7 @@ def _print_json(checks: Sequence[tuple[str, RecipeNote, SizeCheck]]) -> None:
             "verdict": check.verdict,
             "reason": check.published.differs if check.verdict == "known" else "",
         }
-        print(json.dumps(record, ensure_ascii=False))
+        print(json_line(record))
 
 
 def _print_checks(

@@ -23,11 +23,8 @@ def schema(
     Example: deepwire schema --output run.schema.json
     """
     from deepwire.config.json_schema import schema_of
-    from deepwire.io.atomic import write_text
+    from deepwire.io.output import STDOUT, write_output
     from deepwire.runfile import RunFile
 
     text = json.dumps(schema_of(RunFile, "deepwire run file"), indent=2, ensure_ascii=False) + "\n"
-    if output is None:
-        print(text, end="")
-    else:
-        write_text(output, text)
+    write_output(output or STDOUT, text)

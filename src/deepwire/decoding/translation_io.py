@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from math import isfinite
 from pathlib import Path
 
 from deepwire.config.counts import counted
@@ -18,6 +19,7 @@ from deepwire.data.text.files import HEAD_BYTES, MAX_LINE_BYTES, BadLine, ReadNo
 from deepwire.data.text.pairs import is_blank, plain, without_surrogates
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.errors import DataError, Tell
+from deepwire.io.json_lines import json_line
 
 _END = object()
 _REPAIRED = {
@@ -173,7 +175,7 @@ def json_requests(path: Path, warn: Tell) -> Iterator[Request]:
     for number, line in enumerate(read_text(path, warn), 1):
         where = f"{display(path)}:{number}"
         try:
-            fields = json.loads(line, parse_constant=_refuse)
+            fields = json.loads(line, parse_constant=_refuse, parse_float=_float)
         except (ValueError, RecursionError) as fault:
             raise DataError(f"{where}: not JSON: {fault}", 'one object a line: {"text": "..."}') from None
         if not isinstance(fields, dict) or not isinstance(fields.get("text"), str):
@@ -228,6 +230,12 @@ def _paired_lines(first: Path, second: Path, warn: Tell) -> Iterator[tuple[str, 
 
 def _refuse(constant: str) -> object:
     raise ValueError(f"{constant} is no JSON number")
+
+
+def _float(text: str) -> float:
+    if not isfinite(number := float(text)):  # it could not be written again
+        raise ValueError(f"{text} is too large a number")
+    return number
 
 
 TranslationFormat = Callable[[Translation], str]
@@ -303,10 +311,7 @@ def format_json(translation: Translation) -> str:
     fields = translation.request.fields
     if ours := {name: value for name, value in fields.items() if name in record and name not in _REPEATED}:
         record["input"] = ours | ({"input": fields["input"]} if "input" in fields else {})
-    record = {**fields, **record}
-    line = json.dumps(record, ensure_ascii=False)
-    # A field handed through may hold half a surrogate pair, which only an escape can write.
-    return line if line.encode(errors="replace").decode() == line else json.dumps(record)
+    return json_line({**fields, **record})
 
 
 FORMATS: Mapping[str, TranslationFormat] = {

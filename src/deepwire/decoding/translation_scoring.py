@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -24,6 +23,7 @@ from deepwire.decoding.model_inputs import (
 )
 from deepwire.decoding.step_models import ScoringModel
 from deepwire.decoding.translation_io import ContextLine, has_several_lines, warn_of_several_lines
+from deepwire.io.json_lines import json_line
 
 Flag = Literal["empty_source", "empty_target", "long_target", "long_source"]
 
@@ -164,4 +164,4 @@ def format_pair_score_json(score: PairScore, *, normalize: bool, per_token: bool
     if per_token:
         record["subwords"] = [*score.tokens, "</s>"] if score.tokens else []
         record["log_probabilities"] = score.token_log_probabilities
-    return json.dumps(record, ensure_ascii=False)
+    return json_line(record)

@@ -6,14 +6,19 @@ import errno
 import os
 import secrets
 import shutil
+import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from deepwire.errors import ResourceError, UsageError
 
 _DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 _IMPOSSIBLE_NAME = frozenset({errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG})
 
 
@@ -27,21 +32,49 @@ def disk_errors(path: Path) -> Iterator[None]:
     """Turn a full or read-only disk under ``path`` into an error of one line.
 
     Raises:
-        UsageError: If nothing can have this name, because a file is in the way or the name is too long.
+        UsageError: If nothing can have this name, because a file is in the way or the name is too long; or if
+            this user may not write there.
         ResourceError: For every other operating-system error while writing.
     """
     try:
         yield
     except OSError as error:
+        if error.errno in _FORBIDDEN:
+            raise UsageError(
+                f"{path}: cannot write: {error.strerror}",
+                "see that the folder can be written, or name another",
+            ) from error
         if error.errno in _IMPOSSIBLE_NAME:
             raise UsageError(f"{path}: cannot be made: {error.strerror}", "name another path") from error
         hint = (
             "free some space and run the same command again"
             if is_disk_full(error)
-            else "see that the folder can be written"
+            else "see that the folder is there and its disk works"
         )
         reason = error.strerror or " ".join(str(error).split())
         raise ResourceError(f"{path}: cannot write: {reason}", hint) from error
+
+
+@contextmanager
+def unwound_by_signals() -> Iterator[None]:
+    """While entered, SIGTERM and SIGHUP end the process as Ctrl-C does: what is half made is removed.
+
+    One that is ignored or handled stays so (`nohup`, training). Only the main thread can handle signals.
+    """
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    plain = threading.current_thread() is threading.main_thread()
+    handled = [number for number in numbers if plain and signal.getsignal(number) == signal.SIG_DFL]
+    for number in handled:
+        signal.signal(number, _end)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
 
 
 def require_space(folder: Path, needed: int) -> None:
@@ -131,19 +164,18 @@ def new_folder(target: Path) -> Iterator[Path]:
     A crash at any moment leaves the old ``target`` or the new one, or a leftover that ``recover`` removes.
     """
     temporary = target.with_name(f".{target.name}{_TEMPORARY}")
-    with disk_errors(target):
+    with disk_errors(target), unwound_by_signals():
         _clear(temporary)
         temporary.mkdir(parents=True)
-    try:
-        with disk_errors(target):
+        try:
             yield temporary
             for path in sorted(temporary.rglob("*")):
                 sync(path)
             sync(temporary)
             _put(temporary, target)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
 
 
 def _put(temporary: Path, target: Path) -> None:

@@ -6,16 +6,16 @@ import gzip
 import io
 import lzma
 import os
+import secrets
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
-from deepwire.errors import ResourceError, UsageError
-from deepwire.io.atomic import disk_errors, is_disk_full
+from deepwire.errors import UsageError
+from deepwire.io.atomic import disk_errors, is_disk_full, unwound_by_signals
 
 STDOUT = Path("-")
 _ZSTD = ".zst"
@@ -39,12 +39,15 @@ def open_output(path: Path) -> Iterator[TextIO]:
     if path == STDOUT or _is_our_stdout(path):
         yield sys.stdout
         return
-    if path.exists() and not path.is_file():
-        with path.open("w", encoding="utf-8", newline="\n") as stream:
+    device = path.exists() and not path.is_file()
+    opened = path.open("w", encoding="utf-8", newline="\n") if device else _atomic(path)
+    try:
+        with unwound_by_signals(), opened as stream:
             yield stream
-        return
-    with _atomic(path) as stream:
-        yield stream
+    except OSError as error:
+        if is_disk_full(error):
+            error.filename = error.filename or str(path)  # a write does not say of which file
+        raise
 
 
 def write_output(path: Path, text: str) -> None:
@@ -66,8 +69,8 @@ def check_output(path: Path, read: Iterable[Path] = ()) -> None:
         read: Files whose text is read, and must still be there afterwards.
 
     Raises:
-        UsageError: the folder does not exist, `path` is a directory or one of the files that are read, or
-            there is no package for zstd.
+        UsageError: the folder does not exist or may not be written, `path` is a directory or one of the files
+            that are read, or there is no package for zstd.
     """
     if path == STDOUT:
         return
@@ -75,6 +78,9 @@ def check_output(path: Path, read: Iterable[Path] = ()) -> None:
         raise UsageError(f"{path}: is a directory, not a file to write")
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} does not exist", "create it first")
+    replaced = not path.exists() or path.is_file()
+    if replaced and not os.access(folder := path.resolve().parent, os.W_OK | os.X_OK):
+        raise UsageError(f"{path}: cannot write: no new file may be made in {folder}", "name another file")
     if path.is_file() and any(other.is_file() and path.samefile(other) for other in read):
         raise UsageError(
             f"{path}: is a text that is read, and would be replaced", "name another file to write"
@@ -105,12 +111,10 @@ def compression(path: Path) -> str:
 def _atomic(path: Path) -> Iterator[TextIO]:
     # A name that is a link stays one: what it points to is replaced.
     suffix, path = path.suffix, path.resolve()
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot write: {error.strerror or error}") from error
-    temporary = Path(name)
-    try:
+        with disk_errors(path):
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as raw:
             with _text(raw, suffix) as stream:
                 yield stream
@@ -118,10 +122,9 @@ def _atomic(path: Path) -> Iterator[TextIO]:
             os.fsync(raw.fileno())
         temporary.chmod(_mode(path))
         temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and is_disk_full(error):
-            error.filename = error.filename or str(path)  # a write does not say of which file
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
         raise
 
 

@@ -15,6 +15,7 @@ from deepwire import __version__
 from deepwire.analysis.report.tables_and_figures import Figure, ReportRecord, Table
 from deepwire.command_line import again
 from deepwire.errors import DataError
+from deepwire.io.json_lines import finite
 
 _FEW_MODELS = 3
 
@@ -139,7 +140,7 @@ def to_json(
     record = Findings(findings=tuple(findings))
     if not more:
         return record.model_dump_json(indent=indent)
-    return json.dumps({**record.model_dump(mode="json"), **more}, indent=indent, ensure_ascii=False)
+    return json.dumps(finite({**record.model_dump(mode="json"), **more}), indent=indent, ensure_ascii=False)
 
 
 def from_json(text: str | bytes, name: str) -> tuple[Finding, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import shutil
 from collections.abc import Mapping
@@ -15,6 +14,7 @@ from typing import Protocol
 from deepwire.config.counts import few
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, free_name, write_text
+from deepwire.io.json_lines import finite
 from deepwire.io.regular_files import open_for_appending, open_regular
 
 Number = float | int | str
@@ -49,7 +49,7 @@ class MetricsLog:
     def write(self, record: dict[str, Value]) -> None:
         """Append one record; it is visible to readers at once."""
         with disk_errors(self.path):
-            line = json.dumps(_finite(record)) + "\n"
+            line = json.dumps(finite(record)) + "\n"
             self._file.write(line)
             self._file.flush()
             self._digest.update(line.encode())
@@ -63,15 +63,6 @@ class MetricsLog:
         """Wait until all records have reached the disk: a checkpoint must not be ahead of them."""
         with disk_errors(self.path):
             os.fsync(self._file.fileno())
-
-
-def _finite(value: object) -> object:
-    """The value with null in place of numbers that are not finite."""
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> str:
