@@ -200,6 +200,20 @@ def is_allowed(package: str) -> bool:
     return package in _allowed or package in {_package(entry.module) for entry in _announced().values()}
 
 
+def place_in(error: BaseException) -> str:
+    """The part of another package where an error was raised, or through which it came; empty for none."""
+    frames = [
+        (frame.f_globals.get("__name__", ""), frame.f_code, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    places = [
+        f"{module}.{code.co_qualname}, {code.co_filename}:{line}"
+        for module, code, line in frames
+        if is_allowed(_package(str(module)))
+    ]
+    return places[-1] if places else ""
+
+
 def check_recorded(recorded: object, where: str) -> list[str]:
     """See that what a stored model is made of is here and allowed, and make it known by its names.
 

@@ -115,6 +115,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["recipes", "shwo"], "did you mean 'show'?"),
         (["recipes", "show", "demo", "--resolvd"], "did you mean --resolved?"),
         (["recipes", "show"], "see deepwire"),
+        (["train", "run.yaml", "--run", "x"], "settings have no dashes: run=VALUE"),
+        (["prepare", "run.yaml", "--data.valid=x"], "settings have no dashes: data.valid=VALUE"),
     ],
 )
 def test_a_wrong_command_gets_a_suggestion(

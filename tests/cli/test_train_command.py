@@ -124,6 +124,29 @@ def test_what_fails_after_it_was_begun_anew_goes_on_without_fresh(
         assert f"hint: free some space and run {hint}\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [("run=toy.yaml", "error: run: toy.yaml is a file, not a folder\n"), ("data.valid=empty", "empty.src")],
+)
+def test_what_is_wrong_is_found_before_the_vocabulary_is_learned(
+    toy: Path, capsys: pytest.CaptureFixture[str], setting: str, said: str
+) -> None:
+    (toy / "empty.src").touch()
+    (toy / "empty.trg").touch()
+    assert main(["train", "toy.yaml", setting]) in (2, 3)
+    error = capsys.readouterr().err
+    assert said in error
+    assert "learning" not in error
+
+
+def test_a_test_set_that_is_not_there_is_noted(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for options in (["--dry-run"], ["training.max_updates=1"]):
+        assert main(["train", "toy.yaml", "data.test=gone", *options]) == 0
+        shown = capsys.readouterr()
+        note = "note: data.test: " + str(toy / "gone.src") + ": no such file"
+        assert note in shown.out + shown.err
+
+
 def test_updates_of_hardly_any_pairs_are_warned_about(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "toy.yaml", "training.max_updates=1", "training.batch_tokens=9"]) == 0
     assert "warning: training.batch_tokens=9 makes updates of 1." in capsys.readouterr().err

@@ -29,10 +29,12 @@ TEXT = "ein hund zwei katzen"
 def save(tmp_path):
     """Writes a model directory of that name."""
 
-    def write(name, text=TEXT, largest=None, **metadata):
+    def write(name, text=TEXT, largest=None, shape=None, **metadata):
         vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, text, "a dog two cats", 0)])
         stack = {"layers": 1}
-        config = ModelConfig(d_model=8, heads=2, feed_forward=8, encoder=stack, decoder=stack)
+        config = ModelConfig(
+            d_model=8, heads=2, feed_forward=8, encoder=stack, decoder=stack, **(shape or {})
+        )
         torch.manual_seed(1)
         model = build_model(config, vocabularies.source.size, vocabularies.target.size)
         if largest is not None:
@@ -55,6 +57,15 @@ def test_settings_of_the_model_and_of_the_caller(save):
     assert load(path).config.beam == 7
     changed = load(str(path), settings={"beam": 2, "n_best": 2}).config
     assert (changed.beam, changed.n_best, changed.length_penalty) == (2, 2, 1.0)
+
+
+def test_a_line_is_cut_where_learned_positions_end(save):
+    """Positions behind the last one would all be read as the last."""
+    path = save("one", shape={"positions": "learned", "max_length": 3}, source_bos=True)
+    words = load(path, settings={"max_length_ratio": 1, "max_length_extra": 0})
+    assert words.config.max_source_length == 1
+    assert words.translate(["zwei ein hund"]) == [" ".join(words.translate(["zwei", "ein", "hund"]))]
+    assert load(save("other")).config.max_source_length == 1024
 
 
 @pytest.mark.parametrize(

@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from deepwire.api.prepare import configured_size
 from deepwire.checkpoint.model_path import find_model
-from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.run_directory import RunDirectory, require_folder
 from deepwire.checkpoint.store import read_metadata
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared
+from deepwire.data.text.corpus import require_files
 from deepwire.data.text.noise import line_noise
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.alignment_choice import best_attention, stored_pairs
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import UsageError
+from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.comparison import without_spaces
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics
@@ -114,7 +115,8 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
         begins: Whether the run begins, and does not continue.
 
     Raises:
-        UsageError: The device is not there, or the languages that are to have parameters of their own.
+        UsageError: A file is in place of the run directory, the device is not there, or the languages that
+            are to have parameters of their own.
         ModelError: There is no such model to begin with.
     """
     if loaded.config.model.languages.used and loaded.config.data.languages is None:
@@ -123,6 +125,7 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
             f"{where}: model.languages: this is a run of one source and one target language",
             "name several in data.directions, or leave model.languages out",
         )
+    require_folder(loaded.run_directory, "run")
     _scores(loaded.config)
     config = loaded.config.training
     choose_device(config.device, processes)
@@ -216,6 +219,10 @@ def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared)
             "training text has alignments, but neither training.guided_alignment nor data.term_hints is set: "
             "nothing learns them"
         )
+    try:
+        require_files(config.data, "test")
+    except DataError as error:
+        yield f"data.test: {error.message}: training does without, evaluate needs it"
     if unseen := [kind for kind, count in prepared.placeholders.items() if not count]:
         yield (
             f"data.placeholders: no training pair has a placeholder of kind {', '.join(unseen)} on both "

@@ -107,6 +107,17 @@ def regular(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
     return [checkpoint for checkpoint in checkpoints if not checkpoint.interim]
 
 
+def require_folder(folder: Path, name: str) -> None:
+    """See that a folder is there, or can be made; errors call the setting `name`.
+
+    Raises:
+        UsageError: A file is in its place.
+    """
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise UsageError(f"{name}: {there} is a file, not a folder", "name another one")
+
+
 LOCK = "lock"
 _NAME = re.compile(r"update-(\d{6,})")
 

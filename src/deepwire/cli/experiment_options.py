@@ -51,12 +51,10 @@ def check_folder(folder: Path) -> None:
     Raises:
         UsageError: A file is there, or a single run.
     """
-    from deepwire.checkpoint.run_directory import RunDirectory
+    from deepwire.checkpoint.run_directory import RunDirectory, require_folder
     from deepwire.errors import UsageError
 
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise UsageError(f"--folder: {there} is a file, not a folder", "name another one")
+    require_folder(folder, "--folder")
     if RunDirectory(folder).resolved_config.exists():
         raise UsageError(f"--folder: {folder} is the directory of a training run", "name another one")
 

@@ -281,12 +281,8 @@ def _of_plugin(error: Exception) -> str:
     """The place in another package's part where an error was raised, or through which it came; or nothing."""
     from deepwire import plugins
 
-    places = [
-        f"{frame.f_code.co_filename}:{line}"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-        if plugins.is_allowed(str(frame.f_globals.get("__name__", "")).partition(".")[0])
-    ]
-    return f" (in {places[-1]})" if places else ""
+    place = plugins.place_in(error)
+    return f" (in {place})" if place else ""
 
 
 def _describe_usage_error(error: typer.TyperException) -> tuple[list[str], str, int]:
@@ -299,19 +295,21 @@ def _describe_usage_error(error: typer.TyperException) -> tuple[list[str], str, 
     match = re.search(r"\s*\(Possible options: (.+)\)$|\.?\s*Did you mean (.+)\?$", text)
     context = getattr(error, "ctx", None)
     command = "deepwire" if context is None else context.command_path
-    near = _similar_options(text, match[1] or match[2]) if match else ""
+    typed = re.search(r"No such option: --?(\S+?)\.?(\s|$)", text)
+    guesses = (match[1] or match[2]) if match else ""
+    near = _similar_options(typed[1], guesses) if typed else guesses
     hint = f"did you mean {near}?" if near else f"see {command} --help"
+    parameters = [] if context is None else [each.name for each in context.command.params]
+    if "overrides" in parameters and typed and (typed[1] in ("run", "seed") or "." in typed[1]):
+        hint = f"settings have no dashes: {typed[1]}=VALUE"
     text = text[: match.start()] if match else text
     return ([text.rstrip(".")] if text else []), hint, error.exit_code
 
 
-def _similar_options(text: str, guesses: str) -> str:
+def _similar_options(typed: str, guesses: str) -> str:
     """Of the parser's guesses those that are near without the dashes, which all have in common."""
-    typed = re.search(r"No such option: --?(\S+?)\.?(\s|$)", text)
-    if typed is None:
-        return guesses
     names = {guess.strip().lstrip("-"): guess.strip() for guess in guesses.split(",")}
-    return ", ".join(names[name] for name in difflib.get_close_matches(typed[1], names))
+    return ", ".join(names[name] for name in difflib.get_close_matches(typed, names))
 
 
 def _is_torch_memory_error(error: Exception) -> bool:

@@ -103,9 +103,14 @@ def load_models(
     for other in models[1:]:
         _require_compatible(first, other)
     config = with_settings(stored_config(first), settings)
-    told = _source_bos(first), languages_of(first), context_of(first), text_of(first)
-    learned = [count for model in models if (count := positions_learned(model.model)) is not None]
-    return LoadedModels(models, config, chosen_device, precision, *told, min(learned, default=None))
+    bos, languages = _source_bos(first), languages_of(first)
+    told = bos, languages, context_of(first), text_of(first)
+    learned = min((n for model in models if (n := positions_learned(model.model)) is not None), default=None)
+    if learned is not None:  # longer lines are translated in pieces, like all that are longer than a model reads
+        beside = 1 + bos + (languages is not None and languages.tags_source)
+        longest = min(config.max_source_length, max(1, learned - beside))
+        config = config.model_copy(update={"max_source_length": longest})
+    return LoadedModels(models, config, chosen_device, precision, *told, learned)
 
 
 def pick_device(name: str | None) -> torch.device:

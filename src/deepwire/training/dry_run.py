@@ -116,6 +116,8 @@ def _dry_run(spec: TrainingSpec, processes: ProcessGroup, device: torch.device) 
     shared = processes.broadcast_value(settled.to_json() if settled is not None else None)
     resume_point = ResumePoint(RunRecord.from_json(shared), TrainingState(StreamPosition()), None)
     recorder = _Told() if processes.main else SilentRecorder()
+    for note in spec.notes:
+        recorder.say(f"note: {note}")
     trainer = make_trainer(spec, resume_point, recorder, device, processes, Signals())
     trainer.model.train()
     updates = trainer.updates()

@@ -226,7 +226,7 @@ def test_a_system_that_loses_to_two_others_counts_once(plan: Path) -> None:
     questions = answered(plan, slow)
     assert [verdict.outcome for verdict in questions[0].verdicts] == [ClaimOutcome.REVERSED] * 2
     counted = count_of_claims(questions)
-    assert "3 claims about pairs of systems. 3 of them were measured, and make" in counted
+    assert "3 claims about pairs of systems. 3 of them were measured. They make" in counted
     assert "make 2 findings: *the other way round* (1), *no clear difference* (1)." in counted
 
 

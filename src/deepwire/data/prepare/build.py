@@ -151,6 +151,7 @@ class Builder:
         Raises:
             DataError: the text cannot be read or used, or does not support the vocabulary.
         """
+        self._check_valid()
         pairs_file = TemporaryPairs(self._folder / "train.staged", documents=self._data.context.used)
         with pairs_file:
             vocabularies = self._learn(pairs_file)
@@ -174,6 +175,13 @@ class Builder:
             for corpus, count, end in zip(self._training.corpora, counts, ends, strict=True)
         ]
         return corpora, {name: report.to_dict() for role in reports for name, report in role.items()}
+
+    def _check_valid(self) -> None:
+        """Read the validation text once before all others: its faults would show after hours of work."""
+        checked = Selection("valid", self._valid.corpora, self._data)
+        for block in checked.read():
+            checked.keep(block.pairs, block.lengths)
+        checked.require_some()
 
     def _filter(self, selection: Selection, pairs_file: TemporaryPairs) -> Iterator[FilteredBlock]:
         """Read and filter; pass on what is kept, and write it to the file."""

@@ -241,6 +241,18 @@ def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
         raise MissingTextError(f"{fault.message}, needed for {direction}", hint, fault.path) from None
 
 
+def require_files(data: DataConfig, role: Role) -> None:
+    """See that the files of a role are there.
+
+    Raises:
+        DataError: One is not.
+    """
+    for corpus in directed(data, role):
+        for path in corpus_files(corpus, data):
+            if path != STDIN and not path.exists():
+                raise MissingTextError(f"{path}: no such file", "", path)
+
+
 class TwoFileReader:
     """A corpus whose sides lie in two files, line by line translations of each other."""
 

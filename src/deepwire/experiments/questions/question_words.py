@@ -105,10 +105,10 @@ def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
     facts = Counter(outcome for *_, outcome in {_fact(name, verdict) for name, verdict in every})
     waiting = facts.pop(ClaimOutcome.MISSING, 0)
     parts = [f"*{outcome}* ({facts[outcome]})" for outcome in ClaimOutcome if facts[outcome]]
-    found = f", and make {facts.total()} findings: {', '.join(parts)}" if parts else ""
+    found = f" They make {facts.total()} findings: {', '.join(parts)}." if parts else ""
     return (
         f"The papers make {len(every)} claims about pairs of systems. {len(every) - waiting} of them were "
-        f"measured{found}. Claims of a question that put the same system first and come out alike are one "
+        f"measured.{found} Claims of a question that put the same system first and come out alike are one "
         "finding. They are judged at the end of the long training where both systems have had it, otherwise "
         "after equal updates. Speeds are not among them, and a system that has not learned to translate "
         "decides none."

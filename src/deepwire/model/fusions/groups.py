@@ -171,7 +171,8 @@ class AveragedGroups(_Groups):
 class MixedGroups(_Groups):
     """One result for each group, predicted together with weights softmax(u / temperature) (Eq. 5 to 7).
 
-    `weights` u are `[G]`, or `[L, G]` of target languages.
+    `weights` u are `[G]`, or `[L, G]` of target languages. The weight of a single group changes nothing, as a
+    softmax over one is 1; it is a parameter all the same, because stored models have it.
     """
 
     def __init__(self, context: StackContext, config: GroupsConfig) -> None:
@@ -192,7 +193,7 @@ class MixedGroups(_Groups):
     def log_weights(self, languages: Tensor | None = None) -> Tensor | None:
         """Log of psi over the chosen groups, `[G]`, or `[G, B]` of the rows' languages; they sum to one."""
         if len(self.chosen) == 1 < len(self.groups):
-            return None  # its own probabilities as they are; a whole fusion of one group trains its weight
+            return None  # its own probabilities as they are; of one group in all the weight takes part, in vain
         weights: Tensor = self.weights
         if weights.dim() == 2:
             weights = of_languages(weights, languages).squeeze(0).t()
