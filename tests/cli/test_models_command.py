@@ -164,6 +164,8 @@ def test_mistakes_are_one_line(shelf: Path, capsys: pytest.CaptureFixture[str]) 
     assert "set DEEPWIRE_MODELS" in capsys.readouterr().err
     assert main(["models", "list", "--registry", "nowhere"]) == 2
     assert main(["models", "list", "--registry", "http://127.0.0.1:9/x"]) == 1
+    assert main(["models", "add", "model", "shelf", "--name", "../x", "--licence", "CC0-1.0"]) == 2
+    assert "error: '../x' cannot be the name of a model: letters, digits" in capsys.readouterr().err
     with pytest.raises(UsageError, match="already"):
         register(shelf, Path("model"), name="ab", licence="CC0-1.0")
 

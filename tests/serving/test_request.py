@@ -73,6 +73,11 @@ def test_lines_are_limited_as_texts_are() -> None:
         (b'{"texts": ["a", {}]}', "text 1: must be a string, not an object"),
         (b'{"text": "a", "max_length_extra": -1}', "max_length_extra: must be at least 0"),
         (b'{"text": "a", "max_length_ratio": "2"}', "max_length_ratio: must be a number, not a string"),
+        (
+            b'{"text": "a", "max_length_ratio": 1e999}',
+            "max_length_ratio: must be a finite number, not one that is too large",
+        ),
+        (b'{"text": "a", "beam": 1e999}', "beam: must be a whole number, not one that is too large"),
         (b'{"text": "a", "beam": "2"}', "beam: must be a whole number, not a string"),
         (
             b'{"text": "a", "beam": 2.0}',

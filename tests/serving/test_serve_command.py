@@ -91,6 +91,11 @@ def test_who_is_told_that_it_serves_may_end_it_at_once(
     [
         (["--host", "0.0.0.0"], 2, "0.0.0.0 can be reached from other machines, and there is no token"),
         (["--host", "nowhere.invalid"], 2, "nowhere.invalid: no such address"),
+        (
+            ["--host", "192.0.2.1"],
+            2,
+            "--host 192.0.2.1: is no address of this machine\nhint: use",
+        ),
         (["--token-file", "none"], 2, "none: No such file"),
         (["--token-file", "."], 2, ".: is a directory, not a file with a token"),
         (["--token-file", "short"], 2, "short: not a token"),

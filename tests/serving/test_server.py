@@ -197,7 +197,8 @@ def received(client: socket.socket) -> bytes:
     return b"".join(parts)
 
 
-def test_what_is_no_http_is_refused(server):
+def test_what_is_no_http_is_refused(server, caplog):
+    caplog.set_level("INFO", "deepwire.serving")
     for raw in (
         b"\x16\x03\x01 tls\r\n\r\n",
         b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
@@ -207,7 +208,11 @@ def test_what_is_no_http_is_refused(server):
             client.sendall(raw)
             answer = received(client)
         assert answer.startswith(b"HTTP/1.1 400")
-        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "bad_request"
+        head, _, body = answer.partition(b"\r\n\r\n")
+        error = json.loads(body)["error"]
+        assert error["code"] == "bad_request"
+        assert f"x-request-id: {error['request']}".encode() in head
+        assert f"{error['request']} refused a connection: 400 bad_request" in caplog.text
     with server.connect() as client:
         client.sendall(b"GET / HTTP/1.1\r\n" + b"X-Long: " + b"a" * 100_000)
         assert received(client).startswith(b"HTTP/1.1 400")

@@ -7,6 +7,7 @@ SHA-256 digest of each of its files. So the files may come from anywhere: what a
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
@@ -27,7 +28,8 @@ REGISTRY = "models.json"
 _LOCK = f".{REGISTRY}.lock"
 _MOST_BYTES = 4 * 1024 * 1024
 _NOT_FOR_TRANSLATION = {OPTIMIZER, STATE}
-_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
 _Progress = Callable[[int, int | None], None]
 
 
@@ -193,6 +195,12 @@ def register(
         UsageError: The name is taken, in the registry or by a folder, or cannot be one.
         ModelError: It is no model, or says no direction.
     """
+    if not re.fullmatch(_NAME, name):
+        raise UsageError(
+            f"{name!r} cannot be the name of a model: letters, digits, '.', '_' and '-' only, at most 100, "
+            "the first a letter or digit",
+            "name it as multi30k-de-en",
+        )
     require_model(model)
     registry_file = folder / REGISTRY
     _others(registry_file, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hmac
 import ipaddress
 import os
@@ -161,6 +162,11 @@ def bind(host: str, port: int) -> socket.socket:
         bound.bind(address)
     except OSError as error:
         bound.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(
+                f"--host {host}: is no address of this machine",
+                "use 127.0.0.1, or 0.0.0.0 for all of them",
+            ) from None
         raise UsageError(
             f"{host}:{port}: {error.strerror or error}", "choose another --port, or 0 for any that is free"
         ) from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
+import logging
+import secrets
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar
@@ -17,6 +19,8 @@ from uvicorn.server import ServerState
 from deepwire.serving.request import Limits, RequestError
 
 _NETWORK = 64  # bits of an IPv6 address that name a customer; the rest is free to choose
+log = logging.getLogger("deepwire.serving")
+
 GRACE = 0.5
 """Seconds that a connection has for its request before it can be closed for another."""
 
@@ -226,8 +230,11 @@ class LimitedProtocol(H11Protocol):
 
     def _answer(self, error: RequestError) -> None:
         """Answer without the application, and close."""
-        body = json.dumps(error.record()).encode()
+        request = secrets.token_hex(8)
+        log.info("%s refused a connection: %s %s", request, error.status, error.code)
+        body = json.dumps(error.record(request)).encode()
         headers = {
+            "x-request-id": request,
             "content-type": "application/json",
             "content-length": str(len(body)),
             "connection": "close",

@@ -6,6 +6,7 @@ import difflib
 import json
 import traceback
 from collections.abc import Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self, TypeVar
 
@@ -147,7 +148,7 @@ _MUST_BE: Mapping[str, str] = {
     "string": "a string",
     "list": "a list of strings",
     "int": "a whole number",
-    "finite_number": "a whole number",
+    "finite_number": "a finite number",
     "float": "a number",
     "bool": "true or false",
     "model": f"a JSON object such as {_EXAMPLE}",
@@ -319,6 +320,8 @@ def _kind(value: object) -> str:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float) and not isfinite(value):
+        return "one that is too large"
     kinds = ((str, "a string"), (list, "a list"), (dict, "an object"), (int, "a number"))
     return next(
         (name for kind, name in kinds if isinstance(value, kind)), "a number with a point or an exponent"
