@@ -105,6 +105,7 @@ def test_the_tiny_recipes_are_the_published_setting(here: Path) -> None:
     [
         ("gone.yaml", "gone.yaml: no such file"),
         ("~nobody-of-this-name/run.yaml", "~nobody-of-this-name/run.yaml: no such file"),
+        ("experiments/run.yml", "experiments/run.yml: no such file (did you mean experiments/run.yaml?)"),
         ("experiments/rnu.yaml", "experiments/rnu.yaml: no such file (did you mean experiments/run.yaml?)"),
         ("dmeo", "dmeo: no such run file or recipe (did you mean demo?)"),
         ("experiments/x.yaml", "experiments/x.yaml: no such file"),

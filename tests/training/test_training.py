@@ -315,7 +315,7 @@ def test_an_average_before_the_first_regular_checkpoint_is_refused(make_job: Job
     run_training(job, quiet=True, callbacks=[StopAfter(3)])
     with pytest.raises(ModelError, match="has 0 checkpoints besides that of an interruption") as caught:
         find_model(f"{job.run.path}@avg2")
-    assert caught.value.hint == "set training.checkpoint.keep_last=2"
+    assert caught.value.hint == "a smaller training.checkpoint.every makes more, and keep_last=2 keeps them"
 
 
 def test_a_finished_run_is_left_alone_until_its_limit_is_raised(

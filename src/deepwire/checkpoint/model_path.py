@@ -167,7 +167,7 @@ def last_checkpoints(run: RunDirectory, count: int) -> list[Path]:
         fewer = f"average fewer: {run.path}@avg{len(checkpoints)}; or " if checkpoints else ""
         raise ModelError(
             f"{run.path}: has {len(checkpoints)} checkpoints{besides}, so no {count} can be averaged",
-            f"{fewer}set training.checkpoint.keep_last={count}",
+            f"{fewer}a smaller training.checkpoint.every makes more, and keep_last={count} keeps them",
         )
     return [checkpoint.path for checkpoint in checkpoints[-count:]]
 

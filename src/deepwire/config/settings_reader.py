@@ -329,9 +329,10 @@ def _text(document: SettingsDocument) -> str:
 
 
 def _near_name(document: SettingsDocument) -> str:
-    names = [path.name for path in document.path.parent.glob(f"*{document.path.suffix}")]
-    near = similar_file_names(document.path.name, names, 1)
-    return f"did you mean {Path(document.label).with_name(near[0])}?" if near else ""
+    written = document.path
+    names = {path.with_suffix(written.suffix).name: path.name for path in written.parent.glob("*.y*ml")}
+    near = similar_file_names(written.name, names, 1)
+    return f"did you mean {Path(document.label).with_name(names[near[0]])}?" if near else ""
 
 
 def _what(node: Node) -> str:

@@ -455,10 +455,13 @@ def test_a_test_set_that_is_not_there_is_found_before_anything_is_trained(
 
 def test_a_folder_of_other_settings_is_not_taken_for_this_plan(done: Done, plan: Path, capsys) -> None:
     """`deepwire train` lets some settings change in the middle of a run, and would find nothing to do."""
-    change = "systems.plain.settings=[training.max_updates=2]"
-    assert main(["results", str(plan), change, "--folder", str(done.folder), "--only", "plain"]) == 2
-    said = capsys.readouterr().err
-    assert "plain/seed-1: was trained with training.max_updates=4, and the plan has 2" in said
+    command = ["results", str(plan), "--folder", str(done.folder), "--only", "plain"]
+    for change, said in (
+        ("max_updates=2", "training.max_updates=4, and the plan has 2"),
+        ("clip_norm=null", "training.clip_norm=1.0, and the plan has null"),
+    ):
+        assert main([*command, f"systems.plain.settings=[training.{change}]"]) == 2
+        assert f"plain/seed-1: was trained with {said}" in capsys.readouterr().err
 
 
 def test_a_report_of_changed_settings_replaces_none(done: Done, plan: Path, tmp_path: Path, capsys) -> None:

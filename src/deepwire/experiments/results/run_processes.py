@@ -19,7 +19,7 @@ from deepwire.checkpoint.run_directory import LOCK, RunDirectory
 from deepwire.config.section import written
 from deepwire.errors import UsageError
 from deepwire.experiments.results.planned_runs import RunPlan
-from deepwire.runfile import completed
+from deepwire.runfile import CHANGEABLE, completed
 from deepwire.training.run.spec import changed_settings
 
 NextRun = Callable[[], RunPlan | None]
@@ -230,7 +230,7 @@ def _require_own_folder(run: RunPlan) -> None:
     for name, (before, now) in changed_settings(stored, run.loaded.resolved, completed).items():
         if name == _LENGTH and run.goes_on and _is_longer(before, now):
             continue
-        if name.startswith(_DECISIVE):
+        if name.startswith(_DECISIVE) or not name.startswith(tuple(CHANGEABLE)):
             raise UsageError(
                 f"{run.folder}: was trained with {name}={written(before)}, and the plan has {written(now)}",
                 "take another --folder, move the run away, or undo the change",
