@@ -438,7 +438,10 @@ def test_an_error_within_a_part_says_where(
     for language, text in (("de", "ein Haus\n"), ("en", "a house\n")):
         (tmp_path / f"corpus.{language}").write_text(text * 8)
     assert main(["train", str(run_file(tmp_path, "broken_part.BrokenConfig")), "data.vocabulary=words"]) == 1
-    assert re.search(r"unexpected KeyError: 'missing' \(in broken_part\.\S+, .*broken_part\.py:6\)", capsys.readouterr().err)
+    assert re.search(
+        r"unexpected KeyError: 'missing' \(in broken_part\.\S+, .*broken_part\.py:6\)",
+        capsys.readouterr().err,
+    )
 
 
 def test_a_registered_metric_is_a_metric() -> None:

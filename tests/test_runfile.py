@@ -338,7 +338,9 @@ def test_every_key_of_another_toolkit_names_one_of_ours() -> None:
         ("data.max_length", "data.context.max_length or data.filters.max_length"),
     ],
 )
-def test_keys_of_other_toolkits_and_sections_are_called_by_our_names(here: Path, setting: str, ours: str) -> None:
+def test_keys_of_other_toolkits_and_sections_are_called_by_our_names(
+    here: Path, setting: str, ours: str
+) -> None:
     path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
     with pytest.raises(UsageError) as caught:
         load_run_file(path, [f"{setting}=4"])

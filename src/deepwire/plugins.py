@@ -202,16 +202,12 @@ def is_allowed(package: str) -> bool:
 
 def place_in(error: BaseException) -> str:
     """The part of another package where an error was raised, or through which it came; empty for none."""
-    frames = [
-        (frame.f_globals.get("__name__", ""), frame.f_code, line)
-        for frame, line in traceback.walk_tb(error.__traceback__)
-    ]
-    places = [
-        f"{module}.{code.co_qualname}, {code.co_filename}:{line}"
-        for module, code, line in frames
-        if is_allowed(_package(str(module)))
-    ]
-    return places[-1] if places else ""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        module, code = str(frame.f_globals.get("__name__", "")), frame.f_code
+        if is_allowed(_package(module)):
+            place = f"{module}.{code.co_qualname}, {code.co_filename}:{line}"
+    return place
 
 
 def check_recorded(recorded: object, where: str) -> list[str]:

@@ -180,7 +180,10 @@ def test_texts_begin_with_their_prompts(model: Model) -> None:
             "is a language model",
         ),
         (["generate", "runs/run", "--max-length", "0"], "--max-length"),
-        (["perplexity", "runs/run", "-i", "valid.en", "--stride", "25"], "--stride must be from 1 to the context of"),
+        (
+            ["perplexity", "runs/run", "-i", "valid.en", "--stride", "25"],
+            "--stride must be from 1 to the context of",
+        ),
         (["perplexity", "runs/run", "-i", "valid.en", "--joined", "--per-document"], "--per-document"),
         (["perplexity", "runs/run", "-i", "empty.en"], "empty.en: has no line that is not empty"),
     ],

@@ -140,7 +140,9 @@ def _data_of_files(
     if not forms:
         raise UsageError("nothing to check", "name a run file, or --source and --target, --tsv or --jsonl")
     if len(forms) > 1 and forms.keys() & {"tsv", "jsonl"}:
-        raise UsageError("a text is given by --source and --target, or --tsv, or --jsonl", "give one of these")
+        raise UsageError(
+            "a text is given by --source and --target, or --tsv, or --jsonl", "give one of these"
+        )
     corpus: dict[str, object] = dict(forms)
     if columns is not None:
         names = _two(columns, "--columns", "1,2 for the numbers of --tsv, or de,en for the keys of --jsonl")

@@ -106,7 +106,7 @@ def load_models(
     bos, languages = _source_bos(first), languages_of(first)
     told = bos, languages, context_of(first), text_of(first)
     learned = min((n for model in models if (n := positions_learned(model.model)) is not None), default=None)
-    if learned is not None:  # longer lines are translated in pieces, like all that are longer than a model reads
+    if learned is not None:  # longer lines are translated in pieces
         beside = 1 + bos + (languages is not None and languages.tags_source)
         longest = min(config.max_source_length, max(1, learned - beside))
         config = config.model_copy(update={"max_source_length": longest})

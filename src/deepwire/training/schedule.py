@@ -43,7 +43,7 @@ class ScheduleSection(Section, ABC):
         """Whether a run of another length has other rates in its first updates."""
         return False
 
-    def last_common_update(self, max_updates: int | None) -> int | None:  # noqa: ARG002 - the contract
+    def last_common_update(self, max_updates: int | None) -> int | None:
         """The last update that a longer run begins with, too; None where all are, or none."""
         return None
 

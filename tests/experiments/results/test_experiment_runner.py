@@ -476,7 +476,10 @@ def test_a_report_of_changed_settings_replaces_none(done: Done, plan: Path, tmp_
         assert f"{folder}: nothing that was measured there is of this plan: {why}" in capsys.readouterr().err
         assert (folder / "results.json").read_bytes() == before
     assert main([*command, "systems.plain.settings=[training.log_every=1]"]) == 0
-    assert "not on the pages: de-en.plain.1: measured with training.log_every=2, now 1" in capsys.readouterr().err
+    assert (
+        "not on the pages: de-en.plain.1: measured with training.log_every=2, now 1"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_text_of_a_plan_lies_where_the_command_runs(plan: Path, tmp_path: Path, monkeypatch) -> None:

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import NotRequired, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from deepwire.data.batches.epoch_order import DirectionShare, Part, epoch_weights, shares
 from deepwire.data.batches.stored_array import has_sums

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from deepwire.data.data_config import STDIN, BadUtf8, CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
-from deepwire.data.text.files import MissingTextError, ReadNotes, display, find_text, text_exists
+from deepwire.data.text.files import MissingTextError, ReadNotes, display, find_text, open_bytes, text_exists
 from deepwire.data.text.pairs import Pair
 from deepwire.data.text.reader import (
     JsonReader,
@@ -242,15 +242,16 @@ def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
 
 
 def require_files(data: DataConfig, role: Role) -> None:
-    """See that the files of a role are there.
+    """See that the files of a role can be read; a pipe is left alone.
 
     Raises:
-        DataError: One is not.
+        DataError: One cannot.
     """
     for corpus in directed(data, role):
         for path in corpus_files(corpus, data):
-            if path != STDIN and not path.exists():
-                raise MissingTextError(f"{path}: no such file", "", path)
+            if path != STDIN and not os.access(path, os.R_OK):
+                with open_bytes(path):  # says what is wrong with it
+                    pass
 
 
 class TwoFileReader:

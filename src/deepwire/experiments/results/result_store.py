@@ -51,7 +51,7 @@ class ResultStore:
                 return None
 
     def difference(self, name: str, run: LoadedRunFile) -> str:
-        """How the run of a record that `get` does not give differs; empty where there is none by that name."""
+        """How the run of a record that `get` does not give differs; empty without a record of that name."""
         match self._records.get(name):
             case {"settings": dict(settings)} if self.get(name, run) is None:
                 before, now = (

@@ -193,7 +193,7 @@ class MixedGroups(_Groups):
     def log_weights(self, languages: Tensor | None = None) -> Tensor | None:
         """Log of psi over the chosen groups, `[G]`, or `[G, B]` of the rows' languages; they sum to one."""
         if len(self.chosen) == 1 < len(self.groups):
-            return None  # its own probabilities as they are; of one group in all the weight takes part, in vain
+            return None  # its own probabilities as they are; of one group in all the weight stays in use
         weights: Tensor = self.weights
         if weights.dim() == 2:
             weights = of_languages(weights, languages).squeeze(0).t()
