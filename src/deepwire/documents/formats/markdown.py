@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 from deepwire.documents.document import Options
 from deepwire.documents.file_text import decoded
@@ -53,11 +54,10 @@ def read_markdown(content: bytes, options: Options) -> ReplacedText:  # noqa: AR
 def _paragraphs(source: str) -> tuple[list[list[Item]], Collection[str]]:
     """The texts of a page, and the labels that addresses of links have in it."""
     from markdown_it import MarkdownIt
-    from markdown_it.utils import EnvType
 
     front = _FRONT_MATTER.match(source)
     start = front.end() if front else 0
-    found: EnvType = {}
+    found: dict[str, Any] = {}
     try:
         parsed = (
             MarkdownIt("commonmark")
@@ -140,14 +140,13 @@ def _items(source: str, lines: list[tuple[int, int]]) -> Iterator[Item]:
     for number, (begin, end) in enumerate(lines):
         if number + 1 == len(lines):
             yield from _line_items(source, begin, end, opened)
-        else:
-            following = lines[number + 1][0]
-            # Of two backslashes the first one says that the second one is text.
-            ends_it = (end - begin - len(source[begin:end].rstrip("\\"))) % 2
-            meant = source[end : end + 2] == "  " or bool(ends_it)
-            end -= ends_it
-            yield from _line_items(source, begin, end, opened)
-            yield Item(end, following, "text", "\n" if meant else " ", fixed=meant)
+            return
+        # Of two backslashes the first one says that the second one is text.
+        by_sign = (end - begin - len(source[begin:end].rstrip("\\"))) % 2
+        meant = source[end : end + 2] == "  " or by_sign == 1
+        yield from _line_items(source, begin, end - by_sign, opened)
+        following = lines[number + 1][0]
+        yield Item(end - by_sign, following, "text", "\n" if meant else " ", fixed=meant)
 
 
 def _joined(items: Iterator[Item]) -> list[Item]:

@@ -156,8 +156,10 @@ def _word_paragraphs(tree: Any) -> Blocks:
         if name == "fldChar":
             kind = node.get(f"{node.tag}Type")
             fields += (kind == "begin") - (kind == "end")
+        if name not in ("t", *_BREAKS) or local(node.getparent()) != "r":
+            continue
         paragraph = next((ancestor for ancestor in node.iterancestors() if local(ancestor) == "p"), None)
-        if name not in ("t", *_BREAKS) or local(node.getparent()) != "r" or paragraph is None:
+        if paragraph is None:
             continue
         if paragraph not in blocks:
             blocks[paragraph] = word_paragraph(paragraph) or SlotParagraph()
