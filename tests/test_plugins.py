@@ -23,7 +23,7 @@ from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import ModelError, UsageError
-from deepwire.evaluation.metric_choice import MetricOptions, corpus_score
+from deepwire.evaluation.metric_choice import METRICS, SPBLEU, MetricOptions, corpus_score
 from deepwire.evaluation.standard_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, ConnectionSection
@@ -492,7 +492,15 @@ def test_the_option_allows_a_package(
 def test_nothing_heavy_is_imported() -> None:
     """Neither torch nor pydantic for a registration."""
     code = (
-        "import sys, deepwire; deepwire.register_metric('own', print);"
+        "import sys, deepwire\n"
+        "deepwire.register_metric('own', print)\n"
+        "try:\n    deepwire.register_metric('bleu', print)\n"
+        "except deepwire.errors.UsageError as error:\n    print(error.message)\n"
         "sys.exit(bool({'torch', 'numpy', 'pydantic'} & set(sys.modules)))"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "plugin metric bleu: deepwire has a metric of this name\n")
+
+
+def test_the_names_of_metrics_are_known_before_they_are_made() -> None:
+    assert {*METRICS, *SPBLEU} == plugins.OWN_METRICS

@@ -68,7 +68,9 @@ class Plugin:
 
 
 _registered: dict[Kind, dict[str, object]] = defaultdict(dict)
-_own: dict[Kind, frozenset[str]] = defaultdict(frozenset)
+OWN_METRICS = frozenset({"bleu", "chrf", "chrf++", "ter", "multi-bleu", "spbleu", "spbleu-101"})
+"""The names of `deepwire.evaluation.metric_choice`; those of other kinds are noted by `reserve`."""
+_own: dict[Kind, frozenset[str]] = defaultdict(frozenset, {"metric": OWN_METRICS})
 _allowed: set[str] = set()
 
 

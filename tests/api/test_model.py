@@ -168,6 +168,9 @@ def test_parts_for_a_loop_of_ones_own(data: dict[str, object], tmp_path: Path) -
     assert pairs == 2 * len(parts.prepared.train)
     assert max(batch.target_output.numel() for batch in batches) <= 100
     assert sum(len(batch.source) for batch in parts.validation_batches()) == 10
+    for call in (parts.batches, parts.validation_batches):
+        with pytest.raises(UsageError, match="batch_tokens"):
+            call(batch_tokens=0)
     before = parts.loss(batches[0]).item()
     for number, batch in enumerate(batches, 1):
         parts.optimizer.zero_grad()

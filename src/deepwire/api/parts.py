@@ -164,19 +164,19 @@ class TrainingParts:
         """The validation text once, as tensors, sorted by length.
 
         Raises:
-            UsageError: There is none.
+            UsageError: There is none, or `batch_tokens` is too small.
         """
         if self.prepared.valid is None:
             raise UsageError("there is no validation text", "set data.valid")
+        tokens = self.settings.training.validation.max_tokens
         batches = validation_batches(
             self.prepared.valid,
-            batch_tokens or self.settings.training.validation.max_tokens,
+            tokens if batch_tokens is None else whole_argument(batch_tokens, "batch_tokens", 1),
             source_bos=self.settings.data.source_bos,
             languages=self.prepared.languages,
             context=self.prepared.context,
         )
-        for batch in batches:
-            yield to_device(batch, self.device)
+        return (to_device(batch, self.device) for batch in batches)
 
     def loss(self, batch: DeviceBatch) -> Tensor:
         """Smoothed cross-entropy per target token of a batch, nats: a scalar to call ``backward()`` on."""

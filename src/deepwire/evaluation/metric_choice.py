@@ -55,8 +55,6 @@ METRICS: dict[str, Callable[[MetricOptions], Metric]] = {
 SPBLEU = {"spbleu": "flores200", "spbleu-101": "flores101"}
 """Names of BLEU over the subwords of the FLORES benchmark, and their tokenizers."""
 
-plugins.reserve("metric", [*METRICS, *SPBLEU])
-
 
 def make_metric(name: str, options: MetricOptions | None = None) -> Metric:
     """Make a metric from its name.
