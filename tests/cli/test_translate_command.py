@@ -136,6 +136,7 @@ def test_scores(translate):
 
 def test_every_decoding_setting_can_be_set(translate):
     assert translate("--set", "beam=2") == translate("--beam", "2") != translate("--beam", "1")
+    assert translate("--set", "n_best=2") == translate("--n-best", "2")
     longer = translate("--set", "decoding.min_length=6", "--set", "max_length_extra=9")
     assert all(len(line.split()) >= 6 for line in longer if line)
     assert longer != translate()
@@ -223,6 +224,11 @@ def test_a_very_long_line(tmp_path, capsys):
         (["--set", "min_length"], 2, "'min_length' is not key=value, such as min_length=2"),
         (["--set", "beam=many"], 2, "beam: must be"),
         (["--set", "beam=2", "--beam", "2"], 2, "--set beam: another option sets beam, too"),
+        (["--beam", "2", "--set", "sampling.seed=3"], 2, "decoding settings: beam: sampling draws"),
+        (["--sample", "--set", "stop=first"], 2, "decoding settings: stop: sampling draws"),
+        (["--set", "term_search=insert"], 2, "--set term_search: has no effect here: there are no terms"),
+        (["--set", "alignment.layer=1"], 2, "--set alignment: has no effect here: nothing is aligned"),
+        (["--stream", "--set", "window=3"], 2, "--set window: has no effect here: lines are not read ahead"),
         (["--term-search", "prefer"], 2, "--term-search says how terms come in, and there are none"),
     ],
 )

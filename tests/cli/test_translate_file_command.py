@@ -95,6 +95,7 @@ def test_paths_into_json(model, tmp_path, capsys):
         ("a.srt", "ein", ["-o", "o.vtt"], 2, "hint: such as --output o.srt\n"),
         ("a.txt", None, [], 3, "a.txt: no such file"),
         ("a.txt", "ein", ["--json-path", "a"], 2, "--json-path has an effect only on .json files"),
+        ("a.txt", "ein", ["--set", "n_best=2"], 2, "--set n_best: has no effect here: only the best"),
         ("a.txt", "ein", ["--output", "a.txt"], 2, "is a text that is read"),
         ("a.txt", "ein", ["--to", "fr"], 2, "the model translates from 'de' to 'en', not to 'fr'"),
         ("a.txt", "ein", ["--from", "fr"], 2, "the model translates from 'de' to 'en', not from 'fr'"),

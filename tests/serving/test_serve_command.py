@@ -98,6 +98,9 @@ def test_who_is_told_that_it_serves_may_end_it_at_once(
         ),
         (["--token-file", "none"], 2, "none: No such file"),
         (["--token-file", "."], 2, ".: is a directory, not a file with a token"),
+        (["--token-file", "long", "--insecure"], 2, "--insecure serves without a token, and there is one"),
+        (["--set", "window=3"], 2, "--set window: has no effect here"),
+        (["--set", "term_search=insert"], 2, "--set term_search: has no effect here: there are no terms"),
         (["--token-file", "short"], 2, "short: not a token"),
         (["--host-name", "http://mt.example.org"], 2, "--host-name http://mt.example.org: must be a name"),
         (["--host-name", "mt.example.org:8080"], 2, "without http:// or port"),
@@ -118,6 +121,7 @@ def test_who_is_told_that_it_serves_may_end_it_at_once(
         (["--url-prefix", "a?b"], 2, "--url-prefix a?b: must be a path such as /mt"),
         (["--api", "google"], 2, "--api"),
         (["--no-cosmetics"], 2, "--no-cosmetics has an effect only with --api libretranslate"),
+        (["--api", "libretranslate", "--api-key-url", "a.org"], 2, "--api-key-url says where to get a key"),
         (["--api", "libretranslate", "--api-keys", "short"], 2, "short:1: a key has 16 or more"),
         (["--api", "libretranslate", "--api-keys", "none"], 2, "none: No such file"),
         (["--api", "libretranslate", "--host", "0.0.0.0"], 2, "and there is no token"),
@@ -134,6 +138,7 @@ def test_wrong_commands_are_one_clear_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "short").write_text("secret")
+    (tmp_path / "long").write_text("a-long-enough-secret")
     assert main(["serve", "no-model", "--port", "0", *options]) == code
     error = capsys.readouterr().err
     assert "error: " in error

@@ -147,10 +147,12 @@ class Model(Translator[DecoderState]):
         prompts = checked_texts(prompts, lines=text.unit == "lines")
         if beam is not None and sampling is not None:
             raise UsageError("a beam is for searching, and sampling draws texts", "leave out one of them")
-        changes = {"n_best": 1, **({"beam": 1} if beam is None else {"beam": beam, "sampling": None})}
-        config = with_settings(
-            self.config, changes if sampling is None else {**changes, "sampling": sampling}
-        )
+        changes: dict[str, object] = {"n_best": 1}
+        if sampling is not None:
+            changes["sampling"] = sampling
+        elif beam is not None or self.config.sampling is None:
+            changes |= {"beam": 1 if beam is None else beam, "sampling": None}
+        config = with_settings(self.config, changes)
         if config.sampling is not None and config.sampling.mbr:
             raise UsageError("sampling.mbr chooses among translations, and this is a language model")
         limit = config.max_length_extra if max_length is None else whole_argument(max_length, "max_length", 1)

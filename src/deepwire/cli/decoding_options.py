@@ -156,7 +156,7 @@ DirectionName = Annotated[
 TestSamples = Annotated[
     int | None, typer.Option(min=1, help="Resamples (default 1000) or shuffles (default 10000) of the test.")
 ]
-TestSeed = Annotated[int, typer.Option(min=0, help="Seed of the test; the default is sacrebleu's.")]
+TestSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the test. Default: sacrebleu's, 12345.")]
 
 
 def chosen_shortlist(likely: bool, folder: Path | None, seen: bool) -> bool | str | Path:
@@ -194,11 +194,27 @@ def specified(**options: object) -> dict[str, object]:
     return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
-def with_others(settings: dict[str, object], others: list[str] | None) -> dict[str, object]:
+def with_others(
+    settings: dict[str, object],
+    others: list[str] | None,
+    *,
+    n_best: bool = False,
+    terms: bool = False,
+    alignment: bool = False,
+    window: bool = True,
+) -> dict[str, object]:
     """Decoding settings and those that ``--set`` names.
 
+    Args:
+        settings: By options of their own.
+        others: By ``--set``.
+        n_best: Whether more than the best translation is written.
+        terms: Whether there are some.
+        alignment: Whether something is aligned.
+        window: Whether lines are read ahead.
+
     Raises:
-        UsageError: One is not ``key=value``, or is said by an option, too.
+        UsageError: One is not ``key=value``, is said by an option, too, or has no effect here.
     """
     from deepwire.config.merging import read_overrides
     from deepwire.decoding.decoding_config import DecodingConfig
@@ -208,6 +224,14 @@ def with_others(settings: dict[str, object], others: list[str] | None) -> dict[s
     if twice := settings.keys() & named.keys():
         name = min(twice)
         raise UsageError(f"--set {name}: another option sets {name}, too", "leave out one of them")
+    for name, used, reason in (
+        ("n_best", n_best, "only the best translation is used"),
+        ("term_search", terms, "there are no terms"),
+        ("alignment", alignment, "nothing is aligned"),
+        ("window", window, "lines are not read ahead"),
+    ):
+        if name in named and not used:
+            raise UsageError(f"--set {name}: has no effect here: {reason}", "leave it out")
     return settings | named
 
 

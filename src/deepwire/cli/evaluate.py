@@ -120,7 +120,7 @@ def evaluate(
     paired: Paired = None,
     baseline: Baseline = None,
     samples: TestSamples = None,
-    seed: TestSeed = 12345,
+    seed: TestSeed = None,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     groups: Groups = None,
@@ -160,6 +160,8 @@ def evaluate(
         direction=direction,
         seen=seen or None,
         shortlist=words or None,
+        device=None if device == "auto" else device,
+        precision=None if precision == "auto" else precision,
     )
     _check_inputs([*files, *models], models, reference, source, output, on_text | changes)
     metrics = _metrics(metric or [], commands, tokenize, lowercase, split_hyphens)
@@ -243,6 +245,8 @@ def _metrics(
     ):
         if wanted and metric not in names:
             raise UsageError(f"{option} is for {metric}", f"leave it out, or add --metric {metric}")
+    if lowercase and not set(names) - {"ter"}:
+        raise UsageError("--lowercase is for bleu, chrf and multi-bleu", "leave it out, or add one of them")
     return LanguageMetrics(
         [*dict.fromkeys(names), *commands], parse_tokenizers(tokenize or ""), lowercase, split_hyphens
     )
@@ -256,20 +260,21 @@ def _with_baseline(files: list[str], models: Sequence[str], baseline: str | None
 
 
 def _test(
-    paired: str | None, systems: Sequence[str], baseline: str | None, samples: int | None, seed: int
+    paired: str | None, systems: Sequence[str], baseline: str | None, samples: int | None, seed: int | None
 ) -> PairedTest | None:
     """The test of differences that was asked for, if any."""
     from deepwire.evaluation.comparison import PairedTest
+    from deepwire.evaluation.significance import DEFAULT_SEED
 
     if paired is None:
-        for option, value in (("--baseline", baseline), ("--samples", samples)):
+        for option, value in (("--baseline", baseline), ("--samples", samples), ("--seed", seed)):
             if value is not None:
                 raise UsageError(f"{option} is for tests, and there is no --paired", "add --paired bootstrap")
         return None
     place = 0
     if baseline is not None:
         place = systems.index(baseline if baseline in systems else str(Path(baseline)))
-    test = PairedTest(paired, place, samples, seed)
+    test = PairedTest(paired, place, samples, DEFAULT_SEED if seed is None else seed)
     test.check(len(systems))
     return test
 

@@ -133,7 +133,7 @@ def evaluate_directions(
     low: Low = 100_000,
     paired: Paired = "bootstrap",
     samples: TestSamples = None,
-    seed: TestSeed = 12345,
+    seed: TestSeed = None,
     language_text: LanguageText = None,
     output: Output = None,
     html: Html = None,
@@ -215,10 +215,11 @@ def _metrics(names: Sequence[str] | None, tokenize: str | None, lowercase: bool)
     return LanguageMetrics(chosen, parse_tokenizers(tokenize or ""), lowercase=lowercase)
 
 
-def _paired(test: str, samples: int | None, seed: int) -> PairedTest | None:
+def _paired(test: str, samples: int | None, seed: int | None) -> PairedTest | None:
     from deepwire.evaluation.comparison import PairedTest
+    from deepwire.evaluation.significance import DEFAULT_SEED
 
-    return None if test == "none" else PairedTest(test, 0, samples, seed)
+    return None if test == "none" else PairedTest(test, 0, samples, DEFAULT_SEED if seed is None else seed)
 
 
 def _groups(subset: str | None, groups: Sequence[str] | None) -> list[Group]:

@@ -33,6 +33,7 @@ from deepwire.cli.decoding_options import (
     term_settings,
     with_others,
 )
+from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     import socket
@@ -166,7 +167,7 @@ def serve(
     settings = search_settings(beam, length_penalty, groups, rounds, batch_tokens)
     settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
     settings |= term_settings(terms, term_search)
-    settings = with_others(settings, set_)
+    settings = with_others(settings, set_, n_best=True, terms=terms is not None, alignment=True, window=False)
 
     from deepwire.cli.line_by_line import warn
     from deepwire.serving.access import bind, check_origins, read_hosts, read_token, require_safe
@@ -238,12 +239,13 @@ class _Libretranslate(NamedTuple):
         Raises:
             UsageError: They have not.
         """
-        from deepwire.errors import UsageError
 
         names = ("--api-keys", "--api-key-url", "--no-cosmetics")
-        given = [name for name, value in zip(names, self, strict=True) if value]
+        given = next((name for name, value in zip(names, self, strict=True) if value), "")
         if given and api != "libretranslate":
-            raise UsageError(f"{given[0]} has an effect only with --api libretranslate")
+            raise UsageError(f"{given} has an effect only with --api libretranslate")
+        if self.api_key_url and self.api_keys is None:
+            raise UsageError("--api-key-url says where to get a key, and none is needed", "add --api-keys")
         return self
 
     def keys(self) -> list[str]:
@@ -312,8 +314,6 @@ def _require_packages(needed: Sequence[str]) -> None:
     Raises:
         UsageError: One is not.
     """
-    from deepwire.errors import UsageError
-
     missing = [name.replace("_", "-") for name in needed if find_spec(name) is None]
     if missing:
         raise UsageError(f"{', '.join(missing)} is not installed", "pip install 'deepwire[serve]'")
@@ -325,7 +325,6 @@ def _prefix(path: str) -> str:
     Raises:
         UsageError: It cannot be one.
     """
-    from deepwire.errors import UsageError
 
     plain = path.strip("/")
     if not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", plain):
@@ -340,7 +339,6 @@ def _bytes(size: str | None) -> int | None:
         UsageError: It is no size.
     """
     from deepwire.config.counts import parse_bytes
-    from deepwire.errors import UsageError
 
     if size is None:
         return None
@@ -357,7 +355,6 @@ def _limits(changes: Sequence[str]) -> Limits:
         UsageError: There is no such limit, its value is impossible, or it is given twice.
     """
     from deepwire.config.settings_reader import from_mapping
-    from deepwire.errors import UsageError
     from deepwire.serving.request import Limits
 
     values: dict[str, object] = {}

@@ -371,9 +371,11 @@ def translate(
     changes |= specified(
         sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam, epsilon, mbr)
     )
-    changes = with_others(changes, set_)
+    changes = with_others(
+        changes, set_, n_best=True, terms=terms is not None, alignment=alignment, window=not stream
+    )
     text = InputText(input_, prefix, json_input, language_column)
-    form = _format(as_json, n_best is not None, scores)
+    form = _format(as_json, "n_best" in changes, scores)
     typed = input_ == STDIO and sys.stdin.isatty()
     if typed and not quiet:
         print("type a sentence a line; Ctrl-D ends", file=sys.stderr)

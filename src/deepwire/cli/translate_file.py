@@ -107,7 +107,7 @@ def translate_file(
     settings = search_settings(beam, length_penalty, groups, None, batch_tokens)
     settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
     settings |= term_settings(terms, term_search)
-    settings = with_others(settings, set_)
+    settings = with_others(settings, set_, terms=terms is not None, alignment=True, window=False)
     model = load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
     if output is None:

@@ -221,7 +221,7 @@ def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> Dec
     """These settings with others on top; of the alignment those that are named.
 
     Raises:
-        UsageError: A setting is impossible, or they are no mapping.
+        UsageError: A setting is impossible or has no effect, or they are no mapping.
     """
     if not isinstance(settings, Mapping):
         raise UsageError(
@@ -232,4 +232,8 @@ def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> Dec
         # The stored head is one of the stored layer.
         forgotten = {"head": None} if changed.get("layer") is not None else {}
         both["alignment"] = {**config.alignment.model_dump(), **forgotten, **changed}
-    return from_mapping(DecodingConfig, both, "decoding settings", allow_unused=True)
+    made = from_mapping(DecodingConfig, both, "decoding settings", allow_unused=True)
+    for name, reason in made.unused_settings():
+        if name in settings:  # what only the stored ones have was of use there
+            raise UsageError(f"decoding settings: {name}: {reason}", "leave it out, or set sampling to null")
+    return made

@@ -182,8 +182,10 @@ def require_safe(bound: socket.socket, *, token: bool, insecure: bool) -> None:
     """See that strangers cannot use the server without a token, unless that is wanted.
 
     Raises:
-        UsageError: They could.
+        UsageError: They could, or both are wanted.
     """
+    if token and insecure:
+        raise UsageError("--insecure serves without a token, and there is one", "leave out one of them")
     if token or insecure or is_loopback(bound):
         return
     raise UsageError(
