@@ -259,6 +259,7 @@ def test_other_numbers_are_rejected(
     assert report["unequal"][0]["ours"] != report["unequal"][0]["theirs"]
 
 
+@pytest.mark.slow
 def test_rounds_of_recurrent_depth_are_chosen_at_export(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

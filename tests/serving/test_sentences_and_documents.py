@@ -117,7 +117,7 @@ def packed(**files: bytes) -> bytes:
         ("a.odt", packed(content=b"<a"), "not XML"),
         ("a.xlf", b"<a>" * 9999, "not XML"),
         ("a.json", b"[" * 99_999, "nested too deeply"),
-        ("a.po", b"Hallo\n", "not a catalogue"),
+        ("a.po", b"Hallo\n", "line 1: no line of a gettext catalogue"),
         ("a.srt", b"Hallo\n", "no subtitles"),
         ("a.txt", b"\xff", "not UTF-8"),
     ],

@@ -289,6 +289,7 @@ def test_one_process_and_several_make_the_same_files(folder: Path, monkeypatch: 
     }
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_text(folder: Path) -> None:
     peaks = []
     for copies in (12, 40):  # more than one chunk, and many
