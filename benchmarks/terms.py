@@ -81,7 +81,7 @@ def main() -> None:
         path = options.terms or Path(folder) / "terms.tsv"
         if options.terms is None:
             path.write_text("".join(f"{source}\t{target}\n" for source, target in lexicon.items()))
-        terminology = Terminology.read(path)
+        terminology = Terminology.read(path, print)
         right = [
             [term for term in terminology.find(line) if term.count(reference)]
             for line, reference in zip(lines, references, strict=True)

@@ -57,7 +57,7 @@ def test_wrong_files(tmp_path, text, message):
 def test_what_is_repaired_while_it_is_read_is_said(tmp_path):
     path = tmp_path / "terms.tsv"
     path.write_bytes(b"Gew\xe4hr\twarranty\n")
-    warnings = []
+    warnings: list[str] = []
     assert [term.source for term in Terminology.read(path, warnings.append).terms] == ["Gew\ufffdhr"]
     assert warnings == [f"{path}: bytes of 1 line are not UTF-8 and were read as U+FFFD"]
 
