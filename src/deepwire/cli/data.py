@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from deepwire.cli.option_names import options_named
 from deepwire.errors import DataError, UsageError
 from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deepwire.data.data_config import DataConfig
     from deepwire.data.filtering.filter_report import CheckReport
     from deepwire.data.filtering.selection import Checked
 
 app = typer.Typer(help="Check parallel text; download files and check their digests.", no_args_is_help=True)
+
+
+_OPTIONS = {
+    "source_file": "--source",
+    "target_file": "--target",
+    "source_column and target_column are both": "both are",
+    "source_column and target_column are for tsv and jsonl only": "only --tsv and --jsonl have columns",
+    "source_column and target_column name": "--columns names",
+    "tsv: -": "--tsv -",
+    r"data\.on_bad_utf8": "--on-bad-utf8",
+}
 
 
 @app.command()
@@ -61,9 +71,9 @@ def check(
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
     files = {name: path for name, path in forms.items() if path is not None}
-    naming: AbstractContextManager[None] = _options_named()
+    naming: AbstractContextManager[None] = options_named(_OPTIONS, UsageError, DataError)
     if run_file is None:
-        with _options_named():
+        with options_named(_OPTIONS, UsageError, DataError):
             data = _data_of_files(files, columns, languages, on_bad_utf8)
     elif files or columns or languages or on_bad_utf8:
         raise UsageError("a run file says itself where its text is", "change it with data.KEY=VALUE")
@@ -156,29 +166,6 @@ def _data_of_files(
     except ValidationError as fault:
         message = fault.errors()[0]["msg"].removeprefix("Value error, ")
         raise UsageError(f"--columns {columns}: {message}" if "column" in message else message) from None
-
-
-@contextmanager
-def _options_named() -> Iterator[None]:
-    """Errors with the options of the command in place of the settings of a run file that they stand for."""
-    try:
-        yield
-    except (UsageError, DataError) as error:
-        for setting, option in _OPTIONS.items():
-            error.message = error.message.replace(setting, option)
-            error.hint = error.hint.replace(setting, option)
-        raise
-
-
-_OPTIONS = {
-    "source_file": "--source",
-    "target_file": "--target",
-    "source_column and target_column are both": "both are",
-    "source_column and target_column are for tsv and jsonl only": "only --tsv and --jsonl have columns",
-    "source_column and target_column name": "--columns names",
-    "tsv: -": "--tsv -",
-    "data.on_bad_utf8": "--on-bad-utf8",
-}
 
 
 def _two(text: str, option: str, example: str) -> list[str]:

@@ -264,7 +264,6 @@ def _test(
 ) -> PairedTest | None:
     """The test of differences that was asked for, if any."""
     from deepwire.evaluation.comparison import PairedTest
-    from deepwire.evaluation.significance import DEFAULT_SEED
 
     if paired is None:
         for option, value in (("--baseline", baseline), ("--samples", samples), ("--seed", seed)):
@@ -274,7 +273,7 @@ def _test(
     place = 0
     if baseline is not None:
         place = systems.index(baseline if baseline in systems else str(Path(baseline)))
-    test = PairedTest(paired, place, samples, DEFAULT_SEED if seed is None else seed)
+    test = PairedTest(paired, place, samples, seed)
     test.check(len(systems))
     return test
 

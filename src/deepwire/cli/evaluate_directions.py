@@ -217,9 +217,8 @@ def _metrics(names: Sequence[str] | None, tokenize: str | None, lowercase: bool)
 
 def _paired(test: str, samples: int | None, seed: int | None) -> PairedTest | None:
     from deepwire.evaluation.comparison import PairedTest
-    from deepwire.evaluation.significance import DEFAULT_SEED
 
-    return None if test == "none" else PairedTest(test, 0, samples, DEFAULT_SEED if seed is None else seed)
+    return None if test == "none" else PairedTest(test, 0, samples, seed)
 
 
 def _groups(subset: str | None, groups: Sequence[str] | None) -> list[Group]:

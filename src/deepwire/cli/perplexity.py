@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,11 +21,10 @@ from deepwire.cli.decoding_options import (
     specified,
     use_threads,
 )
+from deepwire.cli.option_names import options_named
 from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deepwire.decoding.text_scoring import TextScore
 
 Input = Annotated[Path, typer.Option("--input", "-i", help="Text to score; - is stdin; also .gz/.zst/.xz.")]
@@ -48,6 +45,8 @@ Joined = Annotated[
 PerDocument = Annotated[
     bool, typer.Option("--per-document", help="Write the log-probability of each document, one a line.")
 ]
+
+_OPTIONS = {r"^(set )?(context|stride)\b": r"\1--\2"}
 
 
 def perplexity(
@@ -90,7 +89,7 @@ def perplexity(
         models, device, precision, settings=specified(groups=groups, batch_tokens=batch_tokens), warn=warn
     )
     lines = read_text(input_, warn)
-    with _options_named():
+    with options_named(_OPTIONS, UsageError):
         if per_document:
             scores = CountedLines(model.document_scores(lines, context=context, stride=stride))
             write_answers(
@@ -101,20 +100,6 @@ def perplexity(
     if score.tokens == 0:
         raise DataError(f"{display(input_)}: has no line that is not empty")
     write_output(output, (json_line(score.to_dict()) if as_json else _summary(score)) + "\n")
-
-
-@contextmanager
-def _options_named() -> Iterator[None]:
-    """What is wrong with the windows, by the names of the options in place of those in Python."""
-    from deepwire.errors import UsageError
-
-    try:
-        yield
-    except UsageError as error:
-        message, hint = (
-            re.sub(r"^(set )?(context|stride)\b", r"\1--\2", text) for text in (error.message, error.hint)
-        )
-        raise UsageError(message, hint) from error
 
 
 def _document(score: TextScore) -> str:

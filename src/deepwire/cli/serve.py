@@ -239,7 +239,6 @@ class _Libretranslate(NamedTuple):
         Raises:
             UsageError: They have not.
         """
-
         names = ("--api-keys", "--api-key-url", "--no-cosmetics")
         given = next((name for name, value in zip(names, self, strict=True) if value), "")
         if given and api != "libretranslate":
@@ -325,7 +324,6 @@ def _prefix(path: str) -> str:
     Raises:
         UsageError: It cannot be one.
     """
-
     plain = path.strip("/")
     if not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", plain):
         raise UsageError(f"--url-prefix {path}: must be a path such as /mt")

@@ -42,13 +42,13 @@ class PairedTest:
         test: ``bootstrap`` or ``randomization``.
         baseline: Position of the baseline among the systems.
         samples: Number of resamples or shuffles; the usual number of the test when None.
-        seed: Seed of the random numbers.
+        seed: Seed of the random numbers; the usual one when None.
     """
 
     test: str
     baseline: int = 0
     samples: int | None = None
-    seed: int = DEFAULT_SEED
+    seed: int | None = None
 
     def check(self, systems: int) -> None:
         """Check that the test exists and has something to compare.
@@ -157,9 +157,10 @@ def paired_comparison(
         DataError: The two have different numbers of sentences.
     """
     samples = DEFAULT_SAMPLES[paired.test] if paired.samples is None else paired.samples
+    seed = DEFAULT_SEED if paired.seed is None else paired.seed
     run = _TESTS[paired.test]
     return tuple(
-        run(metric, first, second, samples=samples, seed=paired.seed)
+        run(metric, first, second, samples=samples, seed=seed)
         for metric, first, second in zip(metrics, baseline, system, strict=True)
     )
 

@@ -17,7 +17,15 @@ from deepwire.data.batches.epoch_order import DirectionShare, shares
 from deepwire.data.data_config import CorpusConfig, DataConfig, Role
 from deepwire.data.filter_config import FilterConfig
 from deepwire.data.filtering.filter_report import CheckReport
-from deepwire.data.filtering.filters import NAMES, NUMBERS, REASONS, DigestSet, FilteredBlock, filter_blocks
+from deepwire.data.filtering.filters import (
+    NAMES,
+    NUMBERS,
+    REASONS,
+    Digests,
+    DigestSet,
+    FilteredBlock,
+    filter_blocks,
+)
 from deepwire.data.filtering.word_alignments import WordAlignments
 from deepwire.data.text.corpus import corpus_files, directed, directions_of, reader
 from deepwire.data.text.pairs import Pair, PairBlock
@@ -129,12 +137,11 @@ class Selection:
         """Count dropped lines of a corpus; `reasons` are places in `filters.NAMES`."""
         self._of(corpus).drop(self._places[corpus], numbers, reasons)
 
-    def count_seen(self, block: FilteredBlock, other: Selection) -> None:
+    def count_seen(self, corpus: int, digests: Digests, other: Selection) -> None:
         """Count how many of the pairs that were kept here `other` kept too, in the same direction."""
-        corpus = block.pairs.corpus
         seen = other._seen.get(self.directions[corpus])
         if seen is not None:
-            self._of(corpus).also_in_training += int(seen.contains(block.digests).sum())
+            self._of(corpus).also_in_training += int(seen.contains(digests).sum())
 
     def count_placeholders(self, pairs: PairBlock) -> None:
         """Count the symbols of pairs that were kept, as the store has them."""
@@ -261,7 +268,7 @@ def _read(
             for pair, reason in zip(block.dropped, block.reasons[block.reasons != 0], strict=True):
                 on_reject(role, label, pair, NAMES[reason])
         if role != "train":
-            selection.count_seen(block, training)
+            selection.count_seen(block.pairs.corpus, block.digests, training)
     alignments.finish([selection.lines(number) for number in range(len(selection.corpora))])
 
 

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 from deepwire.data.batches.epoch_order import Permutation, mix, tempered
 from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
-from deepwire.data.filtering.filters import NUMBERS, FilteredBlock
+from deepwire.data.filtering.filters import NUMBERS, Digests, FilteredBlock
 from deepwire.data.filtering.selection import Selection
 from deepwire.data.filtering.word_alignments import WordAlignments
 from deepwire.data.prepare.packing import BlockRows
@@ -151,8 +151,9 @@ class Builder:
         Raises:
             DataError: the text cannot be read or used, or does not support the vocabulary.
         """
-        self._check_valid()
-        pairs_file = TemporaryPairs(self._folder / "train.staged", documents=self._data.context.used)
+        # The validation text first: its faults would show after hours of work.
+        valid = None if self._data.valid is None else self._filter_valid()
+        pairs_file = self._temporary_pairs(TRAIN)
         with pairs_file:
             vocabularies = self._learn(pairs_file)
         vocabularies = replace(vocabularies, profiles=self._profiles(pairs_file))
@@ -161,13 +162,11 @@ class Builder:
         counts = self._segment(pairs_file, self._training, vocabularies, longest)
         self._training.require_some()
         reports = [self._training.reports()]
-        if self._data.valid is not None:
-            pairs_file = TemporaryPairs(self._folder / "valid.staged", documents=self._data.context.used)
-            with pairs_file:
-                for block in self._filter(self._valid, pairs_file):
-                    self._valid.count_seen(block, self._training)
+        if valid is not None:
+            pairs_file, blocks = valid
+            for corpus, digests in blocks:
+                self._valid.count_seen(corpus, digests, self._training)
             self._segment(pairs_file, self._valid, vocabularies, None)
-            self._valid.require_some()
             reports.append(self._valid.reports())
         ends = [sum(counts[: number + 1]) for number in range(len(counts))]
         corpora: list[CorpusPlace] = [
@@ -176,12 +175,18 @@ class Builder:
         ]
         return corpora, {name: report.to_dict() for role in reports for name, report in role.items()}
 
-    def _check_valid(self) -> None:
-        """Read the validation text once before all others: its faults would show after hours of work."""
-        checked = Selection("valid", self._valid.corpora, self._data)
-        for block in checked.read():
-            checked.keep(block.pairs, block.lengths)
-        checked.require_some()
+    def _filter_valid(self) -> tuple[TemporaryPairs, list[tuple[int, Digests]]]:
+        """The validation pairs, and of each block of them the corpus and the digests."""
+        blocks = []
+        with self._temporary_pairs(VALID) as pairs_file:
+            for block in self._filter(self._valid, pairs_file):
+                self._valid.keep(block.pairs, block.lengths)
+                blocks.append((block.pairs.corpus, block.digests))
+        self._valid.require_some()
+        return pairs_file, blocks
+
+    def _temporary_pairs(self, role: str) -> TemporaryPairs:
+        return TemporaryPairs(self._folder / f"{role}.staged", documents=self._data.context.used)
 
     def _filter(self, selection: Selection, pairs_file: TemporaryPairs) -> Iterator[FilteredBlock]:
         """Read and filter; pass on what is kept, and write it to the file."""
@@ -268,7 +273,8 @@ class Builder:
                     store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers, links)
                     order.add(pairs)
                     counts[pairs.corpus] += len(pairs)
-                selection.keep(pairs, result.lengths)
+                if selection.role == TRAIN:  # where some are too long; all of the validation text is counted
+                    selection.keep(pairs, result.lengths)
                 if symbols == "stored":
                     selection.count_placeholders(result.stored)
                 too_long = np.full(len(result.too_long), NUMBERS["too_long"], np.uint8)
