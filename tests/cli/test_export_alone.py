@@ -122,7 +122,11 @@ def test_a_language_model_writes_line_breaks(here: Path, vocabularies: Vocabular
 
 @pytest.mark.parametrize(
     ("source", "target", "alone"),
-    [(2, 0, False), pytest.param(1, 2, False, marks=pytest.mark.slow), (1, 1, True)],
+    [
+        pytest.param(2, 0, False, marks=pytest.mark.slow),
+        (1, 2, False),
+        pytest.param(1, 1, True, marks=pytest.mark.slow),
+    ],
 )
 def test_documents_are_read(
     here: Path, vocabularies: Vocabularies, multi30k: Text, source: int, target: int, alone: bool

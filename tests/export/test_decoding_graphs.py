@@ -32,7 +32,9 @@ def exact_difference(model: TranslationModel) -> float:
         return largest_difference(exact, Eager(decoding_graphs(exact)))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(
+    "seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 20))]
+)
 def test_three_functions_make_any_model(seed: int) -> None:
     """Caches that grow, and hypotheses that are reordered by the host, change nothing."""
     assert exact_difference(small_model(drawn(seed), seed)) < 1e-9, drawn(seed)
@@ -94,17 +96,17 @@ TINY_NUMBERS = {
 ALONE = ("gru", "average_attention", "mhplstm", "mlstm", "mamba2", "gated_deltanet", "self_attention")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(RECURRENT, id="loops", marks=pytest.mark.slow),
-        pytest.param(TINY_NUMBERS, id="tiny-numbers", marks=pytest.mark.slow),
-        pytest.param(PARTS[1], id="modern", marks=pytest.mark.slow),
+        pytest.param(RECURRENT, id="loops"),
+        pytest.param(TINY_NUMBERS, id="tiny-numbers"),
+        pytest.param(PARTS[1], id="modern"),
         *(
             pytest.param(
                 {"architecture": "decoder_only", "decoder": {"layers": 1, "mixer": mixer}},
                 id=f"alone-{mixer}",
-                marks=pytest.mark.slow,
             )
             for mixer in ALONE
         ),
@@ -119,6 +121,7 @@ def test_onnx_computes_any_model(settings: dict[str, object], tmp_path: Path) ->
     assert largest_difference(model, in_onnx(model, tmp_path)) <= ALLOWED
 
 
+@pytest.mark.slow
 def test_weights_of_each_head_stay_as_they_are_in_eight_bits(tmp_path: Path) -> None:
     """onnxruntime rounds matrices alone: MHPLSTM multiplies its heads by a batch of them."""
     pytest.importorskip("onnxruntime")

@@ -111,7 +111,14 @@ def test_half_precision(name: str, whole_model: bool) -> None:
     assert all(parameter.grad.isfinite().all() for parameter in built.parameters())
 
 
-@pytest.mark.parametrize(("name", "side"), [*((name, "encoder") for name in KINDS), ("mlstm", "decoder")])
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [
+        ("gla", "encoder"),
+        ("mlstm", "decoder"),
+        *(pytest.param(name, "encoder", marks=pytest.mark.slow) for name in KINDS if name != "gla"),
+    ],
+)
 def test_compiled_without_a_break(name: str, side: str) -> None:
     """One graph forward and one backward; an encoder has the same parts in both directions."""
     model = small_model({side: {"mixer": name}}).double()

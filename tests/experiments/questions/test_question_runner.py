@@ -273,6 +273,7 @@ def test_text_that_is_missing_is_found_before_anything_is_trained(plan: Path, tm
     assert "gone" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_killed_at_any_time_the_same_command_goes_on_bit_for_bit(
     done: Done, plan: Path, train_here: Train, one_by_one: StandIn, tmp_path: Path, monkeypatch
 ) -> None:
