@@ -223,6 +223,7 @@ def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared)
         require_files(config.data, "test")
     except DataError as error:
         yield f"data.test: {error.message}: training does without, evaluate needs it"
+    yield from _beyond_learned_positions(config, prepared)
     if unseen := [kind for kind, count in prepared.placeholders.items() if not count]:
         yield (
             f"data.placeholders: no training pair has a placeholder of kind {', '.join(unseen)} on both "
@@ -230,6 +231,30 @@ def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared)
         )
     if scores is not None:
         yield from scores.notes(_references(prepared, config.data))
+
+
+def _beyond_learned_positions(config: RunFile, prepared: Prepared) -> Iterator[str]:
+    """Which sides of the training text are longer than the model's tables of positions."""
+    model, context, store = config.model, config.data.context, prepared.train
+    source, target = store.source_side.longest + 1 + config.data.source_bos, store.target_side.longest + 1
+    if prepared.languages is not None:
+        source += prepared.languages.tags_source
+    if context.source:
+        source = max(source, context.max_length)
+    if context.target:
+        target = max(target, context.max_length)
+    needed = {"target": (model.decoder, target)}
+    if not model.is_decoder_only:
+        needed["source"] = (model.encoder, source)
+    elif config.data.text is None:
+        needed = {"source and target": (model.decoder, source + target)}
+    for side, (stack, length) in needed.items():
+        if (stack.positions or model.positions).has_rows and length > model.max_length:
+            yield (
+                f"model.max_length is {model.max_length}, and the longest {side} of the training text needs "
+                f"{length} learned positions: tokens beyond share the last one; set "
+                f"model.max_length={length}, or a smaller data.filters.max_length"
+            )
 
 
 def _translation(loaded: LoadedRunFile) -> TranslateTexts:
