@@ -4,7 +4,8 @@
 
 FOLDER holds the text as run.yaml names it: deen-tech-full/train.en, deen-tech/valid.en and test.en, plain or
 compressed. Each system has the rate of --peaks with the lowest validation loss after the first updates of a
-run (--trial-updates). The same command goes on after an interruption; what is complete is not trained again.
+run (--trial-updates); the run of that rate then goes on. The same command goes on after an interruption; what
+is complete is not trained again.
 Behind each system results.json and results.md in the folder of the runs, or what --output says, are written
 anew.
 """
@@ -16,7 +17,7 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import deepwire
 from deepwire.checkpoint.store import parameter_count
@@ -66,8 +67,13 @@ Outcomes = Mapping[str, Sequence[Outcome]]
 """Of each seed, by system."""
 
 
+def run_folder(name: str, seed: int, peak: float, options: argparse.Namespace) -> Path:
+    """Where a system is trained; what is tried for its rate is the beginning of that."""
+    return Path(options.folder / f"{name}-{peak:g}-{seed}")
+
+
 def train(
-    name: str, seed: int, run: Path, peak: float, options: argparse.Namespace, stop_after: str | None = None
+    name: str, seed: int, peak: float, options: argparse.Namespace, stop_after: str | None = None
 ) -> deepwire.Run:
     """Train a system, or go on."""
     text = options.text.resolve()
@@ -81,7 +87,7 @@ def train(
     start = {"initialization": STARTS[name]} if name in STARTS else {}
     done = deepwire.train(
         HERE / "run.yaml",
-        run=str(run),
+        run=str(run_folder(name, seed, peak, options)),
         seed=seed,
         data={**data, "prepared": str(options.folder / "prepared")},
         model={**start, "decoder": {**SYSTEMS[name], **layers}},
@@ -94,19 +100,19 @@ def train(
 
 
 def best_peak(name: str, options: argparse.Namespace) -> float:
-    """The peak rate with the lowest validation loss after the first updates of a run, with seed 1."""
+    """The peak rate with the lowest validation loss after the first updates of a run with the first seed."""
     if len(options.peaks) == 1:
         return float(options.peaks[0])
     losses = {}
     for peak in options.peaks:
-        folder = options.folder / "trials" / f"{name}-{peak:g}"
         try:
-            done = train(name, 1, folder, peak, options, f"{options.trial_updates}u")
+            done = train(name, options.seeds[0], peak, options, f"{options.trial_updates}u")
         except DivergedError as error:
             print(f"{name}, peak {peak:g}: {error}", flush=True)
             continue
-        assert done.best is not None, "a run that is complete has a checkpoint"
-        losses[peak] = done.best.scores["loss"]
+        history: Any = done.history
+        scored = [each for each in history if each["kind"] == "valid"]
+        losses[peak] = [each["loss"] for each in scored if each["update"] <= options.trial_updates][-1]
         print(f"{name}, peak {peak:g}: validation loss {losses[peak]:.4f}", flush=True)
     if not losses:
         raise SystemExit(f"{name}: diverged with every peak rate of --peaks: add lower ones")
@@ -115,7 +121,7 @@ def best_peak(name: str, options: argparse.Namespace) -> float:
 
 def trained(name: str, seed: int, peak: float, options: argparse.Namespace) -> Outcome:
     """Train a system, or go on; what came of it on the test text."""
-    run = train(name, seed, options.folder / f"{name}-{seed}", peak, options)
+    run = train(name, seed, peak, options)
     assert run.best is not None, "a run that is complete has a checkpoint"
     lines = read_text(find_text(options.text.resolve() / "deen-tech/test", "en"), print)
     score = deepwire.load(run, precision="fp32").perplexity(lines)
@@ -140,7 +146,8 @@ def settings(run: Path) -> dict[str, object]:
 
 def write(outcomes: Outcomes, options: argparse.Namespace) -> None:
     """The results so far: settings and scores as JSON, and the table as Markdown below a title."""
-    common = settings(options.folder / f"{next(iter(outcomes))}-{options.seeds[0]}")
+    first = next(iter(outcomes))
+    common = settings(run_folder(first, options.seeds[0], outcomes[first][0].peak, options))
     systems = {
         name: {
             "parameters": done[0].parameters,

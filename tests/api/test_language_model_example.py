@@ -74,11 +74,14 @@ def test_results_and_what_is_complete_is_not_trained_again(
     for name, system in results["systems"].items():
         assert list(system["scores"]) == ["1", "2"]
         assert system["peak"] == 0.01
-        trials = [deepwire.load(folder / "trials" / f"{name}-{peak}") for peak in ("0.01", "1e-05")]
-        better, worse = (trial.perplexity(lines).perplexity for trial in trials)
-        assert better < worse
+        worse = deepwire.Run(folder / f"{name}-1e-05-1")
+        assert worse.history[-1]["update"] == 5
+        better = deepwire.Run(folder / f"{name}-0.01-1")
+        trial = next(entry for entry in better.history if entry["kind"] == "valid")
+        assert trial["update"] == 5
+        assert trial["loss"] < worse.history[-1]["loss"]
         for seed, score in system["scores"].items():
-            alone = deepwire.load(folder / f"{name}-{seed}", precision="fp32").perplexity(lines)
+            alone = deepwire.load(folder / f"{name}-0.01-{seed}", precision="fp32").perplexity(lines)
             assert score == pytest.approx(alone.to_dict())
 
     table = (folder / "results.md").read_text()
