@@ -72,14 +72,12 @@ def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Installs the example package, as pip would, without copying it; on the path it is in any case."""
 
-    def make(version: str = "0.1.0", **names: str) -> None:
+    def make(version: str = "0.1.0", package: str = "deepwire_example", **names: str) -> None:
         site = tmp_path / "site"
-        folder = site / "deepwire_example.dist-info"
+        folder = site / f"{package}.dist-info"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: deepwire-example\nVersion: {version}\n"
-        )
-        (folder / "top_level.txt").write_text("deepwire_example\n")
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+        (folder / "top_level.txt").write_text(f"{package}\n")
         lines = "".join(f"{name} = {place}\n" for name, place in names.items())
         (folder / "entry_points.txt").write_text(f"[{plugins.GROUP}]\n{lines}")
         monkeypatch.syspath_prepend(str(site))
@@ -122,6 +120,10 @@ def uninstall(tmp_path: Path) -> None:
     (tmp_path / "site" / "deepwire_example.dist-info").rename(tmp_path / "site" / "gone")
     plugins._announced.cache_clear()
     plugins._distributions.cache_clear()
+
+
+def place_of(section: object) -> str:
+    return f"{type(section).__module__}.{type(section).__qualname__}"
 
 
 def run_file(tmp_path: Path, connection: str) -> Path:
@@ -281,6 +283,61 @@ def test_another_version_is_told(stored: Path, install: Install, caplog: pytest.
     assert caplog.messages == [
         f"{stored}: was made with the package deepwire_example 0.1.0, and version 0.3.0 is here"
     ]
+
+
+@pytest.fixture
+def rival(stored: Path, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The stored model, where another package has a connection of the same name."""
+    (tmp_path / "deepwire_rival.py").write_text(
+        "from typing import Literal\n"
+        "from deepwire.model.connections.residual import PreNormConfig\n"
+        "class OtherConfig(PreNormConfig):\n"
+        "    type: Literal['highway'] = 'highway'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(package="deepwire_rival", **{"connection.highway": "deepwire_rival:OtherConfig"})
+    return stored
+
+
+@pytest.mark.usefixtures("rival")
+def test_a_name_of_two_packages_is_not_guessed(tmp_path: Path) -> None:
+    assert refusal(run_file(tmp_path, "highway")).endswith(
+        "connection highway: both deepwire_example.highway.HighwayConfig and deepwire_rival.OtherConfig "
+        "have this name; write the one that you mean"
+    )
+    loaded = load_run_file(run_file(tmp_path, PLACE))
+    assert loaded.config.model.encoder.connection.type == PLACE
+    with pytest.raises(UsageError, match=r"highway: both deepwire_\S+ and __main__\.Other have this"):
+        plugins._add("connection", "highway", type("Other", (), {"__module__": "__main__"}))
+
+
+def test_a_model_keeps_the_package_that_it_was_made_with(
+    rival: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of two that have the name; if only another is here, a warning says so."""
+    assert place_of(load_model(rival).model.config.encoder.connection) == PLACE
+    assert not caplog.messages
+    uninstall(tmp_path)
+    plugins._registered.clear()
+    choice._TABLES["connection"].others.clear()
+    with pytest.raises(ModelError, match="bias"):  # it has other settings
+        load_model(rival)
+    assert caplog.messages == [
+        f"{rival}: was made with the connection highway of package deepwire_example 0.1.0, and the "
+        "connection highway of package deepwire_rival 0.1.0 is here"
+    ]
+
+
+def test_a_class_of_the_program_itself_is_asked_for(stored: Path) -> None:
+    """A notebook or script that has trained a model may be gone."""
+    record = {"kind": "connection", "name": "own", "package": "__main__", "version": ""}
+    for place in ("__main__.Own", "__main__.make.<locals>.Own"):
+        with pytest.raises(ModelError, match="here: needs the connection own, whose class was") as raised:
+            plugins.check_recorded([{**record, "place": place}], "here")
+        assert "--plugin MODULE" in raised.value.hint
+    own = type("Own", (PreNormConfig,), {"__module__": "__main__"})
+    plugins._registered["connection"]["own"] = own
+    assert plugins.check_recorded([{**record, "place": "__main__.make.<locals>.Own"}], "here") == []
 
 
 @pytest.mark.parametrize(
