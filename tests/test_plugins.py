@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,7 @@ from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import ModelError, UsageError
+from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.metric_choice import METRICS, SPBLEU, MetricOptions, corpus_score
 from deepwire.evaluation.standard_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
@@ -382,7 +383,7 @@ def test_what_cannot_be_registered() -> None:
         deepwire.register_connection(PreNormConfig)
     with pytest.raises(UsageError, match="small letters"):
         deepwire.register_metric("my metric", ChrfMetric)
-    with pytest.raises(UsageError, match="plugin metric xx: must be what makes a metric, not 'yy'"):
+    with pytest.raises(UsageError, match="plugin metric xx: must be a function that .*, not 'yy'"):
         deepwire.register_metric("xx", "yy")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="plugin metric 3: a name has"):
         deepwire.register_metric(3, ChrfMetric)  # type: ignore[arg-type]
@@ -477,6 +478,39 @@ def test_what_builds_no_part_is_named() -> None:
     deepwire.register_metric("nothing", lambda options: None)
     with pytest.raises(UsageError, match="plugin metric nothing: gave NoneType, and no Metric"):
         corpus_score("nothing", ["a"], ["a"])
+
+
+class Hits(Metric):
+    """The share of lines that are right."""
+
+    name, width = "hits", 1
+
+    def values(self, totals: Floats) -> Floats:
+        return totals[..., 0]
+
+    def sentence_values(self, statistics: Floats) -> Floats:
+        return self.values(statistics)
+
+    def signature(self, references: int) -> str:
+        return f"nrefs:{references}"
+
+    def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
+        """As a list of lists of whole numbers, as a program may count them."""
+        return [[line == right] for line, right in zip(hypotheses, references[0], strict=True)]  # type: ignore[return-value]
+
+
+def test_a_metric_may_count_in_lists() -> None:
+    assert Hits().score(["a", "b"], ["a", "c"]).value == 1
+
+
+def test_what_makes_no_metric_of_options_is_named(install: Install) -> None:
+    install(**{"metric.number": "deepwire_example:__doc__"})
+    deepwire.register_metric("hits", Hits)
+    for name, reason in (("number", "'A connection and"), ("hits", "too many positional arguments")):
+        called = f"plugin metric {name}: cannot be called with MetricOptions: {reason}"
+        with pytest.raises(UsageError, match=called) as raised:
+            corpus_score(name, ["a"], ["a"])
+        assert raised.value.hint == "give a function that makes the metric of them"
 
 
 def test_an_error_within_a_part_says_where(

@@ -108,14 +108,14 @@ def register_metric(name: str, make: Callable[..., object]) -> None:
     """Make a metric known by a name.
 
     Args:
-        name: As commands and run files write it.
+        name: As commands write it: ``--metric NAME``. Validation during training knows deepwire's own alone.
         make: Gives a `Metric` for `MetricOptions`.
 
     Raises:
         UsageError: The name is taken, or is no name; or `make` cannot be called.
     """
     if not callable(make):
-        raise UsageError(f"plugin metric {name}: must be what makes a metric, not {make!r}", "give its class")
+        raise UsageError(f"plugin metric {name}: must be a function that makes a metric, not {make!r}")
     _add("metric", name, make)
 
 

@@ -63,6 +63,8 @@ def test_a_finished_run_is_not_trained_again(trained: deepwire.Run, data: dict[s
     again = deepwire.train(SETTINGS, data=data, run=str(trained.path), quiet=True)
     assert again.nothing_to_do == "nothing to do: run finished at update 20 (training.max_updates=20)"
     assert again.stop_reason == trained.stop_reason
+    with pytest.raises(UsageError, match="callbacks: must be a list of objects"):
+        deepwire.train(SETTINGS, data=data, run=str(trained.path), callbacks=deepwire.Callback())  # type: ignore[arg-type]
 
 
 def test_python_and_the_command_train_the_same_model(

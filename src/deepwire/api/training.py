@@ -156,7 +156,7 @@ def train(
         DivergedError: The loss stays not finite.
         ResourceError: Disk or memory do not suffice.
     """
-    loaded = load_settings(run, settings)
+    callbacks, loaded = _checked(callbacks), load_settings(run, settings)
     with _joined(processes) as group:
         directory, done = RunDirectory(loaded.run_directory), None
         if group.main and not fresh:
@@ -221,11 +221,11 @@ def training_session(
 
     @contextmanager
     def opened() -> Iterator[TrainingSession]:
-        loaded = load_settings(run, settings)
+        called, loaded = _checked(callbacks), load_settings(run, settings)
         with (
             _joined(None) as group,
             _session(
-                loaded, group, callbacks=callbacks, fresh=fresh, quiet=quiet, handle_signals=handle_signals
+                loaded, group, callbacks=called, fresh=fresh, quiet=quiet, handle_signals=handle_signals
             ) as session,
         ):
             yield session
@@ -264,7 +264,6 @@ def _session(
     handle_signals: bool,
 ) -> Iterator[TrainingSession]:
     quiet = quiet or not processes.main
-    callbacks = _checked(callbacks)
     with given_back():
         begins = fresh or not RunDirectory(loaded.run_directory).checkpoints()
         require_startable(loaded, processes, begins=begins)
