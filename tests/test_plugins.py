@@ -383,7 +383,7 @@ def test_what_cannot_be_registered() -> None:
         deepwire.register_connection(PreNormConfig)
     with pytest.raises(UsageError, match="small letters"):
         deepwire.register_metric("my metric", ChrfMetric)
-    with pytest.raises(UsageError, match="plugin metric xx: must be a function that .*, not 'yy'"):
+    with pytest.raises(UsageError, match=r"plugin metric xx: must be a function that .*, not 'yy'"):
         deepwire.register_metric("xx", "yy")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="plugin metric 3: a name has"):
         deepwire.register_metric(3, ChrfMetric)  # type: ignore[arg-type]
