@@ -286,6 +286,21 @@ def test_another_version_is_told(stored: Path, install: Install, caplog: pytest.
     ]
 
 
+@pytest.mark.usefixtures("installed")
+def test_a_run_that_goes_on_with_another_version_says_so(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for language, text in (("de", "ein Haus\n"), ("en", "a house\n")):
+        Path(f"corpus.{language}").write_text(text * 8)
+    settings = [str(run_file(tmp_path, "highway")), "data.vocabulary=words", "run=run", "training.device=cpu"]
+    assert main(["train", *settings, "training.max_updates=1"]) == 0
+    install("0.3.0", **{"connection.highway": "deepwire_example.highway:HighwayConfig"})
+    assert main(["train", *settings, "training.max_updates=2"]) == 0
+    made = "run/checkpoints/update-000001: was made with the package deepwire_example 0.1.0"
+    assert f"warning: {made}, and version 0.3.0 is here\n" in Path("run/log.txt").read_text()
+
+
 @pytest.fixture
 def rival(stored: Path, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The stored model, where another package has a connection of the same name."""
