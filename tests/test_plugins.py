@@ -133,6 +133,12 @@ def run_file(tmp_path: Path, connection: str) -> Path:
     return path
 
 
+class OwnConfig(PreNormConfig):
+    """A connection that nobody has registered."""
+
+    type: Literal["own"] = "own"  # type: ignore[assignment]
+
+
 def refusal(path: Path) -> str:
     return refused(path).message
 
@@ -179,6 +185,9 @@ def test_who_names_an_unknown_choice_hears_how_another_package_makes_one_known(t
     )
     assert refused(run_file(tmp_path, "{type: highway, bias: -2}")).hint == hint
     assert refused(run_file(tmp_path, "pre_nrm")).hint == ""
+    deepwire.register_connection(OwnConfig)
+    load_run_file(run_file(tmp_path, "own"))
+    assert refusal(run_file(tmp_path, "{bias: -2}")).endswith(", mhc_lite, mhc or own")
     closed = run_file(tmp_path, "pre_norm")
     closed.write_text(f"{closed.read_text()}training: {{optimizer: {{type: highway}}}}\n")
     assert refused(closed).hint == ""
