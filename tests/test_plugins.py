@@ -397,6 +397,15 @@ def test_registration() -> None:
         deepwire.register_connection(other)
 
 
+def test_a_class_that_is_registered_anew_takes_the_place_of_the_one_before() -> None:
+    """As when a cell of a notebook is changed and run again."""
+    for bias in (1, 2):
+        cell = {"__module__": "__main__", "__annotations__": {"bias": int}, "bias": bias}
+        deepwire.register_connection(type("OwnConfig", (OwnConfig,), cell))
+        config = ModelConfig.model_validate({"encoder": {"connection": "own"}})
+        assert config.encoder.connection.model_dump()["bias"] == bias
+
+
 def test_what_cannot_be_registered() -> None:
     class Nameless(PreNormConfig):
         type: str  # type: ignore[assignment]
@@ -601,6 +610,8 @@ def test_the_option_allows_a_package(
     for arguments in (["inspect", str(stored), "--plugin", "deepwire_example"], ["inspect", str(stored)]):
         assert main(arguments) == 0
         assert os.environ["DEEPWIRE_PLUGINS"] == "deepwire_example"
+    monkeypatch.setenv("DEEPWIRE_PLUGINS", "deepwire_example, deepwire_example.highway")
+    assert main(["inspect", str(stored)]) == 0
     assert main(["--plugin=no_such_package", "inspect", str(stored)]) == 2
     assert "plugin no_such_package: cannot be imported" in capsys.readouterr().err
     assert main(["inspect", str(stored), "--plugin"]) == 2

@@ -121,10 +121,10 @@ class ChoiceTable:
         return chosen.model_copy(update={"type": name})
 
     def _other(self, name: str, trusted: bool) -> type[Choice] | None:
-        if name not in self.others:
-            section = plugins.find(self.kind, name, trusted=trusted)
-            if section is None:
-                return None
+        section = plugins.find(self.kind, name, trusted=trusted)
+        if section is None:
+            return self.others.get(name)
+        if section is not self.others.get(name):  # registered anew where a cell of a notebook is run again
             if not (isinstance(section, type) and issubclass(section, self.base)) or isabstract(section):
                 raise PluginError(f"{name} is no {self.kind}: that is a whole {self.base.__name__}")
             if _tag(section) not in tags(section) or _tag(section) in self.own:
