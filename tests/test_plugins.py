@@ -473,7 +473,7 @@ def test_classes_that_are_no_choice() -> None:
 
     for section, message in (
         (AnyType, "needs a type of its own"),
-        (Unfinished, "that is a whole ConnectionSection"),
+        (Unfinished, "unfinished is no connection yet: it lacks build"),
     ):
         deepwire.register_connection(section)
         with pytest.raises(UsageError, match=re.escape(message)):

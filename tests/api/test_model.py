@@ -46,6 +46,14 @@ def test_samples_are_drawn_by_seed_and_not_by_torch(trained: deepwire.Run) -> No
         model.sample(SOURCE, temperature=0)
 
 
+def test_a_number_of_samples_is_called_as_it_was_given(trained: deepwire.Run) -> None:
+    with pytest.raises(UsageError, match="count: must be a whole number of 1 or more, not 0"):
+        deepwire.load(trained).sample(["a"], 0)
+    with pytest.raises(UsageError, match="not texts but str") as raised:
+        deepwire.load(trained).sample("a", 2)
+    assert raised.value.hint == 'give a list of texts: ["..."]'
+
+
 def test_settings_of_one_call_are_those_that_a_model_is_loaded_with(
     trained: deepwire.Run, tmp_path: Path
 ) -> None:

@@ -175,13 +175,17 @@ def train(
 
 
 class _SessionToOpen(AbstractContextManager[TrainingSession]):
-    """What `with` makes a session of; it is none before."""
+    """What `with` makes a session of; it is none before. Another `with`, in a notebook, continues the run."""
 
-    def __init__(self, opened: AbstractContextManager[TrainingSession]) -> None:
-        self._opened = opened
+    def __init__(self, make: Callable[[], AbstractContextManager[TrainingSession]]) -> None:
+        self._make = make
+        self._opened: AbstractContextManager[TrainingSession]
 
     def __enter__(self) -> TrainingSession:
-        return self._opened.__enter__()
+        opened = self._make()
+        session = opened.__enter__()
+        self._opened = opened
+        return session
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -230,7 +234,7 @@ def training_session(
         ):
             yield session
 
-    return _SessionToOpen(opened())
+    return _SessionToOpen(opened)
 
 
 def dry_run(run: RunSettings, /, *, processes: ProcessGroup | None = None, **settings: object) -> DryRun:
