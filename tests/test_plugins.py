@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +23,7 @@ from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import ModelError, UsageError
+from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.metric_choice import METRICS, SPBLEU, MetricOptions, corpus_score
 from deepwire.evaluation.standard_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
@@ -72,14 +73,12 @@ def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Installs the example package, as pip would, without copying it; on the path it is in any case."""
 
-    def make(version: str = "0.1.0", **names: str) -> None:
+    def make(version: str = "0.1.0", package: str = "deepwire_example", **names: str) -> None:
         site = tmp_path / "site"
-        folder = site / "deepwire_example.dist-info"
+        folder = site / f"{package}.dist-info"
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: deepwire-example\nVersion: {version}\n"
-        )
-        (folder / "top_level.txt").write_text("deepwire_example\n")
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+        (folder / "top_level.txt").write_text(f"{package}\n")
         lines = "".join(f"{name} = {place}\n" for name, place in names.items())
         (folder / "entry_points.txt").write_text(f"[{plugins.GROUP}]\n{lines}")
         monkeypatch.syspath_prepend(str(site))
@@ -124,10 +123,20 @@ def uninstall(tmp_path: Path) -> None:
     plugins._distributions.cache_clear()
 
 
+def place_of(section: object) -> str:
+    return f"{type(section).__module__}.{type(section).__qualname__}"
+
+
 def run_file(tmp_path: Path, connection: str) -> Path:
     path = tmp_path / "run.yaml"
     path.write_text(RUN.replace("CONNECTION", connection))
     return path
+
+
+class OwnConfig(PreNormConfig):
+    """A connection that nobody has registered."""
+
+    type: Literal["own"] = "own"  # type: ignore[assignment]
 
 
 def refusal(path: Path) -> str:
@@ -176,6 +185,9 @@ def test_who_names_an_unknown_choice_hears_how_another_package_makes_one_known(t
     )
     assert refused(run_file(tmp_path, "{type: highway, bias: -2}")).hint == hint
     assert refused(run_file(tmp_path, "pre_nrm")).hint == ""
+    deepwire.register_connection(OwnConfig)
+    load_run_file(run_file(tmp_path, "own"))
+    assert refusal(run_file(tmp_path, "{bias: -2}")).endswith(", mhc_lite, mhc or own")
     closed = run_file(tmp_path, "pre_norm")
     closed.write_text(f"{closed.read_text()}training: {{optimizer: {{type: highway}}}}\n")
     assert refused(closed).hint == ""
@@ -283,6 +295,76 @@ def test_another_version_is_told(stored: Path, install: Install, caplog: pytest.
     ]
 
 
+@pytest.mark.usefixtures("installed")
+def test_a_run_that_goes_on_with_another_version_says_so(
+    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for language, text in (("de", "ein Haus\n"), ("en", "a house\n")):
+        Path(f"corpus.{language}").write_text(text * 8)
+    settings = [str(run_file(tmp_path, "highway")), "data.vocabulary=words", "run=run", "training.device=cpu"]
+    assert main(["train", *settings, "training.max_updates=1"]) == 0
+    install("0.3.0", **{"connection.highway": "deepwire_example.highway:HighwayConfig"})
+    assert main(["train", *settings, "training.max_updates=2"]) == 0
+    made = "run/checkpoints/update-000001: was made with the package deepwire_example 0.1.0"
+    assert f"warning: {made}, and version 0.3.0 is here\n" in Path("run/log.txt").read_text()
+
+
+@pytest.fixture
+def rival(stored: Path, install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The stored model, where another package has a connection of the same name."""
+    (tmp_path / "deepwire_rival.py").write_text(
+        "from typing import Literal\n"
+        "from deepwire.model.connections.residual import PreNormConfig\n"
+        "class OtherConfig(PreNormConfig):\n"
+        "    type: Literal['highway'] = 'highway'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    install(package="deepwire_rival", **{"connection.highway": "deepwire_rival:OtherConfig"})
+    return stored
+
+
+@pytest.mark.usefixtures("rival")
+def test_a_name_of_two_packages_is_not_guessed(tmp_path: Path) -> None:
+    assert refusal(run_file(tmp_path, "highway")).endswith(
+        "connection highway: both deepwire_example.highway.HighwayConfig and deepwire_rival.OtherConfig "
+        "have this name; write the one that you mean"
+    )
+    loaded = load_run_file(run_file(tmp_path, PLACE))
+    assert loaded.config.model.encoder.connection.type == PLACE
+    with pytest.raises(UsageError, match=r"highway: both deepwire_\S+ and __main__\.Other have this"):
+        plugins._add("connection", "highway", type("Other", (), {"__module__": "__main__"}))
+
+
+def test_a_model_keeps_the_package_that_it_was_made_with(
+    rival: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of two that have the name; if only another is here, a warning says so."""
+    assert place_of(load_model(rival).model.config.encoder.connection) == PLACE
+    assert not caplog.messages
+    uninstall(tmp_path)
+    plugins._registered.clear()
+    choice._TABLES["connection"].others.clear()
+    with pytest.raises(ModelError, match="bias"):  # it has other settings
+        load_model(rival)
+    assert caplog.messages == [
+        f"{rival}: was made with the connection highway of package deepwire_example 0.1.0, and the "
+        "connection highway of package deepwire_rival 0.1.0 is here"
+    ]
+
+
+def test_a_class_of_the_program_itself_is_asked_for(stored: Path) -> None:
+    """A notebook or script that has trained a model may be gone."""
+    record = {"kind": "connection", "name": "own", "package": "__main__", "version": ""}
+    for place in ("__main__.Own", "__main__.make.<locals>.Own"):
+        with pytest.raises(ModelError, match="here: needs the connection own, whose class was") as raised:
+            plugins.check_recorded([{**record, "place": place}], "here")
+        assert "--plugin MODULE" in raised.value.hint
+    own = type("Own", (PreNormConfig,), {"__module__": "__main__"})
+    plugins._registered["connection"]["own"] = own
+    assert plugins.check_recorded([{**record, "place": "__main__.make.<locals>.Own"}], "here") == []
+
+
 @pytest.mark.parametrize(
     "entry",
     [
@@ -315,6 +397,15 @@ def test_registration() -> None:
         deepwire.register_connection(other)
 
 
+def test_a_class_that_is_registered_anew_takes_the_place_of_the_one_before() -> None:
+    """As when a cell of a notebook is changed and run again."""
+    for bias in (1, 2):
+        cell = {"__module__": "__main__", "__annotations__": {"bias": int}, "bias": bias}
+        deepwire.register_connection(type("OwnConfig", (OwnConfig,), cell))
+        config = ModelConfig.model_validate({"encoder": {"connection": "own"}})
+        assert config.encoder.connection.model_dump()["bias"] == bias
+
+
 def test_what_cannot_be_registered() -> None:
     class Nameless(PreNormConfig):
         type: str  # type: ignore[assignment]
@@ -325,7 +416,7 @@ def test_what_cannot_be_registered() -> None:
         deepwire.register_connection(PreNormConfig)
     with pytest.raises(UsageError, match="small letters"):
         deepwire.register_metric("my metric", ChrfMetric)
-    with pytest.raises(UsageError, match="plugin metric xx: must be what makes a metric, not 'yy'"):
+    with pytest.raises(UsageError, match=r"plugin metric xx: must be a function that .*, not 'yy'"):
         deepwire.register_metric("xx", "yy")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="plugin metric 3: a name has"):
         deepwire.register_metric(3, ChrfMetric)  # type: ignore[arg-type]
@@ -382,7 +473,7 @@ def test_classes_that_are_no_choice() -> None:
 
     for section, message in (
         (AnyType, "needs a type of its own"),
-        (Unfinished, "that is a whole ConnectionSection"),
+        (Unfinished, "unfinished is no connection yet: it lacks build"),
     ):
         deepwire.register_connection(section)
         with pytest.raises(UsageError, match=re.escape(message)):
@@ -420,6 +511,39 @@ def test_what_builds_no_part_is_named() -> None:
     deepwire.register_metric("nothing", lambda options: None)
     with pytest.raises(UsageError, match="plugin metric nothing: gave NoneType, and no Metric"):
         corpus_score("nothing", ["a"], ["a"])
+
+
+class Hits(Metric):
+    """The share of lines that are right."""
+
+    name, width = "hits", 1
+
+    def values(self, totals: Floats) -> Floats:
+        return totals[..., 0]
+
+    def sentence_values(self, statistics: Floats) -> Floats:
+        return self.values(statistics)
+
+    def signature(self, references: int) -> str:
+        return f"nrefs:{references}"
+
+    def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
+        """As a list of lists of whole numbers, as a program may count them."""
+        return [[line == right] for line, right in zip(hypotheses, references[0], strict=True)]  # type: ignore[return-value]
+
+
+def test_a_metric_may_count_in_lists() -> None:
+    assert Hits().score(["a", "b"], ["a", "c"]).value == 1
+
+
+def test_what_makes_no_metric_of_options_is_named(install: Install) -> None:
+    install(**{"metric.number": "deepwire_example:__doc__"})
+    deepwire.register_metric("hits", Hits)
+    for name, reason in (("number", "'A connection and"), ("hits", "too many positional arguments")):
+        called = f"plugin metric {name}: cannot be called with MetricOptions: {reason}"
+        with pytest.raises(UsageError, match=called) as raised:
+            corpus_score(name, ["a"], ["a"])
+        assert raised.value.hint == "give a function that makes the metric of them"
 
 
 def test_an_error_within_a_part_says_where(
@@ -486,6 +610,8 @@ def test_the_option_allows_a_package(
     for arguments in (["inspect", str(stored), "--plugin", "deepwire_example"], ["inspect", str(stored)]):
         assert main(arguments) == 0
         assert os.environ["DEEPWIRE_PLUGINS"] == "deepwire_example"
+    monkeypatch.setenv("DEEPWIRE_PLUGINS", "deepwire_example, deepwire_example.highway")
+    assert main(["inspect", str(stored)]) == 0
     assert main(["--plugin=no_such_package", "inspect", str(stored)]) == 2
     assert "plugin no_such_package: cannot be imported" in capsys.readouterr().err
     assert main(["inspect", str(stored), "--plugin"]) == 2

@@ -108,14 +108,14 @@ def register_metric(name: str, make: Callable[..., object]) -> None:
     """Make a metric known by a name.
 
     Args:
-        name: As commands and run files write it.
+        name: As commands write it: ``--metric NAME``. Validation during training knows deepwire's own alone.
         make: Gives a `Metric` for `MetricOptions`.
 
     Raises:
         UsageError: The name is taken, or is no name; or `make` cannot be called.
     """
     if not callable(make):
-        raise UsageError(f"plugin metric {name}: must be what makes a metric, not {make!r}", "give its class")
+        raise UsageError(f"plugin metric {name}: must be a function that makes a metric, not {make!r}")
     _add("metric", name, make)
 
 
@@ -163,8 +163,11 @@ def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
     """
     if name in _registered[kind]:
         return _registered[kind][name]
-    if (entry := _announced().get((kind, name))) is not None:
-        _registered[kind][name] = _loaded(f"{kind} {name}", entry.module, entry.attr)
+    if entries := _announced().get((kind, name)):
+        if len(entries) > 1:
+            both = " and ".join(sorted(entry.value.replace(":", ".") for entry in entries))
+            raise PluginError(f"{kind} {name}: both {both} have this name; write the one that you mean")
+        _registered[kind][name] = _loaded(f"{kind} {name}", entries[0].module, entries[0].attr)
     elif _PLACE.fullmatch(name):
         package = _package(name)
         if trusted:
@@ -189,17 +192,16 @@ def known() -> tuple[Plugin, ...]:
 
 def describe(kind: Kind, name: str, choice: object | None = None) -> Plugin:
     """Where a choice of another package comes from; `choice` is what is used under the name, if it is."""
-    choice, entry = choice or _registered[kind].get(name), _announced().get((kind, name))
-    if choice is not None:
-        place = _place(choice)
-    else:
-        place = name if entry is None else f"{entry.module}.{entry.attr}"
+    choice, entries = choice or _registered[kind].get(name), _announced().get((kind, name))
+    announced = entries[0].value.replace(":", ".") if entries else name
+    place = announced if choice is None else _place(choice)
     return Plugin(kind, name, _package(place), _version(_package(place)), place)
 
 
 def is_allowed(package: str) -> bool:
     """Whether the user lets names import code of a package."""
-    return package in _allowed or package in {_package(entry.module) for entry in _announced().values()}
+    announced = (_package(entry.module) for entries in _announced().values() for entry in entries)
+    return package in _allowed or package in announced
 
 
 def place_in(error: BaseException) -> str:
@@ -220,7 +222,7 @@ def check_recorded(recorded: object, where: str) -> list[str]:
         where: What messages call the model.
 
     Returns:
-        A warning for each package that is here in another version.
+        A warning for each package that is here in another version, or whose name another one has taken.
 
     Raises:
         ModelError: A package is missing or not allowed, or has no such choice.
@@ -229,25 +231,41 @@ def check_recorded(recorded: object, where: str) -> list[str]:
     for entry in recorded if isinstance(recorded, list) else []:
         plugin = _recorded(entry, where)
         kind, name, package = plugin.kind, plugin.name, plugin.package
-        if name not in _registered[kind] and (kind, name) not in _announced():
-            if importlib.util.find_spec(package) is None:
-                raise ModelError(
-                    f"{where}: needs the {plugin}, which is not installed",
-                    f"install the package {package}, or add its folder to PYTHONPATH and --plugin {package}",
-                )
-            if not is_allowed(package):
-                raise ModelError(
-                    f"{where}: needs the {plugin}, whose code is not imported because a model names it",
-                    f"if you trust it, add --plugin {package}, or call deepwire.plugins.use({package!r})",
-                )
-            try:
+        try:
+            if name not in _registered[kind] and len(_announced().get((kind, name), ())) != 1:
+                _require_allowed(plugin, where)
                 _registered[kind][name] = _loaded(f"{kind} {name}", *plugin.place.rsplit(".", 1))
-            except PluginError as error:
-                raise ModelError(f"{where}: needs the {plugin}, but {error}") from error
-        if (here := _version(package)) != plugin.version:
+            here = describe(kind, name, find(kind, name))
+        except PluginError as error:
+            raise ModelError(f"{where}: needs the {plugin}, but {error}") from error
+        if package == "__main__":
+            continue  # the class may lie in a module now
+        if here.package != package:
+            warnings.append(f"{where}: was made with the {plugin}, and the {here} is here")
+        elif here.version != plugin.version:
             made = f"{where}: was made with the package {package}{plugin.version and f' {plugin.version}'}"
-            warnings.append(f"{made}, and {f'version {here}' if here else 'one without a version'} is here")
+            version = f"version {here.version}" if here.version else "one without a version"
+            warnings.append(f"{made}, and {version} is here")
     return list(dict.fromkeys(warnings))
+
+
+def _require_allowed(plugin: Plugin, where: str) -> None:
+    kind, package = plugin.kind, plugin.package
+    if package == "__main__":
+        raise ModelError(
+            f"{where}: needs the {kind} {plugin.name}, whose class was in the program that made the model",
+            f"move it to a module that calls deepwire.register_{kind}, and add --plugin MODULE",
+        )
+    if importlib.util.find_spec(package) is None:
+        raise ModelError(
+            f"{where}: needs the {plugin}, which is not installed",
+            f"install the package {package}, or add its folder to PYTHONPATH and --plugin {package}",
+        )
+    if not is_allowed(package):
+        raise ModelError(
+            f"{where}: needs the {plugin}, whose code is not imported because a model names it",
+            f"if you trust it, add --plugin {package}, or call deepwire.plugins.use({package!r})",
+        )
 
 
 def _recorded(entry: object, where: str) -> Plugin:
@@ -256,7 +274,7 @@ def _recorded(entry: object, where: str) -> Plugin:
         str(told.get(key, "")) for key in ("kind", "name", "package", "version", "place")
     )
     for each in KINDS:
-        if kind == each and _PLACE.fullmatch(place) and _package(place) == package:
+        if kind == each and package.isidentifier() and _package(place) == package:
             return Plugin(each, name, package, version, place)
     raise ModelError(f"{where}: its record of plugins is damaged")
 
@@ -278,9 +296,14 @@ def _add(kind: Kind, name: object, choice: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(f"plugin {kind} {name!r}: a name has small letters, digits, _ and - alone")
     _refuse_own(kind, name)
-    before = _registered[kind].get(name)
-    if before is not None and _place(before) != _place(choice):  # a module may be imported anew
-        raise UsageError(f"plugin {kind} {name}: both {_place(before)} and {_place(choice)} have this name")
+    place, before = _place(choice), _registered[kind].get(name)
+    if before is not None:
+        taken = [_place(before)]  # the same place where a module is imported anew
+    else:
+        others = [entry.value.replace(":", ".") for entry in _announced().get((kind, name), ())]
+        taken = [other for other in others if _package(other) != _package(place)]
+    if taken and taken[0] != place:
+        raise UsageError(f"plugin {kind} {name}: both {taken[0]} and {place} have this name")
     _registered[kind][name] = choice
 
 
@@ -300,9 +323,9 @@ def _place(choice: object) -> str:
 
 
 @cache
-def _announced() -> Mapping[tuple[str, str], EntryPoint]:
-    """The entry points of installed packages by kind and name; first come, first served."""
-    announced: dict[tuple[str, str], EntryPoint] = {}
+def _announced() -> Mapping[tuple[str, str], Sequence[EntryPoint]]:
+    """The entry points of installed packages by kind and name; several where packages chose the same."""
+    announced: dict[tuple[str, str], dict[str, EntryPoint]] = defaultdict(dict)
     for entry in entry_points(group=GROUP):
         kind, _, name = entry.name.partition(".")
         reason = ""
@@ -314,8 +337,8 @@ def _announced() -> Mapping[tuple[str, str], EntryPoint]:
             said = f"entry point {entry.name} of {_package(entry.module)} is left out: {reason}"
             logging.getLogger("deepwire").warning(said)
         else:
-            announced.setdefault((kind, name), entry)
-    return announced
+            announced[kind, name].setdefault(entry.value, entry)
+    return {key: list(entries.values()) for key, entries in announced.items()}
 
 
 def _loaded(label: str, module: str, attribute: str) -> object:
@@ -326,8 +349,7 @@ def _loaded(label: str, module: str, attribute: str) -> object:
     except AttributeError:
         raise PluginError(f"{module} has no {attribute}") from None
     except _ImportError as failure:
-        hint = failure.hint and f"; {failure.hint}"
-        raise PluginError(f"{label}: {failure}{hint}") from failure.__cause__
+        raise PluginError(f"{label}: {failure}{failure.hint and '; '}{failure.hint}") from failure.__cause__
     return value
 
 

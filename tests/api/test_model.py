@@ -46,6 +46,14 @@ def test_samples_are_drawn_by_seed_and_not_by_torch(trained: deepwire.Run) -> No
         model.sample(SOURCE, temperature=0)
 
 
+def test_a_number_of_samples_is_called_as_it_was_given(trained: deepwire.Run) -> None:
+    with pytest.raises(UsageError, match="count: must be a whole number of 1 or more, not 0"):
+        deepwire.load(trained).sample(["a"], 0)
+    with pytest.raises(UsageError, match="not texts but str") as raised:
+        deepwire.load(trained).sample("a", 2)
+    assert raised.value.hint == 'give a list of texts: ["..."]'
+
+
 def test_settings_of_one_call_are_those_that_a_model_is_loaded_with(
     trained: deepwire.Run, tmp_path: Path
 ) -> None:
@@ -82,8 +90,9 @@ def test_a_model_is_analysed_by_name(trained: deepwire.Run) -> None:
     assert finding.analysis == "weights"
     assert "alpha" in finding.model_dump_json()
     assert [one.analysis for one in model.analyses()] == ["weights"]
-    with pytest.raises(UsageError, match="no analysis 'depht'"):
-        model.analyze("depht")
+    for name in ("depht", ["weights"]):
+        with pytest.raises(UsageError, match=re.escape(f"no analysis {name!r} of a loaded model")):
+            model.analyze(name)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="unexpected keyword argument 'layr'"):
         model.analyze("weights", layr=1)
     with pytest.raises(UsageError, match="has no gates"):
@@ -102,6 +111,8 @@ def test_files_of_an_analysis_are_named_by_text_or_path(trained: deepwire.Run, c
         model.analyze("similarity", source=source, reference=reference),
     ]
     assert findings[0] == findings[1]
+    with pytest.raises(UsageError, match=r"reference must be the path of a file, not \['a house'\]"):
+        model.analyze("similarity", source=["ein Haus"], reference=["a house"])
 
 
 def test_settings_of_alignment_are_those_of_the_call(trained: deepwire.Run, corpus: Path) -> None:
@@ -252,6 +263,12 @@ def test_the_updates_of_ones_own_loop_are_counted_from_one(data: dict[str, objec
 def test_what_is_no_size_of_a_vocabulary_is_refused(size: Any, message: str) -> None:
     with pytest.raises(UsageError, match=re.escape(message)):
         deepwire.build({"d_model": 32, "heads": 2}, size)
+
+
+def test_what_is_no_number_of_languages_is_refused() -> None:
+    for wrong in (-1, "2", 2.5):
+        with pytest.raises(UsageError, match=f"languages: must be a whole number .* not {wrong!r}"):
+            deepwire.build({"languages": {"norm": True}}, 30, languages=wrong)  # type: ignore[arg-type]
 
 
 def test_weights_of_models_are_numbers(trained: deepwire.Run) -> None:

@@ -28,7 +28,8 @@ def test_text_beyond_the_learned_positions_is_noted(
     layers = {"decoder": {"layers": 1}} if "architecture" in model else {"encoder": {"layers": 1}}
     sizes = {"d_model": 16, "heads": 2, "feed_forward": 16, "positions": "learned"}
     text = {**data, "source": "src", "target": "trg", "vocabulary": {"type": "words"}}
-    settings = {"run": str(tmp_path / "run"), "data": text, "model": {**sizes, **layers, **model}}
+    shape = {**sizes, **layers, **model}
+    settings = {"run": str(tmp_path / "run"), "data": text, "model": shape}
     loaded = load_run_file(settings)
     prepared = prepare(loaded.config.data, seed=1)
     notes = training_spec(loaded, prepared).notes
@@ -36,5 +37,5 @@ def test_text_beyond_the_learned_positions_is_noted(
     for side, note in zip(sides, notes, strict=True):
         assert note.startswith(f"model.max_length is {model['max_length']}, and the longest {side} of the")
         needed = int(note.split(" needs ")[1].split()[0])
-        enough = load_run_file({**settings, "model": {**settings["model"], "max_length": needed}})
+        enough = load_run_file({**settings, "model": {**shape, "max_length": needed}})
         assert not any(f"longest {side} " in line for line in training_spec(enough, prepared).notes)

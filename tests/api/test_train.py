@@ -63,6 +63,8 @@ def test_a_finished_run_is_not_trained_again(trained: deepwire.Run, data: dict[s
     again = deepwire.train(SETTINGS, data=data, run=str(trained.path), quiet=True)
     assert again.nothing_to_do == "nothing to do: run finished at update 20 (training.max_updates=20)"
     assert again.stop_reason == trained.stop_reason
+    with pytest.raises(UsageError, match="callbacks: must be a list of objects"):
+        deepwire.train(SETTINGS, data=data, run=str(trained.path), callbacks=deepwire.Callback())  # type: ignore[arg-type]
 
 
 def test_python_and_the_command_train_the_same_model(
@@ -176,13 +178,14 @@ def test_a_session_that_is_left_early_is_saved_and_goes_on_as_if_nothing_happene
     trained: deepwire.Run, data: dict[str, object], tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"data": data, "run": str(tmp_path / "run"), "quiet": True}
-    with deepwire.training_session(SETTINGS, **settings) as session:
+    to_open = deepwire.training_session(SETTINGS, **settings)
+    with to_open as session:
         for update in session:
             if update.number == 7:
                 break
     assert session.stop_reason == StopReason("the program", finished=False)
     assert [one.update for one in deepwire.Run(session.run).checkpoints] == [7]
-    with deepwire.training_session(SETTINGS, **settings) as session:
+    with to_open as session:  # as a cell of a notebook that is run again
         assert [update.number for update in session] == list(range(8, 21))
         assert session.scores["loss"] > 0
     assert session.stop_reason == trained.stop_reason

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from deepwire.analysis import OF_A_MODEL, STANDARD
 from deepwire.checkpoint.store import require_translation
-from deepwire.config.counts import whole_argument
+from deepwire.config.counts import shown, whole_argument
 from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import with_settings
@@ -212,9 +212,11 @@ class Model(Translator[DecoderState]):
         """
         self._require_one()
         analyse = _analysis(analysis)
-        for name in _FILES & options.keys():
-            if isinstance(options[name], str):
-                options[name] = Path(cast("str", options[name]))
+        for name in sorted(_FILES & options.keys()):
+            path = options[name]
+            if not isinstance(path, str | PathLike | None):
+                raise UsageError(f"{analysis}: {name} must be the path of a file, not {shown(path)}")
+            options[name] = None if path is None else Path(path)
         try:
             inspect.signature(analyse).bind(self.names[0], **options)
         except TypeError as error:
@@ -238,8 +240,8 @@ class Model(Translator[DecoderState]):
                 continue
 
 
-def _analysis(name: str) -> Callable[..., Finding]:
-    if name not in OF_A_MODEL:
+def _analysis(name: object) -> Callable[..., Finding]:
+    if not isinstance(name, str) or name not in OF_A_MODEL:
         raise UsageError(f"no analysis {name!r} of a loaded model", f"choose one of {', '.join(OF_A_MODEL)}")
     module, _, function = OF_A_MODEL[name].partition(":")
     return cast("Callable[..., Finding]", getattr(import_module(module), function))

@@ -56,6 +56,7 @@ def build(
         UsageError: If the mapping, run file or recipe is wrong, a vocabulary has no room for the special
             entries, or the number of languages is needed and not known.
     """
+    languages = whole_argument(languages, "languages", 0)
     if isinstance(config, str | PathLike):
         run = load_run_file(fspath(config)).config
         config, listed = run.model, run.data.languages

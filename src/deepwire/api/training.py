@@ -156,7 +156,7 @@ def train(
         DivergedError: The loss stays not finite.
         ResourceError: Disk or memory do not suffice.
     """
-    loaded = load_settings(run, settings)
+    callbacks, loaded = _checked(callbacks), load_settings(run, settings)
     with _joined(processes) as group:
         directory, done = RunDirectory(loaded.run_directory), None
         if group.main and not fresh:
@@ -175,13 +175,17 @@ def train(
 
 
 class _SessionToOpen(AbstractContextManager[TrainingSession]):
-    """What `with` makes a session of; it is none before."""
+    """What `with` makes a session of; it is none before. Another `with`, in a notebook, continues the run."""
 
-    def __init__(self, opened: AbstractContextManager[TrainingSession]) -> None:
-        self._opened = opened
+    def __init__(self, make: Callable[[], AbstractContextManager[TrainingSession]]) -> None:
+        self._make = make
+        self._opened: AbstractContextManager[TrainingSession]
 
     def __enter__(self) -> TrainingSession:
-        return self._opened.__enter__()
+        opened = self._make()
+        session = opened.__enter__()
+        self._opened = opened
+        return session
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -221,16 +225,16 @@ def training_session(
 
     @contextmanager
     def opened() -> Iterator[TrainingSession]:
-        loaded = load_settings(run, settings)
+        called, loaded = _checked(callbacks), load_settings(run, settings)
         with (
             _joined(None) as group,
             _session(
-                loaded, group, callbacks=callbacks, fresh=fresh, quiet=quiet, handle_signals=handle_signals
+                loaded, group, callbacks=called, fresh=fresh, quiet=quiet, handle_signals=handle_signals
             ) as session,
         ):
             yield session
 
-    return _SessionToOpen(opened())
+    return _SessionToOpen(opened)
 
 
 def dry_run(run: RunSettings, /, *, processes: ProcessGroup | None = None, **settings: object) -> DryRun:
@@ -264,7 +268,6 @@ def _session(
     handle_signals: bool,
 ) -> Iterator[TrainingSession]:
     quiet = quiet or not processes.main
-    callbacks = _checked(callbacks)
     with given_back():
         begins = fresh or not RunDirectory(loaded.run_directory).checkpoints()
         require_startable(loaded, processes, begins=begins)

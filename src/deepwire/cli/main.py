@@ -351,7 +351,7 @@ def _take_general_options(arguments: Sequence[str]) -> tuple[list[str], bool, li
 def _use_plugins(packages: Sequence[str]) -> None:
     """Import packages, also those that DEEPWIRE_PLUGINS names; commands that this one starts do likewise."""
     named = os.environ.get(_PLUGINS, "").split(",")
-    wanted = dict.fromkeys(name for name in (*named, *packages) if name)
+    wanted = dict.fromkeys(name.strip() for name in (*named, *packages) if name.strip())
     for package in wanted:
         plugins.use(package)
     if packages:

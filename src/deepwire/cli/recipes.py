@@ -110,7 +110,7 @@ def _list() -> None:
         )
         print()
     if others := plugins.known():
-        print("choices of other packages, for `type` in a run file:")
+        print("choices of other packages, for `type` in a run file, metrics for --metric:")
         _print_table(
             ("name", "choice of", "package"),
             [(other.name, other.kind, f"{other.package} {other.version}".strip()) for other in others],

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, reduce
-from inspect import isabstract
 from operator import or_
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, cast
 
@@ -121,12 +120,14 @@ class ChoiceTable:
         return chosen.model_copy(update={"type": name})
 
     def _other(self, name: str, trusted: bool) -> type[Choice] | None:
-        if name not in self.others:
-            section = plugins.find(self.kind, name, trusted=trusted)
-            if section is None:
-                return None
-            if not (isinstance(section, type) and issubclass(section, self.base)) or isabstract(section):
+        section = plugins.find(self.kind, name, trusted=trusted)
+        if section is None:
+            return self.others.get(name)
+        if section is not self.others.get(name):  # registered anew where a cell of a notebook is run again
+            if not (isinstance(section, type) and issubclass(section, self.base)):
                 raise PluginError(f"{name} is no {self.kind}: that is a whole {self.base.__name__}")
+            if missing := section.__abstractmethods__:
+                raise PluginError(f"{name} is no {self.kind} yet: it lacks {', '.join(sorted(missing))}")
             if _tag(section) not in tags(section) or _tag(section) in self.own:
                 raise PluginError(f'{name} needs a type of its own, such as type: Literal["mine"] = "mine"')
             self.others[name] = section

@@ -111,7 +111,7 @@ def tags(section: type[Section]) -> tuple[str, ...]:
     if field is None:
         return ()
     named = (str(v) for a in alternatives(field.annotation) if get_origin(a) is Literal for v in get_args(a))
-    return (*named, *section.other_names())
+    return tuple(dict.fromkeys([*named, *section.other_names()]))
 
 
 def chosen_by_type(annotation: object) -> bool:

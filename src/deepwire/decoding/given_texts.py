@@ -26,7 +26,7 @@ def require_several(lines: object) -> None:
         UsageError: These are no texts.
     """
     if not isinstance(lines, Iterable) or isinstance(lines, str | bytes):
-        raise UsageError(f"not texts but {type(lines).__name__}", 'give a list of texts: translate(["..."])')
+        raise UsageError(f"not texts but {type(lines).__name__}", 'give a list of texts: ["..."]')
 
 
 def checked_texts(texts: object, *, lines: bool) -> Iterator[str]:

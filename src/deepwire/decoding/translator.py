@@ -279,7 +279,7 @@ class Translator(Generic[StateT]):
             UsageError: A setting is impossible, or as in `translate`.
         """
         sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-        drawing = self.with_search(n_best=count, sampling=sampling)
+        drawing = self.with_search(n_best=whole_argument(count, "count", 1), sampling=sampling)
         translations = drawing.translations(lines, to=to, from_=from_)
         return [[candidate.text for candidate in each.candidates] for each in translations]
 

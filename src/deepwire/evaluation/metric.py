@@ -102,7 +102,7 @@ class Metric(ABC):
             raise UsageError(f"{self.name} reads the source, too", "add --source FILE, from Python source=")
         if source is not None:
             check_line_counts([("hypotheses", hypotheses), ("source", source)])
-        counts = self._count_with_source(hypotheses, texts, source)
+        counts = np.asarray(self._count_with_source(hypotheses, texts, source), np.float64)
         if counts.shape != (len(hypotheses), self.width):
             raise UsageError(
                 f"{self.name}: statistics of shape {counts.shape}, not {(len(hypotheses), self.width)}",

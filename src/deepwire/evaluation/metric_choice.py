@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import cast
 
@@ -82,9 +83,17 @@ def make_metric(name: str, options: MetricOptions | None = None) -> Metric:
 def _of_plugin(name: str) -> Callable[[MetricOptions], Metric] | None:
     """What `deepwire.plugins.register_metric` or an installed package says of a name."""
     try:
-        return cast("Callable[[MetricOptions], Metric] | None", plugins.find("metric", name))
+        make = cast("Callable[[MetricOptions], Metric] | None", plugins.find("metric", name))
+        if make is not None:
+            signature(make).bind(MetricOptions())
     except plugins.PluginError as error:
         raise UsageError(f"metric {name!r}: {error}") from None
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"plugin metric {name}: cannot be called with MetricOptions: {error}",
+            "give a function that makes the metric of them",
+        ) from None
+    return make
 
 
 def corpus_score(

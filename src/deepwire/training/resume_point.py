@@ -14,11 +14,13 @@ from typing import cast
 import torch
 
 from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
+from deepwire.checkpoint.store import read_config
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, move_aside, recover, remove_folder, write_json, write_text
 from deepwire.io.regular_files import read_json
+from deepwire.plugins import check_recorded
 from deepwire.training.device import PrecisionPolicy, describe, usual_micro_batch
 from deepwire.training.logging.depth_records import DepthRecords
 from deepwire.training.logging.metrics_log import (
@@ -233,6 +235,8 @@ def open_run(
         else:
             for change in _changes(spec, processes, checkpoint.update):
                 display.say(f"changed: {change}")
+            for warning in check_recorded(read_config(checkpoint.path).get("plugins"), str(checkpoint.path)):
+                display.say(f"warning: {warning}")
         record = RunRecord.settle(spec, device, processes.count, continued=checkpoint is not None)
         _write_settings(spec, record, device)
         state, said = _state(spec, checkpoint)
