@@ -217,6 +217,10 @@ def test_wrong_calls_from_python(model: Model) -> None:
     for half in halves:
         with pytest.raises(UsageError, match=f"{next(iter(half))}: must be a whole number of 1 or more, not"):
             model.perplexity(["A man"], **half)
+    for lines in ([], ["", ""]):
+        for joined in (False, True):
+            with pytest.raises(UsageError, match="no text to score"):
+                model.perplexity(lines, joined=joined)
     with pytest.raises(UsageError, match="max_length: must be a whole number of 1 or more, not '8'"):
         model.generate(["A man"], max_length="8")  # type: ignore[arg-type]
 

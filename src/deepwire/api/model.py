@@ -180,11 +180,14 @@ class Model(Translator[DecoderState]):
 
         Raises:
             ModelError: It is no language model.
-            UsageError: A setting is impossible.
+            UsageError: A setting is impossible, or there is no text.
         """
         scorer = self._text_scorer(context, stride)
         documents = documents_of(checked_texts(lines, lines=True), scorer.text.unit)
-        return scorer.joined(documents) if joined else sum(scorer.scores(documents), TextScore())
+        score = scorer.joined(documents) if joined else sum(scorer.scores(documents), TextScore())
+        if not score.documents:
+            raise UsageError("no text to score: no line that is not empty")
+        return score
 
     def document_scores(
         self, lines: Iterable[str], *, context: int | None = None, stride: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,9 +97,10 @@ def perplexity(
                 scores, scores, _document_json if as_json else _document, output, flush=False, quiet=quiet
             )
             return
-        score = model.perplexity(lines, context=context, stride=stride, joined=joined)
-    if score.tokens == 0:
-        raise DataError(f"{display(input_)}: has no line that is not empty")
+        first = next(filter(None, lines), None)
+        if first is None:
+            raise DataError(f"{display(input_)}: has no line that is not empty")
+        score = model.perplexity(chain([first], lines), context=context, stride=stride, joined=joined)
     write_output(output, (json_line(score.to_dict()) if as_json else _summary(score)) + "\n")
 
 
