@@ -246,7 +246,7 @@ def _metrics(
 
 
 def require_metrics(
-    names: Sequence[str], tokenize: str | None, lowercase: bool, split_hyphens: bool = False
+    names: Sequence[object], tokenize: str | None, lowercase: bool, split_hyphens: bool = False
 ) -> None:
     """See that each option of a metric has one among the metrics.
 
