@@ -66,6 +66,7 @@ def test_what_is_neither_a_text_nor_a_model_is_refused() -> None:
         ({"decoding": {"beem": 3}}, "decoding: texts are scored as they are"),
         ({"device": "nonsense"}, "device: texts are scored as they are"),
         ({"precision": "fp3"}, "precision: texts are scored as they are"),
+        ({"metrics": ["chrf"], "tokenize": "zh"}, "tokenize: is for bleu"),
         ({"metrics": []}, "metrics: must be names or metrics"),
         ({"metrics": None}, "metrics: must be names or metrics, not None"),
     ],

@@ -210,6 +210,21 @@ def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
         (["report", str(tmp_path / "broken.json")], 3, "holds no findings"),
         (["report", str(tmp_path / "no.json")], 3, "cannot read"),
         (["weights", "run", "--output", str(tmp_path / "no" / "f.txt")], 2, "does not exist"),
+        (
+            ["gates", "run", "-s", "valid.de", "-r", "valid.en", "--output", "./valid.en"],
+            2,
+            "is read, and",
+        ),
+        (
+            ["length", "run", "-s", "valid.de", "-r", "valid.en", "--html", "valid.de"],
+            2,
+            "is read, and",
+        ),
+        (["agreement", "run", "-c", "valid.en", "--output", "valid.en"], 2, "is read, and"),
+        (["signal", "run.yaml", "--html", "run.yaml"], 2, "is read, and"),
+        (["depth", "run", "--runs", "--side", "encoder"], 2, "--runs leaves out none"),
+        (["compare", "run", "run", "--no-translation", "-s", "valid.de"], 2, "--source is for translating"),
+        (["weights", "run", "--html", "no.html", "--output", "./no.html"], 2, "are both no.html"),
     ):
         found, _, errors = analyze(*arguments)
         assert found == code, errors

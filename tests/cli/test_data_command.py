@@ -88,6 +88,7 @@ def test_rejects_are_written_whole_and_escaped(corpus: Path) -> None:
         (["--source", "bad", "--target", "short.en"], 3, "bad:1:2: not UTF-8 (byte 0xff)"),
         (["--source", "cut.gz", "--target", "train.en"], 3, "cut.gz: ends in the middle of compressed data"),
         (["--tsv", "train.de"], 3, "train.de:1: 1 column where 2 are expected"),
+        (["--tsv", "train.de"], 3, "inside a text? --columns chooses the columns"),
         (["--jsonl", "train.de"], 3, "train.de:1: not JSON"),
         (["--source", "train.de"], 2, "--source and --target belong together: give both"),
         (["--tsv", "a", "--jsonl", "b"], 2, "a text is given by --source and --target, or --tsv, or --jsonl"),
@@ -167,6 +168,8 @@ def test_download_prints_digests_and_wants_as_many_as_addresses(
     assert shown.err == "there is here already\n"
     assert main(["data", "download", "http://h/a", "http://h/b", "--sha256", digest]) == 2
     assert "2 addresses but 1 digest\n" in capsys.readouterr().err
+    assert main(["data", "download", "http://h/a/x.gz", "http://h/b/x.gz"]) == 2
+    assert "x.gz: several addresses end so" in capsys.readouterr().err
     assert main(["data", "download", "http://127.0.0.1:1/a", "--to", "new"]) == 1
     assert "hint: is there a network connection?" in capsys.readouterr().err
 

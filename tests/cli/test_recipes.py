@@ -55,6 +55,20 @@ def test_the_list_shows_row_and_size(shelf: Shelf, capsys: pytest.CaptureFixture
     assert all(part in out for part in ("papers/one", "Table 1, row 1", "0.01M"))
 
 
+def test_a_paper_of_some_recipes_of_a_folder_is_not_said_of_all(
+    shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shelf(one="{printed: 0.01M, vocabulary: 40}")
+    own = [line for line in TINY.splitlines() if not line.startswith(("  paper", "  row", "  size"))]
+    (tmp_path / "papers/own.yaml").write_text("\n".join(own).replace("{{", "{").replace("}}", "}"))
+    assert main(["recipes"]) == 0
+    heading, one, mine, *_ = capsys.readouterr().out.splitlines()
+    assert heading.startswith("recipe ")
+    assert "A. Nobody 2020, On Nothing: Table 1" in one
+    assert "own" in mine
+    assert "Nobody" not in mine
+
+
 def test_show_prints_the_file_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     for name in recipes.names():
         path = recipes.find(name)

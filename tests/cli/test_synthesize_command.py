@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from deepwire.data.text.files import find_text, read_lines
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.synthesis import SyntheticCorpus, finished_counts, synthesize
+from deepwire.decoding.synthesis import LineCounts, SyntheticCorpus, finished_counts, synthesize
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, UsageError
 from deepwire.model.build import build_model
@@ -104,6 +105,20 @@ def test_from_python(model: str, folder: Path) -> None:
     assert finished_counts(corpus, job) == counts
     with pytest.raises(UsageError, match="exists already"):
         finished_counts(corpus, {"teacher": "another"})
+
+
+def test_a_copy_is_one_behind_a_tag_too(model: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    translator = deepwire.load(model, "cpu", "fp32")
+    copies = {"w1": "w1", "w2": "w3", "": ""}
+    monkeypatch.setattr(
+        type(translator),
+        "translations",
+        lambda _, lines, **__: [SimpleNamespace(text=copies[line]) for line in lines],
+    )
+    corpus = SyntheticCorpus.of(folder / "made", "de", "en")
+    counts = synthesize(translator, corpus, lambda: copies, {}, workers=ProcessGroup(), tag="<BT>")
+    assert corpus.made.read_text() == "<BT> w1\n<BT> w3\n\n"
+    assert counts == LineCounts(lines=3, empty=1, untranslated=0, copied=1)
 
 
 def test_text_that_changes_meanwhile_is_an_error(model: str, folder: Path) -> None:

@@ -176,6 +176,8 @@ def _settings(
     parsed = None if direction is None else parse_direction(direction)
     search = SearchSettings(decoding or {}, device, precision, direction=parsed)
     chosen = [metric.lower() if isinstance(metric, str) else metric for metric in metrics]
+    if tokenize is not None and "bleu" not in chosen:
+        raise UsageError("tokenize: is for bleu, which is not among the metrics", "leave it out, or add bleu")
     scoring = LanguageMetrics(chosen, {} if tokenize is None else {"": tokenize})
     into = language or ("" if parsed is None else parsed.target)
     scoring.of(into)  # an unknown one is named before anything is read

@@ -28,6 +28,7 @@ _OPTIONS = {
     "source_column and target_column are both": "both are",
     "source_column and target_column are for tsv and jsonl only": "only --tsv and --jsonl have columns",
     "source_column and target_column name": "--columns names",
+    "source_column and target_column choose": "--columns chooses",
     "tsv: -": "--tsv -",
     r"data\.on_bad_utf8": "--on-bad-utf8",
 }
@@ -103,6 +104,7 @@ def download(
 
     Prints the digest and path of each file, as sha256sum does.
     """
+    from collections import Counter
     from itertools import zip_longest
 
     from deepwire.cli.line_by_line import ProgressLine, warn
@@ -115,6 +117,9 @@ def download(
             f"{counted(len(urls), 'address', 'addresses')} but {counted(len(digests), 'digest')}",
             "give --sha256 once for each address",
         )
+    names = Counter(map(downloads.file_name, dict.fromkeys(urls)))
+    if twice := [name for name, count in names.items() if count > 1]:
+        raise UsageError(f"{twice[0]}: several addresses end so", "download them --to different folders")
     for url, digest in zip_longest(urls, digests):
         with ProgressLine(transient=False) as line:
             show = partial(line.count, "downloaded", unit="bytes")

@@ -239,6 +239,20 @@ def _metrics(
     from deepwire.evaluation.metric_choice import LanguageMetrics, parse_tokenizers
 
     names = names or ([] if commands else ["bleu"])
+    require_metrics(names, tokenize, lowercase, split_hyphens)
+    return LanguageMetrics(
+        [*dict.fromkeys(names), *commands], parse_tokenizers(tokenize or ""), lowercase, split_hyphens
+    )
+
+
+def require_metrics(
+    names: Sequence[object], tokenize: str | None, lowercase: bool, split_hyphens: bool = False
+) -> None:
+    """See that each option of a metric has one among the metrics.
+
+    Raises:
+        UsageError: It has none.
+    """
     for option, metric, wanted in (
         ("--tokenize", "bleu", tokenize is not None),
         ("--split-hyphens", "multi-bleu", split_hyphens),
@@ -247,9 +261,6 @@ def _metrics(
             raise UsageError(f"{option} is for {metric}", f"leave it out, or add --metric {metric}")
     if lowercase and not set(names) - {"ter"}:
         raise UsageError("--lowercase is for bleu, chrf and multi-bleu", "leave it out, or add one of them")
-    return LanguageMetrics(
-        [*dict.fromkeys(names), *commands], parse_tokenizers(tokenize or ""), lowercase, split_hyphens
-    )
 
 
 def _with_baseline(files: list[str], models: Sequence[str], baseline: str | None) -> list[str]:

@@ -22,6 +22,8 @@ from deepwire.cli.decoding_options import (
     search_settings,
     with_others,
 )
+from deepwire.cli.evaluate import require_metrics
+from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -158,7 +160,8 @@ def evaluate_directions(
     from deepwire.cli.line_by_line import warn
     from deepwire.evaluation.multilingual import direction_evaluation as work
 
-    outputs = FindingOutputs(as_json, html, plots, needs_pictures=False)
+    read = [*_files_of(system), *_files_of(baseline), sizes]
+    outputs = FindingOutputs(as_json, html, plots, read=read, needs_pictures=False)
     changes = with_others(search_settings(beam, length_penalty, None, None, batch_tokens), set_)
     request = work.DirectionsRequest(
         system=system,
@@ -169,13 +172,18 @@ def evaluate_directions(
         trained=_directions(trained),
         metrics=_metrics(metric, tokenize, lowercase),
         averages=work.DirectionAverages(centre, _groups(subset, group), sizes, high, low),
-        paired=_paired(paired, samples, seed),
+        paired=_paired(paired, baseline, samples, seed),
         language_text=language_text,
         output=output,
         search=_search(changes, device, precision, seen),
     )
     report = work.evaluate_directions(request, warn, _progress)
     outputs.write([_finding(report, system, baseline)], more=report.to_json())
+
+
+def _files_of(system: str | None) -> list[Path]:
+    """What lies in the folder of a system, such as its translations."""
+    return list(Path(system).iterdir()) if system and Path(system).is_dir() else []
 
 
 def _search(changes: Mapping[str, object], device: str, precision: str, seen: bool) -> SearchSettings:
@@ -212,13 +220,22 @@ def _metrics(names: Sequence[str] | None, tokenize: str | None, lowercase: bool)
     from deepwire.evaluation.metric_choice import LanguageMetrics, parse_tokenizers
 
     chosen = list(dict.fromkeys(names or LanguageMetrics.names))
+    require_metrics(chosen, tokenize, lowercase)
     return LanguageMetrics(chosen, parse_tokenizers(tokenize or ""), lowercase=lowercase)
 
 
-def _paired(test: str, samples: int | None, seed: int | None) -> PairedTest | None:
+def _paired(test: str, baseline: str | None, samples: int | None, seed: int | None) -> PairedTest | None:
     from deepwire.evaluation.comparison import PairedTest
 
-    return None if test == "none" else PairedTest(test, 0, samples, seed)
+    if test != "none":
+        paired = PairedTest(test, 0, samples, seed)
+        paired.check(2)
+        if baseline is not None:
+            return paired
+    for option, value in (("--samples", samples), ("--seed", seed)):
+        if value is not None:
+            raise UsageError(f"{option} is for tests against a BASELINE, and there are none", "leave it out")
+    return None
 
 
 def _groups(subset: str | None, groups: Sequence[str] | None) -> list[Group]:

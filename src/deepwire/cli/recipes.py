@@ -93,15 +93,15 @@ def _list() -> None:
     for name in notes:
         groups.setdefault(name.rpartition("/")[0], []).append(name)
     for folder, members in groups.items():
-        papers = dict.fromkeys(notes[name].paper for name in members if notes[name].paper)
-        if len(papers) == 1:
-            print(f"{folder}: {next(iter(papers))}")
+        paper, *more = dict.fromkeys(notes[name].paper for name in members)
+        if paper and not more:
+            print(f"{folder}: {paper}")
         _print_table(
             ("recipe", "row or description", "published", "parameters"),
             [
                 (
                     name,
-                    _row(notes[name], with_paper=len(papers) > 1),
+                    _row(notes[name], with_paper=bool(more)),
                     "\n".join(f"{test} {score}" for test, score in notes[name].published.items()),
                     getattr(notes[name].size, "printed", ""),
                 )

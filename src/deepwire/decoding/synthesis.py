@@ -172,19 +172,21 @@ def synthesize(
     """
     require_no_context(translator.context, "but synthetic text is made line by line")
     folder, tag = PartsFolder.of(corpus.made), check_tag(tag)
+    lead = f"{tag} " if tag else ""
 
     def translate(first: int, lines: list[str]) -> Iterator[str]:
         translations = translator.translations(
             lines, window=len(lines), first=first, to=direction[1], from_=direction[0]
         )
         texts = (translation.text for translation in translations)
-        return (f"{tag} {text}" if tag and text else text for text in texts)
+        return (lead + text if text else text for text in texts)
 
     with folder.held(job) if workers.main else nullcontext():
         count = translate_parts(read(), translate, folder, size=translator.config.window, workers=workers)
         if not workers.main:
             return None
-        counts = _write_given(corpus.given, read(), folder.texts(count))
+        texts = (text.removeprefix(lead) for text in folder.texts(count))
+        counts = _write_given(corpus.given, read(), texts)
         write_json(corpus.provenance, {"counts": asdict(counts), "job": dict(job)})
         # The parts go last: until then this call can be made again.
         folder.join(corpus.made, count)

@@ -96,6 +96,16 @@ def test_tables_of_figures_hold_their_numbers(finding: Finding) -> None:
     assert finding.figures[2].drawn() == ((1.0, None), (-0.75, None))
 
 
+@pytest.mark.parametrize(("log", "shown"), [(True, "0.000125"), (False, "0.000")])
+def test_a_matrix_on_a_logarithmic_scale_shows_small_numbers(log: bool, shown: str) -> None:
+    axis, value = Axis(label="layer"), Axis(label="norm", log=log)
+    matrix = HeatMap(
+        name="n", title="t", row_axis=axis, column_axis=axis, value=value, rows=("1",), columns=("2",),
+        values=((0.000125,),),
+    )  # fmt: skip
+    assert table_text(matrix.table()).split()[-1] == shown
+
+
 def test_text_is_aligned_and_complete(finding: Finding) -> None:
     assert table_text(finding.tables[0]).splitlines() == [
         "Speed",

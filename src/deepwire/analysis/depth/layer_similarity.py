@@ -216,8 +216,8 @@ def _table(side: Side, alike: Similarities, whole: float, left_out: LayersLeftOu
     ]
     if left_out is not None:
         columns += [
-            Column(name="loss without it", unit="nats", digits=3),
-            Column(name="more than whole", unit="nats", digits=3),
+            Column(name="loss without it", unit="nats/token", digits=3),
+            Column(name="more than whole", unit="nats/token", digits=3),
             Column(name="order", unit="1: cheapest"),
         ]
         rows = [

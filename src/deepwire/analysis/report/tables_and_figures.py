@@ -258,12 +258,13 @@ class HeatMap(_Figure):
 
     def table(self) -> Table:
         """The matrix, with a column for the names of the rows."""
+        digits = None if self.value.log else 3
         return Table(
             title=f"{self.title}: {self.value.text} (rows: {self.row_axis.text}; columns: "
             f"{self.column_axis.text})",
             columns=(
                 Column(name=""),
-                *(Column(name=name, digits=3) for name in self.columns),
+                *(Column(name=name, digits=digits) for name in self.columns),
             ),
             rows=tuple((name, *row) for name, row in zip(self.rows, self.values, strict=True)),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -51,7 +52,7 @@ def coordinate_check(
     from deepwire.experiments.coordinate_check import coordinate_check as check
     from deepwire.recipes import is_run_file
 
-    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output, read=[Path(subject)])
     if rate is not None and not 0 < rate < float("inf"):
         raise UsageError(f"--rate: must be a number above 0, not {rate}")
     wanted = CoordinateCheck(

@@ -59,7 +59,7 @@ def weights(
     """
     from deepwire.analysis.internals.connection_weights import analyse_weights
 
-    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
     parsed = read_direction(direction)
     text = (source, reference, sentences, device, parsed)
     outputs.write([analyse_weights(model, layer, *text, blank=not all_weights)])
@@ -83,7 +83,7 @@ def gates(
     """
     from deepwire.analysis.internals.gates import analyse_gates
 
-    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
     outputs.write([analyse_gates(model, source, reference, sentences, device, read_direction(direction))])
 
 
@@ -121,7 +121,7 @@ def report(
     from deepwire.analysis import analyse_all
     from deepwire.analysis.report.report_files import read_findings
 
-    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output, read=[*map(Path, subjects)])
     findings: list[Finding] = []
     for subject in subjects:
         if Path(subject).suffix == ".json":
@@ -165,6 +165,6 @@ def signal(
     from deepwire.analysis.internals.signal_propagation import analyse_signal
     from deepwire.cli.decoding_options import use_threads
 
-    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output, read=[Path(subject)])
     use_threads(threads)
     outputs.write([analyse_signal(subject, overrides or (), seeds=seeds, tokens=tokens, device=device)])

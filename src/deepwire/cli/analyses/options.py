@@ -80,17 +80,20 @@ class FindingOutputs:
     Attributes:
         as_json: Print JSON and no text.
         html, plots, output: Where the page, the drawings, and text or JSON are written; None: not.
+        read: Files that the analysis reads, None for what was not named; nothing is written over them.
         needs_pictures: Whether a page without drawings is refused where matplotlib is not installed;
             otherwise a warning says that it shows the numbers only.
 
     Raises:
-        UsageError: Plots are wanted and matplotlib is not installed, or a folder is missing.
+        UsageError: Plots are wanted and matplotlib is not installed, a folder is missing, or a file that is
+            read, or a file twice, would be written.
     """
 
     as_json: bool = False
     html: Path | None = None
     plots: Path | None = None
     output: Path | None = None
+    read: Sequence[Path | None] = ()
     needs_pictures: bool = True
 
     def __post_init__(self) -> None:
@@ -101,7 +104,9 @@ class FindingOutputs:
             require_matplotlib()
         for path in (self.html, self.output):
             if path is not None:
-                check_output(path)
+                check_output(path, [each for each in self.read if each is not None])
+        if self.html is not None and self.output is not None and self.html.resolve() == self.output.resolve():
+            raise UsageError(f"--html and --output are both {self.html}", "write them to two files")
         if self.plots is not None and self.plots.exists() and not self.plots.is_dir():
             raise UsageError(f"{self.plots}: is a file, but --plots needs a folder")
 

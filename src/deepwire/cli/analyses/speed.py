@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,14 +46,14 @@ Beside = Annotated[
         "a text; its start is subtracted. May be given several times.",
     ),
 ]
-PairBatch = Annotated[str, typer.Option(metavar="1,8,64", help="Sentences at once.")]
+Batch = Annotated[str, typer.Option(metavar="1,8,64", help="Sentences at once.")]
 Beam = Annotated[str, typer.Option(metavar="1,4,8", help="Hypotheses per sentence.")]
 Length = Annotated[str, typer.Option(metavar="10,20,40", help="Subwords of every sentence.")]
 Depth = Annotated[
     str, typer.Option(metavar="2,4,8", help="Layers of both stacks, with random weights; none: --depth ''.")
 ]
 Base = Annotated[
-    str, typer.Option(metavar="32,4,20", help="PairBatch, beam and length while another axis moves.")
+    str, typer.Option(metavar="32,4,20", help="Batch, beam and length while another axis moves.")
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="Times that each is done; the fastest counts.")]
 Size = Annotated[
@@ -65,7 +66,7 @@ _TEXT = "text"
 def speed(
     subjects: Subjects,
     mode: Wanted = "both",
-    batch: PairBatch = "1,8,32,128",
+    batch: Batch = "1,8,32,128",
     beam: Beam = "1,2,4,8",
     length: Length = "10,20,40,80",
     depth: Depth = "1,2,4,8",
@@ -96,7 +97,7 @@ def speed(
     from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.decoding.model_loading import pick_device
 
-    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output, read=(*map(Path, subjects), source, reference))
     modes, work = _modes(mode), _base(base)
     values = _values({"batch": batch, "beam": beam, "length": length, "depth": depth})
     use_threads(threads)

@@ -73,7 +73,10 @@ def compare(
     from deepwire.analysis.compare.run_comparison import ComparisonRequest, compare_runs
     from deepwire.evaluation.comparison import PairedTest
 
-    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
+    text = {"--source": source, "--reference": reference, "--sentences": sentences}
+    if no_translation and (given := [option for option, value in text.items() if value is not None]):
+        raise UsageError(f"{given[0]} is for translating, and --no-translation does not", "drop either")
     request = ComparisonRequest(
         models=runs,
         source=source,
@@ -143,7 +146,7 @@ def agreement(
         read_plain,
     )
 
-    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output, read=(contrastive, source, reference, distances))
     if (source is None) != (reference is None):
         raise UsageError("--source and --reference go together", "leave both out for LingEval97's JSON")
     if source is not None and reference is not None:
@@ -218,7 +221,7 @@ def length(
     )
     from deepwire.analysis.subject.model_and_text import read_pairs
 
-    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
     use_threads(threads)
     parsed = read_direction(direction)
     pairs = read_pairs(models[0], source, reference, sentences, parsed)

@@ -297,6 +297,8 @@ def _column_of(column: int | str, header: list[str], path: Path) -> int:
         return column - 1
     if column not in header:
         raise DataError(f"{display(path)}:1: no column {column}", f"the columns are: {', '.join(header)}")
+    if header.count(str(column)) > 1:
+        raise DataError(f"{display(path)}:1: two columns are named {column}", "rename one in this line")
     return header.index(str(column))
 
 

@@ -34,7 +34,7 @@ from deepwire.evaluation.multilingual.direction_table import (
     samples_for,
 )
 from deepwire.evaluation.multilingual.language_identification import LanguageIdentifier, train_identifier
-from deepwire.evaluation.multilingual.translation_systems import open_system
+from deepwire.evaluation.multilingual.translation_systems import StoredSystem, open_system
 from deepwire.evaluation.significance import DEFAULT_SAMPLES
 from deepwire.evaluation.texts import SearchSettings, Text
 
@@ -116,6 +116,12 @@ class _Evaluation:
         self.request = request
         self.system = open_system(request.system, request.search, warn)
         self.baseline = open_system(request.baseline, request.search, warn) if request.baseline else None
+        stored = [isinstance(each, StoredSystem) for each in (self.system, self.baseline) if each]
+        if all(stored) and request.search != SearchSettings({}):
+            raise UsageError(
+                "settings of decoding, device and precision are for models, and there are only translations",
+                "leave them out",
+            )
         self.tests = texts_at(request.test, "test") if request.test else texts_of_run(request.system, "test")
         self.notes: list[str] = []
         self.directions = self._choose()
