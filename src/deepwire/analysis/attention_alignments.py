@@ -60,7 +60,7 @@ def analyse_alignment(
         notes=tuple(_notes(subject, counts, best)),
         provenance=provenance(
             [subject.source],
-            [pairs.description, f"{gold}, {sum(len(each.sure) for each in known):,} sure links"],
+            [pairs.read, f"{gold}, {sum(len(each.sure) for each in known):,} sure links"],
         ),
     )
 

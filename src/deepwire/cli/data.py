@@ -119,7 +119,9 @@ def download(
         )
     names = Counter(map(downloads.file_name, dict.fromkeys(urls)))
     if twice := [name for name, count in names.items() if count > 1]:
-        raise UsageError(f"{twice[0]}: several addresses end so", "download them --to different folders")
+        raise UsageError(
+            f"{twice[0]}: several addresses have this file name", "download them --to different folders"
+        )
     for url, digest in zip_longest(urls, digests):
         with ProgressLine(transient=False) as line:
             show = partial(line.count, "downloaded", unit="bytes")

@@ -144,7 +144,7 @@ class TextScorer:
             subwords = document_ids(lines, self.vocabulary)
             counts += TextScore(0.0, len(subwords), *words_and_bytes(lines, self.text.unit), 1)
             ids += subwords
-        return counts + TextScore(*self._totals([ids] if ids else []))
+        return counts + TextScore(sum(self._totals([ids] if ids else [])))
 
     @torch.inference_mode()
     def _totals(self, ids: Sequence[Sequence[int]]) -> list[float]:

@@ -170,7 +170,7 @@ def text_for(
         return ReadText(documents.description, False, partial(document_batches, subject, documents))
     to = selected_target(subject.name, direction)
     pairs = read_sentences(subject.name, source, reference, sentences, direction)
-    return ReadText(pairs.description, True, partial(batches, subject, pairs, to=to))
+    return ReadText(pairs.read, True, partial(batches, subject, pairs, to=to))
 
 
 def refuse_source(source: Path | None, direction: object) -> None:

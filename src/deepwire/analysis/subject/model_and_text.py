@@ -126,6 +126,13 @@ class ParallelText:
         names = " and ".join(text.name for text in (self.source, *self.reference.references))
         return f"{names}, {len(self.source.lines):,} pairs"
 
+    @property
+    def read(self) -> str:
+        """The same of what `batches` gives."""
+        pairs = zip(self.source.lines, self.reference.lines, strict=True)
+        empty = sum(not (source.strip() and reference.strip()) for source, reference in pairs)
+        return self.description + (f", {empty:,} of them left out, with an empty side" if empty else "")
+
 
 def read_pairs(
     model: str,

@@ -79,7 +79,7 @@ def depth(
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
     sides = one_or_all(side, SIDES, "--side")
     if over_runs and len(sides) == 1:
-        raise UsageError("--side says whose layers are left out, and --runs leaves out none", "drop either")
+        raise UsageError("--side says whose layers are left out, and --runs leaves out none", "leave one out")
     use_threads(threads)
     parsed = read_direction(direction)
     require_models(models, parsed)

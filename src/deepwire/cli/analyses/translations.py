@@ -76,7 +76,7 @@ def compare(
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
     text = {"--source": source, "--reference": reference, "--sentences": sentences}
     if no_translation and (given := [option for option, value in text.items() if value is not None]):
-        raise UsageError(f"{given[0]} is for translating, and --no-translation does not", "drop either")
+        raise UsageError(f"{given[0]} is for translating, and --no-translation does not", "leave one out")
     request = ComparisonRequest(
         models=runs,
         source=source,
