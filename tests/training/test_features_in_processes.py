@@ -77,6 +77,11 @@ def test_connections_begin_alike_in_two_processes(launcher: Launcher, sharding: 
     assert mine.keys() == other.keys()
     assert mine["state.decoder.connection.factor"].item() == pytest.approx(UPDATES / 100)
     assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
+    # All have the factor of the model that a run begins with; another one would let their weights part.
+    begin = f"training.start_from={launcher.run_directory('depth').path}"
+    assert launcher.train(f"{name}-next", 2, *settings, begin, "training.max_updates=2") == [0, 0], (
+        launcher.text()
+    )
 
 
 def test_parameters_of_one_number_are_whole_in_each_process(launcher: Launcher) -> None:

@@ -81,6 +81,8 @@ def test_frozen_parameters_stay_and_have_no_moments(make_job: JobMaker) -> None:
     [
         ("freeze", "decoder.*", ["encoder.*"]),
         ("rate_factors", {"decoder.*": 0.3}, {"decoder.*": 0.2}),
+        # Where both match, the last one counts.
+        ("rate_factors", {"*": 0.5, "decoder.*": 0.3}, {"decoder.*": 0.3, "*": 0.5}),
     ],
 )
 def test_such_a_run_goes_on_exactly(

@@ -28,6 +28,7 @@ from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import load_state
 from deepwire.training.run_training import nothing_to_do_reason, run_training, training_process
 from deepwire.training.session import Callback, TrainingSession
+from deepwire.training.validation import Validation
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, Any]]]
@@ -150,6 +151,14 @@ def test_early_stopping_ends_the_run(make_job: JobMaker, read_records: ReadRecor
     reason = nothing_to_do_reason(job.run, job.config, job.resolved)
     assert reason is not None
     assert "early_stopping.patience=3" in reason
+    # Killed before it could say so, it is as complete as after it.
+    job.run.done.unlink()
+    outcome = run_training(job, quiet=True)
+    assert (outcome.stop_reason.finished, job.run.done.exists()) == (True, True)
+    assert len(read_records(job.run, "valid")) == 4
+    # A metric that nobody has waited for goes on.
+    other = make_job(validation={"every": 5}, early_stopping={"metric": "nll", "patience": 3})
+    assert nothing_to_do_reason(job.run, other.config, job.resolved) is None
 
 
 class Translation:
@@ -279,6 +288,8 @@ def test_an_interrupted_validation_is_made_up_for(
     run_training(dataclasses.replace(job, translate=parts.translate, score=parts.score), quiet=True)
     assert read_records(job.run) == read_records(straight.run)
     assert weights_digest(job.run, 60) == weights_digest(straight.run, 60)
+    here, there = ([(one.update, one.interim) for one in each.run.checkpoints()] for each in (job, straight))
+    assert here == there
 
 
 class StopAfter(Callback):
@@ -308,6 +319,21 @@ def test_interruptions_take_no_place_of_a_checkpoint(make_job: JobMaker) -> None
     averages = [find_model(f"{job.run.path}@avg3") for job in (broken, straight)]
     first, second = ((folder / "model.safetensors").read_bytes() for folder in averages)
     assert first == second
+
+
+class StopAtBest(Callback):
+    """Asks for the end of training with a validation."""
+
+    def after_validation(self, session: TrainingSession, validation: Validation) -> None:
+        session.stop()
+
+
+def test_a_best_checkpoint_of_an_interruption_is_one_of_the_last(make_job: JobMaker) -> None:
+    """As that of a run without the interruption is, between two regular ones."""
+    job = make_job(max_updates=40, checkpoint={"every": 40})
+    run_training(job, quiet=True, callbacks=[StopAtBest()])
+    (saved,) = job.run.checkpoints()
+    assert (saved.update, saved.interim) == (20, False)
 
 
 def test_an_average_before_the_first_regular_checkpoint_is_refused(make_job: JobMaker) -> None:

@@ -68,15 +68,20 @@ class SubwordNmtConfig(Section):
     """BPE codes learned by subword-nmt for tokenised text; the dictionary is what the training text needs."""
 
     type: Literal["subword_nmt"] = "subword_nmt"
-    codes: Path = Field(description="file of merges, format 0.1 or 0.2")
+    codes: Path = Field(json_schema_extra=MAY_CHANGE, description="file of merges, format 0.1 or 0.2")
     target_codes: Path | None = Field(
-        default=None, description="codes of the target side when they were learned apart"
+        json_schema_extra=MAY_CHANGE,
+        default=None,
+        description="codes of the target side when they were learned apart",
     )
     vocabulary: Path | None = Field(
+        json_schema_extra=MAY_CHANGE,
         default=None,
         description="subword-nmt's list of pieces and counts of the source side; rarer are split",
     )
-    target_vocabulary: Path | None = Field(default=None, description="the same for the target side")
+    target_vocabulary: Path | None = Field(
+        json_schema_extra=MAY_CHANGE, default=None, description="the same for the target side"
+    )
     threshold: Count = Field(
         default=1, ge=1, description="pieces with a smaller count in the vocabulary file are split"
     )

@@ -63,7 +63,7 @@ class ParallelStrategy:
 
     def __init__(self, model: TranslationModel, processes: ProcessGroup) -> None:
         self.model, self.processes = model, processes
-        processes.broadcast_tensors(list(model.parameters()))
+        processes.broadcast_tensors(list(model_parameters(model).values()))
 
     @property
     def loss(self) -> LossFunction:

@@ -213,8 +213,8 @@ class Trainer:
         if fresh and self.validator is not None and (stop_reason or self.validator.due(state.update)):
             state.validation_due = True
         validated = state.validation_due and self._validate(last=stop_reason is not None)
-        if validated and stop_reason is None:
-            stop_reason = self._patience_exhausted()
+        # Not only after a validation: a run may have been ended between its last one and the word of that.
+        stop_reason = stop_reason or self._patience_exhausted()
         self._save_if_due(validated, stop_reason)
         if self.signals.stop is not None:
             stop_reason = StopReason(self.signals.stop.name, finished=False, exit_code=self.signals.exit_code)
@@ -282,13 +282,13 @@ class Trainer:
         changed = state.update > self._saved_at
         periodic = state.update % config.checkpoint_interval == 0
         regular = periodic or wanted or stop_reason is not None
-        due = changed and (regular or stops)
-        if not (due or (validated and (not changed or self._is_among_best()))):
+        best = validated and self._is_among_best()
+        if not (best or (changed and (regular or stops)) or (validated and not changed)):
             return
         if self._unread:
             self._check_finite()
         state.seconds, state.interval = self._seconds(), self._meter.state()
-        state.interim = not regular and (due if changed else state.interim)
+        state.interim = not (regular or best) and (changed or state.interim)
         with self._with_averages():
             kept = self.average.state() if self.average is not None else {}
             snapshot = self.strategy.snapshot(self.optimizer.state() | kept)

@@ -25,6 +25,7 @@ CHANGEABLE = frozenset(
 
 # What a recipe says about itself is no setting.
 _NOTE = "recipe"
+_ORDERED = "training.rate_factors"
 _SHOWN = 60
 
 Complete = Callable[[Mapping[str, object]], Mapping[str, object]]
@@ -77,10 +78,17 @@ def changed_settings(
     Raises:
         ModelError: If the file cannot be read.
     """
-    before, after = flatten(complete(read_run_file(resolved_config))), flatten(complete(now))
+    before, after = _leaves(complete(read_run_file(resolved_config))), _leaves(complete(now))
     keys = sorted(key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
     both = {key: (before.get(key), after.get(key)) for key in keys}
     return {key: (old, new) for key, (old, new) in both.items() if old != new}
+
+
+def _leaves(settings: Mapping[str, object]) -> dict[str, object]:
+    """The settings by dotted key, and the order of patterns of which the last that matches counts."""
+    leaves = flatten(settings)
+    patterns = [key.removeprefix(f"{_ORDERED}.") for key in leaves if key.startswith(f"{_ORDERED}.")]
+    return leaves | ({_ORDERED: patterns} if len(patterns) > 1 else {})
 
 
 def read_run_file(path: Path) -> dict[str, object]:

@@ -53,8 +53,8 @@ class Patience:
             self.waited += 1
 
     def exhausted(self, config: EarlyStoppingConfig) -> bool:
-        """Whether it is time to stop."""
-        return self.waited >= config.patience
+        """Whether it is time to stop; not for the sake of scores of another metric."""
+        return self.metric in ("", config.metric) and self.waited >= config.patience
 
     def _improves(self, config: EarlyStoppingConfig, score: float, best: float) -> bool:
         return better(config.metric, score, best) and abs(score - best) >= config.min_improvement
