@@ -124,6 +124,15 @@ def test_a_schedule_with_a_length_of_its_own_does_not_follow_that_of_the_run(
     assert [short(update) for update in range(1, 60)] == [long(update) for update in range(1, 60)]
 
 
+@pytest.mark.parametrize("kind", [CosineConfig, WarmupStableDecayConfig])
+def test_no_run_goes_on_at_a_rate_of_nothing(kind: type[CosineConfig | WarmupStableDecayConfig]) -> None:
+    for length in (30, 40, None):
+        kind(warmup=10, updates=40).check(length)
+    kind(warmup=10, updates=40, minimum=1e-5).check(41)
+    with pytest.raises(ValueError, match=r"updates is 40, where the rate is 0, and max_updates is 41"):
+        kind(warmup=10, updates=40).check(41)
+
+
 def test_the_other_schedules_do_not_depend_on_the_length_of_the_run() -> None:
     for config in (InverseSqrtConfig(), NoamConfig(), ConstantConfig()):
         assert not config.follows_length

@@ -140,8 +140,8 @@ class CosineConfig(ScheduleSection):
         return rate
 
     def check(self, max_updates: int | None) -> None:
-        """See that there is an end, after the warm-up."""
-        self._end(max_updates)
+        """See that there is an end, after the warm-up, and nothing behind it that learns nothing."""
+        _require_no_rest(self._end(max_updates), max_updates, self.minimum)
 
     @property
     def follows_length(self) -> bool:
@@ -194,8 +194,8 @@ class WarmupStableDecayConfig(ScheduleSection):
         return rate
 
     def check(self, max_updates: int | None) -> None:
-        """See that there is an end, and that the decay begins after the warm-up."""
-        self.bounds(max_updates)
+        """See that the decay begins after the warm-up and ends, and nothing behind it that learns nothing."""
+        _require_no_rest(self.bounds(max_updates)[1], max_updates, self.minimum)
 
     @property
     def follows_length(self) -> bool:
@@ -276,6 +276,15 @@ def _end(schedule: str, updates: int | None, max_updates: int | None, warmup: in
             "make the warm-up shorter"
         )
     return end
+
+
+def _require_no_rest(end: int, max_updates: int | None, minimum: float) -> None:
+    """See that a run does not go on at a rate of 0."""
+    if max_updates is not None and end < max_updates and not minimum:
+        raise ValueError(
+            f"schedule.updates is {end}, where the rate is 0, and max_updates is {max_updates}: the rest "
+            "would learn nothing; make max_updates smaller, or set schedule.minimum"
+        )
 
 
 ScheduleConfig = Annotated[
