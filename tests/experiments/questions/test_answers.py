@@ -15,7 +15,7 @@ from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.experiments.questions.answers import AnsweredQuestion, answer_questions
-from deepwire.experiments.questions.question_findings import differences, speeds_by_length
+from deepwire.experiments.questions.question_findings import differences, question_finding, speeds_by_length
 from deepwire.experiments.questions.question_plan import ClaimPlan, read_questions
 from deepwire.experiments.questions.question_results import (
     LearningCurve,
@@ -304,6 +304,18 @@ def test_the_page_opens_with_the_answers_and_a_picture_of_each(plan: Path) -> No
     assert "validation loss" in words
     ground = next(iter(picture.iter("{http://www.w3.org/2000/svg}path")))
     assert "fill: #ffffff" in ground.get("style", ""), "black letters on a dark page"
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_where_runs_end_at_the_common_update_none_is_longer(plan: Path, goes_on: bool) -> None:
+    if not goes_on:
+        plan.write_text(QUESTIONS.replace("equal_updates: 30", "equal_updates: 30, plateau: false"))
+    question = answered(plan, [result("a", 1, standing(0.8, 1)), result("b", 1, standing(0.6, 2))])[0]
+    finding = question_finding(question)
+    assert question.part.plateau == goes_on
+    assert ("Longer training is not yet measured." in answer_of(question)) == goes_on
+    assert any(note.startswith("Not yet trained to the end: a, b") for note in finding.notes) == goes_on
+    assert ("after 30 updates, where all end. " in finding.measured) == (not goes_on)
 
 
 def test_bars_show_how_far_systems_lie_above_the_one_of_the_first_claim(plan: Path) -> None:

@@ -309,6 +309,7 @@ def test_killed_at_any_time_the_same_command_goes_on_bit_for_bit(
     ("change", "message"),
     [
         ("parts.small.equal_updates=70", "training.max_updates=60 is below equal_updates=70"),
+        ("parts.small.plateau=false", "until plateau, but parts.small.plateau is false"),
         ("parts.small.equal_updates=35", "equal_updates=35 is no multiple of training.checkpoint.every=10"),
         ("parts.small.average=4", "keep_last=4 is too few for average=4"),
         ("parts.small.settings=['settings.3=training.log_every=1']", "no training.early_stopping"),
@@ -339,6 +340,13 @@ def test_a_schedule_that_follows_the_length_cannot_go_on_to_a_plateau(
     assert "training.schedule.updates" in caught.value.hint
     of_its_own = change.replace("warmup: 5", "warmup: 5, updates: 60")
     assert load_questions(plan, tmp_path, [of_its_own]).steps
+
+
+def test_without_a_plateau_runs_end_where_they_are_compared(plan: Path, tmp_path: Path) -> None:
+    changes = ["parts.small.plateau=false", "queue=[{question: Q1}]"]
+    with pytest.raises(UsageError, match=r"max_updates=60 is above equal_updates=30"):
+        load_questions(plan, tmp_path, changes)
+    assert load_questions(plan, tmp_path, [*changes, "parts.small.equal_updates=60"]).steps
 
 
 def test_the_questions_of_the_repository_can_be_trained(tmp_path: Path, monkeypatch) -> None:

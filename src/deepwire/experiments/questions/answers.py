@@ -25,6 +25,7 @@ class PartResults:
     Attributes:
         plan: Its plan of results.
         equal_updates: Where its runs are compared.
+        plateau: Whether they go on from there.
         systems: What was measured with the plan's present settings, by system.
         trials: All that were made.
         outdated: Runs that were made with other settings than the plan has now.
@@ -32,6 +33,7 @@ class PartResults:
 
     plan: Plan
     equal_updates: int
+    plateau: bool
     systems: Mapping[str, SystemResults]
     trials: tuple[TriedSettings, ...]
     outdated: tuple[str, ...]
@@ -102,7 +104,7 @@ def _part_results(questions: QuestionsPlan, name: str, folder: Path) -> PartResu
                 runs[seed] = tuple(results)
         systems[system] = SystemResults(system, runs)
     outdated = tuple(run for run in kept if run not in current)
-    return PartResults(plan, part.equal_updates, systems, trials, outdated)
+    return PartResults(plan, part.equal_updates, part.plateau, systems, trials, outdated)
 
 
 def _is_current(plan: Plan, result: QuestionResult | None, part: str, taken: tuple[str, ...] | None) -> bool:

@@ -172,11 +172,12 @@ def _tuned(question: AnsweredQuestion) -> set[str]:
 
 
 def _how(question: AnsweredQuestion) -> str:
+    still = "and where each stands still (early stopping on the validation loss) or has reached its limit"
     return (
         "All systems learn from the same text with the same batches. They are compared after "
-        f"{question.part.equal_updates:,} updates, and where each stands still (early stopping on the "
-        "validation loss) or has reached its limit. The mean of the last checkpoints translates the test "
-        "set. BLEU: mean over seeds; a claim compares the seeds that both systems have. "
+        f"{question.part.equal_updates:,} updates, {still if question.part.plateau else 'where all end'}. "
+        "The mean of the last checkpoints translates the test set. BLEU: mean over seeds; a claim compares "
+        "the seeds that both systems have. "
         f"{_how_tuned(question)}"
     ).rstrip()
 
@@ -291,7 +292,9 @@ def _notes(question: AnsweredQuestion) -> Iterator[str]:
     begun = {name: system for name, system in question.systems.items() if system.runs}
     if waiting := [name for name in question.systems if name not in begun]:
         yield f"Not yet trained: {', '.join(waiting)}."
-    goals: Mapping[Goal, str] = {"equal": "the common update", "plateau": "the end"}
+    goals: dict[Goal, str] = {"equal": "the common update"}
+    if question.part.plateau:
+        goals["plateau"] = "the end"
     for goal, where in goals.items():
         if left := sorted(name for name, system in begun.items() if not system.standings(goal)):
             yield f"Not yet trained to {where}: {', '.join(left)}."

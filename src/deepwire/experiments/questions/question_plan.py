@@ -27,6 +27,10 @@ class PartPlan(Section):
     equal_updates: Count = Field(
         ge=1, description="the update at which all its systems are compared; training.max_updates lies above"
     )
+    plateau: bool = Field(
+        default=True,
+        description="runs can go on until they stand still; false: training.max_updates is the same",
+    )
     average: int = Field(
         default=5, ge=1, description="checkpoints whose mean translates, the last ones up to that update"
     )
@@ -112,6 +116,9 @@ class QuestionsPlan(Section):
         for entry in self.queue:
             if entry.question not in self.questions:
                 raise ValueError(f"queue: {entry.question!r} is no question of this plan")
+            part = self.questions[entry.question].part
+            if entry.until == "plateau" and not self.parts[part].plateau:
+                raise ValueError(f"queue: {entry.question} until plateau, but parts.{part}.plateau is false")
             for system in entry.systems:
                 if system not in self.questions[entry.question].systems:
                     raise ValueError(f"queue: {system!r} is no system of {entry.question}")

@@ -255,7 +255,9 @@ def _problem(run: RunPlan, part: PartPlan) -> tuple[str, str] | None:
         return "training.max_updates has to be its only limit", "leave out training.stop_after"
     if limit < equal:
         return f"training.max_updates={limit} is below equal_updates={equal}", "raise it"
-    if training.schedule.follows_length:
+    if limit > equal and not part.plateau:
+        return f"training.max_updates={limit} is above equal_updates={equal}", "leave out plateau: false"
+    if part.plateau and training.schedule.follows_length:
         return (
             f"schedule {training.schedule.type} ends where the run ends, so it cannot go on to its plateau",
             "set training.schedule.updates, or take noam, inverse_sqrt or constant",

@@ -35,7 +35,7 @@ def answer_of(question: AnsweredQuestion) -> str:
             sentence = "Not decided: a run failed."
         case ClaimOutcome.MISSING:
             return "**Not yet measured.**"
-    missing = verdict.plateau.outcome is ClaimOutcome.MISSING
+    missing = question.part.plateau and verdict.plateau.outcome is ClaimOutcome.MISSING
     rest = ["Longer training is not yet measured."] if missing else []
     return " ".join([f"**{sentence}**", *claim_numbers(question, verdict), *rest])
 
