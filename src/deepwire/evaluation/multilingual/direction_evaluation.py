@@ -117,10 +117,9 @@ class _Evaluation:
         self.system = open_system(request.system, request.search, warn)
         self.baseline = open_system(request.baseline, request.search, warn) if request.baseline else None
         stored = [isinstance(each, StoredSystem) for each in (self.system, self.baseline) if each]
-        if all(stored) and request.search != SearchSettings({}):
+        if all(stored) and (request.search.decoding or request.search.shortlist):
             raise UsageError(
-                "settings of decoding, device and precision are for models, and there are only translations",
-                "leave them out",
+                "settings of decoding are for models, and there are only translations", "leave them out"
             )
         self.tests = texts_at(request.test, "test") if request.test else texts_of_run(request.system, "test")
         self.notes: list[str] = []
