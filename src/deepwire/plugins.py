@@ -165,7 +165,7 @@ def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
         return _registered[kind][name]
     if entries := _announced().get((kind, name)):
         if len(entries) > 1:
-            both = " and ".join(sorted(entry.value.replace(":", ".") for entry in entries))
+            both = " and ".join(sorted(map(_place, entries)))
             raise PluginError(f"{kind} {name}: both {both} have this name; write the one that you mean")
         _registered[kind][name] = _loaded(f"{kind} {name}", entries[0].module, entries[0].attr)
     elif _PLACE.fullmatch(name):
@@ -192,9 +192,8 @@ def known() -> tuple[Plugin, ...]:
 
 def describe(kind: Kind, name: str, choice: object | None = None) -> Plugin:
     """Where a choice of another package comes from; `choice` is what is used under the name, if it is."""
-    choice, entries = choice or _registered[kind].get(name), _announced().get((kind, name))
-    announced = entries[0].value.replace(":", ".") if entries else name
-    place = announced if choice is None else _place(choice)
+    choice = choice or _registered[kind].get(name) or next(iter(_announced().get((kind, name), ())), None)
+    place = name if choice is None else _place(choice)
     return Plugin(kind, name, _package(place), _version(_package(place)), place)
 
 
@@ -300,7 +299,7 @@ def _add(kind: Kind, name: object, choice: object) -> None:
     if before is not None:
         taken = [_place(before)]  # the same place where a module is imported anew
     else:
-        others = [entry.value.replace(":", ".") for entry in _announced().get((kind, name), ())]
+        others = map(_place, _announced().get((kind, name), ()))
         taken = [other for other in others if _package(other) != _package(place)]
     if taken and taken[0] != place:
         raise UsageError(f"plugin {kind} {name}: both {taken[0]} and {place} have this name")
@@ -317,9 +316,10 @@ def _package(module: str) -> str:
 
 
 def _place(choice: object) -> str:
-    if not hasattr(choice, "__qualname__"):
-        return repr(choice)
-    return f"{getattr(choice, '__module__', '?')}.{choice.__qualname__}"
+    if isinstance(choice, EntryPoint):
+        return choice.value.replace(":", ".")
+    name = getattr(choice, "__qualname__", None)
+    return repr(choice) if name is None else f"{getattr(choice, '__module__', '?')}.{name}"
 
 
 @cache

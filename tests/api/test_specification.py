@@ -39,3 +39,14 @@ def test_text_beyond_the_learned_positions_is_noted(
         needed = int(note.split(" needs ")[1].split()[0])
         enough = load_run_file({**settings, "model": {**shape, "max_length": needed}})
         assert not any(f"longest {side} " in line for line in training_spec(enough, prepared).notes)
+
+
+def test_blocks_of_a_language_model_fill_its_positions(tmp_path: Path, data: Mapping[str, object]) -> None:
+    """A block of twelve is stored with the token before it, and needs no more than twelve positions."""
+    text = {**data, "target": "trg", "text": {"block": 12}, "vocabulary": {"type": "words"}}
+    sizes = {"d_model": 16, "heads": 2, "feed_forward": 16, "positions": "learned", "max_length": 12}
+    model = {**sizes, "decoder": {"layers": 1}}
+    settings = {"task": "language_model", "run": str(tmp_path / "run"), "data": text, "model": model}
+    loaded = load_run_file(settings)
+    prepared = prepare(loaded.config.data, seed=1)
+    assert training_spec(loaded, prepared).notes == ()

@@ -234,7 +234,9 @@ def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared)
 
 
 def _beyond_learned_positions(config: RunFile, prepared: Prepared) -> Iterator[str]:
-    """Which sides of the training text are longer than the model's tables of positions."""
+    """Which sides of the training text may be longer than the model's tables of positions."""
+    if prepared.train.packed:
+        return  # their length is a setting, and the task sees that it fits
     model, context, store = config.model, config.data.context, prepared.train
     source, target = store.source_side.longest + 1 + config.data.source_bos, store.target_side.longest + 1
     if prepared.languages is not None:
@@ -243,16 +245,15 @@ def _beyond_learned_positions(config: RunFile, prepared: Prepared) -> Iterator[s
         source = max(source, context.max_length)
     if context.target:
         target = max(target, context.max_length)
-    needed = {"target": (model.decoder, target)}
-    if not model.is_decoder_only:
-        needed["source"] = (model.encoder, source)
-    elif config.data.text is None:
+    if model.is_decoder_only:
         needed = {"source and target": (model.decoder, source + target)}
+    else:
+        needed = {"target": (model.decoder, target), "source": (model.encoder, source)}
     for side, (stack, length) in needed.items():
         if (stack.positions or model.positions).has_rows and length > model.max_length:
             yield (
                 f"model.max_length is {model.max_length}, and the longest {side} of the training text needs "
-                f"{length} learned positions: tokens beyond share the last one; set "
+                f"{length} learned positions at most: tokens beyond share the last one; set "
                 f"model.max_length={length}, or a smaller data.filters.max_length"
             )
 
