@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +25,8 @@ from deepwire.cli.option_names import options_named
 from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from deepwire.decoding.text_scoring import TextScore
 
 Input = Annotated[Path, typer.Option("--input", "-i", help="Text to score; - is stdin; also .gz/.zst/.xz.")]
@@ -77,7 +78,7 @@ def perplexity(
     from deepwire.cli.line_by_line import CountedLines, warn, write_answers
     from deepwire.data.text.files import display
     from deepwire.decoding.translation_io import read_text
-    from deepwire.errors import DataError, UsageError
+    from deepwire.errors import UsageError
     from deepwire.io.output import check_output, write_output
 
     if joined and per_document:
@@ -97,11 +98,20 @@ def perplexity(
                 scores, scores, _document_json if as_json else _document, output, flush=False, quiet=quiet
             )
             return
-        first = next(filter(None, lines), None)
-        if first is None:
-            raise DataError(f"{display(input_)}: has no line that is not empty")
-        score = model.perplexity(chain([first], lines), context=context, stride=stride, joined=joined)
+        some = _some(lines, display(input_))
+        score = model.perplexity(some, context=context, stride=stride, joined=joined)
     write_output(output, (json_line(score.to_dict()) if as_json else _summary(score)) + "\n")
+
+
+def _some(lines: Iterator[str], name: str) -> Iterator[str]:
+    """The lines from the first that is not empty; looked for once the model has agreed to read them."""
+    from deepwire.errors import DataError
+
+    first = next(filter(None, lines), None)
+    if first is None:
+        raise DataError(f"{name}: has no line that is not empty")
+    yield first
+    yield from lines
 
 
 def _document(score: TextScore) -> str:
