@@ -1,11 +1,13 @@
 """Speed and memory on a GPU: training, the linear recurrence, decoding.
 
-    python benchmarks/gpu.py [--only training recurrence decoding] [--compile both|on|off] [--results FOLDER]
+    python benchmarks/gpu.py [--only training recurrence decoding] [--models NAME...] [--beams 1 4]
+                             [--compile both|on|off] [--results FOLDER]
     python benchmarks/gpu.py --device cpu --tiny          # the same on small models: does the script work?
 
 Models of the papers with 32,000 subwords and random weights, in bfloat16 as training and decoding use it, on
 token ids drawn at random in sentences of lengths like those of news. Nothing is downloaded. Writes a Markdown
-table and the raw figures under benchmarks/results/.
+table and the raw figures under benchmarks/results/; a further run on the same GPU, torch and day adds its rows
+to them, or replaces those of the same name.
 
 Training: target tokens a second (forward, backward, clipping, Adam; batches are on the device before), and
 model FLOP utilisation: the operations that the model needs (deepwire.model.cost) over those that the device
@@ -116,6 +118,7 @@ def main() -> None:
     device = torch.device(options.device)
     sizes = TINY if options.tiny else FULL
     record: dict[str, object] = {"machine": description(device), "tiny": options.tiny}
+    before = earlier(record, device, options)
     peak = product_rate(sizes.product, device)
     record["products_per_second"] = peak
     record["data_sheet"] = data_sheet(device)
@@ -136,10 +139,10 @@ def main() -> None:
         record["decoding"] = [
             report(row)
             for name, model in models(options, sizes)
-            for beam in (1, 4)
+            for beam in options.beams
             for row in decoding(name, model, sizes, device, beam)
         ]
-    print(write(record, device, options))
+    print(write(joined(before, record), device, options))
 
 
 def arguments() -> argparse.Namespace:
@@ -150,6 +153,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--only", nargs="+", choices=parts, default=parts)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--beams", nargs="+", type=int, default=[1, 4], help="of decoding")
     parser.add_argument("--compile", choices=("both", "on", "off"), default="both", help="torch.compile")
     parser.add_argument("--backend", default="inductor", help="of torch.compile")
     parser.add_argument("--tiny", action="store_true", help="models and data too small to tell anything")
@@ -446,12 +450,56 @@ def write(record: Mapping[str, object], device: torch.device, options: argparse.
     options.results.mkdir(parents=True, exist_ok=True)
     where = record["machine"]
     assert isinstance(where, dict)
-    label = str(where.get("gpu", device.type)).replace(" ", "-")
-    stem = options.results / f"gpu_{label}_{where['date']}{'_tiny' if options.tiny else ''}"
+    stem = stem_of(where, device, options)
     text = as_table(record, where)
     Path(f"{stem}.md").write_text(text)
     Path(f"{stem}.json").write_text(json.dumps(record, indent=1) + "\n")
     return text
+
+
+def stem_of(where: Mapping[str, object], device: torch.device, options: argparse.Namespace) -> Path:
+    label = str(where.get("gpu", device.type)).replace(" ", "-")
+    folder: Path = options.results
+    return folder / f"gpu_{label}_{where['date']}{'_tiny' if options.tiny else ''}"
+
+
+def earlier(
+    record: Mapping[str, object], device: torch.device, options: argparse.Namespace
+) -> dict[str, object]:
+    """What was measured before on this machine on this day; ends the script if it was another machine."""
+    where = record["machine"]
+    assert isinstance(where, dict)
+    path = Path(f"{stem_of(where, device, options)}.json")
+    if not path.exists():
+        return {}
+    found: dict[str, object] = json.loads(path.read_text())
+    known = found["machine"]
+    assert isinstance(known, dict)
+    if any(known.get(key) != where.get(key) for key in ("processor", "gpu", "torch")):
+        sys.exit(f"error: {path} is of another machine or torch; give another --results")
+    return found
+
+
+# What tells the rows of a part apart.
+ROW_NAMES: Mapping[str, Sequence[str]] = {
+    "training": ("model", "compiled"),
+    "recurrence": ("positions", "width"),
+    "decoding": ("model", "beam", "graphs"),
+}
+
+
+def joined(before: Mapping[str, object], now: Mapping[str, object]) -> dict[str, object]:
+    """Both records of one machine; rows of the same name are those of the later one."""
+    whole = {**before, **now}
+    for part, keys in ROW_NAMES.items():
+        rows: dict[tuple[object, ...], dict[str, object]] = {}
+        for record in (before, now):
+            found = record.get(part, [])
+            assert isinstance(found, list)
+            rows |= {tuple(row[key] for key in keys): row for row in found}
+        if rows:
+            whole[part] = list(rows.values())
+    return whole
 
 
 if __name__ == "__main__":

@@ -43,6 +43,25 @@ def test_only_what_was_asked_for_is_measured(monkeypatch, tmp_path: Path) -> Non
     assert "training" not in record
 
 
+def test_a_further_run_of_the_day_adds_to_the_record_and_replaces_rows(monkeypatch, tmp_path: Path) -> None:
+    options = ("--device", "cpu", "--tiny", "--only", "decoding", "--models", "MHPLSTM base", "--beams")
+    first = run(monkeypatch, tmp_path, *options, "1", "2")
+    second = run(monkeypatch, tmp_path, *options, "2", "3")
+    assert [row["beam"] for row in second["decoding"]] == [1, 2, 3]
+    assert second["decoding"][0] == first["decoding"][0]
+    assert second["decoding"][1] != first["decoding"][1]
+
+
+def test_rows_of_another_machine_are_kept_apart(monkeypatch, tmp_path: Path) -> None:
+    options = ("--device", "cpu", "--tiny", "--only", "recurrence")
+    record = run(monkeypatch, tmp_path, *options)
+    record["machine"]["torch"] = "2.0"
+    (figures,) = tmp_path.glob("*.json")
+    figures.write_text(json.dumps(record))
+    with pytest.raises(SystemExit, match="is of another machine or torch; give another --results"):
+        run(monkeypatch, tmp_path, *options)
+
+
 @pytest.mark.slow
 def test_training_is_measured_compiled_too(monkeypatch, tmp_path: Path) -> None:
     options = ("--only", "training", "--models", "Transformer base", "--backend", "eager")

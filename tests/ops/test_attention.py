@@ -5,6 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from deepwire.ops import attention as module
 from deepwire.ops.attention import attention, causal_bias
@@ -165,3 +166,21 @@ def test_inputs_are_left_alone(path: str) -> None:
     copies = [x.clone() for x in (q, k, v, bias)]
     attention(q, k, v, bias=bias, causal=True)
     assert all(torch.equal(x, copy) for x, copy in zip((q, k, v, bias), copies, strict=True))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_gpu_does_not_take_the_kernel_that_plans_for_every_shape(monkeypatch, causal: bool) -> None:
+    enabled = []
+
+    def seen(q: Tensor, *_: object, **__: object) -> Tensor:
+        enabled.append(torch.backends.cuda.cudnn_sdp_enabled())
+        return q
+
+    monkeypatch.setattr(module.functional, "scaled_dot_product_attention", seen)
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    with FakeTensorMode():
+        q = torch.empty(2, 4, 5, 8, device="cuda")
+        attention(q, q, q, bias=None, causal=causal)
+        attention(q, q, q, bias=torch.zeros(2, 1, 1, 5, device="cuda"), causal=causal)
+    assert enabled == [False, False]
+    assert torch.backends.cuda.cudnn_sdp_enabled() == before

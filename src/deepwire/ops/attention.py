@@ -4,6 +4,9 @@ Vaswani et al. 2017 (Attention Is All You Need), equation 1: softmax(Q K^T / sqr
 never holds the T x S scores and is the faster one in most places. On a CPU it is not where weights are
 dropped (it falls back to slower steps), nor in the backward pass of short sentences, nor where oneDNN
 computes the many small products within it, in bfloat16 or float32 (docs/reports/performance.md).
+
+On a GPU it is any kernel but cuDNN's, which torch prefers on some: cuDNN plans anew for every shape, about
+20 ms each time (H200), and batches of sentences and steps of decoding have ever new shapes.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from deepwire.ops.dropout import dropout as drop
 
@@ -19,6 +23,8 @@ PLAIN_SCORES = 64 * 64
 # Scores of all heads of a batch for which, without gradients, steps that call oneDNN once are faster than a
 # kernel that calls it for each piece: below, they take longer to begin; above, they would take much memory.
 ONEDNN_SCORES = range(2**10 + 1, 2**26)
+# A list, as torch's compiler wants it.
+_WITHOUT_PLANS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def attention(
@@ -136,18 +142,34 @@ def _weights(q: Tensor, k: Tensor, bias: Tensor | None, causal: bool, dropout: f
 def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
     grouped = q.size(1) != k.size(1)
     if causal and bias is None and q.size(-2) == k.size(-2):
-        return functional.scaled_dot_product_attention(
-            q, k, v, dropout_p=dropout, is_causal=True, enable_gqa=grouped
-        )
+        return _kernel(q, k, v, None, dropout, causal=True, grouped=grouped)
     mask = _merged_bias(bias, causal, q, k)
     if grouped and (mask is None or mask.shape[-3:-1] == (1, 1)):
         # A mask for all heads and queries alike: heads that read the same keys become further queries of one.
-        together = _together(q, k.size(1))
-        seen = functional.scaled_dot_product_attention(together, k, v, attn_mask=mask, dropout_p=dropout)
+        seen = _kernel(_together(q, k.size(1)), k, v, mask, dropout)
         return seen.contiguous().view(*q.shape[:-1], v.size(-1))
-    return functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=grouped
-    )
+    return _kernel(q, k, v, mask, dropout, grouped=grouped)
+
+
+def _kernel(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    dropout: float,
+    *,
+    causal: bool = False,
+    grouped: bool = False,
+) -> Tensor:
+    """torch's fused kernel, on a GPU one that needs no plan."""
+    if q.device.type != "cuda":
+        return functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
+        )
+    with sdpa_kernel(_WITHOUT_PLANS):
+        return functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
+        )
 
 
 def _merged_bias(bias: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor | None:

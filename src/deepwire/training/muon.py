@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
+from itertools import compress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -99,13 +100,33 @@ def hidden_matrices(
     return chosen
 
 
+class _Group:
+    """Matrices of one shape and one factor of the rate: what is done to one is done to all at once.
+
+    Attributes:
+        names: Of their parameters.
+        matrices: Those, in the order of the names.
+        momenta: Of each parameter, `[parts, r, c]`: places in `momentum`.
+        momentum: Of all, `[n, r, c]`.
+    """
+
+    def __init__(self, members: Mapping[str, Matrices]) -> None:
+        self.names, self.matrices = tuple(members), tuple(members.values())
+        self.parts = [each.parts for each in self.matrices]
+        self.momentum = torch.cat(
+            [each.split(torch.zeros_like(each.parameter, requires_grad=False)) for each in self.matrices]
+        )
+        self.momenta = self.momentum.split(self.parts)
+
+
 class Muon:
     """B <- m B + (1 - m) G, and W <- (1 - lr decay) W - lr f O, where O is B or with Nesterov's look ahead
     (1 - m) G + m B, with singular values near 1 (Jordan et al. 2024, Muon; torch.optim.Muon).
 
     The factor f is that of Liu et al. 2025 (Muon is Scalable for LLM Training), equation 4, or of Jordan.
-    Matrices of one shape are made orthogonal together. torch's class is not used: it takes matrix by matrix,
-    knows none that are stored as one, and could not leave out a step that is not finite without waiting.
+    Matrices of one shape lie together and take some thirty operations a step, however many they are: a GPU
+    waits for every operation that Python starts. torch's class is not used: it takes matrix by matrix, knows
+    none that are stored as one, and could not leave out a step that is not finite without waiting.
 
     Args:
         matrices: Those that it moves, by the name of the parameter.
@@ -121,17 +142,18 @@ class Muon:
         weight_decay: float,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.matrices, self.settings = dict(matrices), settings
-        self.weight_decay, self.dtype = weight_decay, dtype
-        self._momenta = {
-            name: torch.zeros_like(each.parameter, requires_grad=False)
-            for name, each in self.matrices.items()
-        }
+        self.settings, self.weight_decay, self.dtype = settings, weight_decay, dtype
+        self._names = tuple(matrices)
+        alike: dict[tuple[int, int, float], dict[str, Matrices]] = defaultdict(dict)
+        for name, each in matrices.items():
+            rows, columns = each.split(each.parameter).shape[1:]
+            alike[rows, columns, each.rate_factor][name] = each
+        self._groups = [_Group(alike[key]) for key in sorted(alike)]
 
     @property
     def names(self) -> Collection[str]:
         """The parameters that it moves."""
-        return self.matrices.keys()
+        return self._names
 
     @torch.no_grad()
     def step(self, learning_rate: float, scale: Tensor, finite: Tensor) -> None:
@@ -142,51 +164,52 @@ class Muon:
             scale: What gradients are divided by, a scalar.
             finite: Whether anything is to happen, a scalar bool.
         """
-        rate_of_all, share = learning_rate * self.settings.rate_factor, self.settings.momentum
-        directions: list[tuple[Matrices, Tensor]] = []
-        for name, matrices in self.matrices.items():
-            if matrices.parameter.grad is None:
-                continue
-            gradient, momentum = matrices.parameter.grad / scale, self._momenta[name]
-            following = momentum.lerp(gradient, 1 - share)
-            momentum.copy_(torch.where(finite, following, momentum))
-            directions.append(
-                (matrices, gradient.lerp(following, share) if self.settings.nesterov else following)
-            )
-        for matrices, direction in self._orthogonal(directions):
-            rows, columns = matrices.split(direction).shape[1:]
-            rate = rate_of_all * matrices.rate_factor
-            moved = matrices.parameter * (1 - rate * self.weight_decay)
-            moved.sub_(direction, alpha=rate * self._factor(rows, columns))
-            matrices.parameter.copy_(torch.where(finite, moved, matrices.parameter))
+        for group in self._groups:
+            learning = [each.parameter.grad is not None for each in group.matrices]
+            if any(learning):
+                self._step(group, learning, learning_rate, scale, finite)
+
+    def _step(
+        self, group: _Group, learning: Sequence[bool], learning_rate: float, scale: Tensor, finite: Tensor
+    ) -> None:
+        share = self.settings.momentum
+        matrices = list(compress(group.matrices, learning))
+        momenta = list(compress(group.momenta, learning))
+        parts = [each.parts for each in matrices]
+        gradient = torch.cat([each.split(_gradient(each.parameter)) for each in matrices]) / scale
+        momentum = group.momentum if all(learning) else torch.cat(momenta)
+        following = momentum.lerp(gradient, 1 - share)
+        direction = gradient.lerp(following, share) if self.settings.nesterov else following
+        kept = torch.where(finite, following, momentum)
+        if all(learning):
+            group.momentum.copy_(kept)
+        else:
+            torch._foreach_copy_(momenta, kept.split(parts))
+        rate = learning_rate * self.settings.rate_factor * matrices[0].rate_factor
+        before = torch.cat([each.split(each.parameter) for each in matrices])
+        moved = before * (1 - rate * self.weight_decay)
+        moved.sub_(orthogonalize(direction, self.dtype), alpha=rate * self._factor(*before.shape[1:]))
+        after = torch.where(finite, moved, before).split(parts)
+        torch._foreach_copy_([each.split(each.parameter) for each in matrices], after)
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: ``momentum.NAME``."""
-        return {f"momentum.{name}": momentum for name, momentum in self._momenta.items()}
+        momenta = {
+            name: momentum.view_as(matrices.parameter)
+            for group in self._groups
+            for name, matrices, momentum in zip(group.names, group.matrices, group.momenta, strict=True)
+        }
+        return {f"momentum.{name}": momenta[name] for name in self._names}
 
     def _factor(self, rows: int, columns: int) -> float:
         if self.settings.rate_form == "original":
             return math.sqrt(max(1.0, rows / columns))
         return 0.2 * math.sqrt(max(rows, columns))
 
-    def _orthogonal(self, directions: Sequence[tuple[Matrices, Tensor]]) -> list[tuple[Matrices, Tensor]]:
-        """The same with orthogonal matrices in the place of the directions."""
 
-        def shape(each: tuple[Matrices, Tensor]) -> tuple[int, ...]:
-            return tuple(each[0].split(each[1]).shape[1:])
-
-        orthogonal = []
-        for _, several in groupby(sorted(directions, key=shape), shape):
-            group = list(several)
-            together = torch.cat([matrices.split(direction) for matrices, direction in group])
-            pieces = torch.split(
-                orthogonalize(together, self.dtype), [matrices.parts for matrices, _ in group]
-            )
-            orthogonal += [
-                (matrices, piece.reshape(direction.shape))
-                for (matrices, direction), piece in zip(group, pieces, strict=True)
-            ]
-        return orthogonal
+def _gradient(parameter: Tensor) -> Tensor:
+    assert parameter.grad is not None
+    return parameter.grad
 
 
 def orthogonalize(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
