@@ -6,8 +6,8 @@
 
 Models of the papers with 32,000 subwords and random weights, in bfloat16 as training and decoding use it, on
 token ids drawn at random in sentences of lengths like those of news. Nothing is downloaded. Writes a Markdown
-table and the raw figures under benchmarks/results/; a further run on the same GPU, torch and day adds its rows
-to them, or replaces those of the same name.
+table and the raw figures under benchmarks/results/; a further run on the same GPU, torch and day adds its
+rows to them, or replaces those of the same name.
 
 Training: target tokens a second (forward, backward, clipping, Adam; batches are on the device before), and
 model FLOP utilisation: the operations that the model needs (deepwire.model.cost) over those that the device
@@ -270,6 +270,7 @@ def training(
         "model": name,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "compiled": backend is not None,
+        "cudnn_attention": False,
         "tokens_per_second": rate,
         "mflop_per_token": operations / 1e6,
         "utilisation_of_data_sheet": None if sheet is None else rate * operations / sheet,
@@ -406,6 +407,7 @@ def decoding(
             "model": name,
             "beam": beam,
             "graphs": graphs,
+            "cudnn_attention": graphs,
             "sentences_per_second": len(test) / seconds,
             "tokens_per_second": sum(map(len, made)) / seconds,
             "same_translations": sum(one == other for one, other in zip(made, plain, strict=True))
@@ -482,9 +484,9 @@ def earlier(
 
 # What tells the rows of a part apart.
 ROW_NAMES: Mapping[str, Sequence[str]] = {
-    "training": ("model", "compiled"),
+    "training": ("model", "compiled", "cudnn_attention"),
     "recurrence": ("positions", "width"),
-    "decoding": ("model", "beam", "graphs"),
+    "decoding": ("model", "beam", "graphs", "cudnn_attention"),
 }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 COLUMNS: Mapping[str, Sequence[tuple[str, str, str, float]]] = {
     "training": (
         ("compiled", "compiled", "", 0),
+        ("cuDNN attention", "cudnn_attention", "", 0),
         ("parameters, M", "parameters", ".1f", 1e-6),
         ("tokens/s", "tokens_per_second", ".0f", 1),
         ("MFLOP a token", "mflop_per_token", ".1f", 1),
@@ -29,6 +30,7 @@ COLUMNS: Mapping[str, Sequence[tuple[str, str, str, float]]] = {
     "decoding": (
         ("beam", "beam", "", 0),
         ("CUDA graphs", "graphs", "", 0),
+        ("cuDNN attention", "cudnn_attention", "", 0),
         ("sentences/s", "sentences_per_second", ".1f", 1),
         ("tokens/s", "tokens_per_second", ".0f", 1),
         ("same translations as without", "same_translations", ".1%", 1),

@@ -27,6 +27,7 @@ from deepwire.decoding.generate import generate
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
+from deepwire.ops import attention
 
 SIZE = 40
 # What looks at values, or brings numbers of the host to the device: a CUDA graph cannot hold it.
@@ -283,6 +284,23 @@ def test_by_default_steps_are_captured_where_memory_is_free(monkeypatch, wanted,
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free * 2**30, 1000 * 2**30))
     assert cuda_graphs.is_captured(wanted, torch.device("cuda")) == expected
     assert not cuda_graphs.is_captured(wanted, torch.device("cpu"))
+
+
+def test_only_what_is_captured_may_have_kernels_with_plans(monkeypatch, toys):
+    """Steps that are not captured have ever new shapes."""
+    model, replay, seen = small_model({}), Replay(), []
+
+    def attended(*args: Any, **settings: Any) -> Tensor:
+        within_capture = torch.utils._python_dispatch._get_current_dispatch_mode() is replay
+        seen.append((within_capture, attention._FEW_SHAPES.get()))
+        return real(*args, **settings)
+
+    real = attention._fused
+    monkeypatch.setattr(attention, "_fused", attended)
+    monkeypatch.setattr(attention, "_prefers_plain", lambda *_: False)
+    for _ in range(2):
+        answers(CudaGraphModel(model, replay), toys.random_sources(4, SIZE), toys, beam=2)
+    assert set(seen) == {(True, True), (False, False)}
 
 
 def test_cuda_graphs_are_captured_with_what_torch_has(monkeypatch):

@@ -182,5 +182,7 @@ def test_a_gpu_does_not_take_the_kernel_that_plans_for_every_shape(monkeypatch, 
         q = torch.empty(2, 4, 5, 8, device="cuda")
         attention(q, q, q, bias=None, causal=causal)
         attention(q, q, q, bias=torch.zeros(2, 1, 1, 5, device="cuda"), causal=causal)
-    assert enabled == [False, False]
+        with module.few_shapes():
+            attention(q, q, q, bias=None, causal=causal)
+    assert enabled == [False, False, before]
     assert torch.backends.cuda.cudnn_sdp_enabled() == before

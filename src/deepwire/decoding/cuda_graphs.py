@@ -22,6 +22,7 @@ from deepwire.model.cross_attention_recorder import Layers
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.kv_cache import GraphStep
 from deepwire.model.translation_model import TranslationModel
+from deepwire.ops.attention import few_shapes
 
 Result = TypeVar("Result")
 
@@ -216,7 +217,8 @@ class _CapturedStep:
 
         def work() -> tuple[Tensor, DecoderState]:
             index = replace(self._state.cache_index, graph_step=self._graph_step)
-            return model.step_at(self._vectors, self._tokens, replace(self._state, cache_index=index))
+            with few_shapes():  # the best kernels, and Python waits once for them
+                return model.step_at(self._vectors, self._tokens, replace(self._state, cache_index=index))
 
         (self._log_probs, self._after), self._replay = capture.capture(work)
 

@@ -6,10 +6,15 @@ dropped (it falls back to slower steps), nor in the backward pass of short sente
 computes the many small products within it, in bfloat16 or float32 (docs/reports/performance.md).
 
 On a GPU it is any kernel but cuDNN's, which torch prefers on some: cuDNN plans anew for every shape, about
-20 ms each time (H200), and batches of sentences and steps of decoding have ever new shapes.
+20 ms each time (H200), and batches of sentences and steps of decoding have ever new shapes. Where few shapes
+come again and again, `few_shapes` allows it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from torch import Tensor
@@ -25,6 +30,17 @@ PLAIN_SCORES = 64 * 64
 ONEDNN_SCORES = range(2**10 + 1, 2**26)
 # A list, as torch's compiler wants it.
 _WITHOUT_PLANS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+_FEW_SHAPES: ContextVar[bool] = ContextVar("few_shapes", default=False)
+
+
+@contextmanager
+def few_shapes() -> Iterator[None]:
+    """Within the block a GPU may plan for a shape: the plan will serve many times."""
+    before = _FEW_SHAPES.set(True)
+    try:
+        yield
+    finally:
+        _FEW_SHAPES.reset(before)
 
 
 def attention(
@@ -161,8 +177,8 @@ def _kernel(
     causal: bool = False,
     grouped: bool = False,
 ) -> Tensor:
-    """torch's fused kernel, on a GPU one that needs no plan."""
-    if q.device.type != "cuda":
+    """torch's fused kernel, on a GPU one that needs no plan, unless it is for `few_shapes`."""
+    if q.device.type != "cuda" or (not torch.compiler.is_compiling() and _FEW_SHAPES.get()):
         return functional.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
         )
