@@ -116,7 +116,7 @@ class _Group:
         self.momentum = torch.cat(
             [each.split(torch.zeros_like(each.parameter, requires_grad=False)) for each in self.matrices]
         )
-        self.momenta = self.momentum.split(self.parts)
+        self.momenta = torch.split(self.momentum, self.parts)
 
 
 class Muon:
@@ -184,12 +184,12 @@ class Muon:
         if all(learning):
             group.momentum.copy_(kept)
         else:
-            torch._foreach_copy_(momenta, kept.split(parts))
+            torch._foreach_copy_(momenta, torch.split(kept, parts))
         rate = learning_rate * self.settings.rate_factor * matrices[0].rate_factor
         before = torch.cat([each.split(each.parameter) for each in matrices])
         moved = before * (1 - rate * self.weight_decay)
         moved.sub_(orthogonalize(direction, self.dtype), alpha=rate * self._factor(*before.shape[1:]))
-        after = torch.where(finite, moved, before).split(parts)
+        after = torch.split(torch.where(finite, moved, before), parts)
         torch._foreach_copy_([each.split(each.parameter) for each in matrices], after)
 
     def state(self) -> dict[str, Tensor]:
