@@ -257,7 +257,7 @@ def test_the_command_reads_either_form(
     assert main([*command, *plain, "--sample", "4", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["findings"][0]
     assert found["tables"][0]["rows"][0][1] == 4
-    assert "(a sample of 9, seed 1), 4 contrasts" in found["provenance"]["data"][0]
+    assert "(4 of 9, drawn with seed 1), 4 contrasts" in found["provenance"]["data"][0]
     assert main([*command, *plain[:2]]) == 2
     assert "--source and --reference go together" in capsys.readouterr().err
     assert main(command) == 3

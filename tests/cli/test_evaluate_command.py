@@ -51,6 +51,10 @@ def models(monkeypatch):
         "selected_target",
         lambda name, way: "" if name in outputs else selected_target(name, way),
     )
+    require = texts.require_one_direction
+    monkeypatch.setattr(
+        texts, "require_one_direction", lambda names: require(name for name in names if name not in outputs)
+    )
     return asked
 
 
@@ -283,6 +287,7 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
 
     for look in ("selected_target", "target_language"):
         monkeypatch.setattr(texts, look, lambda _name, _way: "")
+    monkeypatch.setattr(texts, "require_one_direction", list)
     monkeypatch.setattr(model_loading, "load", load)
     command = ["evaluate", "--model", "m", "-s", "ref.txt", "-r", "ref.txt", "--lowercase", "--beam", "2"]
     assert main([*command, "--device", "cpu", "--precision", "fp32"]) == 0

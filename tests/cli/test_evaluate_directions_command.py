@@ -96,6 +96,14 @@ def test_the_text_form_names_systems_groups_and_signatures(capsys):
     assert any(line.startswith("Note: BLEU|nrefs:1|case:mixed|eff:no|tok:13a|") for line in lines)
 
 
+@pytest.mark.parametrize("place", ["test", "./test", "te{pair}"])
+def test_a_page_is_not_written_over_a_test_set(capsys, place):
+    before = Path("test.en").read_bytes()
+    assert main(["evaluate-directions", "good", "--test", place, "--html", "test.en"]) == 2
+    assert "test.en: is a text that is read" in capsys.readouterr().err
+    assert Path("test.en").read_bytes() == before
+
+
 def test_a_group_of_a_language_without_a_direction_is_refused(capsys):
     assert main(["evaluate-directions", "good", "--test", "test", "--subset", "de,it"]) == 2
     assert "no direction of the table has it" in capsys.readouterr().err

@@ -140,18 +140,6 @@ def test_a_missing_tokenizer_package_says_what_to_install(without_mecab):
         make_metric("bleu", MetricOptions(tokenize="ja-mecab"))
 
 
-def test_a_tokenizer_that_cannot_be_downloaded_is_one_clear_error(monkeypatch, tmp_path):
-    from sacrebleu.tokenizers import tokenizer_spm
-
-    def no_network(*_: object) -> None:
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(tokenizer_spm, "SACREBLEU_DIR", str(tmp_path))
-    monkeypatch.setattr(tokenizer_spm, "download_file", no_network)
-    with pytest.raises(UsageError, match="could not be downloaded"):
-        make_metric("bleu", MetricOptions(tokenize="flores200"))
-
-
 def test_values_keep_leading_axes(reference, damaged):
     for name in METRICS:
         metric = make_metric(name)
@@ -299,10 +287,13 @@ def test_text_cut_into_words_is_seen_with_the_tokenizers_of_other_languages():
     assert found.endswith("multi-bleu says little: cut it into words, or use the metric bleu")
 
 
-def test_spbleu_needs_its_model_and_fetches_nothing(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    "metrics", [LanguageMetrics(["spbleu"]), LanguageMetrics(["bleu"], {"": "flores200"})]
+)
+def test_subwords_of_flores_need_their_model_and_nothing_is_fetched(monkeypatch, tmp_path, metrics):
     monkeypatch.setattr(utils, "SACREBLEU_DIR", str(tmp_path))
     with pytest.raises(UsageError) as caught:
-        LanguageMetrics(["spbleu"]).of("de")
+        metrics.of("de")
     assert str(tmp_path / "models" / "flores200sacrebleuspm") in caught.value.message
     assert "curl" in caught.value.hint
 

@@ -76,3 +76,37 @@ def test_ten_bad_updates_in_a_row_end_the_run(make_job: JobMaker) -> None:
     bad = [json.loads(line)["update"] for line in job.run.bad_batch.read_text().splitlines()]
     assert bad == [5, 6, 7, *range(15, 25)]
     assert "not finite" in job.run.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        MemoryError("Unable to allocate 9.00 GiB for an array with shape (9,) and data type uint16"),
+    ],
+    ids=["GPU", "CPU", "numpy"],
+)
+def test_an_update_for_which_memory_runs_out_is_made_in_smaller_pieces(
+    make_job: JobMaker, capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    job = make_job(max_updates=2, batch_tokens=200)
+    rows: list[int] = []
+
+    def build() -> TranslationModel:
+        model = job.build()
+        loss = model.loss
+
+        def wrapped(source: torch.Tensor, *inputs: Any, **named: Any) -> LossSums:
+            rows.append(len(source))
+            if model.training and len(source) > 4:
+                raise error
+            return loss(source, *inputs, **named)
+
+        model.loss = wrapped  # type: ignore[method-assign]
+        return model
+
+    run_training(dataclasses.replace(job, build=build))
+    assert max(rows) > 4
+    assert load_state(job.run.checkpoint_path(2)).pieces > 1
+    assert "u 1 out of memory: from here on micro-batches are cut in 2" in capsys.readouterr().err

@@ -259,6 +259,7 @@ def texts_of(
                 model_texts.selected_target(model, settings.search.direction)
             else:
                 _require_settings_of(model, settings)
+        model_texts.require_one_direction(model for model in models if isinstance(model, str))
         source, answer = (source, None) if source is not None else _test_set(models, settings)
         references = references or ([] if answer is None else list(answer.references))
         texts = [system for _, system in systems if isinstance(system, Text)]

@@ -160,7 +160,7 @@ def evaluate_directions(
     from deepwire.cli.line_by_line import warn
     from deepwire.evaluation.multilingual import direction_evaluation as work
 
-    read = [*_files_of(system), *_files_of(baseline), sizes]
+    read = [*_files_of(system), *_files_of(baseline), *_texts_at(test), *_texts_at(language_text), sizes]
     outputs = FindingOutputs(as_json, html, plots, read=read, needs_pictures=False)
     changes = with_others(search_settings(beam, length_penalty, None, None, batch_tokens), set_)
     request = work.DirectionsRequest(
@@ -184,6 +184,16 @@ def evaluate_directions(
 def _files_of(system: str | None) -> list[Path]:
     """What lies in the folder of a system, such as its translations."""
     return list(Path(system).iterdir()) if system and Path(system).is_dir() else []
+
+
+def _texts_at(place: str | None) -> list[Path]:
+    """The files of a folder of test sets, or those beside a prefix."""
+    if not place:
+        return []
+    if Path(place).is_dir():
+        return list(Path(place).rglob("*"))
+    folder = Path(place.partition("{")[0] + "x").parent
+    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def _search(changes: Mapping[str, object], device: str, precision: str, seen: bool) -> SearchSettings:

@@ -9,9 +9,6 @@ from inspect import signature
 from pathlib import Path
 from typing import cast
 
-from sacrebleu import utils
-from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
-
 from deepwire import plugins
 from deepwire.data.text.language_guess import script_shares
 from deepwire.errors import UsageError
@@ -277,15 +274,7 @@ def parse_tokenizers(text: str) -> dict[str, str]:
 
 
 def _spbleu(name: str, lowercase: bool) -> Metric:
-    """BLEU over FLORES subwords; its model must be there, nothing is fetched behind the user's back."""
-    tokenizer = SPBLEU[name]
-    url = SPM_MODELS[tokenizer]["url"]
-    path = Path(utils.SACREBLEU_DIR) / "models" / Path(url).name
-    if not path.exists():
-        raise UsageError(
-            f"{name}: {path} is missing, the SentencePiece model of {tokenizer}",
-            f"fetch it once: mkdir -p {path.parent}; curl -L -o {path} {url}",
-        )
-    metric = BleuMetric(tokenizer, lowercase=lowercase)
+    """BLEU over FLORES subwords."""
+    metric = BleuMetric(SPBLEU[name], lowercase=lowercase)
     metric.name = name.replace("bleu", "BLEU")
     return metric

@@ -6,12 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
+from sacrebleu import utils
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
+from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
 from deepwire.errors import UsageError
 from deepwire.evaluation.metric import Floats, Metric, Score
@@ -81,7 +84,7 @@ class BleuMetric(Metric):
     """Corpus BLEU as sacrebleu counts it (Post 2018).
 
     Args:
-        tokenize: One of ``TOKENIZERS``; ``flores101`` and ``flores200`` fetch their model at the first use.
+        tokenize: One of ``TOKENIZERS``; the models of ``flores101`` and ``flores200`` must have been fetched.
         lowercase: Ignore case.
         smoothing: What a precision of 0 counts: ``exp`` (sacrebleu's default) or ``none``.
 
@@ -99,16 +102,17 @@ class BleuMetric(Metric):
         self.smoothing: Smoothing = smoothing
         if tokenize not in TOKENIZERS:
             raise UsageError(f"unknown tokenizer {tokenize!r}", f"choose one of {', '.join(TOKENIZERS)}")
+        _require_tokenizer_model(tokenize)
         try:
             self._bleu = BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smoothing, force=True)
-        except (ImportError, RuntimeError, AssertionError) as error:  # a wrong MeCab dictionary is asserted
+        except (
+            ImportError,
+            OSError,
+            RuntimeError,
+            AssertionError,
+        ) as error:  # a wrong MeCab dictionary is asserted
             raise UsageError(
                 f"tokenizer {tokenize} cannot be used here", _tokenizer_hint(tokenize)
-            ) from error
-        except (OSError, SystemExit) as error:  # sacrebleu leaves the program when its download fails
-            raise UsageError(
-                f"tokenizer {tokenize}: its SentencePiece model could not be downloaded",
-                "connect to the network once, or choose another tokenizer",
             ) from error
 
     def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
@@ -208,6 +212,19 @@ class TerMetric(Metric):
     def details(self, totals: Floats) -> dict[str, float | tuple[float, ...]]:
         """Return the number of edits and the reference length."""
         return {"edits": float(totals[0]), "reference_length": float(totals[1])}
+
+
+def _require_tokenizer_model(tokenize: str) -> None:
+    """The model of a tokenizer must be there: sacrebleu would fetch it behind the user's back."""
+    model = SPM_MODELS.get(tokenize)
+    if model is None:
+        return
+    path = Path(utils.SACREBLEU_DIR, "models", Path(model["url"]).name)
+    if not path.exists():
+        raise UsageError(
+            f"tokenizer {tokenize}: {path} is missing, its SentencePiece model",
+            f"fetch it once: mkdir -p {path.parent}; curl -L -o {path} {model['url']}",
+        )
 
 
 def _tokenizer_hint(tokenize: str) -> str:

@@ -158,6 +158,29 @@ def selected_target(model: str, direction: Direction | None) -> str:
     return direction.target
 
 
+def require_one_direction(models: Iterable[str]) -> None:
+    """Models of one direction each have the same one, as far as their run files name it.
+
+    Raises:
+        UsageError: Two translate in different ones, so one text cannot be for both.
+        ModelError: There is no such model, or it is damaged.
+    """
+    from deepwire.checkpoint.model_path import find_model  # torch
+    from deepwire.checkpoint.store import read_metadata
+
+    first: tuple[str, Direction] | None = None
+    for model in models:
+        direction = named_direction(read_metadata(find_model(model)))
+        if direction is None:
+            continue
+        first = first or (model, direction)
+        if direction != first[1]:
+            raise UsageError(
+                f"{model} translates {direction}, and {first[0]} {first[1]}: one text cannot be for both",
+                "score them in two commands; evaluate-directions compares systems in several directions",
+            )
+
+
 def target_language(model: str, direction: Direction | None = None) -> str:
     """The language that a model translates into, as far as a direction or its run file names it; or ``""``.
 

@@ -152,7 +152,7 @@ def _own_gradient(
                 torch.autograd.backward(loss / update.target_tokens)
             for total, part in zip(totals, parts, strict=True):
                 total += part
-    except RuntimeError as error:
+    except (RuntimeError, MemoryError) as error:
         if not (trainer.strategy.retries and _out_of_memory(error)):
             raise
         return None
@@ -200,5 +200,7 @@ def _make_room(trainer: Trainer, update: int, *, hopeless: bool) -> None:
     )
 
 
-def _out_of_memory(error: RuntimeError) -> bool:
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+def _out_of_memory(error: Exception) -> bool:
+    """Whether a GPU, numpy or torch on a CPU has run out of memory."""
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)

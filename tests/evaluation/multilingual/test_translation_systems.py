@@ -151,6 +151,9 @@ def test_a_model_of_one_direction_scores_no_other(
     assert "single: translates en-de, not de-en" in capsys.readouterr().err
     files = ["--source", "test.en", "--reference", "test.de", "--direction", "en-de"]
     assert main(["evaluate", "--model", "unnamed", "--model", "single", *files]) == 0
+    save(Path("back"), (Direction("en", "de"),), one_direction={"source": "de", "target": "en"})
+    assert main(["evaluate", "--model", "single", "--model", "back", *files[:4]]) == 2
+    assert "back translates de-en, and single en-de: one text" in capsys.readouterr().err
 
 
 def test_trained_directions_without_a_test_set_are_left_out_and_named(run: Run, model: str) -> None:

@@ -114,7 +114,7 @@ Normalize = Annotated[
 ]
 Longest = Annotated[int, typer.Option(min=1, help="Distances above this are counted together.")]
 Sample = Annotated[int | None, typer.Option(min=1, help="Only so many contrasts, drawn at random.")]
-SampleSeed = Annotated[int, typer.Option(min=0, help="Seed of the sample.")]
+SampleSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the sample. Default: 1.")]
 
 
 def agreement(
@@ -127,7 +127,7 @@ def agreement(
     normalize: Normalize = False,
     longest: Longest = 15,
     sample: Sample = None,
-    seed: SampleSeed = 1,
+    seed: SampleSeed = None,
     device: Device = "auto",
     precision: Precision = "auto",
     as_json: Json = False,
@@ -147,6 +147,8 @@ def agreement(
     )
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(contrastive, source, reference, distances))
+    if seed is not None and sample is None:
+        raise UsageError("--seed is that of --sample, and all contrasts are scored", "leave it out")
     if (source is None) != (reference is None):
         raise UsageError("--source and --reference go together", "leave both out for LingEval97's JSON")
     if source is not None and reference is not None:
@@ -159,7 +161,8 @@ def agreement(
         contrasts = read_lingeval(contrastive)
     name = str(contrastive)
     if sample is not None and sample < len(contrasts):
-        name += f" (a sample of {len(contrasts):,}, seed {seed})"
+        seed = 1 if seed is None else seed
+        name += f" ({sample:,} of {len(contrasts):,}, drawn with seed {seed})"
         contrasts = drawn(contrasts, sample, seed)
     outputs.write(
         [
