@@ -6,8 +6,8 @@ as many as positions. What is read does not depend on the cell; four positions a
 them is needed, since a thread that waited for each would leave most of the memory's rate unused. Positions
 may be the first axis in memory or, as with heads one after the other, the second; neither is copied.
 
-Nothing of this has run on a GPU yet. Tests run both kernels in Triton's interpreter and compile them for GPUs
-of compute capability 8.0 and 9.0.
+Where there is no GPU, tests run both kernels in Triton's interpreter and compile them for GPUs of compute
+capability 8.0 and 9.0.
 """
 
 from __future__ import annotations
