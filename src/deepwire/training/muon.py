@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from itertools import compress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
@@ -100,25 +99,6 @@ def hidden_matrices(
     return chosen
 
 
-class _Group:
-    """Matrices of one shape and one factor of the rate: what is done to one is done to all at once.
-
-    Attributes:
-        names: Of their parameters.
-        matrices: Those, in the order of the names.
-        momenta: Of each parameter, `[parts, r, c]`: places in `momentum`.
-        momentum: Of all, `[n, r, c]`.
-    """
-
-    def __init__(self, members: Mapping[str, Matrices]) -> None:
-        self.names, self.matrices = tuple(members), tuple(members.values())
-        self.parts = [each.parts for each in self.matrices]
-        self.momentum = torch.cat(
-            [each.split(torch.zeros_like(each.parameter, requires_grad=False)) for each in self.matrices]
-        )
-        self.momenta = torch.split(self.momentum, self.parts)
-
-
 class Muon:
     """B <- m B + (1 - m) G, and W <- (1 - lr decay) W - lr f O, where O is B or with Nesterov's look ahead
     (1 - m) G + m B, with singular values near 1 (Jordan et al. 2024, Muon; torch.optim.Muon).
@@ -142,18 +122,22 @@ class Muon:
         weight_decay: float,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        self.settings, self.weight_decay, self.dtype = settings, weight_decay, dtype
-        self._names = tuple(matrices)
-        alike: dict[tuple[int, int, float], dict[str, Matrices]] = defaultdict(dict)
-        for name, each in matrices.items():
+        self.matrices, self.settings = dict(matrices), settings
+        self.weight_decay, self.dtype = weight_decay, dtype
+        self._momenta = {
+            name: torch.zeros_like(each.parameter, requires_grad=False)
+            for name, each in self.matrices.items()
+        }
+        alike: dict[tuple[int, int, float], list[str]] = defaultdict(list)
+        for name, each in self.matrices.items():
             rows, columns = each.split(each.parameter).shape[1:]
-            alike[rows, columns, each.rate_factor][name] = each
-        self._groups = [_Group(alike[key]) for key in sorted(alike)]
+            alike[rows, columns, each.rate_factor].append(name)
+        self._alike = [alike[key] for key in sorted(alike)]
 
     @property
     def names(self) -> Collection[str]:
         """The parameters that it moves."""
-        return self._names
+        return self.matrices.keys()
 
     @torch.no_grad()
     def step(self, learning_rate: float, scale: Tensor, finite: Tensor) -> None:
@@ -164,42 +148,31 @@ class Muon:
             scale: What gradients are divided by, a scalar.
             finite: Whether anything is to happen, a scalar bool.
         """
-        for group in self._groups:
-            learning = [each.parameter.grad is not None for each in group.matrices]
-            if any(learning):
-                self._step(group, learning, learning_rate, scale, finite)
+        for names in self._alike:
+            learning = [name for name in names if self.matrices[name].parameter.grad is not None]
+            if learning:
+                self._step(learning, learning_rate, scale, finite)
 
-    def _step(
-        self, group: _Group, learning: Sequence[bool], learning_rate: float, scale: Tensor, finite: Tensor
-    ) -> None:
-        share = self.settings.momentum
-        matrices = list(compress(group.matrices, learning))
-        momenta = list(compress(group.momenta, learning))
-        parts = [each.parts for each in matrices]
-        gradient = torch.cat([each.split(_gradient(each.parameter)) for each in matrices]) / scale
-        momentum = group.momentum if all(learning) else torch.cat(momenta)
+    def _step(self, names: Sequence[str], learning_rate: float, scale: Tensor, finite: Tensor) -> None:
+        """Move matrices of one shape and one factor of the rate."""
+        share, alike = self.settings.momentum, [self.matrices[name] for name in names]
+        parts = [matrices.parts for matrices in alike]
+        places = [matrices.split(matrices.parameter) for matrices in alike]
+        momenta = [matrices.split(self._momenta[name]) for name, matrices in zip(names, alike, strict=True)]
+        gradient = torch.cat([matrices.split(_gradient(matrices.parameter)) for matrices in alike]) / scale
+        momentum = torch.cat(momenta)
         following = momentum.lerp(gradient, 1 - share)
+        torch._foreach_copy_(momenta, torch.split(torch.where(finite, following, momentum), parts))
         direction = gradient.lerp(following, share) if self.settings.nesterov else following
-        kept = torch.where(finite, following, momentum)
-        if all(learning):
-            group.momentum.copy_(kept)
-        else:
-            torch._foreach_copy_(momenta, torch.split(kept, parts))
-        rate = learning_rate * self.settings.rate_factor * matrices[0].rate_factor
-        before = torch.cat([each.split(each.parameter) for each in matrices])
+        rate = learning_rate * self.settings.rate_factor * alike[0].rate_factor
+        before = torch.cat(places)
         moved = before * (1 - rate * self.weight_decay)
         moved.sub_(orthogonalize(direction, self.dtype), alpha=rate * self._factor(*before.shape[1:]))
-        after = torch.split(torch.where(finite, moved, before), parts)
-        torch._foreach_copy_([each.split(each.parameter) for each in matrices], after)
+        torch._foreach_copy_(places, torch.split(torch.where(finite, moved, before), parts))
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: ``momentum.NAME``."""
-        momenta = {
-            name: momentum.view_as(matrices.parameter)
-            for group in self._groups
-            for name, matrices, momentum in zip(group.names, group.matrices, group.momenta, strict=True)
-        }
-        return {f"momentum.{name}": momenta[name] for name in self._names}
+        return {f"momentum.{name}": momentum for name, momentum in self._momenta.items()}
 
     def _factor(self, rows: int, columns: int) -> float:
         if self.settings.rate_form == "original":
