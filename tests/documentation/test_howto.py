@@ -80,6 +80,7 @@ ELSEWHERE = {
     r"\bpapers/|runs/big|multi30k/(six|bi)|l10n/": "needs the text of a paper, or long training",
     r"deepwire evaluate-directions|--direction en-fr": "tests/cli/test_evaluate_directions_command.py",
     r"--beside": "starts other programs: tests/analysis",
+    r"--metric-command": "starts another program: tests/evaluation/test_metric_command.py",
     r"--(install|show)-completion": "changes the shell: tests/cli/test_main.py",
     r"to_(wandb|mlflow|trackio)": "needs the tracker: test_trackers.py",
     r"runs/longer": "needs a long run: tests/training",
