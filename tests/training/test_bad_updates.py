@@ -82,7 +82,7 @@ def test_ten_bad_updates_in_a_row_end_the_run(make_job: JobMaker) -> None:
     "error",
     [
         torch.OutOfMemoryError("CUDA out of memory"),
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
         MemoryError("Unable to allocate 9.00 GiB for an array with shape (9,) and data type uint16"),
     ],
     ids=["GPU", "CPU", "numpy"],
