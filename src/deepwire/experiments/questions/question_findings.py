@@ -62,7 +62,7 @@ def question_finding(question: AnsweredQuestion) -> Finding:
         )
     return Finding(
         analysis=f"question-{question.name}",
-        title=f"{question.name}. {plan.title}",
+        title=f"{question.name}: all systems",  # short, as the contents have that of the question already
         measured=" ".join(filter(None, [plan.about, _how(question)])),
         tables=tuple(tables),
         notes=tuple(_notes(question)),
