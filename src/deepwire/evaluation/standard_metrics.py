@@ -105,12 +105,8 @@ class BleuMetric(Metric):
         _require_tokenizer_model(tokenize)
         try:
             self._bleu = BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smoothing, force=True)
-        except (
-            ImportError,
-            OSError,
-            RuntimeError,
-            AssertionError,
-        ) as error:  # a wrong MeCab dictionary is asserted
+        # MeCab asserts that its dictionary is the right one.
+        except (ImportError, OSError, RuntimeError, AssertionError) as error:
             raise UsageError(
                 f"tokenizer {tokenize} cannot be used here", _tokenizer_hint(tokenize)
             ) from error

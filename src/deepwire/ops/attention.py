@@ -13,7 +13,7 @@ come again and again, `few_shapes` allows it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 
 import torch
@@ -178,11 +178,8 @@ def _kernel(
     grouped: bool = False,
 ) -> Tensor:
     """torch's fused kernel, on a GPU one that needs no plan, unless it is for `few_shapes`."""
-    if q.device.type != "cuda" or (not torch.compiler.is_compiling() and _FEW_SHAPES.get()):
-        return functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
-        )
-    with sdpa_kernel(_WITHOUT_PLANS):
+    any_kernel = q.device.type != "cuda" or (not torch.compiler.is_compiling() and _FEW_SHAPES.get())
+    with nullcontext() if any_kernel else sdpa_kernel(_WITHOUT_PLANS):
         return functional.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal, enable_gqa=grouped
         )
