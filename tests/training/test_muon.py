@@ -79,6 +79,20 @@ def test_singular_values_come_near_one(shape: tuple[int, int]) -> None:
     torch.testing.assert_close(within, torch.diag_embed(within.diagonal(dim1=1, dim2=2)), atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("shape", [(16, 16), (48, 16), (16, 64), (16, 17)])
+def test_any_shape_takes_five_steps(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way through small products, and matrices in several groups, are the same steps."""
+    monkeypatch.setattr("deepwire.training.muon._CACHED", 600)
+    torch.manual_seed(1)
+    given = torch.randn(5, *shape)
+    given[0] = given[0, :, :1] * given[0, :1]  # of rank one
+    x = given.double() / given.double().flatten(1).norm(dim=1)[:, None, None]
+    for _ in range(5):
+        x = 3.4445 * x - 4.7750 * x @ x.mT @ x + 2.0315 * x @ x.mT @ x @ x.mT @ x
+    torch.testing.assert_close(orthogonalize(given).double(), x, atol=3e-5, rtol=0)
+    assert float(torch.linalg.svdvals(orthogonalize(given, torch.bfloat16)).max()) < 1.5
+
+
 def test_parts_are_matrices_of_their_own() -> None:
     torch.manual_seed(1)
     whole, gradient = torch.randn(12, 4), torch.randn(12, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -23,6 +24,9 @@ if TYPE_CHECKING:  # a run file is read without it, and sooner
 # Those of Jordan et al. and of torch.optim.Muon.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 _ITERATIONS, _EPS = 5, 1e-7
+
+_CACHED = 2**16
+"""Numbers of matrices that a core takes at once: with what belongs to them, about a mebibyte."""
 
 
 class MuonSettings(Section):
@@ -191,11 +195,38 @@ def orthogonalize(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tenso
     Five steps X <- a X + (b XX' + c (XX')^2) X, as Newton and Schulz', from X / |X|_F (Jordan et al. 2024).
     The result has the type of `matrices`, the steps `dtype`.
     """
-    a, b, c = _COEFFICIENTS
     tall = matrices.size(1) > matrices.size(2)
     x = (matrices.mT if tall else matrices).to(dtype)
     x = x / x.flatten(1).norm(dim=1).clamp(min=_EPS)[:, None, None]
+    # Through the small products is half the work for r : c = 1 : 4, and more than the whole for squares. It
+    # needs float32: bfloat16 gives XX' eigenvalues below nothing, which grow twelvefold with every step.
+    steps = _steps_of_products if dtype == torch.float32 and x.size(2) >= 2 * x.size(1) else _steps
+    if x.device.type == "cpu" and dtype == torch.float32:
+        # As many at once as stay in a core's cache: a third faster than all for matrices of width 128.
+        together = max(1, _CACHED // (x.size(1) * x.size(2))) * torch.get_num_threads()
+        x = torch.cat([steps(some) for some in x.split(together)])
+    else:
+        x = steps(x)
+    return (x.mT if tall else x).to(matrices.dtype)
+
+
+def _steps(x: Tensor) -> Tensor:
+    """Five steps one after the other, of matrices `[n, r, c]`."""
+    a, b, c = _COEFFICIENTS
     for _ in range(_ITERATIONS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.mT if tall else x).to(matrices.dtype)
+    return x
+
+
+def _steps_of_products(x: Tensor) -> Tensor:
+    """The same for r much smaller than c: a step multiplies X by Q = a + b XX' + c (XX')^2, and XX' becomes
+    Q XX' Q. So X itself is needed at the beginning and at the end alone."""
+    a, b, c = _COEFFICIENTS
+    gram, factors = x @ x.mT, list[Tensor]()
+    for step in range(_ITERATIONS):
+        if step:
+            gram = factors[-1] @ gram @ factors[-1]
+        factors.append(torch.baddbmm(gram, gram, gram, beta=b, alpha=c))
+        factors[-1].diagonal(dim1=1, dim2=2).add_(a)
+    return functools.reduce(torch.matmul, factors) @ x
