@@ -1,11 +1,12 @@
-"""Dropout, the loss and attention against the same of torch's operations.
+"""Dropout, the loss, attention and Muon's iteration against the same of torch's operations.
 
     python benchmarks/operations.py --threads 1
 
 Milliseconds, medians of turns. Of dropout and the loss a forward and a backward pass. The loss is the output
 projection with label-smoothed cross-entropy: `plain` holds all logits, as `torch.nn.functional.cross_entropy`
 needs them; both run under autocast for bf16. Of attention a forward pass without gradients, against torch's
-fused kernel, with a bias that hides padding.
+fused kernel, with a bias that hides padding. Of Muon its five steps, for which `plain` takes all matrices
+of a shape at once.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from deepwire.ops.attention import attention
 from deepwire.ops.cross_entropy import linear_cross_entropy
 from deepwire.ops.dropout import dropout
 from deepwire.ops.precision import set_fp32_matmul
+from deepwire.training.muon import orthogonalize
 
 KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DROPPED: tuple[tuple[int, ...], ...] = ((2048, 256), (2048, 1024), (2048, 512), (136, 4, 15, 15))
@@ -37,6 +39,8 @@ ATTENDING = (
     (64, 8, 15, 15, 64),
     (16, 8, 128, 128, 64),
 )
+# Matrices, rows, columns: 6+6 layers of d 128 (84 square ones), and some of d 512.
+MOVED = ((84, 128, 128), (12, 256, 128), (24, 512, 512), (6, 512, 2048))
 PROBABILITY, SMOOTHING = 0.1, 0.1
 
 
@@ -46,6 +50,8 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--turns", type=int, default=15)
+    names = ("dropout", "loss", "attention", "Muon")
+    parser.add_argument("--only", nargs="*", choices=names, default=names)
     parser.add_argument("--formats", nargs="*", choices=KINDS, default=list(KINDS))
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -55,8 +61,11 @@ def main() -> None:
         ("dropout of", DROPPED, dropped),
         ("loss of tokens, d, words", LOSSES, losses),
         ("attention of sentences, heads, queries, keys, h", ATTENDING, attending),
+        ("Muon of matrices, rows, columns", MOVED, moved),
     ):
-        plain = "plain" if pair is losses else "torch"
+        if not any(what.startswith(one) for one in options.only):
+            continue
+        plain = "plain" if pair in (losses, moved) else "torch"
         print(f"| {what} | {plain}, ms | deepwire, ms | ratio |\n|---|---|---|---|")
         for size in sizes:
             for name in options.formats:
@@ -114,6 +123,22 @@ def attending(kind: torch.dtype, sentences: int, heads: int, queries: int, keys:
         ),
         torch.inference_mode()(lambda: attention(query, key, value, bias=bias, causal=False, finite=True)),
     )
+
+
+def moved(kind: torch.dtype, matrices: int, rows: int, columns: int) -> Pair:
+    """Muon's iteration for all matrices at once, and as deepwire has it."""
+    given = torch.randn(matrices, rows, columns)
+    a, b, c = 3.4445, -4.7750, 2.0315
+
+    def plain() -> Tensor:
+        x = (given.mT if rows > columns else given).to(kind)
+        x = x / x.flatten(1).norm(dim=1)[:, None, None]
+        for _ in range(5):
+            gram = x @ x.mT
+            x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+        return (x.mT if rows > columns else x).to(given.dtype)
+
+    return torch.no_grad()(plain), torch.no_grad()(lambda: orthogonalize(given, kind))
 
 
 def in_turns(calls: Pair, turns: int) -> tuple[float, float]:
