@@ -40,7 +40,7 @@ class ValidationScores:
         languages: The languages of the translations; ``""`` is one that nobody named.
 
     Raises:
-        UsageError: A tokenizer cannot be used here.
+        UsageError: A tokenizer or a metric of another package cannot be used here.
     """
 
     def __init__(self, names: Sequence[str], tokenize: str | None, languages: Sequence[str]) -> None:
@@ -49,15 +49,23 @@ class ValidationScores:
         try:
             self._metrics: dict[str, list[Metric]] = {name: metrics.of(name) for name in languages}
         except UsageError as error:
-            raise UsageError(f"training.validation.tokenize: {error.message}", error.hint) from error
+            key = "tokenize" if error.message.startswith("tokenizer") else "metrics"
+            raise UsageError(f"training.validation.{key}: {error.message}", error.hint) from error
         self._notes = metrics.notes
 
     def __call__(
-        self, metric: str, translations: Sequence[str], references: Sequence[str], /, *, language: str = ""
+        self,
+        metric: str,
+        translations: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+        /,
+        *,
+        language: str = "",
     ) -> float:
         """Score translations into a language; with one language it need not be named."""
-        metrics = self._metrics[language or self._languages[0]]
-        return metrics[self._names.index(metric)].score(translations, references).value
+        chosen = self._metrics[language or self._languages[0]][self._names.index(metric)]
+        return chosen.score_of(chosen.statistics(translations, references, sources), 1).value
 
     @property
     def signatures(self) -> tuple[str, ...]:

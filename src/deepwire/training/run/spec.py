@@ -165,6 +165,7 @@ class ScoreTexts(Protocol):
         metric: TextMetric,
         translations: Sequence[str],
         references: Sequence[str],
+        sources: Sequence[str],
         /,
         *,
         language: str = "",
