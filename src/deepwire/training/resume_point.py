@@ -42,7 +42,6 @@ from deepwire.training.run.spec import (
     require_same_settings,
 )
 from deepwire.training.run.state import TrainingState, load_state
-from deepwire.training.warm_start.pretrained import require_same_encoder
 
 
 @dataclass(frozen=True)
@@ -306,8 +305,6 @@ def _changes(spec: TrainingSpec, processes: ProcessGroup, made: int) -> list[str
     rates = _rates_of_other_length(spec, made)
     changes = require_same_settings(spec.run.resolved_config, spec.resolved, spec.complete, spec.changeable)
     changes += rates
-    if spec.config.pretrained is not None:
-        require_same_encoder(spec.run, spec.config.pretrained)
     before = processes_before(spec)
     if before != processes.count:
         changes.append(f"processes: {before} -> {processes.count}")

@@ -19,16 +19,13 @@ from deepwire.checkpoint.importers.pretrained_encoder import (
     weights_file,
 )
 from deepwire.checkpoint.model_files import digest
-from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.section import flatten
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.errors import ModelError, UsageError
-from deepwire.io.regular_files import read_json
+from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.run.spec import require_no_changes
 from deepwire.training.warm_start.transfer import RowMap, map_rows
 from deepwire.training.warm_start.warm_start_config import DecoderLayers, PretrainedSection
 
@@ -106,24 +103,6 @@ def start_pretrained(
         {side: [number + 1 for number in numbers] for side, numbers in layers.items()},
         {side: (rows.taken, rows.new) for side, rows in maps.items()},
     )
-
-
-def require_same_encoder(run: RunDirectory, config: PretrainedSection) -> None:
-    """See that an encoder that is elsewhere now is the one that a run began with.
-
-    A run that goes on does not read it, so that it need not be there any more.
-
-    Raises:
-        UsageError: It has other parameters.
-    """
-    try:
-        begun = read_json(run.start_from)
-    except ModelError:
-        return
-    folder, before, weights = begun.get("folder"), begun.get("digest"), weights_file(config.encoder)
-    moved = before is not None and folder != str(config.encoder)
-    if moved and weights.is_file() and digest(weights) != before:
-        require_no_changes(run.path, [f"training.pretrained.encoder: {folder} -> {config.encoder}"])
 
 
 def _fill(parameter: nn.Parameter, value: Tensor) -> None:

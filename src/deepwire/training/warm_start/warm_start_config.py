@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from deepwire.config.section import MAY_CHANGE, Section
+from deepwire.config.section import Section
 from deepwire.training.freezing import Patterns
 
 
@@ -45,9 +45,8 @@ class PretrainedSection(Section):
     """A pretrained encoder of XLM-R's layout, whose parameters a new run begins with."""
 
     encoder: Path = Field(
-        json_schema_extra=MAY_CHANGE,
         description="folder with config.json, model.safetensors and sentencepiece.bpe.model, as downloaded "
-        "from Hugging Face",
+        "from Hugging Face"
     )
     decoder: DecoderLayers = Field(
         "spread",
