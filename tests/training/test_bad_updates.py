@@ -76,6 +76,9 @@ def test_ten_bad_updates_in_a_row_end_the_run(make_job: JobMaker) -> None:
     bad = [json.loads(line)["update"] for line in job.run.bad_batch.read_text().splitlines()]
     assert bad == [5, 6, 7, *range(15, 25)]
     assert "not finite" in job.run.log.read_text()
+    # It goes on from update 20, which was the sixth.
+    with pytest.raises(DivergedError, match=r"10 updates in a row \(last good update 14\)"):
+        run_training(poison(job, lambda _call: True), quiet=True)
 
 
 @pytest.mark.parametrize(

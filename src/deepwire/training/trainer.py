@@ -113,7 +113,8 @@ class Trainer:
         self._meter = Meter(self.device, divergence=divergence, alignment=self.guide is not None)
         if self.state.interval:
             self._meter.load_state(self.state.interval)
-        self._saved_at = self._last_good = self.state.update
+        self._saved_at = self.state.update
+        self._last_good = self.state.update - self.state.bad_in_a_row
         self._started = time.perf_counter()
         self._seconds_before = self.state.seconds
         self._remaining_time = RemainingTime()
