@@ -26,6 +26,7 @@ class Gated(Section):
     type: Literal["gated"] = "gated"
     share: Literal["all", "gates", "none"] = "gates"
     size: int = Field(4, ge=1)
+    order: Literal[2, 4] = 2
 
 
 def _named(value: object) -> object:
@@ -299,6 +300,10 @@ def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
         (
             "model: {connection: {type: gated, size: 0}}",
             "run.yaml:1: model.connection.size: must be at least 1, not 0",
+        ),
+        (
+            "model: {connection: {type: gated, order: 3}}",
+            "run.yaml:1: model.connection.order: must be 2 or 4, not 3",
         ),
         ("seed: 1\nseed: 2", "run.yaml:2: seed: given twice (first on line 1)"),
         (
