@@ -259,7 +259,7 @@ def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
         "run.yaml:3: data.train.1.weight: must be greater than 0.0, not -1",
         "run.yaml:3: data.train.1.wieght: unknown key (did you mean data.train.1.weight?)",
         "run.yaml:7: model.connection.share: must be all, gates or none, not 'al' (did you mean all?)",
-        "run.yaml:8: model.connection.eps: unknown key (known: type, share, size)",
+        "run.yaml:8: model.connection.eps: unknown key (known: type, share, size, order)",
         "run.yaml:10: training.lerning_rate: unknown key (did you mean training.learning_rate?)",
         "run.yaml:11: training.max_updates: must be a whole number such as 4096, 4k or 1.5M, not 'many'",
         "run.yaml:12: training.beam: unknown key (known: learning_rate, max_updates, stop)",
