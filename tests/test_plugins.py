@@ -589,7 +589,10 @@ class CopiedMetric(ChrfMetric):
 
     needs_source = True
 
-    def _count_with_source(self, hypotheses, references, source):  # type: ignore[no-untyped-def]
+    def _count_with_source(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], source: Sequence[str] | None
+    ) -> Floats:
+        assert source is not None
         return self._count(source, [hypotheses])
 
 
