@@ -584,6 +584,52 @@ def test_a_registered_metric_is_a_metric() -> None:
         deepwire.register_metric("bleu", make)
 
 
+class CopiedMetric(ChrfMetric):
+    """chrF of what the source has, so that it reads all three texts."""
+
+    needs_source = True
+
+    def _count_with_source(
+        self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], source: Sequence[str] | None
+    ) -> Floats:
+        assert source is not None
+        return self._count(source, [hypotheses])
+
+
+def test_validation_scores_by_the_metric_of_another_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its name or its place; it chooses nothing, and is asked for at the start."""
+    (tmp_path / "own_metrics.py").write_text(
+        "import deepwire\nfrom test_plugins import CopiedMetric\n"
+        "def make(options): return CopiedMetric()\ndef wrong(options): return 1\n"
+        "deepwire.register_metric('copied', make)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.chdir(tmp_path)
+    for language, text in (("de", "ein Haus\n"), ("en", "a house\n")):
+        (tmp_path / f"corpus.{language}").write_text(text * 8)
+    path = run_file(tmp_path, "pre_norm")
+    train = ["train", str(path), "data.vocabulary=words", "data.valid=corpus", "training.max_updates=1", "-q"]
+    for metric, message in {
+        "copied": "training.validation.metrics.0: must be bleu, chrf, chrf++ or ter, not 'copied'",
+        "own_metrics.none": "training.validation.metrics.0: own_metrics has no none",
+        "own_metrics.wrong": "training.validation.metrics: plugin metric own_metrics.wrong: gave int",
+    }.items():
+        assert main([*train, f"training.validation.metrics=[{metric}]"]) == 2
+        assert message in capsys.readouterr().err
+    chosen = [*train, "training.validation.metrics=[chrF, own_metrics.make]"]
+    assert main([*chosen, "training.validation.metric=own_metrics.make"]) == 2
+    assert main([*chosen, "--plugin", "own_metrics"]) == 0
+    assert main([*train, "run=named", "training.validation.metrics=[copied]"]) == 0
+    for run, name in (("runs/run", "own_metrics.make"), ("named", "copied")):
+        *_, record = map(json.loads, (tmp_path / run / "metrics.jsonl").read_text().splitlines())
+        (translations,) = (tmp_path / run / "valid").iterdir()
+        copies = ChrfMetric().score(["ein Haus"] * 8, translations.read_text().splitlines()).value
+        assert record[name] == copies
+
+
 @pytest.mark.usefixtures("installed")
 def test_commands_list_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes"]) == 0

@@ -514,6 +514,19 @@ def test_what_marian_does_not_compute_is_refused_before_it_is_trained(
         load_run_file(base, [changed])
 
 
+def test_one_table_for_two_vocabularies_is_refused(here: Path) -> None:
+    """Of one size they would do, and words of the source would have the vectors of others of the target."""
+    path = write(
+        here / "run.yaml", "data:\n  {source: de, target: en, train: train, vocabulary: {joint: false}}\n"
+    )
+    for tie in ("all", "inputs"):
+        with pytest.raises(UsageError, match=rf"embeddings\.tie: {tie} needs one vocabulary for both sides"):
+            load_run_file(path, [f"model.embeddings.tie={tie}"])
+    with pytest.raises(UsageError, match=r"^run\.yaml:2: model\.embeddings\.tie: all needs one vocabulary"):
+        load_run_file("run.yaml")
+    assert not load_run_file(path, ["model.embeddings.tie=output"]).config.data.vocabulary.joint
+
+
 def test_a_default_that_depends_on_what_is_wrong_is_no_second_mistake() -> None:
     """`model.initialization` follows the connections, and has nothing to follow where they are misspelt."""
     with pytest.raises(UsageError) as refused:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.errors import UsageError
-from deepwire.model.connections.connection import Connection, DepthState
+from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
 from deepwire.model.initialization import LipschitzConfig
@@ -77,6 +77,7 @@ def test_a_wrong_connection_is_found(fault: Fault, message: str) -> None:
 def test_a_right_connection_passes() -> None:
     """As an object whose class nobody registered, a mapping and a name."""
     check_connection(FaultyConfig())
+    assert FaultyConfig not in ConnectionSection.members()  # what is checked is not known afterwards
     check_connection({"type": "pre_norm", "final_norm": False}, {"decoder": {"mixer": "average_attention"}})
 
 

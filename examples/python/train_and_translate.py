@@ -51,7 +51,7 @@ def main() -> None:
             "train": options.folder / "train",
             "valid": options.folder / "valid",
             "prepared": options.folder / "prepared",
-            "vocabulary": {"type": "words", "joint": False},
+            "vocabulary": "words",
         },
         "model": {"d_model": 128, "heads": 4, "feed_forward": 256, "encoder": {"connection": "depth_lstm"}},
         "training": {

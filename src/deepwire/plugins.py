@@ -108,7 +108,8 @@ def register_metric(name: str, make: Callable[..., object]) -> None:
     """Make a metric known by a name.
 
     Args:
-        name: As commands write it: ``--metric NAME``. Validation during training knows deepwire's own alone.
+        name: As commands write it: ``--metric NAME``, or ``training.validation.metrics``. No such metric
+            chooses the best checkpoint or ends a run.
         make: Gives a `Metric` for `MetricOptions`.
 
     Raises:

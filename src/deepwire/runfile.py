@@ -120,6 +120,16 @@ class RunFile(Section):
         return self
 
     @model_validator(mode="after")
+    def _has_one_table_for_one_vocabulary(self) -> RunFile:
+        tie = self.model.embeddings.tie
+        if tie in ("all", "inputs") and not self.data.vocabulary.joint and self.data.text is None:
+            raise ValueError(
+                f"model.embeddings.tie: {tie} needs one vocabulary for both sides, and "
+                "data.vocabulary.joint is false: set tie to output or none, or joint to true"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_alignments_to_learn(self) -> RunFile:
         if self.training.guided_alignment is None:
             return self

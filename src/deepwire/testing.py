@@ -17,7 +17,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from deepwire.config.choice import TRUSTED, Choice, remember
+from deepwire.config.choice import TRUSTED, Choice, remembered
 from deepwire.config.settings_reader import from_mapping
 from deepwire.errors import UsageError
 from deepwire.model.aggregations.aggregation import AggregationSection
@@ -153,9 +153,9 @@ def _as_assertion(what: str) -> Iterator[None]:
 
 def _check_record(model: TranslationModel) -> None:
     """What is saved of the settings stands for the same settings, and all parameters have their names."""
-    remember(model.config)  # its classes may be some that nobody has registered
     record = json.loads(json.dumps(model.config.model_dump(mode="json")))
-    again = ModelConfig.model_validate(record, context=TRUSTED)
+    with remembered(model.config):  # its classes may be some that nobody has registered
+        again = ModelConfig.model_validate(record, context=TRUSTED)
     assert again == model.config, "the settings are not the same after they were saved and read"
     other = _model_of(again, model.languages, seed=1)
     with torch.no_grad():

@@ -13,6 +13,7 @@ from reversed_words import SETTINGS
 
 import deepwire
 from deepwire.cli.main import main
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, UsageError
 from deepwire.training.loop import UpdateResult
 from deepwire.training.run.stopping import StopReason
@@ -52,6 +53,23 @@ def test_a_run_has_a_model_a_history_and_a_best_checkpoint(trained: deepwire.Run
     opened = deepwire.Run(trained.path)
     assert (opened.history, opened.stop_reason) == (trained.history, trained.stop_reason)
     assert opened.settings["seed"] == 3
+
+
+def test_all_processes_hear_from_the_main_one_whether_a_run_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one, which need not see the folder, would wait for a step that the main one does not take."""
+    told = [None, False]
+
+    class Other(ProcessGroup):
+        def broadcast_value(self, value: object) -> object:
+            return told.pop(0)
+
+    def require(_loaded: object, _processes: object, *, begins: bool) -> None:
+        raise UsageError(f"begins: {begins}")
+
+    monkeypatch.setattr("deepwire.api.training.require_startable", require)
+    settings = {**SETTINGS, "data": {"source": "src", "target": "trg", "train": "text"}, "run": "unseen"}
+    with pytest.raises(UsageError, match="begins: False"):
+        deepwire.train(settings, processes=Other(1, 2))
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -44,8 +44,11 @@ def test_a_person_sees_what_was_kept_and_where_it_is(capsys: pytest.CaptureFixtu
     assert "nothing changed: used again" in capsys.readouterr().out
 
 
+SEPARATE = ("data.vocabulary.joint=false", "model.embeddings.tie=output")
+
+
 def test_a_program_gets_one_json_object(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["prepare", "run.yaml", "data.vocabulary.joint=false", "--json"]) == 0
+    assert main(["prepare", "run.yaml", *SEPARATE, "--json"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
     record = json.loads(line)
     assert Path(record["folder"]).parent == corpus / "prepared"
@@ -57,7 +60,7 @@ def test_a_program_gets_one_json_object(corpus: Path, capsys: pytest.CaptureFixt
     assert record["valid"] == {"pairs": 1}
     assert record["report"]["train"]["dropped"]["duplicate"]["count"] == 1
     assert record["pairs_per_second"] > 0
-    main(["prepare", "run.yaml", "data.vocabulary.joint=false", "--json"])
+    main(["prepare", "run.yaml", *SEPARATE, "--json"])
     again = json.loads(capsys.readouterr().out)
     assert (again["reused"], again["pairs_per_second"], again["folder"]) == (True, None, record["folder"])
 

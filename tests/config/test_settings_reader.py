@@ -26,6 +26,7 @@ class Gated(Section):
     type: Literal["gated"] = "gated"
     share: Literal["all", "gates", "none"] = "gates"
     size: int = Field(4, ge=1)
+    order: Literal[2, 4] = 2
 
 
 def _named(value: object) -> object:
@@ -258,7 +259,7 @@ def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
         "run.yaml:3: data.train.1.weight: must be greater than 0.0, not -1",
         "run.yaml:3: data.train.1.wieght: unknown key (did you mean data.train.1.weight?)",
         "run.yaml:7: model.connection.share: must be all, gates or none, not 'al' (did you mean all?)",
-        "run.yaml:8: model.connection.eps: unknown key (known: type, share, size)",
+        "run.yaml:8: model.connection.eps: unknown key (known: type, share, size, order)",
         "run.yaml:10: training.lerning_rate: unknown key (did you mean training.learning_rate?)",
         "run.yaml:11: training.max_updates: must be a whole number such as 4096, 4k or 1.5M, not 'many'",
         "run.yaml:12: training.beam: unknown key (known: learning_rate, max_updates, stop)",
@@ -299,6 +300,10 @@ def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
         (
             "model: {connection: {type: gated, size: 0}}",
             "run.yaml:1: model.connection.size: must be at least 1, not 0",
+        ),
+        (
+            "model: {connection: {type: gated, order: 3}}",
+            "run.yaml:1: model.connection.order: must be 2 or 4, not 3",
         ),
         ("seed: 1\nseed: 2", "run.yaml:2: seed: given twice (first on line 1)"),
         (

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from deepwire.checkpoint.store import load_model
-from deepwire.errors import DivergedError
+from deepwire.errors import DivergedError, ResourceError
 from deepwire.model.translation_model import LossSums, TranslationModel
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import load_state
@@ -76,17 +76,44 @@ def test_ten_bad_updates_in_a_row_end_the_run(make_job: JobMaker) -> None:
     bad = [json.loads(line)["update"] for line in job.run.bad_batch.read_text().splitlines()]
     assert bad == [5, 6, 7, *range(15, 25)]
     assert "not finite" in job.run.log.read_text()
+    # It goes on from update 20, which was the sixth.
+    with pytest.raises(DivergedError, match=r"10 updates in a row \(last good update 14\)"):
+        run_training(poison(job, lambda _call: True), quiet=True)
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
-        MemoryError("Unable to allocate 9.00 GiB for an array with shape (9,) and data type uint16"),
-    ],
-    ids=["GPU", "CPU", "numpy"],
-)
+OUT_OF_MEMORY = [
+    torch.OutOfMemoryError("CUDA out of memory"),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    MemoryError("Unable to allocate 9.00 GiB for an array with shape (9,) and data type uint16"),
+]
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=["GPU", "CPU", "numpy"])
+def test_memory_that_runs_out_in_a_validation_names_its_own_settings(
+    make_job: JobMaker, error: Exception
+) -> None:
+    """Those of training cannot be changed any more."""
+
+    job = make_job(max_updates=2)
+
+    def build() -> TranslationModel:
+        model = job.build()
+        loss = model.loss
+
+        def wrapped(*inputs: Any, **named: Any) -> LossSums:
+            if not model.training:
+                raise error
+            return loss(*inputs, **named)
+
+        model.loss = wrapped  # type: ignore[method-assign]
+        return model
+
+    with pytest.raises(ResourceError, match="out of memory in the validation after update 2") as caught:
+        run_training(dataclasses.replace(job, build=build), quiet=True)
+    assert "training.validation.max_tokens" in caught.value.hint
+
+
+@pytest.mark.parametrize("error", OUT_OF_MEMORY, ids=["GPU", "CPU", "numpy"])
 def test_an_update_for_which_memory_runs_out_is_made_in_smaller_pieces(
     make_job: JobMaker, capsys: pytest.CaptureFixture[str], error: Exception
 ) -> None:

@@ -13,7 +13,7 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.ops.allocator import give_memory_back, keep_memory
 from deepwire.training.config import EarlyStoppingConfig, Metric
 from deepwire.training.device import PrecisionPolicy, memory_in_use
-from deepwire.training.logging.meter import Averages, Meter
+from deepwire.training.logging.meter import Averages, Meter, perplexity
 from deepwire.training.logging.progress import Display, TrainingStatus, human_time, short
 from deepwire.training.optimizer import StepResult
 from deepwire.training.run.spec import require_same_digests
@@ -232,6 +232,8 @@ def test_other_digests_are_listed() -> None:
         (18_234, "18.2k"),
         (3.1e9, "3.1G"),
         (2e13, "20T"),
+        (perplexity(1000.0), "inf"),
+        (perplexity(float("nan")), "nan"),
     ],
 )
 def test_short_numbers(number: float, text: str) -> None:

@@ -174,8 +174,15 @@ class Translation:
         return list(texts)
 
     def score(
-        self, _metric: object, translations: Sequence[str], references: Sequence[str], *, language: str = ""
+        self,
+        _metric: object,
+        translations: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+        *,
+        language: str = "",
     ) -> float:
+        assert translations == sources
         assert len(translations) == len(references) == 40
         assert sorted(translations[0].split()) == sorted(references[0].split())
         self.calls += 1
@@ -233,8 +240,8 @@ def test_part_of_the_validation_set(make_job: JobMaker) -> None:
     translation = Translation([])
     seen: list[int] = []
 
-    def score(_: object, texts: Sequence[str], references: Sequence[str], *, language: str = "") -> float:
-        seen.extend((len(texts), len(references)))
+    def score(_: object, *texts: Sequence[str], language: str = "") -> float:
+        seen.extend(map(len, texts))
         return 1.0
 
     job = dataclasses.replace(
@@ -243,7 +250,7 @@ def test_part_of_the_validation_set(make_job: JobMaker) -> None:
         score=score,
     )
     run_training(job, quiet=True)
-    assert seen == [7, 7]
+    assert seen == [7, 7, 7]
 
 
 def test_without_a_validation_set_the_newest_is_the_best(make_job: JobMaker) -> None:

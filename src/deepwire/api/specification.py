@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from deepwire.api.prepare import configured_size
+from deepwire.checkpoint.importers.pretrained_encoder import require_encoder
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory, require_folder
 from deepwire.checkpoint.store import read_metadata
@@ -40,7 +41,7 @@ class ValidationScores:
         languages: The languages of the translations; ``""`` is one that nobody named.
 
     Raises:
-        UsageError: A tokenizer cannot be used here.
+        UsageError: A tokenizer or a metric of another package cannot be used here.
     """
 
     def __init__(self, names: Sequence[str], tokenize: str | None, languages: Sequence[str]) -> None:
@@ -49,15 +50,23 @@ class ValidationScores:
         try:
             self._metrics: dict[str, list[Metric]] = {name: metrics.of(name) for name in languages}
         except UsageError as error:
-            raise UsageError(f"training.validation.tokenize: {error.message}", error.hint) from error
+            key = "tokenize" if error.message.startswith("tokenizer") else "metrics"
+            raise UsageError(f"training.validation.{key}: {error.message}", error.hint) from error
         self._notes = metrics.notes
 
     def __call__(
-        self, metric: str, translations: Sequence[str], references: Sequence[str], /, *, language: str = ""
+        self,
+        metric: str,
+        translations: Sequence[str],
+        references: Sequence[str],
+        sources: Sequence[str],
+        /,
+        *,
+        language: str = "",
     ) -> float:
         """Score translations into a language; with one language it need not be named."""
-        metrics = self._metrics[language or self._languages[0]]
-        return metrics[self._names.index(metric)].score(translations, references).value
+        chosen = self._metrics[language or self._languages[0]][self._names.index(metric)]
+        return chosen.score_of(chosen.statistics(translations, references, sources), 1).value
 
     @property
     def signatures(self) -> tuple[str, ...]:
@@ -117,7 +126,7 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
     Raises:
         UsageError: A file is in place of the run directory, the device is not there, or the languages that
             are to have parameters of their own.
-        ModelError: There is no such model to begin with.
+        ModelError: There is no such model or encoder to begin with.
     """
     if loaded.config.model.languages.used and loaded.config.data.languages is None:
         where = next(at for key, at in loaded.origins.items() if key.startswith("model.languages"))
@@ -132,6 +141,9 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
     if begins and config.start_from is not None:
         model = config.start_from.model  # the other processes need not see it
         processes.run_on_main_first(lambda: read_metadata(find_model(model)) if processes.main else None)
+    if begins and config.pretrained is not None:
+        encoder = config.pretrained.encoder
+        processes.run_on_main_first(lambda: require_encoder(encoder) if processes.main else None)
 
 
 def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:

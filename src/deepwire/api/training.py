@@ -269,8 +269,9 @@ def _session(
 ) -> Iterator[TrainingSession]:
     quiet = quiet or not processes.main
     with given_back():
-        begins = fresh or not RunDirectory(loaded.run_directory).checkpoints()
-        require_startable(loaded, processes, begins=begins)
+        # As the main process sees it: the others need not see the folder, and must take the same steps.
+        begins = processes.main and (fresh or not RunDirectory(loaded.run_directory).checkpoints())
+        require_startable(loaded, processes, begins=bool(processes.broadcast_value(begins)))
         spec = _specification(loaded, processes, quiet=quiet)
         with open_session(
             spec,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property, reduce
 from operator import or_
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, cast
@@ -17,6 +20,9 @@ from deepwire.plugins import Kind, Plugin, PluginError
 
 TRUSTED: Mapping[str, object] = {"trusted": True}
 """Validation context of what the user wrote: a name in it may import the package that it names."""
+
+PLACE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
+"""The form of a name that says where a choice of another package is: `my_package.MyConfig`."""
 
 SectionClass: TypeAlias = type[Section]
 
@@ -74,6 +80,43 @@ class Choice(Section, ABC):
     def other_names(cls) -> tuple[str, ...]:
         """The places by which it was asked for."""
         return tuple(name for name, section in _TABLES[cls.kind].others.items() if section is cls)
+
+
+@dataclass(frozen=True)
+class ChoiceName:
+    """Annotates a text: the name of a choice that has no settings, of deepwire in any case or of a plugin.
+
+    Attributes:
+        kind: What it is a choice of.
+        own: Those of deepwire that fit here.
+        written: How these are written elsewhere, for editors.
+    """
+
+    kind: Kind
+    own: Sequence[str]
+    written: Sequence[str] = ()
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Look the name up."""
+        return core_schema.with_info_after_validator_function(self._look_up, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: object) -> dict[str, Any]:
+        """The names that are known, and the form of a place."""
+        del schema, handler
+        names = [*self.own, *self.written, *plugins.names(self.kind)]
+        return {"anyOf": [{"enum": names}, {"type": "string", "pattern": PLACE}]}
+
+    def _look_up(self, name: str, info: ValidationInfo) -> str:
+        if name.lower() in self.own:
+            return name.lower()
+        if (info.context or {}).get("trusted"):
+            known = plugins.find(self.kind, name, trusted=True) is not None
+        else:  # a record may be read where the package is not
+            known = name in plugins.names(self.kind) or re.match(PLACE, name) is not None
+        if not known:
+            names = (*self.own, *plugins.names(self.kind))
+            raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, names))})
+        return name
 
 
 class ChoiceTable:
@@ -151,12 +194,20 @@ def plugins_of(section: Section) -> list[Plugin]:
     return list(dict.fromkeys(foreign))
 
 
-def remember(section: Section) -> None:
-    """Make the choices of other packages among a section's settings known by their types in this process."""
+@contextmanager
+def remembered(section: Section) -> Iterator[None]:
+    """Within the block, choices of other packages among a section's settings are known by their types."""
+    added: list[tuple[ChoiceTable, str]] = []
     for choice in _choices(section):
         table = _TABLES[choice.kind]
-        if choice.type not in table.own:
-            table.others.setdefault(choice.type, type(choice))
+        if choice.type not in table.own and choice.type not in table.others:
+            table.others[choice.type] = type(choice)
+            added.append((table, choice.type))
+    try:
+        yield
+    finally:
+        for table, name in added:
+            del table.others[name]
 
 
 def _choices(section: Section) -> Iterator[Choice]:

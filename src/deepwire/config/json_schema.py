@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
 from deepwire import plugins
-from deepwire.config.choice import Choice
+from deepwire.config.choice import PLACE, Choice
 from deepwire.config.counts import Duration
 from deepwire.config.section import Section, sections, tags
 
@@ -27,7 +27,6 @@ Schema: TypeAlias = dict[str, Any]  # JSON
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ENVIRONMENT = "FromEnvironment"
 _LENGTH = r"^[0-9][0-9_]*(\.[0-9]+)?[kKmMgG]?[uet]?$"
-_ELSEWHERE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
 
 
 def schema_of(section: type[Section], title: str) -> Schema:
@@ -143,12 +142,12 @@ class _Builder:
         """One of a table, or of another package: its name alone, or a mapping with its ``type``."""
         members = section.members()
         names = [tag for member in members for tag in tags(member)]
-        others = {"type": {"type": "string", "pattern": _ELSEWHERE}}
+        others = {"type": {"type": "string", "pattern": PLACE}}
         return {
             "description": _first_paragraph(section),
             "anyOf": [
                 {"enum": [*names, *plugins.names(section.kind)]},
-                {"type": "string", "pattern": _ELSEWHERE},
+                {"type": "string", "pattern": PLACE},
                 *map(self._section, members),
                 {"type": "object", "properties": others, "required": ["type"]},
             ],

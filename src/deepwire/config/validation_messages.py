@@ -292,7 +292,8 @@ def wrong_option(error: ErrorDetails) -> str:
 
 def _allowed(error: ErrorDetails) -> list[str]:
     context = error.get("ctx", {})
-    return re.findall(r"'([^']*)'", str(context.get("expected_tags", context.get("expected", ""))))
+    listed = str(context.get("expected_tags", context.get("expected", "")))
+    return re.findall(r"'([^']*)'", listed) or re.findall(r"\d+", listed)
 
 
 def _may_be_elsewhere(error_at: _ErrorLocation, error: ErrorDetails) -> bool:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from deepwire.config.choice import ChoiceName
 from deepwire.config.counts import Count, Duration, Positive
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.model.perturbation import InputNoiseConfig, SimCutConfig
@@ -19,13 +20,16 @@ from deepwire.training.optimizer import MuonConfig, OptimizerChoice, OptimizerCo
 from deepwire.training.schedule import InverseSqrtConfig, ScheduleConfig
 from deepwire.training.warm_start.warm_start_config import PretrainedConfig, StartFromConfig
 
-TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
+TextMetric = Annotated[
+    str, ChoiceName("metric", ("bleu", "chrf", "chrf++", "ter"), ("BLEU", "chrF", "chrF++", "TER"))
+]
 Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]
 Tokenizer = Literal["13a", "intl", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "char", "none"]
 InAnyCase = BeforeValidator(
     lambda value: value.lower() if isinstance(value, str) else value,
     json_schema_input_type=Literal["BLEU", "chrF", "chrF++", "TER"],
 )
+_OTHERWISE_RECORDED = {"loss", "nll", "perplexity", "kind", "update", "epoch", "directions", "seconds"}
 Precision = Literal["fp32", "bf16"]
 
 
@@ -38,8 +42,10 @@ class ValidationConfig(Section):
         description="what makes a checkpoint the best: loss, nll, perplexity, or one of metrics",
     )
     bleu: bool = Field(default=False, description="also translate the validation set and score BLEU")
-    metrics: tuple[Annotated[TextMetric, InAnyCase], ...] = Field(
-        default=(), description="score the translated validation set by these: bleu, chrf, chrf++, ter"
+    metrics: tuple[TextMetric, ...] = Field(
+        default=(),
+        description="score the translated validation set by these: bleu, chrf, chrf++, ter, or those of "
+        "other packages, which choose no checkpoint",
     )
     tokenize: Tokenizer | None = Field(
         default=None, description="tokenizer of BLEU; default: that of the target language"
@@ -58,6 +64,8 @@ class ValidationConfig(Section):
     def _check(self) -> ValidationConfig:
         if not self.scores(self.metric):
             raise ValueError(f"metric is {self.metric}, which is not scored: add it to validation.metrics")
+        if taken := _OTHERWISE_RECORDED.intersection(self.metrics):
+            raise ValueError(f"metrics: {min(taken)} is recorded already; give the metric another name")
         if self.bleu_every is not None and self.bleu_every % self.every:
             raise ValueError(f"bleu_every is {self.bleu_every}, not a multiple of every ({self.every})")
         return self

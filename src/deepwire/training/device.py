@@ -99,6 +99,12 @@ def memory_in_use(device: torch.device, *, divided: bool = False) -> int:
     return resident_memory() or peak_memory(device)
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether a GPU, numpy or torch on a CPU has run out of memory."""
+    kinds = (torch.OutOfMemoryError, MemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)
+
+
 def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():

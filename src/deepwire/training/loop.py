@@ -21,6 +21,7 @@ from torch import Tensor
 from deepwire.errors import ResourceError
 from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.ops.process import seed_random_numbers
+from deepwire.training.device import is_out_of_memory
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 from deepwire.training.optimizer import StepResult
 from deepwire.training.trainer import Trainer
@@ -153,7 +154,7 @@ def _own_gradient(
             for total, part in zip(totals, parts, strict=True):
                 total += part
     except (RuntimeError, MemoryError) as error:
-        if not (trainer.strategy.retries and _out_of_memory(error)):
+        if not (trainer.strategy.retries and is_out_of_memory(error)):
             raise
         return None
     return totals
@@ -198,9 +199,3 @@ def _make_room(trainer: Trainer, update: int, *, hopeless: bool) -> None:
     trainer.recorder.say(
         f"u {update} out of memory: from here on micro-batches are cut in {trainer.state.pieces}"
     )
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """Whether a GPU, numpy or torch on a CPU has run out of memory."""
-    kinds = (torch.OutOfMemoryError, MemoryError)
-    return isinstance(error, kinds) or "can't allocate memory" in str(error)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -14,12 +14,12 @@ from torch import Tensor
 from deepwire.config.counts import number_argument, shown
 from deepwire.data.batches.batching import UpdateStream
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import DivergedError, UsageError
+from deepwire.errors import DivergedError, ResourceError, UsageError
 from deepwire.model.perturbation import Perturbation
 from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
-from deepwire.training.device import PrecisionPolicy, memory_in_use
+from deepwire.training.device import PrecisionPolicy, is_out_of_memory, memory_in_use
 from deepwire.training.device_batches import DeviceUpdate, feed
 from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.ema import MovingAverage
@@ -43,6 +43,20 @@ BAD_IN_A_ROW = 10
 
 def _ignore(_validation: Validation) -> None:
     """Nobody wants to hear of it."""
+
+
+@contextmanager
+def _memory_errors(update: int) -> Iterator[None]:
+    """Say that it is the validation that needs too much, whose settings may change in the middle of a run."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise ResourceError(
+            f"out of memory in the validation after update {update}",
+            "lower training.validation.max_tokens, or beam where it translates: the same command goes on",
+        ) from error
 
 
 @dataclass
@@ -113,7 +127,8 @@ class Trainer:
         self._meter = Meter(self.device, divergence=divergence, alignment=self.guide is not None)
         if self.state.interval:
             self._meter.load_state(self.state.interval)
-        self._saved_at = self._last_good = self.state.update
+        self._saved_at = self.state.update
+        self._last_good = self.state.update - self.state.bad_in_a_row
         self._started = time.perf_counter()
         self._seconds_before = self.state.seconds
         self._remaining_time = RemainingTime()
@@ -258,7 +273,7 @@ class Trainer:
         if self.validator is None:
             return False
         state, started = self.state, time.perf_counter()
-        with self._with_averages(), self.strategy.whole() as model:
+        with self._with_averages(), self.strategy.whole() as model, _memory_errors(state.update):
             validation = self.validator.run(
                 model, self.precision_policy, state.update, lambda: self.signals.stop_wanted, last=last
             )

@@ -217,12 +217,15 @@ class Validator:
         translations = self._translations(model, self.translate, interrupted)
         if translations is None:
             return None
-        references = [self.store.target_text(line) for line in self.lines.tolist()]
+        lines = self.lines.tolist()
+        references = [self.store.target_text(line) for line in lines]
+        sources = [self.store.source_text(line) for line in lines]
         to = {} if self.part is None else {"language": self.part.direction.target}
         text_scores: dict[str, float] = {}
         if self.processes.main:
             text_scores = {
-                name: self.score(name, translations, references, **to) for name in self.config.text_metrics
+                name: self.score(name, translations, references, sources, **to)
+                for name in self.config.text_metrics
             }
         text_scores = cast("dict[str, float]", self.processes.broadcast_value(text_scores))
         return Validation({**scores, **text_scores}, translations)

@@ -330,13 +330,24 @@ def test_a_run_from_raw_text_to_raw_text(
         assert "joint vocabulary: " in shown
         names = json.loads((tmp_path / "runs" / "run" / "start_from.json").read_text())["loaded"]
         assert "encoder.mixers.3.query_key_value.weight" in names
+        # Another encoder is a change, the same one elsewhere is none, and neither is one that is gone.
+        write_encoder(tmp_path / "other", prefix="")
+        longer = ["train", "run.yaml", "-q", "training.max_updates=3"]
+        assert main([*longer, "training.pretrained.encoder=other"]) == 2
+        assert "this run was started otherwise: training.pretrained.encoder: /" in capsys.readouterr().err
         (tmp_path / "xlmr").rename(tmp_path / "elsewhere")
-        assert main(["train", "run.yaml", "training.max_updates=3", "-q"]) == 0
+        assert main([*longer, "training.pretrained.encoder=elsewhere"]) == 0
+        assert main(["train", "run.yaml", "training.max_updates=4", "-q"]) == 0
         (tmp_path / "in.txt").write_text("the dog\n")
         assert main(["translate", "runs/run", "--input", "in.txt"]) == 0
         assert len(capsys.readouterr().out.splitlines()) == 1
-        assert main(["train", "run.yaml", "--fresh"]) != 0
+        prepared = sorted((tmp_path / "prepared").iterdir())
+        text = (tmp_path / "text.en").read_text()
+        (tmp_path / "text.en").write_text(text.replace("dog", "fox"))
+        assert main(["train", "run.yaml", "--fresh"]) == 4
         assert "xlmr: no such folder" in capsys.readouterr().err
+        # It is told before the text is prepared anew, which may take hours.
+        assert sorted((tmp_path / "prepared").iterdir()) == prepared
     finally:
         torch.set_float32_matmul_precision(precision)
         torch.set_flush_denormal(False)

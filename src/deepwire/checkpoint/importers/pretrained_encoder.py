@@ -217,17 +217,31 @@ class PretrainedEncoder:
         }
 
 
-def read_pretrained(folder: Path) -> PretrainedEncoder:
-    """Read a folder with an encoder; nothing in it is run.
+def require_encoder(folder: Path) -> None:
+    """See that there is a folder that may hold an encoder.
 
     Raises:
-        ModelError: A file is missing or damaged, or it is a model of another kind.
+        ModelError: There is none.
     """
     if not folder.is_dir():
         raise ModelError(
             f"{folder}: no such folder",
             f"a pretrained encoder is a folder with {CONFIG}, {_WEIGHTS[0]} and {PIECES}",
         )
+
+
+def weights_file(folder: Path) -> Path:
+    """The file with an encoder's parameters: the first of its usual names that is there."""
+    return next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
+
+
+def read_pretrained(folder: Path) -> PretrainedEncoder:
+    """Read a folder with an encoder; nothing in it is run.
+
+    Raises:
+        ModelError: A file is missing or damaged, or it is a model of another kind.
+    """
+    require_encoder(folder)
     record = read_json(folder / CONFIG)
     kind, activation = str(record.get("model_type")), str(record.get("hidden_act"))
     if kind not in _FIRST_POSITION or activation not in _ACTIVATIONS:
@@ -295,7 +309,7 @@ def _eps(folder: Path, record: Mapping[str, object]) -> float:
 
 def _tensors(folder: Path, numbers: Mapping[str, int]) -> dict[str, Tensor]:
     """The parameters of embeddings and layers, checked for names and shapes."""
-    path = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
+    path = weights_file(folder)
     stored = read_foreign_checkpoint(path).tensors
     prefix = next((name.removesuffix(_WORDS) for name in stored if name.endswith(_WORDS)), "")
     tensors = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}

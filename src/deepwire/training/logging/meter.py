@@ -46,7 +46,7 @@ class Averages:
 
 def perplexity(nll: float) -> float:
     """exp of a loss per token in nats; infinite where that is too large for a float."""
-    return math.exp(nll) if nll < 700 else math.inf
+    return math.inf if nll >= 700 else math.exp(nll)  # of what is no number, neither
 
 
 class Meter:

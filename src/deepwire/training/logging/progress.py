@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 import traceback
@@ -172,7 +173,9 @@ def _can_show_a_bar(console: Console) -> bool:
 
 
 def short(number: float) -> str:
-    """A number in at most about four characters: ``9.2``, ``18.2k``, ``3.1G``."""
+    """A number in at most about four characters: ``9.2``, ``18.2k``, ``3.1G``, ``inf``."""
+    if not math.isfinite(number):
+        return str(number)
     for letter in ("", "k", "M", "G"):
         if abs(number) < 999.5:
             return f"{number:.0f}{letter}" if abs(number) >= 99.95 else f"{number:.1f}{letter}"

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from deepwire.checkpoint.importers.pretrained_encoder import weights_file
+from deepwire.checkpoint.model_files import digest
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.section import changeable_keys, flatten, written
 from deepwire.data.data_config import DataConfig
@@ -26,6 +28,8 @@ CHANGEABLE = frozenset(
 # What a recipe says about itself is no setting.
 _NOTE = "recipe"
 _ORDERED = "training.rate_factors"
+# A path, which moves with its project: what is there is compared.
+_ENCODER = "training.pretrained.encoder"
 _SHOWN = 60
 
 Complete = Callable[[Mapping[str, object]], Mapping[str, object]]
@@ -81,7 +85,21 @@ def changed_settings(
     before, after = _leaves(complete(read_run_file(resolved_config))), _leaves(complete(now))
     keys = sorted(key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
     both = {key: (before.get(key), after.get(key)) for key in keys}
-    return {key: (old, new) for key, (old, new) in both.items() if old != new}
+    changed = {key: (old, new) for key, (old, new) in both.items() if old != new}
+    if _ENCODER in changed and _has_begun_with(RunDirectory(resolved_config.parent), changed[_ENCODER][1]):
+        del changed[_ENCODER]
+    return changed
+
+
+def _has_begun_with(run: RunDirectory, encoder: object) -> bool:
+    """Whether a run began with this pretrained encoder; one that is gone is not needed any more."""
+    weights = weights_file(Path(str(encoder)))
+    if not weights.is_file():
+        return True
+    try:
+        return read_json(run.start_from).get("digest") == digest(weights)
+    except (ModelError, OSError):
+        return False
 
 
 def _leaves(settings: Mapping[str, object]) -> dict[str, object]:
@@ -165,6 +183,7 @@ class ScoreTexts(Protocol):
         metric: TextMetric,
         translations: Sequence[str],
         references: Sequence[str],
+        sources: Sequence[str],
         /,
         *,
         language: str = "",

@@ -13,7 +13,12 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
-from deepwire.checkpoint.importers.pretrained_encoder import PretrainedEncoder, read_pretrained
+from deepwire.checkpoint.importers.pretrained_encoder import (
+    PretrainedEncoder,
+    read_pretrained,
+    weights_file,
+)
+from deepwire.checkpoint.model_files import digest
 from deepwire.config.section import flatten
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.vocabulary import Vocabularies
@@ -31,6 +36,7 @@ class PretrainedReport:
 
     Attributes:
         folder: Where it was read from.
+        digest: Stands for its parameters.
         loaded: Names of the parameters that have its values.
         untrained: Names of the others.
         layers: For each stack that was filled the layers that it took, from 1.
@@ -38,6 +44,7 @@ class PretrainedReport:
     """
 
     folder: str
+    digest: str
     loaded: list[str]
     untrained: list[str]
     layers: dict[str, list[int]]
@@ -90,6 +97,7 @@ def start_pretrained(
     names = [name for name, _ in model.named_parameters()]
     return PretrainedReport(
         str(encoder.folder),
+        digest(weights_file(encoder.folder)),
         [name for name in names if id(parameters[name]) in filled],
         [name for name in names if id(parameters[name]) not in filled],
         {side: [number + 1 for number in numbers] for side, numbers in layers.items()},
