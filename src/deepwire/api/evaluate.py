@@ -179,6 +179,8 @@ def _settings(
     if tokenize is not None and "bleu" not in chosen:
         raise UsageError("tokenize: is for bleu, which is not among the metrics", "leave it out, or add bleu")
     scoring = LanguageMetrics(chosen, {} if tokenize is None else {"": tokenize})
+    if not isinstance(language or "", str):
+        raise UsageError(f"language: must be a name such as ja, not {shown(language)}")
     into = language or ("" if parsed is None else parsed.target)
     scoring.of(into)  # an unknown one is named before anything is read
     return EvaluationSettings(scoring, into, search)
