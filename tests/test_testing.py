@@ -75,7 +75,7 @@ class Remembering(Faulty):
         ("unused", r"connection\.spare\.weight has no gradient"),
         ("batch", "padding changes row"),
         ("memory", "padding changes row"),
-        ("extra", r"encoder\.connection\._extra_state is not saved: only parameters and buffers are"),
+        ("extra", "encoder.connection faulty: Remembering has extra state, which is not saved"),
     ],
 )
 def test_a_wrong_connection_is_found(fault: Fault, message: str) -> None:

@@ -157,8 +157,6 @@ def _check_record(model: TranslationModel) -> None:
     record = json.loads(json.dumps(model.config.model_dump(mode="json")))
     again = ModelConfig.model_validate(record, context=TRUSTED)
     assert again == model.config, "the settings are not the same after they were saved and read"
-    for name in model.state_dict():
-        assert not name.endswith("_extra_state"), f"{name} is not saved: only parameters and buffers are"
     other = _model_of(again, model.languages, seed=1)
     with torch.no_grad():
         for parameter in other.parameters():
