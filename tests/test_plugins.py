@@ -9,10 +9,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from pydantic import Field, ValidationError
+from torch import Tensor
 
 import deepwire
 from deepwire import plugins
@@ -27,8 +28,8 @@ from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.metric_choice import METRICS, SPBLEU, MetricOptions, corpus_score
 from deepwire.evaluation.standard_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.connection import Connection, ConnectionSection
-from deepwire.model.connections.residual import PreNormConfig
+from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
+from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
 from deepwire.runfile import LoadedRunFile, load_run_file
 
@@ -536,6 +537,35 @@ def test_a_metric_may_count_in_lists() -> None:
     assert Hits().score(["a", "b"], ["a", "c"]).value == 1
 
 
+def test_a_metric_is_named_by_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever types it means that code, and capitals are part of the name."""
+    (tmp_path / "own_metrics.py").write_text(
+        "from deepwire.evaluation.metric import Metric\n"
+        "class Longer(Metric):\n"
+        "    name, width, needs_source = 'longer', 1, True\n"
+        "    def __init__(self, options): pass\n"
+        "    def values(self, totals): return totals[..., 0]\n"
+        "    sentence_values = values\n"
+        "    def signature(self, references): return ''\n"
+        "    def _count(self, hypotheses, references): raise NotImplementedError\n"
+        "    def _count_with_source(self, hypotheses, references, source):\n"
+        "        return [[len(each) > len(line)] for each, line in zip(hypotheses, source)]\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("a\nabc\n")
+    (tmp_path / "source").write_text("a\nab\n")
+    command = ["evaluate", "text", "-r", "text", "--metric", "own_metrics.Longer"]
+    assert main([*command, "--source", "source"]) == 0
+    assert capsys.readouterr().out.split()[:4] == ["system", "longer", "text", "1.00"]
+    scores = deepwire.evaluate("text", "text", source="source", metrics="own_metrics.Longer")
+    assert scores["own_metrics.Longer"].value == 1
+    assert main(command) == 2
+    assert "longer reads the source, too\nhint: add --source FILE" in capsys.readouterr().err
+
+
 def test_what_makes_no_metric_of_options_is_named(install: Install) -> None:
     install(**{"metric.number": "deepwire_example:__doc__"})
     deepwire.register_metric("hits", Hits)
@@ -564,6 +594,37 @@ def test_an_error_within_a_part_says_where(
     assert main(["train", str(run_file(tmp_path, "broken_part.BrokenConfig")), "data.vocabulary=words"]) == 1
     assert re.search(
         r"unexpected KeyError: 'missing' \(in broken_part\.\S+, .*broken_part\.py:6\)",
+        capsys.readouterr().err,
+    )
+
+
+@pytest.mark.filterwarnings("ignore")  # of torch, about itself
+def test_what_cannot_be_traced_names_the_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Branching(PreNorm):
+        def write(
+            self, state: DepthState, index: int, read: Tensor, output: Tensor, *others: Any
+        ) -> DepthState:
+            return super().write(state, index, read, output if output.sum() > 0 else -output, *others)
+
+    class BranchingConfig(PreNormConfig):
+        type: Literal["branching"] = "branching"  # type: ignore[assignment]
+
+        def build(self, context: StackContext) -> Connection:
+            return Branching(self, context)
+
+    deepwire.register_connection(BranchingConfig)
+    vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, "ein Haus", "a house", 0)])
+    settings = {**SHAPE, "encoder": {"layers": 1, "connection": "branching"}}
+    model = deepwire.build(settings, (vocabularies.source.size, vocabularies.target.size))
+    save_model(tmp_path / "model", model, vocabularies, {})
+    monkeypatch.chdir(tmp_path)
+    assert main(["export", "model", "-o", "out", "--format", "torch_export", "--unchecked"]) == 4
+    assert re.match(
+        r"error: model: cannot be exported as torch_export with parts of other packages "
+        r"\(connection branching\): .+\n"
+        "hint: they may have no tests of values and no loops over positions in Python\n$",
         capsys.readouterr().err,
     )
 

@@ -23,7 +23,7 @@ from deepwire.testing import (
     check_mixer,
 )
 
-Fault = Literal["none", "future", "unused", "memory", "batch"]
+Fault = Literal["none", "future", "unused", "memory", "batch", "extra"]
 
 
 class FaultyConfig(PreNormConfig):
@@ -34,7 +34,7 @@ class FaultyConfig(PreNormConfig):
 
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
-        return Faulty(self, context)
+        return (Remembering if self.fault == "extra" else Faulty)(self, context)
 
 
 class Faulty(PreNorm):
@@ -60,6 +60,14 @@ class Faulty(PreNorm):
         return (x,)
 
 
+class Remembering(Faulty):
+    """It keeps something that is no tensor."""
+
+    def get_extra_state(self) -> int:
+        """What torch would save beside tensors."""
+        return self.passes
+
+
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
@@ -67,6 +75,7 @@ class Faulty(PreNorm):
         ("unused", r"connection\.spare\.weight has no gradient"),
         ("batch", "padding changes row"),
         ("memory", "padding changes row"),
+        ("extra", "encoder.connection faulty: Remembering has extra state, which is not saved"),
     ],
 )
 def test_a_wrong_connection_is_found(fault: Fault, message: str) -> None:

@@ -74,6 +74,9 @@ def test_the_command(
     assert len(finding["tables"][1]["rows"]) == 2
     assert len(finding["tables"][1]["columns"]) == 4
     assert all(0 <= cell <= 100 for row in finding["tables"][1]["rows"] for cell in row[1:])
+    assert main(["analyze", "alignment", stored, *files, "--json", "--sentences", "2"]) == 0
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["provenance"]["data"][0].endswith(", 2 pairs")
 
 
 def test_what_cannot_be_compared_is_refused(

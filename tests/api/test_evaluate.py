@@ -69,6 +69,8 @@ def test_what_is_neither_a_text_nor_a_model_is_refused() -> None:
         ({"metrics": ["chrf"], "tokenize": "zh"}, "tokenize: is for bleu"),
         ({"metrics": []}, "metrics: must be names or metrics"),
         ({"metrics": None}, "metrics: must be names or metrics, not None"),
+        ({"language": 3}, "language: must be a name such as ja, not 3"),
+        ({"direction": 3}, "'3' is not a direction such as en-de"),
     ],
 )
 def test_settings_that_say_nothing_of_texts_are_refused(settings: dict[str, Any], said: str) -> None:

@@ -111,8 +111,50 @@ def test_files_of_an_analysis_are_named_by_text_or_path(trained: deepwire.Run, c
         model.analyze("similarity", source=source, reference=reference),
     ]
     assert findings[0] == findings[1]
-    with pytest.raises(UsageError, match=r"reference must be the path of a file, not \['a house'\]"):
+    with pytest.raises(UsageError, match=r"source must be the path of a file, not \['ein Haus'\]"):
         model.analyze("similarity", source=["ein Haus"], reference=["a house"])
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"sentences": -1}, "sentences: must be a whole number of 1 or more, not -1"),
+        ({"sentences": "x"}, "sentences: must be a whole number of 1 or more, not 'x'"),
+        ({"sides": "encodr"}, "sides must be encoder, decoder or both, not 'encodr'"),
+        ({"sides": 3}, "sides must be encoder, decoder or both, not 3"),
+        ({"direction": "trg"}, "'trg' is not a direction"),
+        ({"direction": 3}, "'3' is not a direction"),
+    ],
+)
+def test_options_of_an_analysis_are_checked(
+    trained: deepwire.Run, options: dict[str, object], said: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        deepwire.load(trained).analyze("similarity", **options)
+
+
+def test_options_of_an_analysis_are_those_of_the_command(trained: deepwire.Run) -> None:
+    model = deepwire.load(trained)
+    tables = [
+        model.analyze("similarity", sentences=3, **options).tables
+        for options in (
+            {"sides": "encoder"},
+            {"sides": ["encoder"]},
+            {"sides": "encoder", "direction": "src-trg"},
+        )
+    ]
+    assert [table.title.split(":")[0] for table in tables[0]] == ["Encoder"]
+    assert tables[0] == tables[1] == tables[2]
+    for tokens in (0, "x"):
+        with pytest.raises(UsageError, match="signal: tokens: must be a whole number of 1 or more"):
+            model.analyze("signal", tokens=tokens)
+
+
+def test_what_is_no_path_of_terms_or_a_shortlist_is_refused(trained: deepwire.Run) -> None:
+    with pytest.raises(UsageError, match=r"terms: must be the path of a file, not \['a\\tb'\]"):
+        deepwire.load(trained, terms=["a\tb"])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="shortlist: must be True, False, 'seen' or a folder, not 3"):
+        deepwire.load(trained, shortlist=3)  # type: ignore[arg-type]
 
 
 def test_settings_of_alignment_are_those_of_the_call(trained: deepwire.Run, corpus: Path) -> None:

@@ -75,6 +75,8 @@ def test_all_processes_hear_from_the_main_one_whether_a_run_begins(monkeypatch: 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such run"):
         deepwire.Run(tmp_path)
+    with pytest.raises(UsageError, match="a run is named by its path, not by None"):
+        deepwire.Run(None)  # type: ignore[arg-type]
 
 
 def test_a_finished_run_is_not_trained_again(trained: deepwire.Run, data: dict[str, object]) -> None:

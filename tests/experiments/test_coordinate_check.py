@@ -12,6 +12,7 @@ from deepwire.analysis.subject.untrained_models import open_untrained
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
 from deepwire.experiments.coordinate_check import CoordinateCheck, coordinate_check, growth
+from deepwire.model.connections.scaled_post_norm import BranchNorm
 
 CPU = torch.device("cpu")
 PLAIN = [
@@ -68,6 +69,15 @@ def test_depths_grow_without_and_do_not_with_complete_p(corpus: Path) -> None:
     scaled = column(checked(corpus, DEPTHS, depths=(2, 4, 8)), 0, -1)
     assert plain["decoder layer top"] > 0.4
     assert scaled["decoder layer top"] < 0.15
+
+
+def test_connections_that_change_with_the_updates_do_so(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = list[int]()
+    monkeypatch.setattr(BranchNorm, "begin_update", lambda _connection, number: begun.append(number))
+    checked(corpus, [*PLAIN, "model.encoder.connection=branch_norm"], widths=(16, 32))
+    assert begun == [1, 1, 2, 3, 4] * 2  # the first as it is before training
 
 
 def test_the_base_is_measured_alike_with_and_without(corpus: Path) -> None:

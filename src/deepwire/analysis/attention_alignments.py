@@ -24,7 +24,14 @@ _BATCH_TOKENS = 1024
 
 
 def analyse_alignment(
-    model: str, pairs: ParallelText, gold: Path, *, first: int = 0, to: str = "", device: str = "cpu"
+    model: str,
+    pairs: ParallelText,
+    gold: Path,
+    *,
+    first: int = 0,
+    sentences: int | None = None,
+    to: str = "",
+    device: str = "cpu",
 ) -> Finding:
     """The alignment error rate of each layer and head, the best one named.
 
@@ -33,6 +40,7 @@ def analyse_alignment(
         pairs: Text whose alignments are known.
         gold: A file with these, see `deepwire.evaluation.alignment_error.read_gold`.
         first: The number of the first word in it.
+        sentences: Only so many of the pairs, from the beginning.
         to: The language of the references, for a model of several directions.
         device: ``cpu``, ``cuda`` or ``auto``.
 
@@ -43,7 +51,7 @@ def analyse_alignment(
     """
     sides = pairs.source.lines, pairs.reference.lines
     words = [(len(source.split()), len(target.split())) for source, target in zip(*sides, strict=True)]
-    known = read_gold(gold, words, first)
+    known, pairs = read_gold(gold, words, first)[:sentences], pairs.beginning(sentences)
     if not any(each.possible for each in known):
         raise DataError(f"{gold}: has no links")
     subject = open_model(model, device)

@@ -15,7 +15,7 @@ from deepwire.evaluation import texts as model_texts
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
 from deepwire.evaluation.metric import Metric, Score, check_line_counts
-from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
+from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, metric_name
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run
 from deepwire.evaluation.multilingual.direction_names import parse_direction
 from deepwire.evaluation.significance import DEFAULT_SEED
@@ -175,10 +175,12 @@ def _settings(
 ) -> EvaluationSettings:
     parsed = None if direction is None else parse_direction(direction)
     search = SearchSettings(decoding or {}, device, precision, direction=parsed)
-    chosen = [metric.lower() if isinstance(metric, str) else metric for metric in metrics]
+    chosen = [metric_name(metric) if isinstance(metric, str) else metric for metric in metrics]
     if tokenize is not None and "bleu" not in chosen:
         raise UsageError("tokenize: is for bleu, which is not among the metrics", "leave it out, or add bleu")
     scoring = LanguageMetrics(chosen, {} if tokenize is None else {"": tokenize})
+    if not isinstance(language or "", str):
+        raise UsageError(f"language: must be a name such as ja, not {shown(language)}")
     into = language or ("" if parsed is None else parsed.target)
     scoring.of(into)  # an unknown one is named before anything is read
     return EvaluationSettings(scoring, into, search)

@@ -24,6 +24,8 @@ from deepwire.decoding.translation_io import Request, Translation
 from deepwire.decoding.translation_scoring import PairScore
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.evaluation.multilingual.direction_names import parse_direction
+from deepwire.model.context import SIDES
 from deepwire.model.decoder_state import DecoderState
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 _FILES = frozenset({"source", "reference"})
 """Options of analyses that are paths."""
+_LEAST = {"layer": 0, "seeds": 1, "sentences": 1, "tokens": 1}
+"""Options of analyses that are whole numbers, and the smallest."""
 
 
 class Model(Translator[DecoderState]):
@@ -207,7 +211,8 @@ class Model(Translator[DecoderState]):
 
         Args:
             analysis: ``weights``, ``gates``, ``similarity``, or of a run directory ``gradients``, ``signal``.
-            options: Of the analysis: ``layer=3``, or ``source="test.de", reference="test.en"``.
+            options: Of the analysis: ``layer=3``, ``direction="de-en"``, ``sides="encoder"``, or
+                ``source="test.de", reference="test.en"``.
 
         Raises:
             UsageError: There is no such analysis or option, or the model has nothing that it looks at.
@@ -215,11 +220,7 @@ class Model(Translator[DecoderState]):
         """
         self._require_one()
         analyse = _analysis(analysis)
-        for name in sorted(_FILES & options.keys()):
-            path = options[name]
-            if not isinstance(path, str | PathLike | None):
-                raise UsageError(f"{analysis}: {name} must be the path of a file, not {shown(path)}")
-            options[name] = None if path is None else Path(path)
+        options = {name: _checked(analysis, name, value) for name, value in options.items()}
         try:
             inspect.signature(analyse).bind(self.names[0], **options)
         except TypeError as error:
@@ -241,6 +242,26 @@ class Model(Translator[DecoderState]):
                 yield self.analyze(analysis)
             except (NotApplicableError, UsageError):
                 continue
+
+
+def _checked(analysis: str, option: str, value: object) -> object:
+    """An option of an analysis as its function takes it."""
+    if value is None:
+        return None
+    if option in _FILES:
+        if not isinstance(value, str | PathLike):
+            raise UsageError(f"{analysis}: {option} must be the path of a file, not {shown(value)}")
+        return Path(value)
+    if option in _LEAST:
+        return whole_argument(value, f"{analysis}: {option}", _LEAST[option])
+    if option == "direction":
+        return parse_direction(str(value))
+    if option == "sides":
+        sides = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+        if not sides or any(side not in SIDES for side in sides):
+            raise UsageError(f"{analysis}: sides must be encoder, decoder or both, not {shown(value)}")
+        return sides
+    return value
 
 
 def _analysis(name: object) -> Callable[..., Finding]:

@@ -57,6 +57,8 @@ class Run:
         stop_reason: StopReason | None = None,
         nothing_to_do: str | None = None,
     ) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise UsageError(f"a run is named by its path, not by {path!r}")
         self.path = Path(path)
         self.nothing_to_do = nothing_to_do
         self._directory = RunDirectory(self.path)

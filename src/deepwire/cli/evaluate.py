@@ -55,7 +55,6 @@ Metrics = Annotated[
     list[str] | None,
     typer.Option(
         "--metric",
-        parser=str.lower,
         metavar="NAME",
         help="bleu, chrf, chrf++, ter or multi-bleu; repeatable. Default: bleu.",
     ),
@@ -154,7 +153,8 @@ def evaluate(
     changes = with_others(search_settings(beam, length_penalty, groups, rounds, batch_tokens), set_)
     words = chosen_shortlist(shortlist, shortlist_from, seen)
     commands = _commands(metric_command or (), lower_is_better or ())
-    reads_source = any(command.needs_source for command in commands)
+    metrics = _metrics(metric or [], commands, tokenize, lowercase, split_hyphens)
+    reads_source = any(each.needs_source for each in metrics.of(language or ""))
     on_text = specified(
         source=None if reads_source else source,
         direction=direction,
@@ -164,7 +164,6 @@ def evaluate(
         precision=None if precision == "auto" else precision,
     )
     _check_inputs([*files, *models], models, reference, source, output, on_text | changes)
-    metrics = _metrics(metric or [], commands, tokenize, lowercase, split_hyphens)
     into = language or (target_language(models[0], _parsed_direction(direction)) if models else "")
     metrics.of(into)  # an unknown one is named before anything is read
     test = _test(paired, [*files, *models], baseline, samples, seed)
@@ -236,9 +235,9 @@ def _metrics(
     split_hyphens: bool,
 ) -> LanguageMetrics:
     """The metrics; an option of one that is not among them would leave its number out without a word."""
-    from deepwire.evaluation.metric_choice import LanguageMetrics, parse_tokenizers
+    from deepwire.evaluation.metric_choice import LanguageMetrics, metric_name, parse_tokenizers
 
-    names = names or ([] if commands else ["bleu"])
+    names = list(map(metric_name, names)) or ([] if commands else ["bleu"])
     require_metrics(names, tokenize, lowercase, split_hyphens)
     return LanguageMetrics(
         [*dict.fromkeys(names), *commands], parse_tokenizers(tokenize or ""), lowercase, split_hyphens

@@ -66,7 +66,6 @@ Metrics = Annotated[
     list[str] | None,
     typer.Option(
         "--metric",
-        parser=str.lower,
         metavar="NAME",
         help="bleu, chrf, chrf++, ter, spbleu, spbleu-101; repeatable, the first counts for the win ratio. "
         "Default: bleu and chrf.",
@@ -227,9 +226,9 @@ def _directions(text: str | None) -> list[Direction] | None:
 
 
 def _metrics(names: Sequence[str] | None, tokenize: str | None, lowercase: bool) -> LanguageMetrics:
-    from deepwire.evaluation.metric_choice import LanguageMetrics, parse_tokenizers
+    from deepwire.evaluation.metric_choice import LanguageMetrics, metric_name, parse_tokenizers
 
-    chosen = list(dict.fromkeys(names or LanguageMetrics.names))
+    chosen = list(dict.fromkeys(map(metric_name, names) if names else LanguageMetrics.names))
     require_metrics(chosen, tokenize, lowercase)
     return LanguageMetrics(chosen, parse_tokenizers(tokenize or ""), lowercase=lowercase)
 

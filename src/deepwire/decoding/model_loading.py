@@ -14,6 +14,7 @@ from pydantic import ValidationError
 
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model, require_translation
+from deepwire.config.counts import shown
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages, named_direction
 from deepwire.data.text_config import TextConfig
@@ -308,6 +309,8 @@ def translator_of(
     terms: str | PathLike[str] | None = None,
 ) -> Translator[DecoderState]:
     """A translator of loaded models; the other arguments and errors are those of `load`."""
+    if not isinstance(terms, str | PathLike | None):
+        raise UsageError(f"terms: must be the path of a file, not {shown(terms)}")
     first = loaded.models[0]
     warn = logging.getLogger("deepwire").warning if warn is None else warn
     members: list[EnsembleMember[DecoderState]] = [stored.model for stored in loaded.models]

@@ -25,6 +25,7 @@ from deepwire.checkpoint.model_files import (
     write_tensors,
 )
 from deepwire.checkpoint.store import WEIGHTS
+from deepwire.config.counts import shown
 from deepwire.data.vocabulary import UNK, Vocabularies
 from deepwire.errors import ModelError, ResourceError, UsageError
 from deepwire.io.atomic import json_text, new_folder
@@ -274,7 +275,13 @@ def load_shortlist(choice: ShortlistChoice, model: Path, vocabularies: Vocabular
 
 
 def shortlist_folder(choice: ShortlistChoice, model: Path) -> Path | None:
-    """The folder of the shortlist that was chosen for a model directory; None for False."""
+    """The folder of the shortlist that was chosen for a model directory; None for False.
+
+    Raises:
+        UsageError: What was chosen is no folder.
+    """
     if isinstance(choice, bool):
         return shortlist_path(model) if choice else None
+    if not isinstance(choice, str | os.PathLike):
+        raise UsageError(f"shortlist: must be True, False, {SEEN!r} or a folder, not {shown(choice)}")
     return shortlist_path(model, SEEN) if choice == SEEN else Path(choice)

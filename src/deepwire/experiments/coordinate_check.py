@@ -210,7 +210,8 @@ def _train(
     optimizer = make_optimizer(model, config.optimizer, config.clip_norm, strategy, scales=scales)
     smoothing = config.label_smoothing, config.label_smoothing_form
     model.train()
-    for update in updates:
+    for number, update in enumerate(updates, 1):
+        model.begin_update(number)
         optimizer.zero_grad()
         total = torch.zeros((), device=updates[0].batches[0].source.device)
         for batch in update.batches:

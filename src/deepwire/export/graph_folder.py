@@ -16,11 +16,13 @@ from typing import ClassVar
 
 from deepwire import __version__
 from deepwire.checkpoint.store import LoadedModel
+from deepwire.config.choice import plugins_of
 from deepwire.data.context import separator_of
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
 from deepwire.decoding.model_loading import context_of, stored_config
 from deepwire.decoding.step_models import as_configured
+from deepwire.errors import ModelError
 from deepwire.export.decoding_graphs import Graph, decoding_graphs
 from deepwire.export.export_format import ExportedModel, ExportFormat
 from deepwire.export.host.translator import SubwordTranslator
@@ -63,8 +65,12 @@ class GraphFolder(ExportFormat):
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
         """See the base class."""
         graphs = decoding_graphs(_as_translated(model))
-        for graph in graphs:
-            self.write_graph(graph, folder / f"{graph.name}{self.suffix}", quantization)
+        try:
+            for graph in graphs:
+                self.write_graph(graph, folder / f"{graph.name}{self.suffix}", quantization)
+        except RuntimeError as error:  # of torch.export
+            _blame_plugins(model, self.name, error)
+            raise
         model.vocabularies.save(folder / VOCABULARY)
         _write_host(folder)
         manifest = {
@@ -91,6 +97,22 @@ class GraphFolder(ExportFormat):
     def read(self, folder: Path) -> ExportedModel:
         """See the base class."""
         return SearchedModel(folder / VOCABULARY, partial(SubwordTranslator, folder))
+
+
+def _blame_plugins(model: LoadedModel, format_name: str, error: RuntimeError) -> None:
+    """Say what cannot be traced where a part is of another package; all of deepwire's can.
+
+    Raises:
+        ModelError: One is.
+    """
+    used = plugins_of(model.model.config)
+    if parts := ", ".join(f"{each.kind} {each.name}" for each in used if each.kind != "initialization"):
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(
+            f"{model.folder}: cannot be exported as {format_name} with parts of other packages ({parts}): "
+            f"{reason}",
+            "they may have no tests of values and no loops over positions in Python",
+        ) from error
 
 
 def _write_host(folder: Path) -> None:

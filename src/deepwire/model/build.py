@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from torch import nn
+
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.aggregations.aggregation import Aggregation
 from deepwire.model.apply_initialization import initialize
@@ -25,7 +27,7 @@ from deepwire.model.stack import Stack
 from deepwire.model.stack_config import StackConfig
 from deepwire.model.translation_model import TranslationModel
 
-PartT = TypeVar("PartT")
+PartT = TypeVar("PartT", bound=nn.Module)
 
 # Ids of every vocabulary (deepwire.data).
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
@@ -127,11 +129,17 @@ def _made(part: PartT, kind: type, section: SocketSection, side: Side) -> PartT:
     """What the settings of a socket have built, which may come from another package.
 
     Raises:
-        ModelError: It is something else.
+        ModelError: It is something else, or has state that is not saved.
     """
+    what = f"{side}.{section.kind} {section.type}"
     if not isinstance(part, kind):
-        what = f"{side}.{section.kind} {section.type}"
         raise ModelError(f"{what}: its build gave {type(part).__name__}, and no {kind.__name__}")
+    for module in part.modules():
+        if type(module).get_extra_state is not nn.Module.get_extra_state:
+            raise ModelError(
+                f"{what}: {type(module).__name__} has extra state, which is not saved",
+                "keep it in a parameter or a buffer",
+            )
     return part
 
 

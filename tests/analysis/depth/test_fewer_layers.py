@@ -123,6 +123,18 @@ def test_runs_of_one_kind_are_one_curve_and_seeds_one_point() -> None:
     )
 
 
+def test_runs_whose_stacks_grow_together_are_one_curve() -> None:
+    runs = [DepthOfRun("a", "rezero", 2, 2, 20.0), DepthOfRun("b", "rezero", 4, 4, 24.0)]
+    (curve,) = curves(runs, varying_side(runs))
+    assert curve.name == "rezero, 2 to 4 decoder layers"
+    assert (curve.layers, curve.mean) == ((2, 4), (20.0, 24.0))
+    runs += [DepthOfRun("c", "rezero", 4, 2, 22.0)]
+    assert [(curve.name, curve.layers) for curve in curves(runs, "encoder")] == [
+        ("rezero, 2 decoder layers", (2, 4)),
+        ("rezero, 4 decoder layers", (4,)),
+    ]
+
+
 def test_runs_without_an_encoder_are_drawn_over_decoder_depth() -> None:
     runs = [DepthOfRun("a", "decoder only", 0, 3, 10.0), DepthOfRun("b", "decoder only | rezero", 0, 3, 11.0)]
     assert varying_side(runs) == "decoder"

@@ -2,12 +2,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 
 from deepwire.analysis.subject.untrained_models import open_untrained
 from deepwire.model.connections.admin import Admin
+from deepwire.model.connections.scaled_post_norm import BranchNorm
 
 CPU = torch.device("cpu")
+
+
+def test_a_connection_that_changes_with_the_updates_is_as_in_the_first(corpus: Path) -> None:
+    connection = "model.encoder.connection={type: branch_norm, updates: 40}"
+    run = open_untrained(str(corpus / "small.yaml"), [connection, f"data.prepared={corpus / 'prepared'}"])
+    begun = run.model(1, CPU).encoder.connection
+    assert isinstance(begun, BranchNorm)
+    assert begun.factor.item() == pytest.approx(1 / 40)
 
 
 def test_admin_begins_with_what_a_batch_shows(corpus: Path) -> None:

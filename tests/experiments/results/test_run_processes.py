@@ -65,7 +65,7 @@ def test_how_a_training_process_ended_decides_what_follows(
     plan: Path, tmp_path: Path, monkeypatch, code: int, outcome: object
 ) -> None:
     program = tmp_path / "program"
-    lines = f"{'warning ' * 50}", f"error: {_LONG}"
+    lines = f"{'warning ' * 50}", f"error: {_LONG}", "hint: try another"
     program.write_text("\n".join(["#!/bin/sh", *(f"echo '{line}' >&2" for line in lines), f"exit {code}"]))
     program.chmod(0o755)
     monkeypatch.setattr(run_processes.sys, "executable", str(program))
@@ -76,7 +76,9 @@ def test_how_a_training_process_ended_decides_what_follows(
             with pytest.raises(outcome):
                 next(trained)
             return
-        assert list(trained) == [(run, None if outcome is None else Failure(code, _LONG))]
+        assert list(trained) == [
+            (run, None if outcome is None else Failure(code, f"{_LONG}; hint: try another"))
+        ]
 
 
 def test_two_at_a_time_and_one_less_while_a_result_is_looked_at(

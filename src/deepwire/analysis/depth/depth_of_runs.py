@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from deepwire.analysis.compare.compared_run import flat
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
@@ -35,7 +36,7 @@ class Curve:
     """Runs that differ in the depth of one stack; several runs of one depth (seeds) are one point.
 
     Attributes:
-        name: What the layers are made of, and the depth of the other stack.
+        name: What the layers are made of, and the depth of the other stack, or its range.
         layers: Depths, ascending.
         mean, low, high: BLEU at each: mean, least and greatest of its runs.
     """
@@ -83,16 +84,32 @@ def _but_for_depth(config: ModelConfig) -> dict[str, str]:
 
 
 def curves(runs: Iterable[DepthOfRun], side: Side) -> list[Curve]:
-    """The runs as curves over the depth of one stack."""
+    """The runs as curves over the depth of one stack.
+
+    One for each depth of the other stack; one in all where both stacks are deeper from run to run.
+    """
     other: Side = "decoder" if side == "encoder" else "encoder"
-    bleu_by_depth: dict[tuple[str, int], dict[int, list[float]]] = {}
+    bleu_of_kinds: dict[str, dict[tuple[int, int], list[float]]] = {}
     for run in runs:
-        points = bleu_by_depth.setdefault((run.kind, run.layers(other)), {})
-        points.setdefault(run.layers(side), []).append(run.bleu)
+        depths = run.layers(other), run.layers(side)
+        bleu_of_kinds.setdefault(run.kind, {}).setdefault(depths, []).append(run.bleu)
     return [
-        _curve(f"{kind}, {layers} {other} layers" if layers else kind, points)
-        for (kind, layers), points in sorted(bleu_by_depth.items())
+        curve for kind, bleu in sorted(bleu_of_kinds.items()) for curve in _curves_of_kind(kind, bleu, other)
     ]
+
+
+def _curves_of_kind(kind: str, bleu: dict[tuple[int, int], list[float]], other: Side) -> list[Curve]:
+    """`bleu` goes by the depth of the other stack and that of this one."""
+    depths = sorted(bleu)
+    together = len(depths) > 1 and all(
+        low[0] < high[0] and low[1] < high[1] for low, high in pairwise(depths)
+    )
+    lines: dict[str, dict[int, list[float]]] = {}
+    for layers, own_layers in depths:
+        others = f"{depths[0][0]} to {depths[-1][0]}" if together else layers
+        name = f"{kind}, {others} {other} layers" if layers else kind
+        lines.setdefault(name, {})[own_layers] = bleu[layers, own_layers]
+    return [_curve(name, points) for name, points in lines.items()]
 
 
 def varying_side(runs: Sequence[DepthOfRun]) -> Side:

@@ -126,6 +126,11 @@ class ParallelText:
         names = " and ".join(text.name for text in (self.source, *self.reference.references))
         return f"{names}, {len(self.source.lines):,} pairs"
 
+    def beginning(self, limit: int | None) -> ParallelText:
+        """The first `limit` pairs; all of them where it is None."""
+        rows = range(len(self.source.lines))[:limit]
+        return ParallelText(self.source.only(rows), self.reference.only(rows))
+
     @property
     def read(self) -> str:
         """The same of what `batches` gives."""
@@ -169,8 +174,7 @@ def read_pairs(
             f"{texts[0].name} has {lines[0]} lines, {texts[1].name} {lines[1]}",
             "line n of one must be the translation of line n of the other",
         )
-    first, second = (text.only(range(lines[0] if limit is None else min(limit, lines[0]))) for text in texts)
-    return ParallelText(first, second)
+    return ParallelText(*texts).beginning(limit)
 
 
 @dataclass(frozen=True)

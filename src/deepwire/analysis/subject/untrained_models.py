@@ -43,6 +43,7 @@ class UntrainedRun:
             if built.needs_profile:
                 batch = self._first_batch(seed, device)
                 built.profile(batch.source, batch.target_input, languages=batch.languages)
+            built.begin_update(1)
         return built
 
     def _first_batch(self, seed: int, device: torch.device) -> DeviceBatch:

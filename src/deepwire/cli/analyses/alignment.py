@@ -52,6 +52,7 @@ def alignment(
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(gold, source, reference))
     parsed = read_direction(direction)
-    pairs = read_pairs(model, source, reference, sentences, parsed)
-    to = selected_target(model, parsed)
-    outputs.write([analyse_alignment(model, pairs, gold, first=first_word, to=to or "", device=device)])
+    pairs = read_pairs(model, source, reference, direction=parsed)  # the whole text, as the gold alignments
+    to = selected_target(model, parsed) or ""
+    found = analyse_alignment(model, pairs, gold, first=first_word, sentences=sentences, to=to, device=device)
+    outputs.write([found])

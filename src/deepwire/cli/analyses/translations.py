@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,6 +32,9 @@ from deepwire.cli.decoding_options import (
 )
 from deepwire.cli.line_by_line import tell
 from deepwire.errors import UsageError
+
+if TYPE_CHECKING:
+    from deepwire.analysis.contrastive_sets import Contrast
 
 Paired = Annotated[
     str, typer.Option(help="Test of the differences to the first: bootstrap or randomization.")
@@ -140,44 +143,51 @@ def agreement(
     deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
     """
     from deepwire.analysis.contrastive_scoring import analyse_agreement
-    from deepwire.analysis.contrastive_sets import (
-        drawn,
-        read_lingeval,
-        read_plain,
-    )
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(contrastive, source, reference, distances))
     if seed is not None and sample is None:
         raise UsageError("--seed is that of --sample, and all contrasts are scored", "leave it out")
+    contrasts = _read_contrasts(contrastive, source, reference, distances)
+    drawn, name = _sample(contrasts, str(contrastive), sample, seed)
+    finding = analyse_agreement(
+        models,
+        drawn,
+        name,
+        normalize=normalize,
+        longest=longest,
+        direction=read_direction(direction),
+        device=device,
+        precision=precision,
+    )
+    outputs.write([finding])
+
+
+def _read_contrasts(
+    contrastive: Path, source: Path | None, reference: Path | None, distances: Path | None
+) -> list[Contrast]:
+    from deepwire.analysis.contrastive_sets import read_lingeval, read_plain
+
     if (source is None) != (reference is None):
         raise UsageError("--source and --reference go together", "leave both out for LingEval97's JSON")
     if source is not None and reference is not None:
-        contrasts = read_plain(source, reference, contrastive, distances)
-    elif distances is not None:
+        return read_plain(source, reference, contrastive, distances)
+    if distances is not None:
         raise UsageError(
             "--distances is for plain files", "the JSON of LingEval97 holds the distances itself"
         )
-    else:
-        contrasts = read_lingeval(contrastive)
-    name = str(contrastive)
-    if sample is not None and sample < len(contrasts):
-        seed = 1 if seed is None else seed
-        name += f" ({sample:,} of {len(contrasts):,}, drawn with seed {seed})"
-        contrasts = drawn(contrasts, sample, seed)
-    outputs.write(
-        [
-            analyse_agreement(
-                models,
-                contrasts,
-                name,
-                normalize=normalize,
-                longest=longest,
-                direction=read_direction(direction),
-                device=device,
-                precision=precision,
-            )
-        ]
-    )
+    return read_lingeval(contrastive)
+
+
+def _sample(
+    contrasts: list[Contrast], name: str, size: int | None, seed: int | None
+) -> tuple[list[Contrast], str]:
+    """The contrasts to score, and what the finding calls them."""
+    from deepwire.analysis.contrastive_sets import drawn
+
+    if size is None or size >= len(contrasts):
+        return contrasts, name
+    seed = 1 if seed is None else seed
+    return drawn(contrasts, size, seed), f"{name} ({size:,} of {len(contrasts):,}, drawn with seed {seed})"
 
 
 Bounds = Annotated[

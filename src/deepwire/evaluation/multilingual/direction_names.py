@@ -18,7 +18,7 @@ def parse_direction(text: str) -> Direction:
         UsageError: It is no direction.
     """
     try:
-        return Direction.parse(text)
+        return Direction.parse(str(text))  # Python callers may give a `Direction`, or what is none
     except ValueError as error:
         raise UsageError(str(error), "write source and target language, like de-en or en-zh_CN") from None
 

@@ -269,4 +269,4 @@ def _last_words(errors: str) -> str:
     """What a process said about its end: its error and hint, or the end of whatever else it said."""
     lines = [line for line in errors.splitlines() if line.strip()]
     begin = max((place for place, line in enumerate(lines) if line.startswith(_ERROR)), default=None)
-    return " ".join(lines)[-_SHOWN:] if begin is None else " ".join(lines[begin:]).removeprefix(_ERROR)
+    return " ".join(lines)[-_SHOWN:] if begin is None else "; ".join(lines[begin:]).removeprefix(_ERROR)
