@@ -108,8 +108,7 @@ def register_metric(name: str, make: Callable[..., object]) -> None:
     """Make a metric known by a name.
 
     Args:
-        name: As commands write it: ``--metric NAME``, or ``training.validation.metrics``. No such metric
-            chooses the best checkpoint or ends a run.
+        name: As ``--metric`` and ``training.validation.metrics`` have it; it ends no run, nor chooses one.
         make: Gives a `Metric` for `MetricOptions`.
 
     Raises:
