@@ -240,9 +240,8 @@ class _Reader:
     def _open(self, tag: str, attributes: str) -> bool:
         """Begin an element; tells whether all that is in it stays as it is."""
         names = {key.lower(): value.strip("\"'") for key, value in _ATTRIBUTE.findall(attributes)}
-        untouched = (
-            names.get("translate", "").lower() == "no" or "notranslate" in names.get("class", "").split()
-        )
+        said, classes = names.get("translate", ""), names.get("class", "")
+        untouched = said.lower() == "no" or "notranslate" in classes.split()
         if self._skipped:
             if tag == self._skipped[-1] or tag in _READ:
                 self._skipped.append(tag)

@@ -31,8 +31,8 @@ _INLINE = re.compile(
     r"|(?P<close>\]\((?:[^()\n]|\([^()\n]*\))*\)|\]\[[^\]\n]*\]|\])|(?P<open>!?\[)"
     r"|(?P<emphasis>\*+|~~|(?<!\w)_+|_+(?!\w))"
 )
-# What a line of a paragraph may begin with: the name of a footnote, the sign of a definition; the first one a box
-# or a kind of quote.
+# What a line of a paragraph may begin with: the name of a footnote, the sign of a definition; the first one a
+# box or a kind of quote.
 _BEGIN = re.compile(r"(?P<note>\[\^[^\]\s]+\]:|:(?=[ \t]))|\[[ xX]\](?!\S)|(?P<kind>\[!\w+\][+-]?)(?!\S)")
 # Lines that begin or end a box, of several kinds of Markdown.
 _BOX = re.compile(r":{3}|(?:!!!|\?\?\?\+?)[ \t]")
