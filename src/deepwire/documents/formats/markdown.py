@@ -197,6 +197,8 @@ def _item(source: str, match: re.Match[str], end: int, opened: list[str]) -> Ite
         kind, name = "open" if match["open"] else "close", "]"
     elif match["tag"]:
         name = match["name"].lower()
+        if name == "br":
+            return Item(begin, stop, "text", "\n", fixed=True)
         if name not in _VOID and not match[0].endswith("/>"):
             kind = "close" if match[0].startswith("</") else "open"
     elif match["emphasis"]:
