@@ -98,7 +98,7 @@ def test_markdown():
         ("+++\ntitle = 'x'\n+++\nEin Wort", "+++\ntitle = 'x'\n+++\nEIN WORT"),
         ("---\n---\n\nEin Wort\n\n---", "---\n---\n\nEIN WORT\n\n---"),
         ("Es ist\n$$\nx = y\n+ z\n$$\nund\n$$ a $$\n$$a$$ ist $$b$$", "ES IST\n$$\nx = y\n+ z\n$$\nUND\n$$ a $$\n$$a$$ IST $$b$$"),
-        (":::note Titel\nEin\nWort\n:::\n\n!!! tip\n    Noch\n    eins", ":::note Titel\nEIN WORT\n:::\n\n!!! tip\n    NOCH EINS"),
+        (":::note Titel\nEin\nWort\n:::\n\n!!! tip \"Titel\"\n    Noch\n    eins\n\n!!! Na so was", ":::note Titel\nEIN WORT\n:::\n\n!!! tip \"Titel\"\n    NOCH EINS\n\n!!! NA SO WAS"),
         ("Hund\n:   Ein\n    Tier", "HUND\n:   EIN TIER"),
         ("&nbsp;\n\n![](a.png)\n\n<br>\n\nEin", "&nbsp;\n\n![](a.png)\n\n<br>\n\nEIN"),
         ("Ein hund*ebiss*.", "EIN *HUNDEBISS*."),
@@ -131,6 +131,7 @@ def test_html():
     ("source", "expected"),
     [
         ("<head><title>Titel</title><body><p>Ein Wort", "<head><title>TITEL</title><body><p>EIN WORT"),
+        ("<head>{{ kopf }}<meta x><title>Titel</title><p>Ein", "<head>{{ kopf }}<meta x><title>TITEL</title><p>EIN"),
         ("<p translate=NO>nein<b>!</b><p>Ja</p><div><p class=notranslate>nein</div>Ja", "<p translate=NO>nein<b>!</b><p>JA</p><div><p class=notranslate>nein</div>JA"),
         ("<p data-translate=no>Ja</p>", "<p data-translate=no>JA</p>"),
         ("<p>&nbsp;</p><p><b>&nbsp;</b> &shy;</p><p>Ja", "<p>&nbsp;</p><p><b>&nbsp;</b> &shy;</p><p>JA"),
@@ -408,9 +409,9 @@ def test_odd_files_are_read_or_refused_and_never_hang(ending, seed):
     ],
 )
 def test_tags_without_end_are_text_in_linear_time(page):
-    begun = time.perf_counter()
+    begun = time.process_time()
     translated("a.html", page, change=lambda text: text)
-    assert time.perf_counter() - begun < 20, "it took minutes"
+    assert time.process_time() - begun < 20, "it took minutes"
 
 
 def test_signs_that_are_no_tags_are_text():

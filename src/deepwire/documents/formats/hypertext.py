@@ -55,7 +55,7 @@ _INLINE = frozenset(
 )
 _FIXED = frozenset(["code", "kbd", "samp", "var", "tt"])
 _SKIPPED = frozenset(
-    ["script", "style", "pre", "textarea", "svg", "math", "template", "noscript", "iframe", "object"]
+    ["script", "style", "pre", "textarea", "svg", "math", "template", "noscript", "iframe", "object", "head"]
 )
 _VOID = frozenset(
     [
@@ -77,6 +77,8 @@ _VOID = frozenset(
 )
 _READ = frozenset(("title",))
 """Text inside of something that is skipped."""
+_IN_HEAD = frozenset(["base", "link", "meta", "noscript", "script", "style", "template", "title"])
+"""What else begins ends the head, which needs no tag for it."""
 _ENDS_P = re.compile(
     r"address|article|aside|blockquote|body|center|d[dlt]|details|dialog|div|fieldset|fig(?:caption|ure)|footer|form"
     r"|h[1-6r]|header|hgroup|html|li|main|menu|nav|[ou]l|p|pre|search|section|summary|table|t[dhr]"
@@ -195,8 +197,10 @@ class _Reader:
 
     def _pass(self, tag: _Tag) -> None:
         """Take note of a tag."""
-        is_end_of_p = tag.closes and tag.name == "p"
-        if self._skipped[-1:] == ["p"] and not is_end_of_p and _ENDS_P.fullmatch(tag.name):
+        skipped = self._skipped[-1] if self._skipped else ""
+        is_end = tag.closes and tag.name == skipped
+        ends_p = skipped == "p" and _ENDS_P.fullmatch(tag.name)
+        if not is_end and (ends_p or (skipped == "head" and tag.name not in _IN_HEAD)):
             self._skipped.pop()
         if tag.name not in _INLINE:
             self._end_block()

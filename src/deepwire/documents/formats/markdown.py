@@ -35,7 +35,7 @@ _INLINE = re.compile(
 # box or a kind of quote.
 _BEGIN = re.compile(r"(?P<note>\[\^[^\]\s]+\]:|:(?=[ \t]))|\[[ xX]\](?!\S)|(?P<kind>\[!\w+\][+-]?)(?!\S)")
 # Lines that begin or end a box, of several kinds of Markdown.
-_BOX = re.compile(r":{3}|(?:!!!|\?\?\?\+?)[ \t]")
+_BOX = re.compile(r""":{3}|(?:!!!|\?\?\?\+?)[ \t]+[a-z][a-z -]*(?:"[^"]*")?[ \t]*$""")
 _VOID = frozenset(["area", "br", "col", "embed", "hr", "img", "input", "link", "source", "track", "wbr"])
 _MAX_INLINE = 100_000
 """Characters of a paragraph; what is longer stays as it is."""
