@@ -98,6 +98,19 @@ def test_documents_are_translated(plain, polyglot):
     assert ".docx" in plain.get("/languages").json["files"]
 
 
+def test_a_document_for_a_model_of_one_direction_says_its_language(served_model, serving):
+    def page(attributes: str = "") -> bytes:
+        unit = '<file id="f"><unit id="u"><segment><source>ein hund</source></segment></unit></file>'
+        space = "urn:oasis:names:tc:xliff:document:2.0"
+        return f'<xliff version="2.0" xmlns="{space}" srcLang="de"{attributes}>{unit}</xliff>'.encode()
+
+    with serving.running(served_model) as server:
+        answer = server.request("POST", "/translate_file?name=a.xlf", page())
+        assert 'trgLang="en"' in answer.body.decode()
+        refused = server.request("POST", "/translate_file?name=a.xlf", page(' trgLang="fr"'))
+        assert refused.json["error"]["message"] == "its target language is fr, not en"
+
+
 def packed(**files: bytes) -> bytes:
     """A package, each file named by its last word."""
     content = io.BytesIO()

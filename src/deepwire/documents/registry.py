@@ -34,8 +34,6 @@ ENDINGS = tuple(_READERS)
 _NEEDED: Mapping[str, str] = {
     ".md": "markdown_it",
     ".markdown": "markdown_it",
-    ".po": "polib",
-    ".pot": "polib",
     ".xlf": "lxml",
     ".xliff": "lxml",
     ".docx": "lxml",

@@ -152,13 +152,24 @@ def _fixed_ends(begin: int, tokens: Sequence[str], copies: Sequence[range]) -> s
     return ends | {end + 1 for end in ends if end < len(tokens) and tokens[end].isspace()}
 
 
+def _outside(before: str, after: str, is_left_inner: bool) -> tuple[str, str]:
+    """Two pieces whose runs have no space between them, with one that they have on the outer side."""
+    left, right = before.rstrip(), after.lstrip()
+    space = before[len(left) :] + after[: len(after) - len(right)]
+    return (left, space + right) if is_left_inner else (left + space, right)
+
+
 def _with_spaces(pieces: list[str], runs: Sequence[Run]) -> list[str]:
     """Spaces where two runs meet, on the side on which the sentence has them."""
     for place, (left, right) in enumerate(pairwise(runs)):
         spaced_left, spaced_right = left.text[-1:].isspace(), right.text[:1].isspace()
-        if not (spaced_left or spaced_right) or (left.fixed and right.fixed):
+        if left.fixed and right.fixed:
             continue
         before, after = pieces[place], pieces[place + 1]
+        if not (spaced_left or spaced_right):
+            if not (left.fixed or right.fixed):
+                pieces[place : place + 2] = _outside(before, after, len(left.marks) > len(right.marks))
+            continue
         before = before if left.fixed else before.rstrip()
         after = after if right.fixed else after.lstrip()
         said = "".join([*pieces[:place], before])

@@ -108,7 +108,7 @@ class DocumentTranslator:
         """
         require_reader(file.name)
         document = await self._beside(partial(read_document, file.name, file.content, options))
-        route, target, code = await resolve(_beginning(document))
+        route, target, code = await resolve(beginning(document))
         stem, ending = PurePath(file.name).stem, PurePath(file.name).suffix
         name = f"{stem}_{code}{ending}"
         if route is None:
@@ -121,5 +121,6 @@ class DocumentTranslator:
         return await asyncio.get_running_loop().run_in_executor(self._reading, work)
 
 
-def _beginning(document: Document) -> str:
+def beginning(document: Document) -> str:
+    """Text of a document to tell its language by."""
     return " ".join(run.text for unit in document.units[:_SAMPLE] for run in unit)

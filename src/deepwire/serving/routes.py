@@ -223,7 +223,9 @@ def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint
             return DocumentRoute(route, into, into or "translated")
 
         async with service.in_time(limits.file_seconds):
-            options = Options("" if source in (None, AUTO) else source, target or "")
+            targets = {direction.target for direction in service.models.routes}
+            known = target or (targets.pop() if len(targets) == 1 else "")
+            options = Options("" if source in (None, AUTO) else source, known)
             try:
                 translated = await documents.translate(
                     file, options, resolve, sender(request), lambda: wait_for_disconnect(request)

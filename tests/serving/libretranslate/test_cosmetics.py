@@ -24,6 +24,15 @@ from deepwire.serving.libretranslate.language_codes import LanguageCodes, langua
         ("&amp; Hund", "&amp; Dog", "&amp; Dog"),
         ("", "", ""),
         ("5", ".", "."),
+        ("Ein Hund …", "A dog ...", "A dog ..."),
+        ("Ein Hund", "A dog...", "A dog..."),
+        ("Ein Hund...", "A dog", "A dog"),
+        ("你好。", "Hello", "Hello."),
+        ("你好。", "안녕", "안녕。"),
+        ("यह कुत्ता है।", "This is a dog.", "This is a dog."),
+        ("هل هذا كلب؟", "Is it a dog?", "Is it a dog?"),
+        ("Είναι σκύλος;", "Is it a dog?", "Is it a dog?"),
+        ("Is it a dog?", "Είναι σκύλος;", "Είναι σκύλος;"),
     ],
 )
 def test_what_the_source_suggests(source, translation, expected):

@@ -109,6 +109,13 @@ def test_the_language_is_detected_once_for_a_request(plain, into):
     assert emoji == {"translatedText": "👍 🎉", "detectedLanguage": {"confidence": 0.0, "language": "en"}}
 
 
+def test_the_language_of_html_is_that_of_its_text(plain):
+    page = '<a title="The dog is in the house, and the man is here">Der Hund läuft</a>'
+    answer = translate(plain, q=page, source="auto", format="html").json
+    assert answer["detectedLanguage"]["language"] == "de"
+    assert answer["translatedText"] != page
+
+
 def test_html_keeps_its_tags(plain):
     page = '<p class="a">ein <b>hund</b> läuft</p><script>ein("hund")</script>'
     answer = translate(plain, q=page, format="html", alternatives=2).json

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from deepwire.documents.document import Options, Pieces, Run
 from deepwire.documents.file_text import decoded
 from deepwire.documents.formats.placeholders import with_placeholders
 from deepwire.errors import DataError
 
-_FUZZY = "fuzzy"
-_LINE = re.compile(r'(?:(msgctxt|msgid|msgid_plural|msgstr)(?:\[\d+\])?\s+)?"(?:[^"\\]|\\.)*"')
+_LINE = re.compile(
+    r'(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr)(?:\[(?P<form>\d+)\])?\s+)?"(?P<text>(?:[^"\\]|\\.)*)"'
+)
 _PREFIX = re.compile(r"#(?:~?(?P<past>\|)|~)\s*")
 """Of messages that are obsolete, and of what a message was in the past."""
 _MAY_FOLLOW = {
@@ -24,49 +25,109 @@ _MAY_FOLLOW = {
 }
 """The keywords behind each."""
 _ORDER = "each msgid needs a msgstr behind it, which may be empty"
+_FUZZY = "fuzzy"
+_ESCAPES = {"\n": "n", "\t": "t", "\r": "r", "\a": "a", "\b": "b", "\f": "f", "\v": "v", '"': '"', "\\": "\\"}
+_MEANT = {letter: character for character, letter in _ESCAPES.items()}
+_WIDTH = 78
+"""Of a line, where the file has none that is longer."""
+
+
+@dataclass
+class _String:
+    """A string of a message.
+
+    Attributes:
+        keyword: What it is, such as `msgid`.
+        form: Of a plural, its number.
+        begin, end: Where it stands, from its first quotation mark to its last.
+        lines: What it says.
+    """
+
+    keyword: str
+    form: int
+    begin: int
+    end: int
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Message:
+    """A message.
+
+    Attributes:
+        place: Where a line with flags can be put.
+        flags_end: The end of its last line with flags, if it has any.
+        flags: They.
+        obsolete: Whether the program has it no more.
+        strings: In their order.
+    """
+
+    place: int = -1
+    flags_end: int = -1
+    flags: set[str] = field(default_factory=set)
+    obsolete: bool = False
+    strings: list[_String] = field(default_factory=list)
+
+    def texts(self, *keywords: str) -> list[str]:
+        """What the strings of some keywords say."""
+        return ["".join(string.lines) for string in self.strings if string.keyword in keywords]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether only further forms of a plural, or lines, can belong to it."""
+        return bool(self.strings) and self.strings[-1].keyword == "msgstr"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it wants a translation; the header does not."""
+        return not self.obsolete and any(self.texts("msgid")) and not any(self.texts("msgstr"))
 
 
 class PoDocument:
-    """A catalogue. What has a translation already keeps it.
+    """A catalogue. What has a translation already keeps it, and all else stays character by character.
 
     Args:
-        catalogue: As polib reads it.
+        source: All of it.
+
+    Raises:
+        DataError: It is no catalogue.
     """
 
-    def __init__(self, catalogue: Any) -> None:
-        self._catalogue = catalogue
-        # The lines of the header in their order, not in that of polib.
-        catalogue.ordered_metadata = lambda: list(catalogue.metadata.items())
-        self._entries = [entry for entry in catalogue if _is_open(entry)]
-        texts = [text for entry in self._entries for text in _texts(entry)]
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._messages = [message for message in _messages(source) if message.is_open]
         self.units: Sequence[Sequence[Run]] = [
-            [run for _, _, run in with_placeholders(text)] for text in texts
+            [run for _, _, run in with_placeholders(text)]
+            for message in self._messages
+            for text in message.texts("msgid", "msgid_plural")
         ]
 
     def written(self, translations: Sequence[Pieces]) -> bytes:
         """The catalogue with more translations."""
-        following = iter(translations)
-        for entry in self._entries:
-            msgstrs = ["".join(piece.text for piece in next(following)) for _ in _texts(entry)]
-            msgstrs = [_with_ends(source, text) for source, text in zip(_texts(entry), msgstrs, strict=True)]
-            if entry.msgid_plural:
-                forms = len(entry.msgstr_plural) or 2
-                entry.msgstr_plural = {number: msgstrs[min(number, 1)] for number in range(forms)}
-            else:
-                entry.msgstr = msgstrs[0]
-            if _FUZZY not in entry.flags:
-                entry.flags.append(_FUZZY)
-        written = str(self._catalogue)
-        return (written if self._catalogue.header else written.removeprefix("#\n")).encode()
+        parts: list[str] = []
+        at = 0
+        for begin, end, text in self._changes(iter(translations)):
+            parts += [self._source[at:begin], text]
+            at = end
+        return "".join([*parts, self._source[at:]]).encode()
 
-
-def _is_open(entry: Any) -> bool:
-    done = any(entry.msgstr_plural.values()) if entry.msgid_plural else bool(entry.msgstr)
-    return bool(entry.msgid) and not entry.obsolete and not done
-
-
-def _texts(entry: Any) -> list[str]:
-    return [entry.msgid, entry.msgid_plural] if entry.msgid_plural else [entry.msgid]
+    def _changes(self, translations: Iterator[Pieces]) -> Iterator[tuple[int, int, str]]:
+        """What to write in the place of which part of the file."""
+        line_break = "\r\n" if "\r\n" in self._source else "\n"
+        width = max(_WIDTH, *(len(line) for line in self._source.split("\n")))
+        for message in self._messages:
+            sources = message.texts("msgid", "msgid_plural")
+            texts = [
+                _with_ends(source, "".join(piece.text for piece in next(translations))) for source in sources
+            ]
+            if message.flags_end < 0:
+                yield message.place, message.place, f"#, {_FUZZY}{line_break}"
+            elif _FUZZY not in message.flags:
+                yield message.flags_end, message.flags_end, f", {_FUZZY}"
+            for string in message.strings:
+                if string.keyword == "msgstr":
+                    text = texts[min(string.form, len(texts) - 1)]
+                    yield string.begin, string.end, line_break.join(_quoted(text, width))
 
 
 def _with_ends(source: str, text: str) -> str:
@@ -76,44 +137,80 @@ def _with_ends(source: str, text: str) -> str:
     return f"{before}{text}{after}"
 
 
+def _quoted(text: str, width: int) -> list[str]:
+    """A string in lines, which end at line breaks and, where they are too long, at spaces."""
+    most = width - len('""')
+    fitting = re.compile(rf".{{1,{most}}}$|.{{1,{most}}}(?<= )|[^ ]+(?: |$)")
+    lines = [
+        part
+        for line in re.findall(r"[^\n]*\n|[^\n]+", text)
+        for part in fitting.findall("".join(f"\\{_ESCAPES[one]}" if one in _ESCAPES else one for one in line))
+    ]
+    if len(lines) < 2 and len("".join(lines)) <= most - len("msgstr[0] "):
+        lines = ["".join(lines)]
+    else:
+        lines.insert(0, "")
+    return [f'"{line}"' for line in lines]
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _MEANT.get(match[1], match[0]), text)
+
+
 def read_po(content: bytes, options: Options) -> PoDocument:  # noqa: ARG001 - as all readers
     """Read a catalogue.
 
     Raises:
         DataError: It is not UTF-8, or no catalogue.
     """
-    import polib
-
-    # A text of a single line would be taken for the name of a file.
-    text = decoded(content).removeprefix("\ufeff") + "\n\n"
-    _check(text)
-    width = max((len(line) for line in text.splitlines()), default=0)
-    try:
-        return PoDocument(polib.pofile(text, wrapwidth=max(78, width), check_for_duplicates=False))
-    except (OSError, ValueError, IndexError) as fault:
-        place = str(fault).partition("(line ")[2].partition(")")[0]
-        where = f"line {place}: " if place else ""
-        raise DataError(f"{where}not a catalogue of gettext") from None
+    return PoDocument(decoded(content))
 
 
-def _check(text: str) -> None:
-    """See that each line is complete, and each message: polib reads others with loss.
+def _messages(source: str) -> list[_Message]:
+    """All messages, the header and those that are obsolete among them.
 
     Raises:
-        DataError: One is not.
+        DataError: A line is not complete, or a message.
     """
-    keyword, number = "", 0
-    for number, line in enumerate(text.rstrip().splitlines(), 1):
-        prefix = _PREFIX.match(line.strip())
-        said = line.strip()[prefix.end() if prefix else 0 :]
-        if not said or said.startswith("#"):
+    messages = [_Message()]
+    at = len(source) - len(source.removeprefix("\ufeff"))
+    keyword, last = "", 0
+    for number, line in enumerate(source[at:].split("\n"), 1):
+        begin, at = at, at + len(line) + 1
+        content = line.strip()
+        prefix = _PREFIX.match(content)
+        past = bool(prefix and prefix["past"])
+        said = content[prefix.end() if prefix else 0 :]
+        if not said:
             continue
+        last = number
         found = _LINE.fullmatch(said)
+        if messages[-1].is_complete and (past or not found or found["keyword"] not in (None, "msgstr")):
+            messages.append(_Message())
+        message = messages[-1]
+        if said.startswith("#"):
+            if said.startswith("#,"):
+                message.flags |= {flag.strip() for flag in said[len("#,") :].split(",")}
+                message.flags_end = begin + len(line.rstrip())
+            continue
         if found is None:
             raise DataError(f'line {number}: no line of a gettext catalogue, as msgid "Open": {said[:40]}')
-        if found[1] and not (prefix and prefix["past"]):
-            if found[1] not in _MAY_FOLLOW[keyword]:
-                raise DataError(f"line {number}: {found[1]} behind {keyword or 'nothing'}", _ORDER)
-            keyword = found[1]
+        if message.place < 0:
+            message.place = begin
+        if past:
+            continue
+        message.obsolete = message.obsolete or prefix is not None
+        end = begin + len(line.rstrip())
+        if found["keyword"]:
+            if found["keyword"] not in _MAY_FOLLOW[keyword]:
+                raise DataError(f"line {number}: {found['keyword']} behind {keyword or 'nothing'}", _ORDER)
+            keyword = found["keyword"]
+            form = int(found["form"] or 0)
+            message.strings.append(_String(keyword, form, begin + line.index('"'), end))
+        elif not message.strings:
+            raise DataError(f"line {number}: a text behind nothing", _ORDER)
+        message.strings[-1].lines.append(_unescaped(found["text"]))
+        message.strings[-1].end = end
     if keyword not in ("", "msgstr"):
-        raise DataError(f"line {number}: the file ends without a msgstr for its last {keyword}", _ORDER)
+        raise DataError(f"line {last}: the file ends without a msgstr for its last {keyword}", _ORDER)
+    return messages

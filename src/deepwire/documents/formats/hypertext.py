@@ -77,6 +77,13 @@ _VOID = frozenset(
 )
 _READ = frozenset(("title",))
 """Text inside of something that is skipped."""
+_IN_HEAD = frozenset(["base", "link", "meta", "noscript", "script", "style", "template", "title"])
+"""What else begins ends the head, which needs no tag for it."""
+_ENDS_P = re.compile(
+    r"address|article|aside|blockquote|body|center|d[dlt]|details|dialog|div|fieldset|fig(?:caption|ure)|footer|form"
+    r"|h[1-6r]|header|hgroup|html|li|main|menu|nav|[ou]l|p|pre|search|section|summary|table|t[dhr]"
+)
+"""Elements at whose beginning or end a paragraph ends, which needs no tag for it."""
 
 
 class HtmlDocument(ReplacedText):
@@ -84,10 +91,12 @@ class HtmlDocument(ReplacedText):
 
     Args:
         source: All of it.
+        in_ascii: Whether other characters are written as references.
     """
 
-    def __init__(self, source: str) -> None:
-        super().__init__(source, [block_of(source, items) for items in _Reader(source).blocks()], _encoded)
+    def __init__(self, source: str, *, in_ascii: bool = False) -> None:
+        blocks = [block_of(source, items) for items in _Reader(source).blocks()]
+        super().__init__(source, blocks, _encoded_in_ascii if in_ascii else _encoded)
 
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
@@ -104,10 +113,16 @@ def _encoded(text: str, raw: str) -> str:
     return f"{before if text[:1] == ' ' else ''}{core}{after if text[-1:] == ' ' else ''}"
 
 
+def _encoded_in_ascii(text: str, raw: str) -> str:
+    return _encoded(text, raw).encode("ascii", "xmlcharrefreplace").decode()
+
+
 _TAG = re.compile(r"<(/?)([A-Za-z][^\s/>]{0,99})")
 # A part of its attributes; `>` within quotes does not end it.
 _PART = re.compile(r"""(?:"[^"]*"|'[^']*'|[^'"<>]+|<)""")
-_ATTRIBUTE = re.compile(r"""\b(translate|class)\s*=\s*("[^"]*"|'[^']*'|[^\s>"']+)""", re.IGNORECASE)
+_ATTRIBUTE = re.compile(
+    r"""(?<![^\s/"'])(translate|class)\s*=\s*("[^"]*"|'[^']*'|[^\s>"']+)""", re.IGNORECASE
+)
 _RAW = frozenset(["script", "style", "textarea", "title"])
 """Elements in which only their own end is a tag."""
 _OTHER = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<!", ">"), ("<?", ">"))
@@ -182,6 +197,11 @@ class _Reader:
 
     def _pass(self, tag: _Tag) -> None:
         """Take note of a tag."""
+        skipped = self._skipped[-1] if self._skipped else ""
+        is_end = tag.closes and tag.name == skipped
+        ends_p = skipped == "p" and _ENDS_P.fullmatch(tag.name)
+        if not is_end and (ends_p or (skipped == "head" and tag.name not in _IN_HEAD)):
+            self._skipped.pop()
         if tag.name not in _INLINE:
             self._end_block()
         kind: Kind = "point"
@@ -224,7 +244,8 @@ class _Reader:
     def _open(self, tag: str, attributes: str) -> bool:
         """Begin an element; tells whether all that is in it stays as it is."""
         names = {key.lower(): value.strip("\"'") for key, value in _ATTRIBUTE.findall(attributes)}
-        untouched = names.get("translate") == "no" or "notranslate" in names.get("class", "").split()
+        said, classes = names.get("translate", ""), names.get("class", "")
+        untouched = said.lower() == "no" or "notranslate" in classes.split()
         if self._skipped:
             if tag == self._skipped[-1] or tag in _READ:
                 self._skipped.append(tag)
@@ -259,10 +280,18 @@ class _Reader:
         self._block = []
 
 
+_CHARSET = re.compile(r"<(?:meta|\?xml)\b[^>]*?\b(?:charset|encoding)\s*=[\s\"']*([\w-]+)", re.IGNORECASE)
+_HEAD = 1024
+"""How much of a page browsers look at for it."""
+
+
 def read_html(content: bytes, options: Options) -> HtmlDocument:  # noqa: ARG001 - as all readers
     """Read a page.
 
     Raises:
         DataError: It is not UTF-8.
     """
-    return HtmlDocument(decoded(content))
+    source = decoded(content)
+    charset = _CHARSET.search(source, 0, _HEAD)
+    # What has been ASCII so far is read as what the page says that it is.
+    return HtmlDocument(source, in_ascii=charset is not None and charset[1].lower() not in ("utf-8", "utf8"))

@@ -68,7 +68,9 @@ def _nested(source: str, items: Sequence[Item]) -> Block | None:
             marks = (*marks, number)
         elif item.kind != "close":
             fixed = item.fixed or item.kind == "point"
-            stretches.append(Stretch(item.begin, item.end, Run(item.text, fixed, marks)))
+            # An element must not lose its text: `****` is no markup.
+            run = Run(item.text, fixed, marks, filled=bool(marks) and not fixed)
+            stretches.append(Stretch(item.begin, item.end, run))
         else:
             if not path or path[-1].item.name != item.name:
                 return None

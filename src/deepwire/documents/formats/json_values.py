@@ -16,6 +16,8 @@ from deepwire.errors import DataError, UsageError
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 # What a character of a string is written as; beyond 16 bits, two escapes are one.
 _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\?.", re.DOTALL)
+# Half of two such escapes is no character.
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 _STEP = re.compile(r"\[(\*|\d+)\]|([^.\[\]]+)")
 _DEEPEST = 200
 
@@ -58,7 +60,7 @@ def read_json(content: bytes, options: Options) -> ReplacedText:
 
 def _block(begin: int, end: int, source: str) -> Block:
     """A string: one stretch for all of it, or if it has placeholders several in an element without tags."""
-    text: str = json.loads(f'"{source[begin:end]}"')
+    text = _HALF_PAIR.sub("\ufffd", json.loads(f'"{source[begin:end]}"'))
     places = [*(match.start() for match in _CHARACTER.finditer(source, begin, end)), end]
     stretches = [Stretch(places[first], places[last], run) for first, last, run in with_placeholders(text)]
     return Block(stretches, {0: ("", "")} if len(stretches) > 1 else {})

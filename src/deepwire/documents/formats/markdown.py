@@ -15,20 +15,27 @@ from deepwire.documents.formats.inline_elements import Item, Kind, block_of
 from deepwire.documents.formats.replaced_text import ReplacedText
 from deepwire.errors import DataError
 
-_FRONT_MATTER = re.compile(r"\ufeff?---[ \t]*\r?\n.*?\r?\n(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL)
+_FRONT_MATTER = re.compile(
+    r"\ufeff?(---|\+\+\+)[ \t]*\r?\n(?:.*?\r?\n)??(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL
+)
+# On lines of its own; for CommonMark it would be a list where a line begins with a minus.
+_FORMULA = re.compile(r"^[ \t>]*\$\$(?:(?!\n[ \t]*\r?\n)[^$])*\$\$[ \t]*\r?$", re.MULTILINE)
 # Markup within a line. The text of a link or image is text; what `code`, `url` and `math` match is a word of
 # the sentence that stays.
 _INLINE = re.compile(
     r"(?P<word>(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)"
     r"|<[A-Za-z][A-Za-z0-9+.-]*:[^<>\s]*>|https?://[^\s<>)\]]+"
-    r"|\$[^$\s](?:[^$\n]*[^$\s])?\$)"
+    r"|\$\$[^$\n]+\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$|\{\{[^{}\n]*\}\}|\{%[^%\n]*%\})"
     r"|(?P<tag></?(?P<name>[A-Za-z][^\s/<>]*)[^<>]*>)"
-    r"|(?P<point><!--.*?-->|\[\^[^\]\s]+\]|\\.|&\w+;)"
+    r"|(?P<point><!--.*?-->|\[\^[^\]\s]+\]|\\.|&#?\w+;|\{[#.:][^{}\n]*\})"
     r"|(?P<close>\]\((?:[^()\n]|\([^()\n]*\))*\)|\]\[[^\]\n]*\]|\])|(?P<open>!?\[)"
     r"|(?P<emphasis>\*+|~~|(?<!\w)_+|_+(?!\w))"
 )
-# What a line of a paragraph may begin with: the name of a footnote; the first one a box or a kind of quote.
-_BEGIN = re.compile(r"(?P<note>\[\^[^\]\s]+\]:)|\[[ xX]\](?!\S)|(?P<kind>\[!\w+\][+-]?)(?!\S)")
+# What a line of a paragraph may begin with: the name of a footnote, the sign of a definition; the first one a
+# box or a kind of quote.
+_BEGIN = re.compile(r"(?P<note>\[\^[^\]\s]+\]:|:(?=[ \t]))|\[[ xX]\](?!\S)|(?P<kind>\[!\w+\][+-]?)(?!\S)")
+# Lines that begin or end a box, of several kinds of Markdown.
+_BOX = re.compile(r""":{3}|(?:!!!|\?\?\?\+?)[ \t]+[a-z][a-z -]*(?:"[^"]*")?[ \t]*$""")
 _VOID = frozenset(["area", "br", "col", "embed", "hr", "img", "input", "link", "source", "track", "wbr"])
 _MAX_INLINE = 100_000
 """Characters of a paragraph; what is longer stays as it is."""
@@ -63,7 +70,7 @@ def _paragraphs(source: str) -> tuple[list[list[Item]], Collection[str]]:
             MarkdownIt("commonmark")
             .enable(["table", "strikethrough"])
             .disable("inline")
-            .parse(source[start:], found)
+            .parse(_FORMULA.sub(lambda formula: re.sub(r"[^\r\n]", "", formula[0]), source[start:]), found)
         )
     except RecursionError:
         raise DataError("nested too deeply") from None
@@ -112,6 +119,9 @@ def _places(source: str, begin: int, end: int, lines: list[str]) -> list[tuple[i
     for line in lines:
         text = line.strip()
         place = source.find(text, begin, end)
+        if place < 0:  # as in the cell of a table
+            text = text.replace("|", "\\|")
+            place = source.find(text, begin, end)
         if place < 0:
             return []
         places.append((place, place + len(text)))
@@ -123,6 +133,9 @@ def _parts(source: str, lines: list[tuple[int, int]]) -> list[list[tuple[int, in
     """The lines of each text in a paragraph, such as a footnote, without what tells what it is."""
     parts: list[list[tuple[int, int]]] = [[]]
     for number, (begin, end) in enumerate(lines):
+        if _BOX.match(source, begin, end):
+            parts.append([])
+            continue
         sign = _BEGIN.match(source, begin, end)
         if sign and (sign["note"] or not number):
             begin = sign.end()
@@ -184,6 +197,8 @@ def _item(source: str, match: re.Match[str], end: int, opened: list[str]) -> Ite
         kind, name = "open" if match["open"] else "close", "]"
     elif match["tag"]:
         name = match["name"].lower()
+        if name == "br":
+            return Item(begin, stop, "text", "\n", fixed=True)
         if name not in _VOID and not match[0].endswith("/>"):
             kind = "close" if match[0].startswith("</") else "open"
     elif match["emphasis"]:

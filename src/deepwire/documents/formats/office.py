@@ -33,12 +33,24 @@ MOST_FILES = 10_000
 
 _WORD_PARTS = re.compile(r"word/(document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml")
 _ODT_PARTS = re.compile(r"(content|styles)\.xml")
-_BREAKS = {"br": "\n", "cr": "\n", "tab": "\t", "noBreakHyphen": "-", "line-break": "\n", "s": " "}
+_BREAKS = {
+    "br": "\n",
+    "cr": "\n",
+    "tab": "\t",
+    "ptab": "\t",
+    "noBreakHyphen": "-",
+    "line-break": "\n",
+    "s": " ",
+}
 """Elements that stand for a character."""
 _UNSEEN = frozenset(["r", "pPr", "rPr", "proofErr", "lastRenderedPageBreak"])
 """Elements of Word that do not part the text around them."""
+_GONE = frozenset(["del", "moveFrom"])
+"""Elements of Word for what is there no more, but in the record of changes."""
 _ODT_PARAGRAPHS = frozenset(["p", "h"])
 _ODT_INLINE = frozenset(["span", "a", "meta", "meta-field", "ruby", "ruby-base"])
+_ODT_BESIDE = frozenset(["tracked-changes", "annotation"])
+"""In these, paragraphs are deleted text and comments."""
 _ODT_MOVED = frozenset(["span", "a"])
 """Of these, a paragraph may have another order."""
 
@@ -95,9 +107,12 @@ _DAMAGED = (
     ValueError,
 )
 """What reading a package can raise."""
+_OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 
 
 def _unpacked(content: bytes) -> list[tuple[zipfile.ZipInfo, bytes]]:
+    if content.startswith(_OLD_OFFICE):
+        raise DataError("it is encrypted, or a .doc file: save it without a password, in the new format")
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as package:
             infos = package.infolist()
@@ -148,7 +163,7 @@ def _word_paragraphs(tree: Any) -> Blocks:
     walk = etree.iterwalk(tree, events=("start", "comment", "pi"))
     for _, node in walk:
         name = local(node)
-        if name in ("pPr", "rPr"):
+        if name in ("pPr", "rPr", *_GONE):
             walk.skip_subtree()
         if name in _UNSEEN:
             continue
@@ -202,7 +217,8 @@ def _look(run: Any) -> tuple[Any, bytes]:
 
 def _odt_paragraphs(tree: Any) -> Blocks:
     for node in tree.getroot().iter():
-        if local(node) in _ODT_PARAGRAPHS and "text:1.0" in str(node.tag):
+        around = set(map(local, node.iterancestors()))
+        if local(node) in _ODT_PARAGRAPHS and "text:1.0" in str(node.tag) and not around & _ODT_BESIDE:
             inner = [local(child) for child in node.iterdescendants()]
             is_free = bool(inner) and set(inner) <= _ODT_MOVED and all(map(_has_text, node.iterdescendants()))
             yield SegmentContent(node) if is_free else SlotParagraph(text_slots(node, _odt_opaque))

@@ -57,9 +57,11 @@ class ReplacedText:
         blocks: Sequence[Block],
         encode: Callable[[str, str], str] = lambda text, _raw: text,
     ) -> None:
-        self._source, self._blocks, self._encode = source, blocks, encode
+        self._source, self._encode = source, encode
+        # One without any has nothing that a reader reads, such as a space alone.
+        self._blocks = [block for block in blocks if block.stretches]
         self.units: Sequence[Sequence[Run]] = [
-            [stretch.run for stretch in block.stretches] for block in blocks
+            [stretch.run for stretch in block.stretches] for block in self._blocks
         ]
 
     def text_with(self, translations: Sequence[Pieces]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from itertools import pairwise, zip_longest
@@ -11,7 +12,8 @@ from deepwire.documents.file_text import decoded
 from deepwire.documents.formats.replaced_text import Block, ReplacedText, Stretch
 from deepwire.errors import DataError
 
-_TIME = re.compile(r"^[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+.*$", re.MULTILINE)
+_MOMENT = r"[ \t]*(?:\d+:)?\d+:\d+(?:[.,]\d+)?"
+_TIME = re.compile(rf"^{_MOMENT}[ \t]*-->{_MOMENT}.*$", re.MULTILINE)
 _CUE_TEXT = re.compile(r"\r?\n(.*?)(?=(?:\r?\n)[ \t]*(?:\r?\n|\Z)|\Z)", re.DOTALL)
 _NUMBER = re.compile(r"(?:\r?\n[ \t]*\d+[ \t]*)?\r?\n\Z")
 _MARKUP = re.compile(r"<[^<>\n]*>|\{\\[^}\n]*\}|\[br\]")
@@ -26,16 +28,17 @@ def read_subtitles(content: bytes, options: Options) -> ReplacedText:  # noqa: A
         DataError: It is not UTF-8, or there is no cue in it.
     """
     source = decoded(content)
+    is_vtt = source.removeprefix("\ufeff").startswith("WEBVTT")
     blocks = []
     times = list(_TIME.finditer(source))
     for time, following in zip_longest(times, times[1:]):
         text = _CUE_TEXT.match(source, time.end(), _end(source, time, following))
         if text is not None and text[1].strip():
             parts = _speeches(source, text.start(1), text.end(1))
-            blocks += [Block(list(_stretches(source, *part))) for part in parts]
-    if not times and source.strip().removeprefix("\ufeff").partition("\n")[0].strip() != "WEBVTT":
+            blocks += [Block(list(_stretches(source, *part, is_vtt=is_vtt))) for part in parts]
+    if not times and not is_vtt:
         raise DataError("no subtitles: there is no line such as 00:00:01,000 --> 00:00:03,000")
-    return ReplacedText(source, blocks, _wrapped)
+    return ReplacedText(source, blocks, _wrapped_and_escaped if is_vtt else _wrapped)
 
 
 def _end(source: str, time: re.Match[str], following: re.Match[str] | None) -> int:
@@ -58,14 +61,14 @@ def _speeches(source: str, begin: int, end: int) -> list[tuple[int, int]]:
     return [(dash.end(), stop) for dash, stop in zip(dashes, [*ends, end], strict=True) if dash.end() < stop]
 
 
-def _stretches(source: str, begin: int, end: int) -> Iterator[Stretch]:
-    """The text of a cue between its tags; line breaks are spaces."""
+def _stretches(source: str, begin: int, end: int, *, is_vtt: bool) -> Iterator[Stretch]:
+    """The text of a cue between its tags; line breaks are spaces. WebVTT has entities."""
     at = begin
     for match in [*_MARKUP.finditer(source, begin, end), None]:
         stop = end if match is None else match.start()
         if stop > at:
-            raw = source[at:stop]
-            yield Stretch(at, stop, Run(_BREAK.sub(" ", raw)))
+            text = _BREAK.sub(" ", source[at:stop])
+            yield Stretch(at, stop, Run(html.unescape(text) if is_vtt else text))
         if match is not None:
             at = match.end()
 
@@ -84,3 +87,7 @@ def _wrapped(text: str, raw: str) -> str:
         place = min(places, key=lambda offset: abs(offset - ideal))
         lines += [rest[:place], rest[place + 1 :]]
     return (breaks[0] if breaks else "").join(lines)
+
+
+def _wrapped_and_escaped(text: str, raw: str) -> str:
+    return html.escape(_wrapped(text, raw), quote=False)

@@ -61,6 +61,7 @@ class XliffDocument:
                 before.addnext(target)
             if self._is_2:
                 segment.set("state", "translated")
+                segment.attrib.pop("subState", None)  # of the state before
             else:
                 target.set("state", "needs-review-translation")
                 target.set("state-qualifier", "mt-suggestion")
@@ -88,7 +89,8 @@ def _segments(root: Any, is_2: bool) -> Iterator[tuple[Any, Any]]:
         source = next((child for child in segment if local(child) == "source"), None)
         target = next((child for child in segment if local(child) == "target"), None)
         done = target is not None and "".join(target.itertext()).strip()
-        kept = any(element.get("translate") == "no" for element in (segment, *segment.iterancestors()))
+        said = (element.get("translate") for element in (segment, *segment.iterancestors()))
+        kept = next(filter(None, said), "yes") == "no"  # the innermost
         if source is not None and not done and not kept and "".join(source.itertext()).strip():
             yield segment, source
 

@@ -19,12 +19,12 @@ _DEEPEST, _MOST_PARTS = 30, 1000
 
 
 class _Part(NamedTuple):
-    """Text, or an element without text of its own.
+    """Text, or an element without text that may change.
 
     Attributes:
         text: What is there.
         marks: Numbers of the elements and pairs of codes that it is in.
-        node: The code, or a comment; None for text.
+        node: The code, a comment, or what is not to be translated; None for text.
     """
 
     text: str
@@ -137,7 +137,10 @@ def _parts(element: Any, marks: Marks, elements: list[Any]) -> Iterator[_Part]:
         yield _Part(element.text, marks)
     for child in element:
         name = local(child)
-        if name and name not in _CODES and "".join(child.itertext()).strip():
+        text = "".join(child.itertext())
+        if child.get("translate") == "no" or child.get("mtype") == "protected":
+            yield _Part(text, marks, child)
+        elif name and name not in _CODES and text.strip():
             elements.append(child)
             yield from _parts(child, (*marks, len(elements) - 1), elements)
         else:

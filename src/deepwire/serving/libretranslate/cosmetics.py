@@ -5,8 +5,10 @@ from __future__ import annotations
 import html
 import re
 
-# The ideographic signs belong to the same class as the others: none takes the place of the other.
-_ENDS = (".。", "!！", "?？", ",，", ";；")
+# The signs of other scripts belong to the same class as the others: none takes the place of the other.
+_ENDS = (".。।۔։።။", "!！", "?？؟", ",，、،", ";；؛")
+_GREEK_QUESTION = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff][;\u037e]\s*\Z")
+_ELLIPSIS = re.compile(r"(?:\.\.|…)\s*\Z")
 _ENTITY = re.compile(r"&(#\d+|#x[0-9a-fA-F]+|\w+);")
 
 
@@ -44,15 +46,17 @@ def _with_case(source: str, translation: str) -> str:
 
 def _with_end(source: str, translation: str) -> str:
     wanted, have = _end(source), _end(translation)
-    if _class(wanted) == _class(have):
+    if _class(wanted) == _class(have) or _ELLIPSIS.search(source) or _ELLIPSIS.search(translation):
         return translation
     body = translation.rstrip()
     space = translation[len(body) :]
     body = body[: len(body) - len(have)].rstrip() if len(body) > len(have) else body
-    return body + wanted + space
+    return body + (_class(wanted)[:1] if body.isascii() else wanted) + space
 
 
 def _end(text: str) -> str:
+    if _GREEK_QUESTION.search(text):
+        return "?"
     last = text.rstrip()[-1:]
     return last if _class(last) else ""
 

@@ -18,6 +18,7 @@ from deepwire.serving.document_translation import (
     DocumentRoute,
     DocumentTranslator,
     Upload,
+    beginning,
     finished,
     plan_of,
     translate_plan,
@@ -100,17 +101,18 @@ class LibreTranslator:
         """
         detected: Detection | None = None
         source = asked.source
+        documents: list[HtmlDocument] | None = None
+        if asked.is_html:
+            documents = await self._service.run_in_worker(lambda: [*map(HtmlDocument, asked.texts)])
         if source == AUTO:
+            texts_to_read = asked.texts if documents is None else map(beginning, documents)
             detections = await self._service.run_in_worker(
-                partial(self._detector.detect, " ".join(asked.texts))
+                partial(self._detector.detect, " ".join(texts_to_read))
             )
             detected = detections[0] if detections else _NOTHING
             source = detections[0].language if detections else asked.target
         route = self._route(source, asked.target)
         plan, translations = None, list[Translation]()
-        documents: list[HtmlDocument] | None = None
-        if asked.is_html:
-            documents = await self._service.run_in_worker(lambda: [*map(HtmlDocument, asked.texts)])
         if route is not None:
             plain = [[[Run(text)]] for text in asked.texts]
             texts = plain if documents is None else [document.units for document in documents]
