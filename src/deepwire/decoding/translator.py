@@ -14,7 +14,7 @@ import torch
 from deepwire.config.counts import whole_argument
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
-from deepwire.data.text.pairs import is_blank
+from deepwire.data.text.pairs import is_blank, plain
 from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.text.term_hints import without_hints
 from deepwire.data.vocabulary import Vocabularies
@@ -362,7 +362,7 @@ class Translator(Generic[StateT]):
         languages = [
             self._target_language(line, request) for line, request in zip(lines, requests, strict=True)
         ]
-        texts, prefixes = [request.text for request in requests], [request.prefix for request in requests]
+        texts, prefixes = [plain(each.text) for each in requests], [each.prefix for each in requests]
         constraints = self._constraint_finder.of_lines(texts)
         if constraints is not None:
             texts = [line.text for line in constraints]
