@@ -119,7 +119,8 @@ def test_a_prompt_counts_in_the_shortest_text(shortest: int) -> None:
     ours = Constraints(config, [4], None, torch.device("cpu"), [prompt])
     theirs = Search(host_settings(config), [4], 9, np.array([prompt]))
     values = torch.zeros(1, 1, 9)
-    assert theirs.constrained(values.numpy()).tolist() == ours.apply(values, values.new_empty(1, 1, 0)).tolist()
+    found = theirs.constrained(values.numpy())
+    assert found.tolist() == ours.apply(values, values.new_empty(1, 1, 0)).tolist()
 
 
 def test_a_language_model_writes_line_breaks(here: Path, vocabularies: Vocabularies) -> None:

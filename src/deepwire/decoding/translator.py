@@ -359,15 +359,15 @@ class Translator(Generic[StateT]):
         return long.translated(lines, requests, self._translate_pieces)
 
     def _translate_pieces(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
-        languages = [
-            self._target_language(line, request) for line, request in zip(lines, requests, strict=True)
-        ]
+        languages = [*map(self._target_language, lines, requests)]
         texts, prefixes = [plain(each.text) for each in requests], [each.prefix for each in requests]
-        constraints = self._constraint_finder.of_lines(texts)
+        constraints = self._constraint_finder.of_lines(texts, prefixes)
         if constraints is not None:
             texts = [line.text for line in constraints]
             prefixes = [line.with_symbols(prefix) for line, prefix in zip(constraints, prefixes, strict=True)]
-        copied = [self.config.guards and nothing_to_translate(request.text) for request in requests]
+        copied = [
+            self.config.guards and not each.prefix and nothing_to_translate(each.text) for each in requests
+        ]
         texts = ["" if copy else text for text, copy in zip(texts, copied, strict=True)]
         tags = [None if language is None else language.source_tag for language in languages]
         sentences = SearchInputs(
