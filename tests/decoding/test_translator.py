@@ -215,7 +215,9 @@ def test_the_line_breaks_of_a_line_that_is_its_own_translation_are_spaces(toys, 
 def test_half_of_a_surrogate_pair_in_a_long_line_is_read_as_in_a_short_one(toys):
     """The package that cuts sentences takes none."""
     config = DecodingConfig(max_source_length=3, max_length_extra=3)
-    tool = Translator([toys.Model()], toys.vocabularies(12), config, direction=("de", "en"), warn=list[str]().append)
+    tool = Translator(
+        [toys.Model()], toys.vocabularies(12), config, direction=("de", "en"), warn=list[str]().append
+    )
     assert tool.translate(["abc \ud800\ud800\ud800\ud800 ab"])[0].count("\ufffd" * 4) == 1
 
 
