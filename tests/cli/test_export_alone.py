@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -19,7 +20,11 @@ from deepwire.data.context import ContextConfig
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.hypotheses import Constraints
+from deepwire.export.host.search import Search
 from deepwire.export.host.translator import SubwordTranslator
+from deepwire.export.searched_model import host_settings
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -105,6 +110,17 @@ def test_a_language_model_goes_on_with_text(here: Path, vocabularies: Vocabulari
     by_beam = model.generate(prompts, beam=3)
     assert len(set(by_beam)) > 1
     assert printed("out", prompts, "--beam", "3") == by_beam
+
+
+@pytest.mark.parametrize("shortest", range(6))
+def test_a_prompt_counts_in_the_shortest_text(shortest: int) -> None:
+    """In the host as in deepwire's own search."""
+    config, prompt = DecodingConfig(beam=1, min_length=shortest), [5, 6, 7]
+    ours = Constraints(config, [4], None, torch.device("cpu"), [prompt])
+    theirs = Search(host_settings(config), [4], 9, np.array([prompt]))
+    values = torch.zeros(1, 1, 9)
+    found = theirs.constrained(values.numpy())
+    assert found.tolist() == ours.apply(values, values.new_empty(1, 1, 0)).tolist()
 
 
 def test_a_language_model_writes_line_breaks(here: Path, vocabularies: Vocabularies) -> None:

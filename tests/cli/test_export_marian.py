@@ -68,7 +68,7 @@ def export(multi30k: Text, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         for language in ("de", "en"):
             (tmp_path / f"text.{language}").write_text("\n".join(multi30k[language][:6]))
         text = ["--text", str(tmp_path / "text.de"), "--reference", str(tmp_path / "text.en")]
-        given = ["--format", "marian", *([] if "--unchecked" in options else text), *options]
+        given = ["--format", "marian", *([] if {"--unchecked", "--text"} & {*options} else text), *options]
         code = main(["export", str(model), "-o", str(tmp_path / "out"), *given])
         return code, capsys.readouterr().err
 
@@ -152,6 +152,25 @@ def test_what_marian_does_not_compute_is_refused_by_name(
     assert (code, said in errors) == (4, True), errors
     assert "embeddings: {start: zero}" in errors
     assert not list(tmp_path.glob("*out*"))
+
+
+def test_symbols_that_are_words_too_are_refused(export: Export, tmp_path: Path) -> None:
+    """The file of the vocabulary has each word once."""
+    words = Vocabularies.learn(WordsConfig(joint=True), [Pair(1, "ein <unk> hund", "a dog", 0)])
+    code, errors = export(saved(tmp_path / "model", words, SSRU), "--unchecked")
+    assert (code, "has <unk> twice" in errors) == (4, True), errors
+
+
+def test_what_deepwire_does_with_a_line_by_itself_is_not_compared(
+    vocabularies: Vocabularies, export: Export, tmp_path: Path
+) -> None:
+    """Lines that the model never sees, or sees otherwise, are nothing of the model."""
+    own = {"guards": True, "casing": True, "placeholders": True, "max_source_length": 4}
+    model = saved(tmp_path / "model", vocabularies, SSRU, decoding={"max_length_extra": 9, **own})
+    (tmp_path / "odd").write_text("12:30\nZWEI HUNDE LAUFEN\nEin Hund auf www.example.org\n")
+    code, errors = export(model, "--text", str(tmp_path / "odd"))
+    assert code == 0, errors
+    assert json.loads((tmp_path / "out" / "parity.json").read_text())["compared"]["beam_equal"] == 1
 
 
 def test_an_existing_folder_stays(vocabularies: Vocabularies, export: Export, tmp_path: Path) -> None:

@@ -96,6 +96,17 @@ def test_a_prefix_may_have_the_placeholder(toys, learned):
         assert answer.text.count("{name}") == 1
 
 
+@pytest.mark.parametrize("settings", [{"placeholders": True}, {"guards": True}, {"guards": True, "beam": 1}])
+def test_nothing_stands_in_front_of_a_prefix(toys, learned, settings):
+    """No placeholder of the source, and no line that would be its own translation."""
+    lines = ["12:30", "%s", "({name}) ein Hund", "https://a.de ein Hund %s"]
+    requests = [Request(line, prefix="a dog") for line in lines]
+    for answer in translator(toys, learned[False], **settings).translations(requests):
+        assert answer.text.startswith("a dog")
+        kept = count_placeholders(answer.request.text) if "placeholders" in settings else {}
+        assert all(placeholder in answer.text for placeholder in kept)
+
+
 def test_terms_and_samples_exclude_each_other(toys, learned):
     with pytest.raises(UsageError, match="sampling"):
         translator(toys, learned[False], Terminology((Term("Hund", ("dog",)),)), sampling={})

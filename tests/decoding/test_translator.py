@@ -206,6 +206,21 @@ def test_the_line_breaks_of_a_long_text_are_spaces(toys):
     assert "\n" not in answer.text
 
 
+@pytest.mark.parametrize("own", ["guards", "placeholders"])
+def test_the_line_breaks_of_a_line_that_is_its_own_translation_are_spaces(toys, own):
+    (answer,) = translator(toys, [], **{own: True}).translations(["1\n2"])
+    assert answer.text == "1 2"
+
+
+def test_half_of_a_surrogate_pair_in_a_long_line_is_read_as_in_a_short_one(toys):
+    """The package that cuts sentences takes none."""
+    config = DecodingConfig(max_source_length=3, max_length_extra=3)
+    tool = Translator(
+        [toys.Model()], toys.vocabularies(12), config, direction=("de", "en"), warn=list[str]().append
+    )
+    assert tool.translate(["abc \ud800\ud800\ud800\ud800 ab"])[0].count("\ufffd" * 4) == 1
+
+
 def test_a_line_of_a_million_characters(toys):
     warnings: list[str] = []
     tool = translator(toys, warnings, max_source_length=20, beam=1)

@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 
 from deepwire.data.vocabulary import EOS, PAD
 from deepwire.decoding.beam_search import BeamSearch, searched
-from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.hypotheses import (
     IMPOSSIBLE,
     Constraints,
@@ -91,8 +91,7 @@ def constrained_search(
     prefixes = [ScoredPrefix()] * len(limits) if prefixes is None else prefixes
     most = [limit + remaining(required, 0) for limit, required in zip(limits, phrases, strict=True)]
     constraints = Constraints(config, most, None, source.device, [prefix.ids for prefix in prefixes])
-    width = max(beam_for(config.beam, required) for required in phrases)
-    search = _ConstrainedSearch(config, constraints, phrases, bounds, prefixes, source.device, width)
+    search = _ConstrainedSearch(config, constraints, phrases, bounds, prefixes, source.device)
     return searched(model, source, search)
 
 
@@ -198,9 +197,11 @@ class _ConstrainedSearch(BeamSearch):
         bounds: WordBounds,
         prefixes: Sequence[ScoredPrefix],
         device: torch.device,
-        width: int,
     ) -> None:
-        super().__init__(config, constraints, device, width)
+        widths = [beam_for(config.beam, required) for required in phrases]
+        # All that end count: how many may end is no matter of the widest beam of a batch.
+        super().__init__(with_settings(config, {"stop": "optimal"}), constraints, device, max(widths))
+        self._widths = torch.tensor(widths, device=device).unsqueeze(1)
         self._prefixes, self._candidates_each = prefixes, max(config.beam, _FEWEST) + 1
         self._read = torch.tensor([len(prefix.ids) for prefix in prefixes], device=device)
         longest = self.constraints.longest + max(len(prefix.ids) for prefix in prefixes)
@@ -318,6 +319,7 @@ class _ConstrainedSearch(BeamSearch):
         chosen = _allocated(ranks, banks, self.beam)
         missing = (0, self.beam - chosen.size(1))
         self.sums = pad(sums.gather(1, chosen), missing, value=IMPOSSIBLE)
+        self.sums.masked_fill_(self._beam_indices >= self._widths, IMPOSSIBLE)  # the same in every batch
         chosen = pad(chosen, missing)
         self.tokens = every.gather(1, chosen)
         self.parents = chosen // (tail + 1)
@@ -345,8 +347,7 @@ class _ConstrainedSearch(BeamSearch):
 
     def _close(self) -> None:
         """Which sentences have ended: no open hypothesis is likely to enter the n-best list any more."""
-        finished = self.finished
-        worst = finished.scores[:, -1]
+        finished, worst = self.finished, self.finished.scores[:, -1]
         # What lacks phrases looks better than it is. Once all would be longer than the best translation that
         # is there, only what has all phrases counts.
         late = self.step > (finished.tokens[:, 0] != EOS).sum(1)
@@ -360,8 +361,7 @@ class _ConstrainedSearch(BeamSearch):
 
     def collect(self, rows: Sequence[int]) -> None:
         """Move the finished hypotheses of these sentences of the batch to the results."""
-        index = torch.tensor(list(rows), device=self.sums.device)
-        finished = self.finished.listed(index)
+        finished = self.finished.listed(torch.tensor(list(rows), device=self.sums.device))
         for row, hypotheses in zip(rows, finished, strict=True):
             prefix = self._prefixes[self.numbers[row]].ids
             whole = [replace(hypothesis, ids=(*prefix, *hypothesis.ids)) for hypothesis in hypotheses]
@@ -371,7 +371,7 @@ class _ConstrainedSearch(BeamSearch):
         """Only these sentences stay in the batch."""
         super().keep(sentences)
         self._forms, self._rows = self._forms.keep(sentences), self._rows.mapped(sentences)
-        self._read = self._read.index_select(0, sentences)
+        self._read, self._widths = (part.index_select(0, sentences) for part in (self._read, self._widths))
 
 
 def _joined(free: Tensor, begun: Tensor, going_on: Tensor) -> Tensor:

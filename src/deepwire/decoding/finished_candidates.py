@@ -51,7 +51,7 @@ class CandidateBuilder:
         for row, request in enumerate(requests):
             line = None if constraints is None else constraints[row]
             if copied[row]:
-                results.append((Candidate(request.text, (), 0.0, 0.0),))
+                results.append((Candidate(plain(request.text), (), 0.0, 0.0),))
             elif hypotheses_of.get(row):
                 results.append(tuple(self._candidate(hypothesis, line) for hypothesis in hypotheses_of[row]))
             else:

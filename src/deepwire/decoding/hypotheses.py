@@ -144,7 +144,7 @@ class Constraints:
         if self._ngram:
             self._forbid_repeats(log_probs, history)
         if step < self._shortest:
-            _forbid_end(log_probs, self._missing > step)
+            _forbid_end(log_probs, (self._missing > step) & (self.limits > step))
         if step >= self._next_limit:
             _only_end(log_probs, self.limits <= step)
         if forced is not None:

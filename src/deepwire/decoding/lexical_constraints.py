@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from deepwire.data.text.placeholders import (
     SYMBOLS,
+    Core,
     core,
     count_placeholders,
     protect,
@@ -125,12 +126,19 @@ class ConstraintFinder:
         """Whether anything can be required."""
         return self.vocabularies.has_symbols or self.placeholders or self.terms is not None
 
-    def of_lines(self, lines: Sequence[str]) -> list[LineConstraints] | None:
-        """What the translation of each line must have; None where nothing can be required of any."""
-        return [self.of(line) for line in lines] if self.active else None
+    def of_lines(self, lines: Sequence[str], prefixes: Sequence[str]) -> list[LineConstraints] | None:
+        """What the translation of each line must have; None where nothing can be required of any.
 
-    def of(self, line: str) -> LineConstraints:
-        """What the translation of a line must have."""
+        Args:
+            lines: As many as there are prefixes.
+            prefixes: What each translation begins with in any case; perhaps nothing.
+        """
+        if not self.active:
+            return None
+        return [self.of(line, prefix) for line, prefix in zip(lines, prefixes, strict=True)]
+
+    def of(self, line: str, prefix: str = "") -> LineConstraints:
+        """What the translation of a line must have, which may have to begin with a prefix."""
         if self.vocabularies.has_symbols:
             protected = protect(line)
             # Where the symbols of a kind are used up, the others are read as they are.
@@ -140,7 +148,8 @@ class ConstraintFinder:
             terms = self._terms(protected.text)
             return LineConstraints(line, protected.text, protected.values, kept, terms, symbols=True)
         if self.placeholders:
-            parts = core(line)
+            # In front of a prefix nothing stands.
+            parts = Core("", line, "", count_placeholders(line)) if prefix else core(line)
             ends = parts.before, parts.behind
             return LineConstraints(
                 line, self._read(parts.text), {}, parts.kept, self._terms(parts.text), ends

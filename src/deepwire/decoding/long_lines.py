@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
-from deepwire.data.text.pairs import plain
+from deepwire.data.text.pairs import plain, without_surrogates
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments, has_sentence_rules
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.text_alignment import TextAlignment, joined
@@ -122,7 +122,7 @@ class LongLines:
             return None
         if len(text) <= self.longest * _MOST_PER_CHARACTER and self._lengths([text])[0] <= self.longest:
             return None
-        return self._splitter.split(text)
+        return self._splitter.split(without_surrogates(text))
 
     def _lengths(self, texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in self.vocabulary.encode_lines(texts)]

@@ -14,7 +14,7 @@ import torch
 from deepwire.config.counts import whole_argument
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
-from deepwire.data.text.pairs import is_blank
+from deepwire.data.text.pairs import is_blank, plain
 from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.text.term_hints import without_hints
 from deepwire.data.vocabulary import Vocabularies
@@ -359,15 +359,15 @@ class Translator(Generic[StateT]):
         return long.translated(lines, requests, self._translate_pieces)
 
     def _translate_pieces(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
-        languages = [
-            self._target_language(line, request) for line, request in zip(lines, requests, strict=True)
-        ]
-        texts, prefixes = [request.text for request in requests], [request.prefix for request in requests]
-        constraints = self._constraint_finder.of_lines(texts)
+        languages = [*map(self._target_language, lines, requests)]
+        texts, prefixes = [plain(each.text) for each in requests], [each.prefix for each in requests]
+        constraints = self._constraint_finder.of_lines(texts, prefixes)
         if constraints is not None:
             texts = [line.text for line in constraints]
             prefixes = [line.with_symbols(prefix) for line, prefix in zip(constraints, prefixes, strict=True)]
-        copied = [self.config.guards and nothing_to_translate(request.text) for request in requests]
+        copied = [
+            self.config.guards and not each.prefix and nothing_to_translate(each.text) for each in requests
+        ]
         texts = ["" if copy else text for text, copy in zip(texts, copied, strict=True)]
         tags = [None if language is None else language.source_tag for language in languages]
         sentences = SearchInputs(

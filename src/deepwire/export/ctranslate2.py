@@ -31,7 +31,7 @@ from deepwire.export.ctranslate2_arrays import (
     settings_of,
     with_first_head,
 )
-from deepwire.export.export_format import ExportedModel, ExportFormat
+from deepwire.export.export_format import ExportedModel, ExportFormat, require_distinct
 
 if TYPE_CHECKING:
     import ctranslate2
@@ -69,14 +69,7 @@ class CTranslate2(ExportFormat):
         settings = settings_of(model.model)
         _require_peri_norm(settings)
         _alignment(stored_config(model).alignment, settings)
-        for side, vocabulary in model.vocabularies.sides.items():
-            pieces = _pieces(vocabulary)
-            if len(set(pieces)) < len(pieces):
-                twice = next(piece for index, piece in enumerate(pieces) if piece in pieces[:index])
-                raise ModelError(
-                    f"{model.folder}: the {side} vocabulary has {twice} twice, once as a symbol: CTranslate2 "
-                    "knows subwords by their letters alone"
-                )
+        require_distinct(model, "CTranslate2")
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
         """Whether the model's shortlist goes with it."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.errors import UsageError
+from deepwire.errors import ModelError, UsageError
 
 
 class ExportedModel(ABC):
@@ -109,3 +109,19 @@ class ExportFormat(ABC):
     @abstractmethod
     def version(self) -> str:
         """The other program and its version."""
+
+
+def require_distinct(model: LoadedModel, program: str) -> None:
+    """See that no two subwords are written alike, for a program that knows them by their letters alone.
+
+    Raises:
+        ModelError: Text has what looks like a symbol.
+    """
+    for side, vocabulary in model.vocabularies.sides.items():
+        pieces = vocabulary.pieces(range(vocabulary.size))
+        if len(set(pieces)) < len(pieces):
+            twice = next(piece for index, piece in enumerate(pieces) if piece in pieces[:index])
+            raise ModelError(
+                f"{model.folder}: the {side} vocabulary has {twice} twice, once as a symbol: {program} "
+                "knows subwords by their letters alone"
+            )

@@ -17,7 +17,7 @@ from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError
-from deepwire.export.export_format import ExportedModel, ExportFormat
+from deepwire.export.export_format import ExportedModel, ExportFormat, require_distinct
 from deepwire.export.marian_arrays import arrays_of, settings_of
 from deepwire.export.marian_files import word_list, write_bin, write_npz, yaml_text
 from deepwire.export.marian_reading import MarianModel
@@ -48,6 +48,7 @@ class Marian(ExportFormat):
             raise ModelError(f"Marian does not compute model.{setting}", IN_MARIAN)
         if model.metadata.get("source_bos") is True:
             raise ModelError(f"{model.folder}: its sources begin with BOS, which Marian does not write")
+        require_distinct(model, "Marian")
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
         """What is otherwise there."""

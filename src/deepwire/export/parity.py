@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import zip_longest
@@ -35,6 +35,12 @@ BEAM = 4
 
 # About the distance of two float32 log-probabilities next to each other.
 _FLOAT32 = 1e-6
+
+# The beam search that is compared: the model's own, without what deepwire does with lines around it.
+_SEARCH: Mapping[str, object] = {
+    **{"beam": BEAM, "n_best": 1, "sampling": None, "max_source_length": DecodingConfig().max_source_length},
+    **dict.fromkeys(("guards", "casing", "placeholders"), False),
+}
 
 # Subwords of a translation; sources of more than half as many are left out of the comparison.
 _LONGEST = 256
@@ -211,7 +217,7 @@ def compare(
     scored = ours.scored(greedy, translated)
     differences = _differences(ours, scored, exported, segmented)
     greedy_unequal = ours.unequal(greedy, translated, theirs)
-    beam = exported.searchable(with_settings(stored, {"beam": BEAM, "n_best": 1, "sampling": None}))
+    beam = exported.searchable(with_settings(stored, _SEARCH))
     by_beam = behind.search(segmented, beam, language)
     beam_unequal = () if by_beam is None else ours.unequal(beam, ours.translations(beam), by_beam)
     bleu = None

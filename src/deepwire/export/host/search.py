@@ -33,7 +33,8 @@ class Search:
         settings: Of the search.
         limits: Most subwords of each sentence.
         pieces: What has a higher number is never found.
-        before: Subwords in front of the sentences, `[N, B]`, that make n-grams with theirs; or None.
+        before: Subwords in front of the sentences, `[N, B]`, that make n-grams with theirs and count in the
+            shortest output; or None.
     """
 
     settings: Mapping[str, Any]
@@ -123,7 +124,7 @@ class Search:
         if settings["no_repeat_ngram"]:
             self.forbid_repeats(log_probs, settings["no_repeat_ngram"])
         end = log_probs[:, :, EOS].copy()
-        if length < settings["min_length"]:
+        if length + (0 if self.before is None else self.before.shape[1]) < settings["min_length"]:
             log_probs[:, :, EOS] = NEVER
             log_probs[:, :, EOS] = np.where(log_probs.max(2) == NEVER, end, NEVER)
         over = np.array([self.limits[number] <= length for number in self.numbers])
