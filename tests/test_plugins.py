@@ -661,7 +661,7 @@ def test_validation_scores_by_the_metric_of_another_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By its name or its place; it chooses nothing, and is asked for at the start."""
-    (tmp_path / "own_metrics.py").write_text(
+    (tmp_path / "scoring_module.py").write_text(
         "import deepwire\nfrom test_plugins import CopiedMetric\n"
         "def make(options): return CopiedMetric()\ndef wrong(options): return 1\n"
         "deepwire.register_metric('copied', make)\n"
@@ -675,16 +675,16 @@ def test_validation_scores_by_the_metric_of_another_package(
     train = ["train", str(path), "data.vocabulary=words", "data.valid=corpus", "training.max_updates=1", "-q"]
     for metric, message in {
         "copied": "training.validation.metrics.0: must be bleu, chrf, chrf++ or ter, not 'copied'",
-        "own_metrics.none": "training.validation.metrics.0: own_metrics has no none",
-        "own_metrics.wrong": "training.validation.metrics: plugin metric own_metrics.wrong: gave int",
+        "scoring_module.none": "training.validation.metrics.0: scoring_module has no none",
+        "scoring_module.wrong": "training.validation.metrics: plugin metric scoring_module.wrong: gave int",
     }.items():
         assert main([*train, f"training.validation.metrics=[{metric}]"]) == 2
         assert message in capsys.readouterr().err
-    chosen = [*train, "training.validation.metrics=[chrF, own_metrics.make]"]
-    assert main([*chosen, "training.validation.metric=own_metrics.make"]) == 2
-    assert main([*chosen, "--plugin", "own_metrics"]) == 0
+    chosen = [*train, "training.validation.metrics=[chrF, scoring_module.make]"]
+    assert main([*chosen, "training.validation.metric=scoring_module.make"]) == 2
+    assert main([*chosen, "--plugin", "scoring_module"]) == 0
     assert main([*train, "run=named", "training.validation.metrics=[copied]"]) == 0
-    for run, name in (("runs/run", "own_metrics.make"), ("named", "copied")):
+    for run, name in (("runs/run", "scoring_module.make"), ("named", "copied")):
         *_, record = map(json.loads, (tmp_path / run / "metrics.jsonl").read_text().splitlines())
         (translations,) = (tmp_path / run / "valid").iterdir()
         copies = ChrfMetric().score(["ein Haus"] * 8, translations.read_text().splitlines()).value
