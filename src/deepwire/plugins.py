@@ -33,7 +33,7 @@ Kind = Literal["connection", "mixer", "aggregation", "fusion", "initialization",
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
-_PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")  # of a choice: my_package.MyConfig
 SectionT = TypeVar("SectionT", bound=type)
 
 
@@ -168,7 +168,7 @@ def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
             both = " and ".join(sorted(map(_place, entries)))
             raise PluginError(f"{kind} {name}: both {both} have this name; write the one that you mean")
         _registered[kind][name] = _loaded(f"{kind} {name}", entries[0].module, entries[0].attr)
-    elif _PLACE.fullmatch(name):
+    elif PLACE.fullmatch(name):
         package = _package(name)
         if trusted:
             allow(package)

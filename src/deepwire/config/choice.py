@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,8 +20,8 @@ from deepwire.plugins import Kind, Plugin, PluginError
 TRUSTED: Mapping[str, object] = {"trusted": True}
 """Validation context of what the user wrote: a name in it may import the package that it names."""
 
-PLACE = r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$"
-"""The form of a name that says where a choice of another package is: `my_package.MyConfig`."""
+PLACE = f"^{plugins.PLACE.pattern}$"
+"""The same as a pattern of JSON schemas: `my_package.MyConfig`, a choice of another package by its place."""
 
 SectionClass: TypeAlias = type[Section]
 
@@ -112,7 +111,7 @@ class ChoiceName:
         if (info.context or {}).get("trusted"):
             known = plugins.find(self.kind, name, trusted=True) is not None
         else:  # a record may be read where the package is not
-            known = name in plugins.names(self.kind) or re.match(PLACE, name) is not None
+            known = name in plugins.names(self.kind) or plugins.PLACE.fullmatch(name) is not None
         if not known:
             names = (*self.own, *plugins.names(self.kind))
             raise PydanticKnownError("literal_error", {"expected": ", ".join(map(repr, names))})

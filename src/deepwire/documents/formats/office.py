@@ -217,8 +217,9 @@ def _look(run: Any) -> tuple[Any, bytes]:
 
 def _odt_paragraphs(tree: Any) -> Blocks:
     for node in tree.getroot().iter():
-        around = set(map(local, node.iterancestors()))
-        if local(node) in _ODT_PARAGRAPHS and "text:1.0" in str(node.tag) and not around & _ODT_BESIDE:
+        if local(node) in _ODT_PARAGRAPHS and "text:1.0" in str(node.tag):
+            if not _ODT_BESIDE.isdisjoint(map(local, node.iterancestors())):
+                continue
             inner = [local(child) for child in node.iterdescendants()]
             is_free = bool(inner) and set(inner) <= _ODT_MOVED and all(map(_has_text, node.iterdescendants()))
             yield SegmentContent(node) if is_free else SlotParagraph(text_slots(node, _odt_opaque))
