@@ -306,7 +306,7 @@ def test_only_what_is_captured_may_have_kernels_with_plans(monkeypatch, toys):
 def test_cuda_graphs_are_captured_with_what_torch_has(monkeypatch):
     """There is no GPU here: at least the calls are those that torch knows, and memory is shared."""
     known = inspect.signature(torch.cuda.graph.__init__).parameters
-    seen = []
+    seen, runs = [], []
 
     class Graph:
         replays = 0
@@ -318,7 +318,9 @@ def test_cuda_graphs_are_captured_with_what_torch_has(monkeypatch):
     def capturing(graph, **settings):
         assert settings.keys() <= known.keys()
         seen.append((graph, settings["pool"]))
+        runs.append("capturing")
         yield
+        runs.append("captured")
 
     assert callable(torch.cuda.CUDAGraph.replay)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
@@ -326,8 +328,15 @@ def test_cuda_graphs_are_captured_with_what_torch_has(monkeypatch):
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
     capture = CudaGraphCapture(torch.device("cuda"))
-    work = [capture.capture(functools.partial(int, value)) for value in (3, 4)]
+
+    def carry_out(value: int) -> int:
+        runs.append(value)
+        return value
+
+    work = [capture.capture(functools.partial(carry_out, value)) for value in (3, 4)]
     assert [result for result, _ in work] == [3, 4]
+    # A library may not begin in a capture: cuDNN does at its first call, and plans at the first of a shape.
+    assert runs[:4] == [3, "capturing", 3, "captured"]
     work[1][1]()
     assert [graph.replays for graph, _ in seen] == [0, 1]
     assert seen[0][1] is seen[1][1]

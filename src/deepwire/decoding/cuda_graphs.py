@@ -47,8 +47,8 @@ class GraphCapture(Protocol):
     def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
         """What `work` returns, and the replay: only a replay fills the tensors which were returned.
 
-        `work` must have run before, must not look at values of tensors, and must make no tensor from numbers
-        of the host.
+        `work` may be run more than once, must not look at values of tensors, and must make no tensor from
+        numbers of the host.
         """
         ...
 
@@ -62,6 +62,9 @@ class CudaGraphCapture:
 
     def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
         """See `GraphCapture`."""
+        # What libraries do at their first call, and at the first of a shape, cannot be captured: cuDNN makes
+        # a handle and a plan.
+        work()
         graph = torch.cuda.CUDAGraph()
         # Other threads, such as those of a server, may go on meanwhile.
         with (
