@@ -664,6 +664,7 @@ def test_validation_scores_by_the_metric_of_another_package(
     (tmp_path / "scoring_module.py").write_text(
         "import deepwire\nfrom test_plugins import CopiedMetric\n"
         "def make(options): return CopiedMetric()\ndef wrong(options): return 1\n"
+        "def lost(options): raise deepwire.errors.UsageError('tokenizer of its own: missing')\n"
         "deepwire.register_metric('copied', make)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -677,6 +678,7 @@ def test_validation_scores_by_the_metric_of_another_package(
         "copied": "training.validation.metrics.0: must be bleu, chrf, chrf++ or ter, not 'copied'",
         "scoring_module.none": "training.validation.metrics.0: scoring_module has no none",
         "scoring_module.wrong": "training.validation.metrics: plugin metric scoring_module.wrong: gave int",
+        "scoring_module.lost": "training.validation.metrics: tokenizer of its own: missing",
     }.items():
         assert main([*train, f"training.validation.metrics=[{metric}]"]) == 2
         assert message in capsys.readouterr().err

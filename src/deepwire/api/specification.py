@@ -46,13 +46,18 @@ class ValidationScores:
 
     def __init__(self, names: Sequence[str], tokenize: str | None, languages: Sequence[str]) -> None:
         self._names, self._languages = names, languages
-        metrics = LanguageMetrics(names, {} if tokenize is None else {"": tokenize})
-        try:
-            self._metrics: dict[str, list[Metric]] = {name: metrics.of(name) for name in languages}
-        except UsageError as error:
-            key = "tokenize" if error.message.startswith("tokenizer") else "metrics"
-            raise UsageError(f"training.validation.{key}: {error.message}", error.hint) from error
-        self._notes = metrics.notes
+        tokenizers = {} if tokenize is None else {"": tokenize}
+        self._metrics: dict[str, list[Metric]] = {language: [] for language in languages}
+        self._notes: list[str] = []
+        for name in names:
+            metrics = LanguageMetrics([name], tokenizers)
+            try:
+                for language in languages:
+                    self._metrics[language].extend(metrics.of(language))
+            except UsageError as error:
+                key = "metrics" if tokenize is None or name != "bleu" else "tokenize"
+                raise UsageError(f"training.validation.{key}: {error.message}", error.hint) from error
+            self._notes.extend(metrics.notes)
 
     def __call__(
         self,
