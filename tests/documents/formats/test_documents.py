@@ -383,6 +383,26 @@ def test_paths_that_cannot_be_understood_or_lead_nowhere():
         read_document("a.json", b"{}", Options(paths=("a.b",)))
 
 
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("menu.open", "in steps"),
+        ("$['menu.open']", "with a dot"),
+        (r'["a\"]"].*', "quote"),
+        ("list[0]['x']", "listed"),
+        ("['*']", "star"),
+        ("**['[0]']", "bracket"),
+    ],
+)
+def test_keys_in_quotes_are_taken_as_they_stand(path, found):
+    content = (
+        r'{"menu": {"open": "in steps"}, "menu.open": "with a dot", "a\"]": {"b": "quote"}, '
+        r'"list": [{"x": "listed"}], "*": "star", "d": {"[0]": "bracket"}}'
+    )
+    document = read_document("a.json", content.encode(), Options(paths=(path,)))
+    assert [run.text for unit in document.units for run in unit] == [found]
+
+
 @pytest.mark.parametrize("ending", [one for one in ENDINGS if one not in (".docx", ".odt")])
 @pytest.mark.parametrize("seed", [b"", b"\x00", b"<a>" * 100_000, b"a" * 1_000_000, b"<!--" * 50_000, b"`" * 50_000, b"*a " * 30_000,
                                   b"> " * 3000, b"- " * 3000, b"1\n00:00:01,000 --> 00:00:02,000\n" * 5000])  # fmt: skip

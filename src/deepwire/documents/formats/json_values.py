@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from enum import Enum
 from functools import partial
 
 from deepwire.documents.document import Options
@@ -18,11 +19,23 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\?.", re.DOTALL)
 # Half of two such escapes is no character.
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
-_STEP = re.compile(r"\[(\*|\d+)\]|([^.\[\]]+)")
+_STEP = re.compile(
+    r"""\[(?P<place>\*|\d+)\]|\[(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')\]|(?P<key>[^.\[\]]+)"""
+)
 _DEEPEST = 200
 
 Path = tuple[str, ...]
 """Keys, and places in lists as numbers."""
+
+
+class _Any(Enum):
+    """Steps of a pattern that are no certain key."""
+
+    KEY = "*"
+    DEPTH = "**"
+
+
+Pattern = tuple[str | _Any, ...]
 
 
 def read_json(content: bytes, options: Options) -> ReplacedText:
@@ -71,8 +84,8 @@ def _encoded(text: str, _raw: str, *, in_ascii: bool) -> str:
     return json.dumps(text, ensure_ascii=in_ascii)[1:-1]
 
 
-def _pattern(path: str) -> Path:
-    steps: list[str] = []
+def _pattern(path: str) -> Pattern:
+    steps: list[str | _Any] = []
     at = 0
     plain = path.removeprefix("$").removeprefix(".")
     while at < len(plain):
@@ -80,20 +93,26 @@ def _pattern(path: str) -> Path:
             at += 1
         match = _STEP.match(plain, at)
         if match is None:
-            raise UsageError(f"{path}: is no path into JSON", "such as title, items[*].title or **.label")
-        steps.append(match[1] or match[2])
+            raise UsageError(
+                f"{path}: is no path into JSON", "such as title, items[*].title or ['menu.open']"
+            )
+        if quoted := match["quoted"]:
+            steps.append(re.sub(r"\\(.)", r"\1", quoted[1:-1]))
+        else:
+            step = match["place"] or match["key"]
+            steps.append(_Any(step) if step in ("*", "**") else step)
         at = match.end()
     if not steps:
         raise UsageError("a path into JSON is empty", "such as title, items[*].title or **.label")
     return tuple(steps)
 
 
-def _matches(path: Path, pattern: Path) -> bool:
+def _matches(path: Path, pattern: Pattern) -> bool:
     if not pattern:
         return not path
-    if pattern[0] == "**":
+    if pattern[0] is _Any.DEPTH:
         return any(_matches(path[start:], pattern[1:]) for start in range(len(path) + 1))
-    return bool(path) and pattern[0] in ("*", path[0]) and _matches(path[1:], pattern[1:])
+    return bool(path) and pattern[0] in (_Any.KEY, path[0]) and _matches(path[1:], pattern[1:])
 
 
 def _strings(source: str, start: int) -> Iterator[tuple[Path, int, int]]:
