@@ -249,6 +249,14 @@ def test_xliff_1():
         read_document("a.xlf", found.encode(), Options("de", "fr"))
 
 
+def test_what_a_program_fills_in_stays_in_xliff():
+    source = (
+        '<xliff version="1.2"><file source-language="de"><body><trans-unit id="1"><source>%s und <g id="1">{name} %d'
+        "</g> mit %(x)s</source></trans-unit></body></file></xliff>"
+    )
+    assert '>%s UND <g id="1">{name} %d</g> MIT %(x)s</target>' in text_of("a.xlf", source)
+
+
 def test_xliff_2():
     source = (
         '<xliff version="2.1" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="de"><file id="f"><unit id="u">'

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 
 from deepwire.documents.document import Marks, Pieces, Run, common
+from deepwire.documents.formats.placeholders import with_placeholders
 from deepwire.documents.formats.xml_tree import local
 
 _CODES = frozenset(["x", "bx", "ex", "ph", "it", "bpt", "ept", "ut", "sc", "ec", "cp", "sm", "em"])
@@ -25,11 +26,18 @@ class _Part(NamedTuple):
         text: What is there.
         marks: Numbers of the elements and pairs of codes that it is in.
         node: The code, a comment, or what is not to be translated; None for text.
+        is_placeholder: Whether a program fills this text in or reads it.
     """
 
     text: str
     marks: Marks
     node: Any = None
+    is_placeholder: bool = False
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it stays as it is."""
+        return self.is_placeholder or self.node is not None
 
 
 class SegmentContent:
@@ -51,10 +59,10 @@ class SegmentContent:
         depth = max((len(part.marks) for part in parts), default=0)
         self._is_free = paired is not None and depth <= _DEEPEST and len(parts) <= _MOST_PARTS
         self._parts = parts if paired is None or not self._is_free else paired
-        has_markup = any(part.marks or part.node is not None for part in self._parts)
+        has_markup = any(part.marks or part.is_fixed for part in self._parts)
         outside: Marks = (_ALL,) if self._is_free and has_markup else ()
         self.runs: Sequence[Run] = [
-            Run(part.text, part.node is not None, (*outside, *part.marks) if self._is_free else ())
+            Run(part.text, part.is_fixed, (*outside, *part.marks) if self._is_free else ())
             for part in self._parts
         ]
 
@@ -133,8 +141,7 @@ def _belong(begin: Any, end: Any) -> bool:
 
 def _parts(element: Any, marks: Marks, elements: list[Any]) -> Iterator[_Part]:
     """What is in an element; the elements with text in them are numbered in `elements`."""
-    if element.text:
-        yield _Part(element.text, marks)
+    yield from _texts(element.text, marks)
     for child in element:
         name = local(child)
         text = "".join(child.itertext())
@@ -145,8 +152,13 @@ def _parts(element: Any, marks: Marks, elements: list[Any]) -> Iterator[_Part]:
             yield from _parts(child, (*marks, len(elements) - 1), elements)
         else:
             yield _Part("", marks, child)
-        if child.tail:
-            yield _Part(child.tail, marks)
+        yield from _texts(child.tail, marks)
+
+
+def _texts(text: str | None, marks: Marks) -> Iterator[_Part]:
+    """Text between elements, without and with placeholders."""
+    for _, _, run in with_placeholders(text) if text else ():
+        yield _Part(run.text, marks, is_placeholder=run.fixed)
 
 
 def _subelement(parent: Any, like: Any) -> Any:
