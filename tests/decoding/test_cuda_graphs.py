@@ -308,6 +308,7 @@ def test_cuda_graphs_are_captured_with_what_torch_has(monkeypatch):
     known = inspect.signature(torch.cuda.graph.__init__).parameters
     seen: list[Any] = []
     runs: list[object] = []
+    streams: list[Any] = []
 
     class Graph:
         replays = 0
@@ -319,14 +320,33 @@ def test_cuda_graphs_are_captured_with_what_torch_has(monkeypatch):
     def capturing(graph, **settings):
         assert settings.keys() <= known.keys()
         seen.append((graph, settings["pool"]))
+        assert runs[-2:] == ["left", "waits"]
+        assert settings["stream"] is streams[0]
         runs.append("capturing")
         yield
         runs.append("captured")
 
+    class Stream:
+        def __init__(self, *_device):
+            streams.append(self)
+
+        def wait_stream(self, _other):
+            runs.append("waits")
+
+    @contextlib.contextmanager
+    def within(stream):
+        assert stream is streams[0]
+        yield
+        runs.append("left")
+
     assert callable(torch.cuda.CUDAGraph.replay)
+    assert callable(torch.cuda.Stream.wait_stream)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", capturing)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "stream", within)
+    monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
     capture = CudaGraphCapture(torch.device("cuda"))
 
@@ -336,8 +356,8 @@ def test_cuda_graphs_are_captured_with_what_torch_has(monkeypatch):
 
     work = [capture.capture(functools.partial(carry_out, value)) for value in (3, 4)]
     assert [result for result, _ in work] == [3, 4]
-    # A library may not begin in a capture: cuDNN does at its first call, and plans at the first of a shape.
-    assert runs[:4] == [3, "capturing", 3, "captured"]
+    # Libraries may not begin in a capture: cuDNN does at its first call, and plans at the first of a shape.
+    assert runs[:6] == ["waits", 3, "left", "waits", "capturing", 3]
     work[1][1]()
     assert [graph.replays for graph, _ in seen] == [0, 1]
     assert seen[0][1] is seen[1][1]

@@ -59,19 +59,23 @@ class CudaGraphCapture:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
         """See `GraphCapture`."""
-        # What libraries do at their first call, and at the first of a shape, cannot be captured: cuDNN makes
-        # a handle and a plan.
-        work()
         graph = torch.cuda.CUDAGraph()
-        # Other threads, such as those of a server, may go on meanwhile.
-        with (
-            torch.cuda.device(self._device),
-            torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
-        ):
-            result = work()
+        with torch.cuda.device(self._device):
+            # What libraries do at their first call, at the first of a shape and at the first on a stream
+            # cannot be captured: cuDNN makes handles, plans and room to work in.
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                work()
+            torch.cuda.current_stream().wait_stream(self._stream)
+            # Other threads, such as those of a server, may go on meanwhile.
+            with torch.cuda.graph(
+                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+            ):
+                result = work()
         return result, graph.replay
 
 
