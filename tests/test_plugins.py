@@ -425,8 +425,12 @@ def test_what_cannot_be_registered() -> None:
         deepwire.register_connection(3)  # type: ignore[type-var]
     with pytest.raises(UsageError, match=r"plugin .*: a connection needs settings"):
         deepwire.register_connection(PreNormConfig())  # type: ignore[type-var]
-    with pytest.raises(UsageError, match="plugin 3: must be the name of a package"):
+    with pytest.raises(UsageError, match="plugin 3: must be the name of a package, not of a file"):
         plugins.use(3)  # type: ignore[arg-type]
+    for path in ("parts.py", "./parts", "src/parts.py", ""):
+        with pytest.raises(UsageError, match="must be the name of a package, not of a file") as raised:
+            plugins.use(path)
+        assert "PYTHONPATH" in raised.value.hint
 
 
 @pytest.mark.parametrize(

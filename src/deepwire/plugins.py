@@ -12,7 +12,6 @@ no torch, and no plugin unless it is asked for.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import logging
 import re
@@ -125,8 +124,9 @@ def use(package: str) -> None:
     Raises:
         UsageError: It cannot be imported.
     """
-    if not isinstance(package, str):
-        raise UsageError(f"plugin {package!r}: must be the name of a package", 'use("my_package")')
+    if f"{package}".endswith(".py") or not PLACE.fullmatch(f"_.{package}"):
+        hint = "for parts.py it is parts, with the folder of the file on PYTHONPATH"
+        raise UsageError(f"plugin {package!r}: must be the name of a package, not of a file", hint)
     allow(package)
     try:
         _imported(package)
