@@ -66,6 +66,11 @@ def test_a_line_is_cut_where_learned_positions_end(save):
     assert words.config.max_source_length == 1
     assert words.translate(["zwei ein hund"]) == [" ".join(words.translate(["zwei", "ein", "hund"]))]
     assert load(save("other")).config.max_source_length == 1024
+    with pytest.raises(UsageError, match="max_source_length=2: the model has learned 3 positions"):
+        load(path, settings={"max_source_length": 2})
+    with pytest.raises(UsageError, match=r"max_source_length=9: .* up to 1 subwords"):
+        deepwire.load(path).translate(["zwei ein"], max_source_length=9)
+    assert len(deepwire.load(path, settings={"max_source_length": 1}).translate(["zwei"], beam=2)) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Self, cast
 
 from deepwire.analysis import OF_A_MODEL, STANDARD
 from deepwire.checkpoint.store import require_translation
@@ -16,7 +16,13 @@ from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import with_settings
 from deepwire.decoding.given_texts import checked_texts
-from deepwire.decoding.model_loading import load_models, model_names, translator_of
+from deepwire.decoding.model_loading import (
+    load_models,
+    longest_source,
+    model_names,
+    require_learned,
+    translator_of,
+)
 from deepwire.decoding.shortlist import ShortlistChoice
 from deepwire.decoding.text_generation import GeneratedText, TextGenerator
 from deepwire.decoding.text_scoring import TextScore, TextScorer, text_scorer
@@ -65,6 +71,21 @@ class Model(Translator[DecoderState]):
         model = cls.__new__(cls)
         vars(model).update(vars(translator), names=tuple(names), text=text, positions=positions)
         return model
+
+    def with_search(self, **settings: object) -> Self:
+        """The same models with other decoding settings, such as `beam=8`; nothing is copied.
+
+        Args:
+            settings: Keys of the section `decoding` of a run file; None leaves a setting as it is.
+
+        Raises:
+            UsageError: There is no such setting, it is impossible here, or the models have learned fewer
+                positions than `max_source_length` needs.
+        """
+        other = super().with_search(**settings)
+        longest = longest_source(self.positions, self._source_bos, self.languages)
+        require_learned(other.config, self.positions, longest)
+        return other
 
     def translations(
         self,

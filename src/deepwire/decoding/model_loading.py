@@ -107,11 +107,40 @@ def load_models(
     bos, languages = _source_bos(first), languages_of(first)
     told = bos, languages, context_of(first), text_of(first)
     learned = min((n for model in models if (n := positions_learned(model.model)) is not None), default=None)
-    if learned is not None:  # longer lines are translated in pieces
-        beside = 1 + bos + (languages is not None and languages.tags_source)
-        longest = min(config.max_source_length, max(1, learned - beside))
-        config = config.model_copy(update={"max_source_length": longest})
+    if (longest := longest_source(learned, bos, languages)) is not None:
+        if settings.get("max_source_length") is not None:
+            require_learned(config, learned, longest)
+        # Longer lines are translated in pieces.
+        config = config.model_copy(update={"max_source_length": min(config.max_source_length, longest)})
     return LoadedModels(models, config, chosen_device, precision, *told, learned)
+
+
+def longest_source(positions: int | None, source_bos: bool, languages: Languages | None) -> int | None:
+    """Most subwords of a line, where so many positions are learned; None where `positions` is.
+
+    EOS stands behind them, and BOS and the name of a language may stand in front.
+    """
+    beside = 1 + source_bos + (languages is not None and languages.tags_source)
+    return None if positions is None else max(1, positions - beside)
+
+
+def require_learned(config: DecodingConfig, positions: int | None, longest: int | None) -> None:
+    """See that lines are cut where learned positions end: all behind would be read as the last.
+
+    Args:
+        config: What somebody asks for.
+        positions: How many positions are learned; None: they have no end.
+        longest: See `longest_source`.
+
+    Raises:
+        UsageError: Lines may be longer.
+    """
+    if longest is not None and config.max_source_length > longest:
+        raise UsageError(
+            f"max_source_length={config.max_source_length}: the model has learned {positions} positions, "
+            f"enough for lines of up to {longest} subwords",
+            f"set it to {longest} or less",
+        )
 
 
 def pick_device(name: str | None) -> torch.device:
