@@ -134,6 +134,8 @@ def test_html():
         ("<head>{{ kopf }}<meta x><title>Titel</title><p>Ein", "<head>{{ kopf }}<meta x><title>TITEL</title><p>EIN"),
         ("<p translate=NO>nein<b>!</b><p>Ja</p><div><p class=notranslate>nein</div>Ja", "<p translate=NO>nein<b>!</b><p>JA</p><div><p class=notranslate>nein</div>JA"),
         ("<p data-translate=no>Ja</p>", "<p data-translate=no>JA</p>"),
+        ("<div translate=no>nein<p translate=yes>Ja <i>ja</i> <code>c</code></p><p>nein</p></div>Ja", "<div translate=no>nein<p translate=yes>JA <i>JA</i> <code>c</code></p><p>nein</p></div>JA"),
+        ("<div translate=no><div translate=yes><div>Ja</div>Ja<p translate=no>nein<p>Ja</div>nein</div>Ja", "<div translate=no><div translate=yes><div>JA</div>JA<p translate=no>nein<p>JA</div>nein</div>JA"),
         ("<p>&nbsp;</p><p><b>&nbsp;</b> &shy;</p><p>Ja", "<p>&nbsp;</p><p><b>&nbsp;</b> &shy;</p><p>JA"),
         ("<meta charset=iso-8859-1><p>sch&ouml;n", "<meta charset=iso-8859-1><p>SCH&#214;N"),
         ("<meta content='text/html; charset=\"UTF-8\"'><p>sch&ouml;n", "<meta content='text/html; charset=\"UTF-8\"'><p>SCHÖN"),

@@ -145,6 +145,18 @@ class _Tag(NamedTuple):
     attributes: str
 
 
+class _Skip(NamedTuple):
+    """An element that is skipped, or within one that is.
+
+    Attributes:
+        name: Of the element, in small letters.
+        is_read: Whether its text is translated nevertheless.
+    """
+
+    name: str
+    is_read: bool
+
+
 class _Reader:
     """Finds the text between tags, in time that grows with the length of the page alone."""
 
@@ -152,7 +164,7 @@ class _Reader:
         self._source = source
         self._blocks: list[list[Item]] = []
         self._block: list[Item] = []
-        self._skipped: list[str] = []
+        self._skipped: list[_Skip] = []
         self._fixed: list[str] = []
         self._missing: set[str] = set()
         self._endless: set[int] = set()
@@ -197,7 +209,7 @@ class _Reader:
 
     def _pass(self, tag: _Tag) -> None:
         """Take note of a tag."""
-        skipped = self._skipped[-1] if self._skipped else ""
+        skipped = self._skipped[-1].name if self._skipped else ""
         is_end = tag.closes and tag.name == skipped
         ends_p = skipped == "p" and _ENDS_P.fullmatch(tag.name)
         if not is_end and (ends_p or (skipped == "head" and tag.name not in _IN_HEAD)):
@@ -244,13 +256,17 @@ class _Reader:
     def _open(self, tag: str, attributes: str) -> bool:
         """Begin an element; tells whether all that is in it stays as it is."""
         names = {key.lower(): value.strip("\"'") for key, value in _ATTRIBUTE.findall(attributes)}
-        said, classes = names.get("translate", ""), names.get("class", "")
-        untouched = said.lower() == "no" or "notranslate" in classes.split()
-        if self._skipped:
-            if tag == self._skipped[-1] or tag in _READ:
-                self._skipped.append(tag)
+        said, classes = names.get("translate", "").lower(), names.get("class", "")
+        untouched = said == "no" or "notranslate" in classes.split()
+        around = self._skipped[-1] if self._skipped else _Skip("", is_read=True)
+        if not around.is_read:
+            is_read = tag in _READ or (said == "yes" and tag not in _INLINE)
+            if is_read or tag == around.name:
+                self._skipped.append(_Skip(tag, is_read))
         elif tag in _SKIPPED or (untouched and tag not in _INLINE):
-            self._skipped.append(tag)
+            self._skipped.append(_Skip(tag, is_read=False))
+        elif tag == around.name:
+            self._skipped.append(around)
         elif self._fixed:
             if tag == self._fixed[-1]:
                 self._fixed.append(tag)
@@ -260,9 +276,10 @@ class _Reader:
         return False
 
     def _close(self, tag: str) -> None:
-        for opened in (self._skipped, self._fixed):
-            if opened and opened[-1] == tag:
-                opened.pop()
+        if self._skipped and self._skipped[-1].name == tag:
+            self._skipped.pop()
+        if self._fixed and self._fixed[-1] == tag:
+            self._fixed.pop()
 
     def _add_text(self, begin: int, end: int) -> None:
         if end > begin:
@@ -270,7 +287,7 @@ class _Reader:
             self._add(Item(begin, end, "text", text, fixed=bool(self._fixed)))
 
     def _add(self, item: Item) -> None:
-        if not self._skipped or self._skipped[-1] in _READ:
+        if not self._skipped or self._skipped[-1].is_read:
             self._block.append(item)
 
     def _end_block(self) -> None:
