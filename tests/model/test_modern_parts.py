@@ -18,7 +18,7 @@ from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.rotary import Rotary
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.attention import attention
-from deepwire.ops.packed_linear import pack_linears
+from deepwire.ops.packed_linear import has_byte_units, pack_linears
 from deepwire.ops.rms_norm import rms_norm
 from deepwire.testing import SIZE, batch, check_model, check_recomputation, small_model
 
@@ -206,7 +206,7 @@ def test_fewer_heads_of_keys_make_cache_memory_and_model_smaller() -> None:
 def test_decoding_with_packed_weights(packing) -> None:
     """Linear maps are laid out for decoding; the step is the same, in bytes nearly.
 
-    CPUs without units for bytes have 7 bits of weights: 0.14 on average here, where others have half of it.
+    CPUs without units for bytes have 7 bits of weights in place of 8, so a step twice as large.
     """
     model = small_model({**MODERN, "d_model": 256, "feed_forward": 1024})
     source, target, _ = batch()
@@ -214,8 +214,8 @@ def test_decoding_with_packed_weights(packing) -> None:
         before, _ = model.step(target[:, 0], model.start(source))
         pack_linears(model, packing)
         after, _ = model.step(target[:, 0], model.start(source))
-    difference = (after - before).abs()
-    assert difference.max() < 1e-4 if packing == "none" else difference.mean() < 0.25
+    bound = 0.5 if has_byte_units() else 1.0
+    assert (after - before).abs().max() < (1e-4 if packing == "none" else bound)
 
 
 @pytest.mark.parametrize(
