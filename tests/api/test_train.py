@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -85,6 +86,23 @@ def test_a_finished_run_is_not_trained_again(trained: deepwire.Run, data: dict[s
     assert again.stop_reason == trained.stop_reason
     with pytest.raises(UsageError, match="callbacks: must be a list of objects"):
         deepwire.train(SETTINGS, data=data, run=str(trained.path), callbacks=deepwire.Callback())  # type: ignore[arg-type]
+
+
+def test_a_finished_run_is_not_said_to_be_that_of_other_text(tmp_path: Path, corpus: Path) -> None:
+    for name in ("train.src", "train.trg", "valid.src", "valid.trg"):
+        shutil.copy(corpus / name, tmp_path)
+    data = {name: str(tmp_path / name) for name in ("train", "valid", "prepared")}
+    run = str(tmp_path / "run")
+    deepwire.train(SETTINGS, data=data, run=run, quiet=True, training={"max_updates": 2})
+    with (tmp_path / "train.src").open("a") as source, (tmp_path / "train.trg").open("a") as target:
+        source.write("a new line\n")
+        target.write("enil wen a\n")
+    with pytest.raises(UsageError, match=r"started otherwise: text: [0-9a-f]+ -> [0-9a-f]+"):
+        deepwire.train(SETTINGS, data=data, run=run, quiet=True, training={"max_updates": 2})
+    # Without its text, a run can still be seen to be complete.
+    (tmp_path / "train.src").unlink()
+    again = deepwire.train(SETTINGS, data=data, run=run, quiet=True, training={"max_updates": 2})
+    assert again.nothing_to_do is not None
 
 
 def test_python_and_the_command_train_the_same_model(

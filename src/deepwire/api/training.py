@@ -25,7 +25,7 @@ from deepwire.runfile import CHANGEABLE, LoadedRunFile, completed
 from deepwire.training.dry_run import DryRun
 from deepwire.training.dry_run import dry_run as make_dry_run
 from deepwire.training.logging.metrics_log import read_records
-from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run.spec import TrainingSpec, require_same_text
 from deepwire.training.run.stopping import StopReason
 from deepwire.training.run_training import nothing_to_do_reason, open_session
 from deepwire.training.session import Callback, TrainingSession
@@ -162,9 +162,7 @@ def train(
     with _joined(processes) as group:
         directory, done = RunDirectory(loaded.run_directory), None
         if group.main and not fresh:
-            done = nothing_to_do_reason(
-                directory, loaded.config.training, loaded.resolved, completed, CHANGEABLE
-            )
+            done = _nothing_to_do_reason(directory, loaded)
         told = group.broadcast_value(done)
         if told is not None:
             return Run(directory.path, nothing_to_do=str(told))
@@ -174,6 +172,18 @@ def train(
             for _ in session:
                 pass
         return Run(directory.path, stop_reason=session.stop_reason)
+
+
+def _nothing_to_do_reason(run: RunDirectory, loaded: LoadedRunFile) -> str | None:
+    """Why there is nothing to do; None if there is.
+
+    Raises:
+        UsageError: The run has other settings, or other text.
+    """
+    reason = nothing_to_do_reason(run, loaded.config.training, loaded.resolved, completed, CHANGEABLE)
+    if reason is not None and (text := preparation.preparation_digest(loaded.config.data)) is not None:
+        require_same_text(run, text)
+    return reason
 
 
 class _SessionToOpen(AbstractContextManager[TrainingSession]):

@@ -32,7 +32,7 @@ from deepwire.data.prepare.fingerprint import (
     read_object,
     with_file_checksums,
 )
-from deepwire.data.text.corpus import directed, directions_of, with_streams_copied
+from deepwire.data.text.corpus import corpus_files, directed, directions_of, is_stream, with_streams_copied
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError, ResourceError
 from deepwire.io.atomic import is_disk_full, json_text, sync
@@ -205,6 +205,24 @@ def text_digest(data: DataConfig) -> str:
     """
     digests = _known_digests(data)
     digest = digest_of({**describe(data, digests), "test": describe_role(data, "test", digests)})
+    digests.save()
+    return digest
+
+
+def preparation_digest(data: DataConfig) -> str | None:
+    """What `Prepared.digest` is if the text is prepared now; nothing is prepared, and no stream is read.
+
+    Returns:
+        None where a file is a stream, or cannot be read.
+    """
+    digests = _known_digests(data)
+    corpora = [corpus for role in ("train", "valid") for corpus in directed(data, role)]
+    try:
+        if any(is_stream(path) for corpus in corpora for path in corpus_files(corpus, data)):
+            return None
+        digest = digest_of(describe(data, digests))
+    except DataError:
+        return None
     digests.save()
     return digest
 

@@ -298,13 +298,18 @@ def with_streams_copied(data: DataConfig) -> Iterator[DataConfig]:
             raise
 
 
+def is_stream(path: Path) -> bool:
+    """Whether what a path names can be read but once."""
+    return path == STDIN or path.is_fifo() or path.is_char_device()
+
+
 def _with_copies(
     corpus: CorpusConfig, data: DataConfig, copies: ExitStack, names: dict[str, str]
 ) -> CorpusConfig:
     changes: dict[str, object] = {}
     for field in _FIELDS:
         path: Path | None = getattr(corpus, field)
-        if path is not None and (path == STDIN or path.is_fifo() or path.is_char_device()):
+        if path is not None and is_stream(path):
             copy = data.prepared / f".stream-{os.getpid()}-{len(names)}"
             copies.callback(_remove, copy)
             _copy(path, copy)

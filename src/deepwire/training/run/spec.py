@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -141,6 +142,23 @@ def require_same_digests(run: Path, before: Mapping[str, object], now: Mapping[s
     require_no_changes(
         run, [f"{name}: {before.get(name)} -> {now[name]}" for name in now if before.get(name) != now[name]]
     )
+
+
+def require_same_text(run: RunDirectory, text: str) -> None:
+    """See that a run was trained on this text; what it does not say is not compared.
+
+    Args:
+        run: The run.
+        text: `Prepared.digest` of the text that is there now.
+
+    Raises:
+        UsageError: It was trained on other text.
+    """
+    recorded: object = None
+    with suppress(ModelError):
+        recorded = read_json(run.environment).get("digests")
+    if isinstance(recorded, dict) and "text" in recorded:
+        require_same_digests(run.path, recorded, {"text": text})
 
 
 def require_no_changes(run: Path, changes: list[str]) -> None:
