@@ -203,7 +203,7 @@ def _draw_lines(axes: Axes, figure: LineChart) -> None:
     _name_axes(axes, figure.x, figure.y)
     places = sorted({place for line in figure.series for place in line.x})
     if figure.x.log and len(places) <= _TICKS and _are_apart(places):
-        axes.set_xticks(places, [f"{place:g}" for place in places])
+        axes.set_xticks(places, [f"{place:,.12g}" for place in places])
         axes.set_xticks([], minor=True)
     elif figure.x.log:
         axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
