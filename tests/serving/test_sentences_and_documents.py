@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from urllib.parse import unquote
 
 import pytest
 
@@ -96,6 +97,16 @@ def test_documents_are_translated(plain, polyglot):
         assert refused.status == 422, query
         assert said in refused.json["error"]["message"], query
     assert ".docx" in plain.get("/languages").json["files"]
+
+
+def test_what_a_document_keeps_for_its_length_is_told(polyglot, serving):
+    with serving.running(polyglot, subwords=12) as server:
+        address = "/translate_file?name=a.txt&source=de&target=en"
+        answer = server.request("POST", address, f"Rot!\n{'Kätze' * 40}\n".encode())
+        assert answer.body.decode().endswith(f"\n{'Kätze' * 40}\n")
+        beginning = f"{'Kätze' * 8}…"
+        assert unquote(answer.headers["deepwire-untranslated"]) == beginning
+        assert "deepwire-untranslated" not in server.request("POST", address, b"Rot!\n").headers
 
 
 def test_a_document_for_a_model_of_one_direction_says_its_language(served_model, serving):

@@ -23,10 +23,23 @@ _Result = TypeVar("_Result")
 
 
 class Upload(NamedTuple):
-    """A file that was sent, or is sent back."""
+    """A file that was sent."""
 
     name: str
     content: bytes
+
+
+class TranslatedDocument(NamedTuple):
+    """What is sent back for a document.
+
+    Attributes:
+        name, content: The file.
+        untranslated: Beginnings of pieces that are too long for the model: they stay as they are.
+    """
+
+    name: str
+    content: bytes
+    untranslated: Sequence[str] = ()
 
 
 class DocumentRoute(NamedTuple):
@@ -92,7 +105,7 @@ class DocumentTranslator:
         resolve: Callable[[str], Awaitable[DocumentRoute]],
         client: str,
         disconnected: Disconnected,
-    ) -> Upload:
+    ) -> TranslatedDocument:
         """A translated document.
 
         Args:
@@ -112,10 +125,11 @@ class DocumentTranslator:
         stem, ending = PurePath(file.name).stem, PurePath(file.name).suffix
         name = f"{stem}_{code}{ending}"
         if route is None:
-            return Upload(name, file.content)
+            return TranslatedDocument(name, file.content)
         plan = await self._beside(partial(plan_of, self._service, document.units, route, target, {0}))
         translations = await translate_plan(self._service, plan, route, 1, client, disconnected)
-        return Upload(name, await self._beside(lambda: document.written(finished(plan, translations))))
+        content = await self._beside(lambda: document.written(finished(plan, translations)))
+        return TranslatedDocument(name, content, plan.untranslated)
 
     async def _beside(self, work: Callable[[], _Result]) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._reading, work)

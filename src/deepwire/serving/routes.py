@@ -37,6 +37,10 @@ from deepwire.serving.request import (
 )
 from deepwire.serving.service import Service, target_of
 
+_UNTRANSLATED = "Deepwire-Untranslated"
+"""Header of a document's translation: beginnings of what stays as it is, with commas between them."""
+_MOST_TOLD = 10  # of them, each of 40 characters: proxies refuse long headers
+
 
 class PageFile(NamedTuple):
     """A file of the page."""
@@ -112,7 +116,7 @@ class Site(NamedTuple):
             allow_origins=origins,
             allow_methods=("GET", "POST"),
             allow_headers=("Authorization", "Content-Type"),
-            expose_headers=("Authorization",),
+            expose_headers=("Authorization", _UNTRANSLATED),
             max_age=_CORS_SECONDS,
         )
         return self._replace(app=app, cors=True)
@@ -234,6 +238,9 @@ def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint
                 raise RequestError("invalid", error.message) from None
         attachment = f"attachment; filename*=utf-8''{quote(printable(translated.name))}"
         headers = {"Content-Disposition": attachment}
+        if translated.untranslated:
+            told = translated.untranslated[:_MOST_TOLD]
+            headers[_UNTRANSLATED] = ", ".join(quote(printable(beginning)) for beginning in told)
         return Response(translated.content, media_type="application/octet-stream", headers=headers)
 
     return translate_file

@@ -177,6 +177,18 @@ def test_learning_curves_are_the_points_of_the_record(run: RunMaker) -> None:
     assert by_time.x.text == "training time [hours]"
 
 
+def test_a_validation_between_two_records_of_training_has_its_time(run: RunMaker) -> None:
+    first = run("a", [3.0, 2.0])
+    with (Path(first) / "metrics.jsonl").open("a") as metrics:
+        metrics.write(
+            '{"kind": "valid", "update": 15, "nll": 2.75}\n{"kind": "valid", "update": 25, "nll": 2.0}\n'
+        )
+    by_time = compared([first, run("b", [3.0])]).figures[-1]
+    assert isinstance(by_time, LineChart)
+    assert by_time.x.text == "training time [hours]"
+    assert (by_time.series[0].x, by_time.series[0].y) == ((1.0, 1.5, 2.0), (3.5, 2.75, 2.5))
+
+
 def test_scores_are_tested_against_the_first(run: RunMaker, text: tuple[Path, Path]) -> None:
     first, second = run("a", [3.0]), run("b", [3.0], {"connection": "depth_lstm"})
     finding = compared([first, first, second], text, examples=2)

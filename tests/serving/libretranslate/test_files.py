@@ -54,6 +54,13 @@ def test_a_document_is_translated_and_can_be_fetched(server, polyglot):
     assert answer.headers["content-type"] == "application/octet-stream"
 
 
+def test_what_a_document_keeps_for_its_length_is_told(polyglot, serving):
+    with serving.running(polyglot, site=site, subwords=20) as server:
+        answer = send(server, "a.txt", f"ein hund\n{'n' * 900}\n".encode()).json
+        assert answer["untranslated"] == ["n" * 40 + "…"]
+        assert list(send(server, "a.txt", b"ein hund\n").json) == ["translatedFileUrl"]
+
+
 def test_the_language_of_a_document_is_detected(server, polyglot):
     page = b"<p>Der Hund sitzt auf der Wiese</p>"
     answer = fetched(server, send(server, "a.html", page, source="auto", target="fr"))

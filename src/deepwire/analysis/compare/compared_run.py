@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from deepwire.analysis.report.finding import ModelSource
 from deepwire.analysis.report.tables_and_figures import Axis, Figure, LineChart, Series
 from deepwire.analysis.subject.model_and_text import model_source, run_of
@@ -176,10 +178,26 @@ def _validation(
     for run, name in zip(runs, names, strict=True):
         points = [(entry["update"], entry[key]) for entry in run.valid if key in entry and "update" in entry]
         if by_time:
-            times = {entry["update"]: entry["seconds"] / _HOUR for entry in run.train if "seconds" in entry}
-            points = [(times[update], value) for update, value in points if update in times]
+            points = _by_hours(points, run.train)
         curves.append(_series(name, points))
     return curves
+
+
+def _by_hours(
+    points: Sequence[tuple[float, float]], train: Sequence[Mapping[str, float]]
+) -> list[tuple[float, float]]:
+    """Points by hours in place of updates: between two records of training the hours grow evenly."""
+    known = sorted(
+        {entry["update"]: entry["seconds"] / _HOUR for entry in train if "seconds" in entry}.items()
+    )
+    if not known:
+        return []
+    updates, hours = zip(*known, strict=True)
+    return [
+        (float(np.interp(update, updates, hours)), value)
+        for update, value in points
+        if updates[0] <= update <= updates[-1]
+    ]
 
 
 def _series(name: str, points: Sequence[tuple[float, float]]) -> Series:

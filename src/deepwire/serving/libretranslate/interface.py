@@ -174,7 +174,10 @@ class _Interface:
                 fields.file, source, target, sender(request), lambda: wait_for_disconnect(request)
             )
         name = self._kept.keep(translated.name, translated.content)
-        return JSONResponse({"translatedFileUrl": f"{self._root(request)}{_DOWNLOADS}/{name}"})
+        answer: dict[str, object] = {"translatedFileUrl": f"{self._root(request)}{_DOWNLOADS}/{name}"}
+        if translated.untranslated:
+            answer["untranslated"] = list(translated.untranslated)
+        return JSONResponse(answer)
 
     async def download(self, request: Request) -> Response:
         """GET /download_file/NAME."""

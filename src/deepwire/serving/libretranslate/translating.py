@@ -17,6 +17,7 @@ from deepwire.serving.disconnection import Disconnected
 from deepwire.serving.document_translation import (
     DocumentRoute,
     DocumentTranslator,
+    TranslatedDocument,
     Upload,
     beginning,
     finished,
@@ -147,7 +148,7 @@ class LibreTranslator:
 
     async def translate_file(
         self, file: Upload, source_code: str, target_code: str, client: str, disconnected: Disconnected
-    ) -> Upload:
+    ) -> TranslatedDocument:
         """A translated document.
 
         Raises:

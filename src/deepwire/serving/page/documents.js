@@ -8,6 +8,12 @@ function nameOf(answer, otherwise) {
   return name ? decodeURIComponent(name[1]) : otherwise;
 }
 
+/** What the server left as it is in a document, in words. */
+function leftIn(answer) {
+  const beginnings = (answer.headers.get("Deepwire-Untranslated") ?? "").split(", ").filter(Boolean);
+  return beginnings.map(decodeURIComponent).join(", ");
+}
+
 async function translate(file, languages) {
   const control = new AbortController();
   const item = element("li", "");
@@ -21,8 +27,10 @@ async function translate(file, languages) {
     const query = new URLSearchParams({ name: file.name, ...languages });
     const answer = await send(`translate_file?${query}`, { method: "POST", body: file, signal: control.signal });
     const name = nameOf(answer, file.name);
+    const left = leftIn(answer);
     const href = URL.createObjectURL(await answer.blob());
     state.replaceWith(element("a", `Save ${name}`, { href, download: name, class: "button" }));
+    if (left) item.append(element("span", `too long for the model, left as it is: ${left}`, { class: "wrong" }));
   } catch (error) {
     state.className = control.signal.aborted ? "quiet" : "wrong";
     state.textContent = control.signal.aborted ? "stopped" : error.message;
