@@ -135,6 +135,8 @@ def test_html():
         ("<p translate=NO>nein<b>!</b><p>Ja</p><div><p class=notranslate>nein</div>Ja", "<p translate=NO>nein<b>!</b><p>JA</p><div><p class=notranslate>nein</div>JA"),
         ("<p data-translate=no>Ja</p>", "<p data-translate=no>JA</p>"),
         ("<div translate=no>nein<p translate=yes>Ja <i>ja</i> <code>c</code></p><p>nein</p></div>Ja", "<div translate=no>nein<p translate=yes>JA <i>JA</i> <code>c</code></p><p>nein</p></div>JA"),
+        ("<p translate=no>nein <b translate=yes>Ja <b>ja</b> <i>ja</i></b> nein <i translate=yes>Ja</i>!<p>Ja", "<p translate=no>nein <b translate=yes>JA <b>JA</b> <i>JA</i></b> nein <i translate=yes>JA</i>!<p>JA"),
+        ("<div translate=no><script translate=yes>nein()</script></div>Ja", "<div translate=no><script translate=yes>nein()</script></div>JA"),
         ("<div translate=no><div translate=yes><div>Ja</div>Ja<p translate=no>nein<p>Ja</div>nein</div>Ja", "<div translate=no><div translate=yes><div>JA</div>JA<p translate=no>nein<p>JA</div>nein</div>JA"),
         ("<p>&nbsp;</p><p><b>&nbsp;</b> &shy;</p><p>Ja", "<p>&nbsp;</p><p><b>&nbsp;</b> &shy;</p><p>JA"),
         ("<meta charset=iso-8859-1><p>sch&ouml;n", "<meta charset=iso-8859-1><p>SCH&#214;N"),

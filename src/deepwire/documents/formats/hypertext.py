@@ -219,11 +219,16 @@ class _Reader:
         kind: Kind = "point"
         fixed = False
         if tag.closes:
+            if tag.name == skipped and self._is_island():
+                self._end_block()
             self._close(tag.name)
             kind = "close"
         elif tag.name not in _VOID and not tag.attributes.endswith("/"):
+            depth = len(self._skipped)
             fixed = self._open(tag.name, tag.attributes)
             kind = "open"
+            if len(self._skipped) > depth and self._is_island():
+                return
         if tag.name in _INLINE:
             self._add(Item(tag.begin, tag.end, kind, name=tag.name, fixed=fixed))
 
@@ -260,7 +265,7 @@ class _Reader:
         untouched = said == "no" or "notranslate" in classes.split()
         around = self._skipped[-1] if self._skipped else _Skip("", is_read=True)
         if not around.is_read:
-            is_read = tag in _READ or (said == "yes" and tag not in _INLINE)
+            is_read = tag in _READ or (said == "yes" and tag not in _SKIPPED)
             if is_read or tag == around.name:
                 self._skipped.append(_Skip(tag, is_read))
         elif tag in _SKIPPED or (untouched and tag not in _INLINE):
@@ -274,6 +279,10 @@ class _Reader:
             self._fixed.append(tag)
             return True
         return False
+
+    def _is_island(self) -> bool:
+        """Whether the element is read, and the one around it is not."""
+        return len(self._skipped) > 1 and self._skipped[-1].is_read and not self._skipped[-2].is_read
 
     def _close(self, tag: str) -> None:
         if self._skipped and self._skipped[-1].name == tag:
