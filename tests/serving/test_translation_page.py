@@ -205,6 +205,23 @@ def test_sentences_alternatives_and_documents_by_keyboard(browser, polyglot, ser
         assert browser.said == []
 
 
+def test_the_page_says_what_of_a_document_is_too_long(browser, polyglot, serving):
+    browser.said.clear()
+    with serving.running(polyglot, subwords=12) as server:
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.wait("document.getElementById('model').textContent")
+        browser.value(f"""
+            const dropped = new DataTransfer();
+            dropped.items.add(new File(["Rot!\\n{"Kätze" * 40}"], "a.txt"));
+            dispatchEvent(new DragEvent("drop", {{ dataTransfer: dropped, cancelable: true }}));
+        """)
+        browser.wait("document.querySelector('#file-list .wrong') !== null")
+        said = browser.value("document.querySelector('#file-list .wrong').textContent")
+        assert said == f"too long for the model, left as it is: {'Kätze' * 8}…"
+        assert browser.value("document.querySelector('#file-list a').download").endswith(".txt")
+        assert browser.said == []
+
+
 ANSWER = {
     "sentences": [
         {
