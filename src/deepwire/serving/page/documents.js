@@ -8,7 +8,7 @@ function nameOf(answer, otherwise) {
   return name ? decodeURIComponent(name[1]) : otherwise;
 }
 
-/** What the server left as it is in a document, in words. */
+/** Beginnings of what the server left as it is in a document. */
 function leftIn(answer) {
   const beginnings = (answer.headers.get("Deepwire-Untranslated") ?? "").split(", ").filter(Boolean);
   return beginnings.map(decodeURIComponent).join(", ");
