@@ -25,7 +25,7 @@ from deepwire.ops.attention import attention
 from deepwire.ops.cross_entropy import linear_cross_entropy
 from deepwire.ops.dropout import dropout
 from deepwire.ops.precision import set_fp32_matmul
-from deepwire.training.muon import orthogonalize
+from deepwire.training.optimizers.muon import orthogonalize
 
 KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DROPPED: tuple[tuple[int, ...], ...] = ((2048, 256), (2048, 1024), (2048, 512), (136, 4, 15, 15))

@@ -51,6 +51,8 @@ PUBLIC_NAMES = {
     "register_initialization",
     "register_metric",
     "register_mixer",
+    "register_optimizer",
+    "register_schedule",
     "train",
     "training_parts",
     "training_session",

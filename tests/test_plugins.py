@@ -95,6 +95,8 @@ def installed(install: Install) -> None:
     names = {
         "connection.highway": "deepwire_example.highway:HighwayConfig",
         "mixer.causal_convolution": "deepwire_example.causal_convolution:CausalConvolutionConfig",
+        "optimizer.lion": "deepwire_example.lion:LionConfig",
+        "schedule.polynomial": "deepwire_example.polynomial:PolynomialConfig",
     }
     text = (EXAMPLE / "pyproject.toml").read_text()
     assert all(f'"{name}" = "{place}"' in text for name, place in names.items())
@@ -157,6 +159,8 @@ def test_an_installed_choice_is_checked_as_ours_are(tmp_path: Path) -> None:
     assert [str(plugin) for plugin in plugins.known()] == [
         "connection highway of package deepwire_example 0.1.0",
         "mixer causal_convolution of package deepwire_example 0.1.0",
+        "optimizer lion of package deepwire_example 0.1.0",
+        "schedule polynomial of package deepwire_example 0.1.0",
     ]
     assert "deepwire_example" not in sys.modules
     config = load_run_file(run_file(tmp_path, "{type: highway, bias: -2}")).config
@@ -190,7 +194,7 @@ def test_who_names_an_unknown_choice_hears_how_another_package_makes_one_known(t
     load_run_file(run_file(tmp_path, "own"))
     assert refusal(run_file(tmp_path, "{bias: -2}")).endswith(", mhc_lite, mhc or own")
     closed = run_file(tmp_path, "pre_norm")
-    closed.write_text(f"{closed.read_text()}training: {{optimizer: {{type: highway}}}}\n")
+    closed.write_text(closed.read_text().replace("type: bpe", "type: highway"))
     assert refused(closed).hint == ""
 
 
@@ -309,6 +313,38 @@ def test_a_run_that_goes_on_with_another_version_says_so(
     assert main(["train", *settings, "training.max_updates=2"]) == 0
     made = "run/checkpoints/update-000001: was made with the package deepwire_example 0.1.0"
     assert f"warning: {made}, and version 0.3.0 is here\n" in Path("run/log.txt").read_text()
+
+
+@pytest.mark.usefixtures("installed")
+def test_optimizer_and_schedule_train_a_model_that_needs_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for language, text in (("de", "ein Haus\n"), ("en", "a house\n")):
+        Path(f"corpus.{language}").write_text(text * 8)
+    settings = [
+        str(run_file(tmp_path, "pre_norm")),
+        "data.vocabulary=words",
+        "run=run",
+        "training.device=cpu",
+    ]
+    settings += ["training.optimizer={type: lion, weight_decay: 0.1}", "training.schedule=polynomial"]
+    settings += ["training.schedule.warmup=2"]
+    for updates in (4, 6):
+        assert main(["train", *settings, f"training.max_updates={updates}"]) == 0, capsys.readouterr().err
+    assert "u 6 ep 6.00" in Path("run/log.txt").read_text()
+    assert main(["train", *settings, "training.max_updates=2"]) == 2
+    assert "schedule polynomial needs a max_updates beyond its warmup of 2" in capsys.readouterr().err
+    assert main(["train", *settings, "training.optimizer.betas=3"]) == 2
+    assert "training.optimizer.betas: must be" in capsys.readouterr().err
+    uninstall(tmp_path)
+    plugins._registered.clear()
+    for table in choice._TABLES.values():
+        table.others.clear()
+    assert main(["train", *settings, "training.max_updates=8"]) == 2
+    assert "training.optimizer: must be adam, adamw or muon, not 'lion'" in capsys.readouterr().err
+    Path("text").write_text("ein Haus\n")
+    assert main(["translate", "run", "--input", "text"]) == 0
 
 
 @pytest.fixture
@@ -573,7 +609,7 @@ def test_a_metric_is_named_by_its_place(
 def test_what_makes_no_metric_of_options_is_named(install: Install) -> None:
     install(**{"metric.number": "deepwire_example:__doc__"})
     deepwire.register_metric("hits", Hits)
-    for name, reason in (("number", "'A connection and"), ("hits", "too many positional arguments")):
+    for name, reason in (("number", "'A connection, a mixer"), ("hits", "too many positional arguments")):
         called = f"plugin metric {name}: cannot be called with MetricOptions: {reason}"
         with pytest.raises(UsageError, match=called) as raised:
             corpus_score(name, ["a"], ["a"])
@@ -700,10 +736,12 @@ def test_validation_scores_by_the_metric_of_another_package(
 @pytest.mark.usefixtures("installed")
 def test_commands_list_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes"]) == 0
-    table = capsys.readouterr().out.splitlines()[-2:]
+    table = capsys.readouterr().out.splitlines()[-4:]
     assert [line.split() for line in table] == [
         ["highway", "connection", "deepwire_example", "0.1.0"],
         ["causal_convolution", "mixer", "deepwire_example", "0.1.0"],
+        ["lion", "optimizer", "deepwire_example", "0.1.0"],
+        ["polynomial", "schedule", "deepwire_example", "0.1.0"],
     ]
     path = run_file(tmp_path, "highway")
     assert main(["inspect", str(path)]) == 0

@@ -21,6 +21,14 @@ KINDS = {
     "aggregation": ("aggregations", "Aggregations"),
     "fusion": ("fusions", "Fusions"),
     "initialization": ("initializations", "Initialisations"),
+    "optimizer": ("optimizers", "Optimizers"),
+    "schedule": ("schedules", "Schedules"),
+}
+# Where the choices of kinds stand that are not in both stacks.
+PLACES = {
+    "initialization": "model.initialization",
+    "optimizer": "training.optimizer",
+    "schedule": "training.schedule",
 }
 TOP = ("data", "model", "training", "decoding", "export", "recipe")
 
@@ -80,8 +88,8 @@ def _section(
 def _choices(
     title: str, kind: str, base: type[Choice], schema: dict[str, Any], found: dict[str, type[Choice]]
 ) -> str:
-    place = "model.initialization" if kind == "initialization" else f"model.encoder.{kind}"
-    also = "" if kind == "initialization" else f" and `model.decoder.{kind}`"
+    place = PLACES.get(kind, f"model.encoder.{kind}")
+    also = "" if kind in PLACES else f" and `model.decoder.{kind}`"
     lines = [
         f"# {title}",
         "",
@@ -116,7 +124,7 @@ def _definition(schema: dict[str, Any], section: type[Section]) -> dict[str, Any
 def _kind(annotation: object) -> tuple[str, type[Choice]] | None:
     plain = annotation if isinstance(annotation, type) else None
     if plain is not None and get_origin(annotation) is None and issubclass(plain, Choice):
-        return ("initialization" if plain.kind == "initialization" else plain.kind), plain
+        return plain.kind, plain
     return None
 
 

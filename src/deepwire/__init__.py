@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from deepwire.plugins import register_initialization as register_initialization
     from deepwire.plugins import register_metric as register_metric
     from deepwire.plugins import register_mixer as register_mixer
+    from deepwire.plugins import register_optimizer as register_optimizer
+    from deepwire.plugins import register_schedule as register_schedule
     from deepwire.training.loop import UpdateResult as UpdateResult
     from deepwire.training.run.stopping import StopReason as StopReason
     from deepwire.training.session import Callback as Callback
@@ -65,6 +67,8 @@ _PLACES = {
     "register_initialization": "plugins",
     "register_metric": "plugins",
     "register_mixer": "plugins",
+    "register_optimizer": "plugins",
+    "register_schedule": "plugins",
     "train": "api.training",
     "training_parts": "api.parts",
     "training_session": "api.training",
@@ -93,6 +97,8 @@ __all__ = [
     "register_initialization",
     "register_metric",
     "register_mixer",
+    "register_optimizer",
+    "register_schedule",
     "train",
     "training_parts",
     "training_session",

@@ -1,9 +1,10 @@
 """Choices that lie in other packages: how they are registered, found, allowed and recorded.
 
-A plugin is the settings section of a connection, mixer, aggregation, fusion or initialisation, or what makes
-a metric. A run file names it in three ways: by a name that an installed package announces as an entry point
-of the group ``deepwire.plugins`` (``connection.highway = "my_package:HighwayConfig"``), by a name that
-`register_connection` and its like were called for, or by its place: ``type: my_package.HighwayConfig``.
+A plugin is the settings section of a connection, mixer, aggregation, fusion, initialisation, optimizer or
+schedule, or what makes a metric. A run file names it in three ways: by a name that an installed package
+announces as an entry point of the group ``deepwire.plugins`` (``connection.highway =
+"my_package:HighwayConfig"``), by a name that `register_connection` and its like were called for, or by its
+place: ``type: my_package.HighwayConfig``.
 
 A model folder only ever holds names. Code is imported for them if the user allowed the package: by installing
 it with entry points, with ``--plugin`` or `use`, or in a run file that the user passes. This module imports
@@ -22,13 +23,15 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions
 from importlib.metadata import version as distribution_version
-from pathlib import Path
 from typing import Literal, TypeVar, get_args
 
 from deepwire.errors import ModelError, UsageError
+from deepwire.plugin_import import PluginImportError, import_module
 
 GROUP = "deepwire.plugins"
-Kind = Literal["connection", "mixer", "aggregation", "fusion", "initialization", "metric"]
+Kind = Literal[
+    "connection", "mixer", "aggregation", "fusion", "initialization", "optimizer", "schedule", "metric"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
@@ -103,6 +106,16 @@ def register_initialization(section: SectionT) -> SectionT:
     return _register("initialization", section)
 
 
+def register_optimizer(section: SectionT) -> SectionT:
+    """The same for the settings of an optimizer, an `OptimizerSection`."""
+    return _register("optimizer", section)
+
+
+def register_schedule(section: SectionT) -> SectionT:
+    """The same for the settings of a schedule of the learning rate, a `ScheduleSection`."""
+    return _register("schedule", section)
+
+
 def register_metric(name: str, make: Callable[..., object]) -> None:
     """Make a metric known by a name.
 
@@ -129,8 +142,8 @@ def use(package: str) -> None:
         raise UsageError(f"plugin {package!r}: must be the name of a package, not of a file", hint)
     allow(package)
     try:
-        _imported(package)
-    except _ImportError as failure:
+        import_module(package)
+    except PluginImportError as failure:
         raise UsageError(f"plugin {package}: {failure}", failure.hint) from failure.__cause__
 
 
@@ -343,49 +356,14 @@ def _announced() -> Mapping[tuple[str, str], Sequence[EntryPoint]]:
 
 def _loaded(label: str, module: str, attribute: str) -> object:
     try:
-        value = _imported(module)
+        value = import_module(module)
         for part in attribute.split("."):
             value = getattr(value, part)
     except AttributeError:
         raise PluginError(f"{module} has no {attribute}") from None
-    except _ImportError as failure:
+    except PluginImportError as failure:
         raise PluginError(f"{label}: {failure}{failure.hint and '; '}{failure.hint}") from failure.__cause__
     return value
-
-
-class _ImportError(Exception):
-    """A module cannot be imported: why, on one line, and what helps."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
-
-
-def _imported(module: str) -> object:
-    try:
-        return importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # whatever is wrong in it is the plugin's
-        missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-        text = str(error) if missing else f"{_reason(error)}{_source_line(error, _package(module))}"
-        hint = "is it installed, or its folder on PYTHONPATH?" if missing else ""
-        raise _ImportError(" ".join(f"cannot be imported: {text}".split()), hint) from error
-
-
-def _reason(error: BaseException) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return ": ".join(part for part in (type(error).__name__, text) if part)
-
-
-def _source_line(error: BaseException, package: str) -> str:
-    """Where a package failed to be imported; empty where none of its lines was reached."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" ({error.filename}:{error.lineno})"
-    places = [
-        f" ({frame.filename}:{frame.lineno})"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if package in Path(frame.filename).with_suffix("").parts
-    ]
-    return places[-1] if places else ""
 
 
 def _version(package: str) -> str:

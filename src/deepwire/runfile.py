@@ -156,19 +156,8 @@ class RunFile(Section):
 
     @model_validator(mode="after")
     def _has_an_optimizer_whose_updates_scale(self) -> RunFile:
-        optimizer = self.training.optimizer
-        if self.model.parametrization is None:
-            return self
-        if optimizer.type == "muon":
-            raise ValueError(
-                "model.parametrization: complete_p has learning rates for adam and adamw, and none for the "
-                "matrices of muon; set training.optimizer.type to adamw, or leave model.parametrization out"
-            )
-        if optimizer.type == "adam" and optimizer.weight_decay:
-            raise ValueError(
-                "model.parametrization: complete_p scales the decay of adamw, and adam adds its own to the "
-                "gradient; set training.optimizer.type to adamw, or weight_decay to 0"
-            )
+        if self.model.parametrization is not None:
+            self.training.optimizer.check_parametrization()
         return self
 
     @model_validator(mode="after")

@@ -97,7 +97,7 @@ def check_initialization(settings: Initialization | Settings | str, model: Setti
         AssertionError: Something does not hold.
         UsageError: The settings are wrong.
     """
-    chosen = _section(Initialization, settings)  # type: ignore[type-abstract]
+    chosen = section_of(Initialization, settings)  # type: ignore[type-abstract]
     relative = {"mixer": {"type": "self_attention", "relative": 2, "relative_values": True}}
     built = small_model({"positions": "learned", "encoder": relative, **(model or {})})
     draws = []
@@ -116,7 +116,12 @@ def check_initialization(settings: Initialization | Settings | str, model: Setti
     _check_record(built)
 
 
-def _section(base: type[ChoiceT], settings: ChoiceT | Settings | str) -> ChoiceT:
+def section_of(base: type[ChoiceT], settings: ChoiceT | Settings | str) -> ChoiceT:
+    """The settings of a choice, as they are or of a mapping or a name.
+
+    Raises:
+        UsageError: They are wrong.
+    """
     if isinstance(settings, base):
         return settings
     values = {"type": settings} if isinstance(settings, str) else settings
@@ -126,7 +131,7 @@ def _section(base: type[ChoiceT], settings: ChoiceT | Settings | str) -> ChoiceT
 def _check_socket(
     socket: str, base: type[SocketSection], settings: SocketSection | Settings | str, model: Settings | None
 ) -> None:
-    chosen = _section(base, settings)
+    chosen = section_of(base, settings)
     for side in ("encoder", "decoder"):
         if side in chosen.sides:
             stack = (model or {}).get(side, {})

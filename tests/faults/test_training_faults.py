@@ -15,7 +15,7 @@ import pytest
 from one_process import UPDATES, Trainer, same_as_straight
 from toy_run import after_step, stand_before, wait_for
 
-from deepwire.training.optimizer import Optimizer
+from deepwire.training.optimizers.optimizer import Optimizer
 
 Record = Callable[[str, object], None]
 

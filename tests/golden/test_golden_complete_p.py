@@ -10,13 +10,13 @@ import torch
 from golden_names import FOLDER
 from torch import nn
 
-import deepwire.training.optimizer as module
+import deepwire.training.optimizers.adam as module
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
-from deepwire.training.optimizer import Optimizer, OptimizerConfig
+from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 
 GOLDEN = json.loads((FOLDER / "complete_p.json").read_text())
@@ -59,9 +59,9 @@ def test_adam_gets_the_settings_of_each_group(row: dict[str, Any], monkeypatch: 
             given[id(parameter)] = {name: options[name] for name in ("lr", "weight_decay", "eps")}
 
     monkeypatch.setattr(module, "adam", adam)
-    config = OptimizerConfig(weight_decay=settings["weight_decay"], eps=settings["eps"])
+    config = module.AdamWConfig(weight_decay=settings["weight_decay"], eps=settings["eps"])
     strategy = ParallelStrategy(model, ProcessGroup())
-    optimizer = Optimizer(model.named_parameters(), config, None, strategy, scales=update_scales(model))
+    optimizer = make_optimizer(model, config, None, strategy, scales=update_scales(model))
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step(settings["lr"], torch.tensor(1.0))

@@ -16,7 +16,8 @@ from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.fusions.top import TopConfig
 from deepwire.model.head import OutputHead
 from deepwire.ops.sim_cut import linear_sim_cut
-from deepwire.training.muon import Matrices, Muon, MuonSettings
+from deepwire.training.optimizers.muon import Matrices, Muon, MuonSettings
+from deepwire.training.optimizers.optimizer import Step
 
 VOCABULARY, PADDING = 11, 1
 
@@ -51,8 +52,8 @@ def test_muon(form: str, shape: str) -> None:
     weight = case[f"in.W.{shape}"].clone()
     muon = Muon({"w": Matrices(weight, 1)}, settings, weight_decay=0.1)
     for update in (1, 2, 3):
-        weight.grad = case[f"in.G{update}.{shape}"]
-        muon.step(0.02, torch.tensor(1.0), torch.tensor(True))
+        gradients = {"w": case[f"in.G{update}.{shape}"]}
+        muon.step(gradients, Step(0.02, update, torch.tensor(1.0), torch.tensor(True)))
         torch.testing.assert_close(
             muon.state()["momentum.w"], case[f"out.buffer.{update}.{shape}"], rtol=0, atol=1e-6
         )

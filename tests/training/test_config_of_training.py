@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from deepwire.config.counts import Duration
 from deepwire.training.config import EarlyStoppingConfig, TrainingConfig
-from deepwire.training.optimizer import OptimizerConfig
+from deepwire.training.optimizers.adam import AdamConfig
 from deepwire.training.run.stopping import cut_short, tiny_batches
 from deepwire.training.schedule import CosineConfig, InverseSqrtConfig
 
@@ -52,7 +52,7 @@ def test_a_schedule_without_a_type_is_inverse_sqrt() -> None:
 
 def test_optimizer_and_schedule_may_be_written_as_their_names() -> None:
     config = TrainingConfig.model_validate({"optimizer": "adam", "schedule": "cosine"})
-    assert config.optimizer == OptimizerConfig(type="adam")
+    assert config.optimizer == AdamConfig()
     assert config.schedule == CosineConfig()
 
 

@@ -14,8 +14,16 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import TrainingConfig
-from deepwire.training.muon import Matrices, Muon, MuonSettings, hidden_matrices, orthogonalize
-from deepwire.training.optimizer import MuonConfig, OptimizerConfig, make_optimizer
+from deepwire.training.optimizers.adam import AdamWConfig
+from deepwire.training.optimizers.muon import (
+    Matrices,
+    Muon,
+    MuonConfig,
+    MuonSettings,
+    hidden_matrices,
+    orthogonalize,
+)
+from deepwire.training.optimizers.optimizer import Step, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run_training import run_training
@@ -23,7 +31,7 @@ from deepwire.training.run_training import run_training
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
 Digest = Callable[[RunDirectory, int], list[str]]
-ONE, YES = torch.tensor(1.0), torch.tensor(True)
+ONE = torch.tensor(1.0)
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 16, "encoder": {"layers": 2}, "decoder": {"layers": 1}}
 
 
@@ -34,6 +42,13 @@ def small_model(**settings: object) -> TranslationModel:
 
 def matrices_of(model: TranslationModel, *by_adamw: str) -> dict[str, Matrices]:
     return hidden_matrices(model, dict(model.named_parameters()), by_adamw)
+
+
+def move(matrices: dict[str, Matrices], weight_decay: float = 0.0) -> None:
+    """Take one step of those that have a gradient."""
+    gradients = {name: one.parameter.grad for name, one in matrices.items()}
+    given = {name: gradient for name, gradient in gradients.items() if gradient is not None}
+    Muon(matrices, MuonSettings(), weight_decay).step(given, Step(0.1, 1, ONE, torch.tensor(True)))
 
 
 def test_it_moves_the_matrices_of_layers_alone() -> None:
@@ -82,7 +97,7 @@ def test_singular_values_come_near_one(shape: tuple[int, int]) -> None:
 @pytest.mark.parametrize("shape", [(16, 16), (48, 16), (16, 64), (16, 17)])
 def test_any_shape_takes_five_steps(shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The way through small products, and matrices in several groups, are the same steps."""
-    monkeypatch.setattr("deepwire.training.muon._CACHED", 600)
+    monkeypatch.setattr("deepwire.training.optimizers.muon._CACHED", 600)
     torch.manual_seed(1)
     given = torch.randn(5, *shape)
     given[0] = given[0, :, :1] * given[0, :1]  # of rank one
@@ -98,10 +113,10 @@ def test_parts_are_matrices_of_their_own() -> None:
     whole, gradient = torch.randn(12, 4), torch.randn(12, 4)
     parts = [part.clone() for part in whole.split(4)]
     whole.grad = gradient
-    Muon({"w": Matrices(whole, 3)}, MuonSettings(), 0.1).step(0.1, ONE, YES)
+    move({"w": Matrices(whole, 3)}, 0.1)
     for part, own in zip(parts, gradient.split(4), strict=True):
         part.grad = own
-        Muon({"w": Matrices(part, 1)}, MuonSettings(), 0.1).step(0.1, ONE, YES)
+        move({"w": Matrices(part, 1)}, 0.1)
     torch.testing.assert_close(whole, torch.cat(parts))
 
 
@@ -114,10 +129,10 @@ def test_shapes_do_not_mix() -> None:
     for name, tensor in tensors.items():
         tensor.grad = None if name == "c" else torch.randn_like(tensor)
         alone[name].grad = tensor.grad
-    Muon({name: Matrices(one, 1) for name, one in tensors.items()}, MuonSettings(), 0).step(0.1, ONE, YES)
+    move({name: Matrices(one, 1) for name, one in tensors.items()})
     for name, one in alone.items():
         before = one.clone()
-        Muon({name: Matrices(one, 1)}, MuonSettings(), 0).step(0.1, ONE, YES)
+        move({name: Matrices(one, 1)})
         torch.testing.assert_close(tensors[name], one)
         assert torch.equal(before, one) == (name == "c")
 
@@ -125,7 +140,6 @@ def test_shapes_do_not_mix() -> None:
 def test_clipping_and_what_is_not_finite() -> None:
     model = small_model()
     optimizer = make_optimizer(model, MuonConfig(), 1.0, ParallelStrategy(model, ProcessGroup()))
-    assert optimizer.muon is not None
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 10.0)
     norm = float(optimizer.step(0.01, ONE).norm)
@@ -141,7 +155,7 @@ def test_clipping_and_what_is_not_finite() -> None:
 
 def test_the_rest_is_moved_by_adamw() -> None:
     moved = []
-    for config in (MuonConfig(weight_decay=0.1), OptimizerConfig(weight_decay=0.1)):
+    for config in (MuonConfig(weight_decay=0.1), AdamWConfig(weight_decay=0.1)):
         model = small_model()
         optimizer = make_optimizer(model, config, None, ParallelStrategy(model, ProcessGroup()))
         for parameter in model.parameters():

@@ -8,8 +8,10 @@ from torch import nn
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError
-from deepwire.training.optimizer import Optimizer, OptimizerConfig
+from deepwire.training.optimizers.adam import Adam, AdamConfig, AdamSection, AdamWConfig
+from deepwire.training.optimizers.optimizer import Optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.testing import check_optimizer
 
 START = [0.5, -0.5, 0.25, 1.0]
 GRADIENTS = [
@@ -53,10 +55,11 @@ EXPECTED = {
 FINE = torch.tensor(1.0)
 
 
-def make(values: list[float], config: OptimizerConfig | None = None, clip: float | None = None) -> Optimizer:
+def make(values: list[float], config: AdamSection | None = None, clip: float | None = None) -> Optimizer:
     parameters: Any = nn.ParameterDict({"w": torch.tensor(values)})
     strategy = ParallelStrategy(parameters, ProcessGroup())
-    return Optimizer(parameters.named_parameters(), config or OptimizerConfig(), clip, strategy)
+    named = dict(parameters.named_parameters())
+    return Optimizer(named.items(), [Adam(named, config or AdamWConfig(), strategy)], clip, strategy)
 
 
 def give(optimizer: Optimizer, gradient: list[float]) -> None:
@@ -65,7 +68,7 @@ def give(optimizer: Optimizer, gradient: list[float]) -> None:
 
 @pytest.mark.parametrize(("form", "decay"), EXPECTED)
 def test_steps_equal_the_reference(form: str, decay: float) -> None:
-    config = OptimizerConfig.model_validate(
+    config = AdamWConfig.model_validate(
         {"type": "adamw", "betas": (0.9, 0.98), "eps": 1e-8, "eps_form": form, "weight_decay": decay}
     )
     optimizer = make(START, config)
@@ -78,7 +81,7 @@ def test_steps_equal_the_reference(form: str, decay: float) -> None:
 
 
 def test_adam_adds_the_decay_to_the_gradient() -> None:
-    ours = make(START, OptimizerConfig(type="adam", weight_decay=0.1))
+    ours = make(START, AdamConfig(weight_decay=0.1))
     theirs = nn.Parameter(torch.tensor(START))
     reference = torch.optim.Adam([theirs], lr=0.01, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.1)
     for gradient in GRADIENTS:
@@ -95,7 +98,7 @@ def test_clipping_equals_torch(length: float) -> None:
     ours = make(START, clip=1.0)
     theirs = nn.Parameter(torch.tensor(START))
     reference = torch.optim.AdamW([theirs], lr=0.01, betas=(0.9, 0.98), eps=1e-2, weight_decay=0)
-    ours = make(START, OptimizerConfig(eps=1e-2), clip=1.0)
+    ours = make(START, AdamWConfig(eps=1e-2), clip=1.0)
     give(ours, gradient)
     theirs.grad = torch.tensor(gradient)
     norm = nn.utils.clip_grad_norm_([theirs], 1.0)
@@ -123,7 +126,7 @@ def test_a_step_that_is_not_finite_changes_nothing(gradient: list[float], loss: 
 
 
 def test_a_restored_optimizer_goes_on_to_the_last_bit() -> None:
-    config = OptimizerConfig(eps_form="fairseq", eps=1e-8)
+    config = AdamWConfig(eps_form="fairseq", eps=1e-8)
     whole = make(START, config)
     for gradient in GRADIENTS[:3]:
         give(whole, gradient)
@@ -135,6 +138,11 @@ def test_a_restored_optimizer_goes_on_to_the_last_bit() -> None:
             give(optimizer, gradient)
             optimizer.step(1e-3, FINE)
     assert torch.equal(whole.parameters["w"], second.parameters["w"])
+
+
+@pytest.mark.parametrize("settings", ["adam", {"type": "adamw", "weight_decay": 0.1}, "muon"])
+def test_ours_pass_the_checks_of_any(settings: str | dict[str, object]) -> None:
+    check_optimizer(settings)
 
 
 @pytest.mark.parametrize("key", ["exp_avg.other", "momentum.w", "exp_avg.w"])

@@ -15,7 +15,7 @@ from deepwire.training.config import EarlyStoppingConfig, Metric
 from deepwire.training.device import PrecisionPolicy, memory_in_use
 from deepwire.training.logging.meter import Averages, Meter, perplexity
 from deepwire.training.logging.progress import Display, TrainingStatus, human_time, short
-from deepwire.training.optimizer import StepResult
+from deepwire.training.optimizers.optimizer import StepResult
 from deepwire.training.run.spec import require_same_digests
 from deepwire.training.run.state import Patience, TrainingState
 from deepwire.training.run.stopping import Signals

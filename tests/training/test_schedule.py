@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import count
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -11,8 +14,10 @@ from deepwire.training.schedule import (
     CosineConfig,
     InverseSqrtConfig,
     NoamConfig,
+    Schedule,
     WarmupStableDecayConfig,
 )
+from deepwire.training.testing import check_schedule
 
 # Rates that fairseq sets after n finished updates, for (peak, warm-up, initial).
 FAIRSEQ = {
@@ -168,3 +173,52 @@ def test_every_rate_is_finite_and_not_negative(
     rate = config.build(d_model=256, max_updates=10_000)(update)
     assert math.isfinite(rate)
     assert 0 <= rate <= 10
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "inverse_sqrt",
+        {"type": "noam", "warmup": 7},
+        {"type": "cosine", "warmup": 10},
+        {"type": "cosine", "warmup": 10, "updates": 100, "minimum": 1e-5},
+        {"type": "wsd", "warmup": 10},
+        {"type": "wsd", "warmup": 10, "updates": 60, "minimum": 1e-5},
+        {"type": "constant", "warmup": 3},
+    ],
+)
+def test_ours_pass_the_checks_of_any(settings: str | dict[str, object]) -> None:
+    check_schedule(settings)
+
+
+class Strange(ConstantConfig):
+    """Another function, in the place of a schedule."""
+
+    type: Literal["strange"] = "strange"  # type: ignore[assignment]
+
+    def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
+        assert max_updates is not None
+        calls = count()
+        rates: dict[float, Callable[[int], float]] = {
+            1: lambda update: 1 - update / 50,
+            2: lambda update: update / max_updates,
+            3: lambda update: float(next(calls)),
+            4: lambda update: 0.0,
+            5: lambda update: math.inf if update == 7 else 1.0,
+        }
+        return rates[self.peak]
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (1, "the rate of update 51 is -0.02"),
+        (2, "a longer run has other rates, and follows_length does not say so"),
+        (3, "depends on those that were asked for before it"),
+        (4, "all rates are 0"),
+        (5, "the rate of update 7 is inf"),
+    ],
+)
+def test_the_checks_find_what_does_not_hold(number: int, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_schedule(Strange(peak=number))

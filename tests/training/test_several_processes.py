@@ -11,14 +11,16 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from counting_optimizer import CountingConfig
 from job_of_processes import EXACT, UPDATES, Launcher, Patch
 from torch import Tensor
 from toy_run import after_step, stand_before, wait_for
 
+from deepwire import plugins
 from deepwire.distributed import distributed_group
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.translation_model import LossSums, TranslationModel
-from deepwire.training.optimizer import Optimizer
+from deepwire.training.optimizers.optimizer import Optimizer
 
 BLEU = "training.validation.bleu=true"
 Record = Callable[[str, object], None]
@@ -130,6 +132,21 @@ def test_from_one_process_to_two_and_back(alone: Launcher) -> None:
         for name in ("alone", "changing")
     }
     assert records["changing"] == pytest.approx(records["alone"], rel=1e-5)
+
+
+def test_what_another_optimizer_keeps_reaches_all_processes(launcher: Launcher) -> None:
+    """One that has nothing before its first step; the main process alone reads the checkpoint."""
+
+    def register(rank: int) -> None:
+        del rank
+        plugins.register_optimizer(CountingConfig)
+
+    settings = ("training.optimizer=counting",)
+    assert launcher.train("whole", 2, *settings, patch=register) == [0, 0], launcher.text()
+    for limit in (6, UPDATES):
+        codes = launcher.train("parts", 2, *settings, f"training.max_updates={limit}", patch=register)
+        assert codes == [0, 0], launcher.text()
+    assert launcher.outcome("parts") == launcher.outcome("whole")
 
 
 def at_call(number: int, rank: int, act: Callable[[Optimizer], object]) -> Patch:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.training import loop
-from deepwire.training.optimizer import Optimizer
+from deepwire.training.optimizers.optimizer import Optimizer
 
 CLOCKS = ("seconds", "tokens_per_second", "memory")
 RUN_FILE = """

@@ -1,1 +1,1 @@
-"""A connection and a mixer for deepwire; importing this package imports neither."""
+"""A connection, a mixer, an optimizer and a schedule for deepwire; importing this package imports none."""

@@ -1,4 +1,4 @@
-"""The property tests of deepwire, run on the connection and the mixer of this package."""
+"""The property tests of deepwire, run on the choices of this package."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import pytest
 import torch
 from deepwire_example.causal_convolution import CausalConvolution, CausalConvolutionConfig
 from deepwire_example.highway import HighwayConfig
+from deepwire_example.lion import LionConfig
+from deepwire_example.polynomial import PolynomialConfig
 
 from deepwire.testing import check_connection, check_mixer
+from deepwire.training.testing import check_optimizer, check_schedule
 
 
 @pytest.mark.parametrize("bias", [-1.0, 0.0])
@@ -21,6 +24,16 @@ def test_highway(bias: float) -> None:
 def test_causal_convolution(width: int) -> None:
     """In the decoder, beside an ordinary connection."""
     check_mixer(CausalConvolutionConfig(width=width))
+
+
+def test_lion() -> None:
+    """It learns, leaves out steps that are not finite, and goes on from a checkpoint exactly."""
+    check_optimizer(LionConfig(weight_decay=0.01))
+
+
+def test_polynomial() -> None:
+    """Rates of a run, of one twice as long and of one half as long."""
+    check_schedule(PolynomialConfig(warmup=10, power=2))
 
 
 def test_the_formula_of_the_convolution() -> None:

@@ -31,7 +31,7 @@ from deepwire.training.device import choose_device
 from deepwire.training.device_batches import DeviceBatch, to_device
 from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.freezing import with_rate_factors
-from deepwire.training.optimizer import Optimizer, make_optimizer
+from deepwire.training.optimizers.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.schedule import Schedule
 

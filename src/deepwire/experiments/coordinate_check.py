@@ -32,7 +32,7 @@ from deepwire.ops.process import own_random_numbers, seed_random_numbers
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device_batches import DeviceUpdate
 from deepwire.training.freezing import with_rate_factors
-from deepwire.training.optimizer import make_optimizer
+from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 
 Dimension = Literal["width", "depth"]

@@ -16,7 +16,8 @@ from deepwire.training.freezing import Patterns
 from deepwire.training.guided_alignment import GuidedAlignmentConfig
 from deepwire.training.layer_drop import LayerDropConfig
 from deepwire.training.logging.depth_records import RecordConfig
-from deepwire.training.optimizer import MuonConfig, OptimizerChoice, OptimizerConfig
+from deepwire.training.optimizers import OptimizerChoice
+from deepwire.training.optimizers.adam import AdamWConfig
 from deepwire.training.schedule import InverseSqrtConfig, ScheduleConfig
 from deepwire.training.warm_start.warm_start_config import PretrainedConfig, StartFromConfig
 
@@ -172,9 +173,7 @@ class TrainingConfig(Section):
         "as encoder.*: 0.1; where several match, the last one counts",
     )
     ema: EmaConfig | None = Field(default=None, description="keep a moving average of the weights")
-    optimizer: OptimizerChoice = Field(
-        default=OptimizerConfig(), description="Adam or Muon, and their constants"
-    )
+    optimizer: OptimizerChoice = Field(default=AdamWConfig(), description="Adam or Muon, and their constants")
     schedule: ScheduleConfig = Field(default=InverseSqrtConfig(), description="learning rate of each update")
     clip_norm: float | None = Field(default=1.0, gt=0, description="largest gradient norm; null: no clipping")
     precision: Literal["auto", "fp32", "bf16"] = Field(
@@ -297,9 +296,10 @@ class TrainingConfig(Section):
             )
         if self.sharding != "none" and self.guided_alignment is not None:
             raise ValueError("guided_alignment and sharding exclude each other; set sharding to none")
-        if self.sharding != "none" and isinstance(self.optimizer, MuonConfig):
+        if self.sharding != "none" and not self.optimizer.moves_parts:
             raise ValueError(
-                "optimizer muon needs every matrix whole in one process: set sharding to none, or take adamw"
+                f"optimizer {self.optimizer.type} needs every matrix whole in one process: set sharding to "
+                "none, or take adamw"
             )
         if self.start_from is not None and self.pretrained is not None:
             raise ValueError("a run begins with one model: set start_from or pretrained, not both")

@@ -23,7 +23,7 @@ from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.ops.process import seed_random_numbers
 from deepwire.training.device import is_out_of_memory
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
-from deepwire.training.optimizer import StepResult
+from deepwire.training.optimizers.optimizer import StepResult
 from deepwire.training.trainer import Trainer
 
 

@@ -29,7 +29,7 @@ from deepwire.training.device_batches import feed
 from deepwire.training.ema import MovingAverage
 from deepwire.training.freezing import freeze, with_rate_factors
 from deepwire.training.logging.progress import short
-from deepwire.training.optimizer import Optimizer, make_optimizer
+from deepwire.training.optimizers.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.recorder import Recorder, SilentRecorder
 from deepwire.training.resume_point import ResumePoint, RunRecord, open_run
@@ -226,7 +226,7 @@ def make_trainer(
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     low = torch.bfloat16 if record.precision_policy.precision == "bf16" else torch.float32
     optimizer = make_optimizer(
-        model, config.optimizer, config.clip_norm, strategy, muon_dtype=low, scales=scales
+        model, config.optimizer, config.clip_norm, strategy, product_dtype=low, scales=scales
     )
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
     moments = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None

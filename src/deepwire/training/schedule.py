@@ -5,19 +5,22 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from deepwire.config.choice import by_name_or
+from deepwire.config.choice import Choice, ChoiceTable, by_name_or
 from deepwire.config.counts import Count, Positive
-from deepwire.config.section import Section, UnusedSettings
+from deepwire.config.section import UnusedSettings
+from deepwire.plugins import Kind
 
 Schedule = Callable[[int], float]
 
 
-class ScheduleSection(Section, ABC):
-    """What every schedule answers, so that nobody else needs to know which ones there are."""
+class ScheduleSection(Choice, ABC):
+    """Base of a schedule's settings: what every one answers, so that nobody else needs to know which."""
+
+    kind: ClassVar[Kind] = "schedule"
 
     @abstractmethod
     def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
@@ -37,6 +40,11 @@ class ScheduleSection(Section, ABC):
         Raises:
             ValueError: The schedule has no end and needs one, or falls before the end of its warm-up.
         """
+
+    @property
+    def warmup_updates(self) -> int:
+        """Updates until the rate reaches its peak; the setting ``warmup`` as a rule, 0 without one."""
+        return int(getattr(self, "warmup", 0))
 
     @property
     def follows_length(self) -> bool:
@@ -287,11 +295,11 @@ def _require_no_rest(end: int, max_updates: int | None, minimum: float) -> None:
         )
 
 
-ScheduleConfig = Annotated[
-    InverseSqrtConfig | NoamConfig | CosineConfig | WarmupStableDecayConfig | ConstantConfig,
-    Field(discriminator="type"),
-    by_name_or("inverse_sqrt"),
-]
+SCHEDULES = ChoiceTable(
+    ScheduleSection, [InverseSqrtConfig, NoamConfig, CosineConfig, WarmupStableDecayConfig, ConstantConfig]
+)
+
+ScheduleConfig = Annotated[ScheduleSection, by_name_or("inverse_sqrt")]
 """A schedule section: a plain string stands for its type; a section without a type is `inverse_sqrt`."""
 
 

@@ -27,7 +27,7 @@ from deepwire.training.guided_alignment import GuidedAlignment
 from deepwire.training.layer_drop import LayerDrop
 from deepwire.training.logging.meter import Meter, RemainingTime, ThreadContention
 from deepwire.training.logging.progress import TrainingStatus
-from deepwire.training.optimizer import Optimizer, StepResult
+from deepwire.training.optimizers.optimizer import Optimizer, StepResult
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy
 from deepwire.training.recorder import Recorder
 from deepwire.training.rounds import RoundsDraw

@@ -559,7 +559,7 @@ def test_the_plans_of_the_repository_build_every_system(
         system = loaded.plan.systems[trial.run.system]
         assert (trial.run.part == "all") == system.one_model
         assert trial.run.loaded.config.training.max_updates == loaded.plan.search.max_updates
-    peaks = {run.system: run.loaded.config.training.schedule.peak for run in loaded.runs}
+    peaks = {run.system: run.loaded.config.training.schedule.model_dump()["peak"] for run in loaded.runs}
     assert {trial.run.system for trial in loaded.trials} == (set(peaks) if loaded.plan.search else set())
     if name == "multi30k":
         ways = {"gtrans": 0.7, "depth-lstm": 1, "post-norm": 0.5, "pre-norm": 0.5 * 1.4, "ode-rk2": 0.5 * 2}
@@ -606,7 +606,7 @@ def test_a_system_that_is_tuned_as_another_has_its_alternative_and_no_trials(
         search._put(trial, {"loss": 1.0 if trial.names == ("low",) else 2.0})
     assert search.taken() == {"lstm": "low", "plain": "low", "broken": "low"}
     run = next(run for run in loaded.decided(search.taken()).runs if run.system == "plain")
-    assert (run.alternative, run.loaded.config.training.schedule.peak) == ("low", 0.001)
+    assert (run.alternative, run.loaded.config.training.schedule.model_dump()["peak"]) == ("low", 0.001)
     assert search.left(["plain"]) == []
 
 
@@ -614,7 +614,7 @@ def test_a_trial_can_be_the_beginning_of_its_run(plan: Path, tmp_path: Path) -> 
     change = SEARCH.replace("{max", "{shorten_warmup: false, settings: [training.log_every=1], max")
     for settings, warmup in (([change], 5), ([SEARCH], 2)):
         trial = load_plan(plan, tmp_path, settings).trials[0].run.loaded.config.training
-        assert (trial.max_updates, trial.schedule.warmup) == (2, warmup)
+        assert (trial.max_updates, trial.schedule.warmup_updates) == (2, warmup)
         assert trial.log_every == (1 if warmup == 5 else 2)
 
 

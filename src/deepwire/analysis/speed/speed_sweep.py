@@ -33,7 +33,7 @@ from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import Packing
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import PrecisionPolicy
-from deepwire.training.optimizer import Optimizer
+from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -267,7 +267,7 @@ def _training(
     model.train()
     languages = _mixed_languages(model, batch.source)
     strategy = ParallelStrategy(model, ProcessGroup())
-    optimizer = Optimizer(model.named_parameters(), config.optimizer, config.clip_norm, strategy)
+    optimizer = make_optimizer(model, config.optimizer, config.clip_norm, strategy)
 
     def step() -> None:
         sides = (batch.source, batch.target_input, batch.target_output)

@@ -20,7 +20,8 @@ from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceUpdate
-from deepwire.training.optimizer import Optimizer, OptimizerConfig
+from deepwire.training.optimizers.adam import Adam, AdamWConfig
+from deepwire.training.optimizers.optimizer import Optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.schedule import CosineConfig
 
@@ -146,7 +147,8 @@ def train_on_translation(
     losses = []
     with _only(changed, linear):
         strategy = ParallelStrategy(changed, ProcessGroup())
-        optimizer = Optimizer(linear.named_parameters(), OptimizerConfig(), 1.0, strategy)
+        learning = dict(linear.named_parameters())
+        optimizer = Optimizer(learning.items(), [Adam(learning, AdamWConfig(), strategy)], 1.0, strategy)
         for number, update in zip(range(1, count + 1), updates, strict=False):
             optimizer.zero_grad()
             total = linear.weight.new_zeros(())

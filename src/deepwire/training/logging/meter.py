@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from deepwire.errors import ModelError
-from deepwire.training.optimizer import StepResult
+from deepwire.training.optimizers.optimizer import StepResult
 
 
 @dataclass(frozen=True)

@@ -58,12 +58,12 @@ def cut_short(config: TrainingConfig) -> str | None:
     if config.stop_after is not None and config.stop_after.unit == "updates":
         limits.append(("training.stop_after", config.stop_after.amount))
     ends = [(updates, name) for name, updates in limits if updates is not None]
-    if not ends or min(ends)[0] >= config.schedule.warmup:
+    if not ends or min(ends)[0] >= config.schedule.warmup_updates:
         return None
     updates, name = min(ends)
     return (
         f"{name}={updates} ends the run within the warm-up (training.schedule.warmup="
-        f"{config.schedule.warmup}): the learning rate never reaches its peak, and little is learned"
+        f"{config.schedule.warmup_updates}): the learning rate never reaches its peak, and little is learned"
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import torch
 from pydantic import Field
@@ -16,7 +16,10 @@ from deepwire.config.counts import Positive
 from deepwire.config.section import Section
 from deepwire.errors import UsageError
 from deepwire.model.layers import Linear
+from deepwire.model.parametrization import UpdateScale
 from deepwire.training.freezing import Patterns, matches, near_names
+from deepwire.training.optimizers.adam import Adam, AdamSection
+from deepwire.training.optimizers.optimizer import OptimizerContext, Step, UpdateRule
 
 if TYPE_CHECKING:  # a run file is read without it, and sooner
     from deepwire.model.translation_model import TranslationModel
@@ -47,6 +50,36 @@ class MuonSettings(Section):
     by_adamw: Patterns = Field(
         default=(), description="names of matrices that AdamW moves after all, such as decoder.crosses.*"
     )
+
+
+class MuonConfig(AdamSection, MuonSettings):
+    """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all else."""
+
+    type: Literal["muon"] = "muon"
+    moves_parts: ClassVar[bool] = False
+
+    def rules(self, context: OptimizerContext) -> Sequence[UpdateRule]:
+        """Muon, and AdamW of what is left.
+
+        Raises:
+            UsageError: Muon finds no matrix that it is to move.
+        """
+        matrices = {
+            name: hidden._replace(rate_factor=context.scales.get(name, UpdateScale()).rate)
+            for name, hidden in hidden_matrices(context.model, context.learning, self.by_adamw).items()
+        }
+        rest = {name: parameter for name, parameter in context.learning.items() if name not in matrices}
+        return [
+            Muon(matrices, self, self.weight_decay, context.product_dtype),
+            Adam(rest, self, context.strategy, context.scales),
+        ]
+
+    def check_parametrization(self) -> None:
+        """There are no factors for its matrices."""
+        raise ValueError(
+            "model.parametrization: complete_p has learning rates for adam and adamw, and none for the "
+            "matrices of muon; set training.optimizer.type to adamw, or leave model.parametrization out"
+        )
 
 
 class Matrices(NamedTuple):
@@ -103,7 +136,7 @@ def hidden_matrices(
     return chosen
 
 
-class Muon:
+class Muon(UpdateRule):
     """B <- m B + (1 - m) G, and W <- (1 - lr decay) W - lr f O, where O is B or with Nesterov's look ahead
     (1 - m) G + m B, with singular values near 1 (Jordan et al. 2024, Muon; torch.optim.Muon).
 
@@ -138,41 +171,29 @@ class Muon:
             alike[rows, columns, each.rate_factor].append(name)
         self._alike = [alike[key] for key in sorted(alike)]
 
-    @property
-    def names(self) -> Collection[str]:
-        """The parameters that it moves."""
-        return self.matrices.keys()
-
-    @torch.no_grad()
-    def step(self, learning_rate: float, scale: Tensor, finite: Tensor) -> None:
-        """Move the matrices that have a gradient.
-
-        Args:
-            learning_rate: Of the schedule.
-            scale: What gradients are divided by, a scalar.
-            finite: Whether anything is to happen, a scalar bool.
-        """
+    def step(self, gradients: Mapping[str, Tensor], step: Step) -> None:
+        """Move the matrices that have a gradient."""
         for names in self._alike:
-            learning = [name for name in names if self.matrices[name].parameter.grad is not None]
-            if learning:
-                self._step(learning, learning_rate, scale, finite)
+            if learning := [name for name in names if name in gradients]:
+                self._step(learning, gradients, step)
 
-    def _step(self, names: Sequence[str], learning_rate: float, scale: Tensor, finite: Tensor) -> None:
+    def _step(self, names: Sequence[str], gradients: Mapping[str, Tensor], step: Step) -> None:
         """Move matrices of one shape and one factor of the rate."""
         share, alike = self.settings.momentum, [self.matrices[name] for name in names]
         parts = [matrices.parts for matrices in alike]
         places = [matrices.split(matrices.parameter) for matrices in alike]
         momenta = [matrices.split(self._momenta[name]) for name, matrices in zip(names, alike, strict=True)]
-        gradient = torch.cat([matrices.split(_gradient(matrices.parameter)) for matrices in alike]) / scale
+        both = zip(names, alike, strict=True)
+        gradient = torch.cat([matrices.split(gradients[name]) for name, matrices in both]) / step.scale
         momentum = torch.cat(momenta)
         following = momentum.lerp(gradient, 1 - share)
-        torch._foreach_copy_(momenta, torch.split(torch.where(finite, following, momentum), parts))
+        torch._foreach_copy_(momenta, torch.split(torch.where(step.finite, following, momentum), parts))
         direction = gradient.lerp(following, share) if self.settings.nesterov else following
-        rate = learning_rate * self.settings.rate_factor * alike[0].rate_factor
+        rate = step.rate * self.settings.rate_factor * alike[0].rate_factor
         before = torch.cat(places)
         moved = before * (1 - rate * self.weight_decay)
         moved.sub_(orthogonalize(direction, self.dtype), alpha=rate * self._factor(*before.shape[1:]))
-        torch._foreach_copy_(places, torch.split(torch.where(finite, moved, before), parts))
+        torch._foreach_copy_(places, torch.split(torch.where(step.finite, moved, before), parts))
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: ``momentum.NAME``."""
@@ -182,11 +203,6 @@ class Muon:
         if self.settings.rate_form == "original":
             return math.sqrt(max(1.0, rows / columns))
         return 0.2 * math.sqrt(max(rows, columns))
-
-
-def _gradient(parameter: Tensor) -> Tensor:
-    assert parameter.grad is not None
-    return parameter.grad
 
 
 def orthogonalize(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -1,0 +1,146 @@
+"""Optimizers that are classes of `torch.optim`, or derived from its base as those of other packages are."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from deepwire.errors import UsageError
+from deepwire.model.parametrization import UpdateScale
+from deepwire.training.optimizers.optimizer import (
+    KeptTensor,
+    OptimizerContext,
+    OptimizerSection,
+    Step,
+    UpdateRule,
+)
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer as TorchOptimizer
+
+Groups = list[dict[str, Any]]
+_NUMBER, _GROUP = "number", "group"
+_NUMBERS: Mapping[type, torch.dtype] = {bool: torch.bool, int: torch.int64, float: torch.float64}
+
+
+class TorchOptimizerSection(OptimizerSection):
+    """Base of the settings of an optimizer of torch's interface.
+
+    Its ``step`` is called without a closure, and only where loss and gradient are finite; to know that, each
+    update waits for the device. The learning rate is that of the schedule. What it keeps in `state`, tensors
+    and numbers, and the numbers of its `param_groups`, are in the checkpoints.
+    """
+
+    @abstractmethod
+    def make(self, groups: Groups) -> TorchOptimizer:
+        """The optimizer.
+
+        Args:
+            groups: Its parameter groups, each with ``params``; the rate of each is set before every step.
+        """
+
+    def rules(self, context: OptimizerContext) -> Sequence[UpdateRule]:
+        """One, of all parameters."""
+        return [TorchRule(self.make, context)]
+
+
+class TorchRule(UpdateRule):
+    """An optimizer of torch's interface.
+
+    Args:
+        make: Makes it for groups of parameters; each group has its own factor of the learning rate.
+        context: See `OptimizerContext`.
+    """
+
+    def __init__(self, make: Callable[[Groups], TorchOptimizer], context: OptimizerContext) -> None:
+        self.parameters = dict(context.learning)
+        groups: dict[float, list[str]] = defaultdict(list)
+        for name in self.parameters:
+            groups[context.scales.get(name, UpdateScale()).rate].append(name)
+        self._factors = list(groups)
+        # As torch numbers the parameters in its `state_dict`.
+        self._names = [name for names in groups.values() for name in names]
+        self.optimizer = make([{"params": [self.parameters[n] for n in names]} for names in groups.values()])
+
+    def step(self, gradients: Mapping[str, Tensor], step: Step) -> None:
+        """Set the rates, clip the gradients in place, and let it move the parameters."""
+        if not bool(step.finite):
+            return
+        torch._foreach_div_([gradients[name] for name in self._names if name in gradients], step.scale)
+        for group, factor in zip(self.optimizer.param_groups, self._factors, strict=True):
+            group["lr"] = step.rate * factor
+        with torch.enable_grad():  # as it is called elsewhere
+            self.optimizer.step()
+
+    def state(self) -> dict[str, Tensor]:
+        """``KEY.NAME``; of what is a plain number ``number.KEY.NAME``, and of groups ``group.KEY.INDEX``.
+
+        Raises:
+            UsageError: It keeps something else, which no checkpoint could hold.
+        """
+        kept, told = dict[str, Tensor](), self.optimizer.state_dict()
+        for index, values in told["state"].items():
+            for key, value in values.items():
+                if isinstance(value, Tensor) and _can_be_kept(key):
+                    kept[f"{key}.{self._names[index]}"] = value
+                elif type(value) in _NUMBERS and _can_be_kept(key):
+                    kept[f"{_NUMBER}.{key}.{self._names[index]}"] = _tensor(value)
+                elif value is not None:
+                    raise UsageError(
+                        f"training.optimizer: {type(self.optimizer).__name__} keeps {key}, "
+                        f"{type(value).__name__}, for each parameter, which no checkpoint can hold",
+                        "let it keep tensors and numbers",
+                    )
+        for index, group in enumerate(told["param_groups"]):
+            for key, value in group.items():
+                if type(value) in (int, float) and key != "lr" and _can_be_kept(key):
+                    kept[f"{_GROUP}.{key}.{index}"] = _tensor(value)
+        return kept
+
+    def state_to_fill(self, kept: Mapping[str, KeptTensor]) -> dict[str, Tensor]:
+        """Tensors like those in the checkpoint, of parameters that there are."""
+        groups = map(str, range(len(self._factors)))
+        mine = {*((_GROUP, group) for group in groups), *(("", name) for name in self._names)}
+        mine |= {(_NUMBER, name) for name in self._names}
+        return {
+            whole: torch.empty(each["shape"], dtype=getattr(torch, each["dtype"]))
+            for whole, each in kept.items()
+            if _parts(whole)[::2] in mine
+        }
+
+    def filled(self, state: Mapping[str, Tensor]) -> None:
+        """Hand them to the optimizer, which puts them where their parameters are."""
+        if not state:
+            return
+        told, numbers = self.optimizer.state_dict(), {name: i for i, name in enumerate(self._names)}
+        for whole, value in state.items():
+            form, key, of = _parts(whole)
+            if form == _GROUP:
+                told["param_groups"][int(of)][key] = value.item()
+            else:
+                values = told["state"].setdefault(numbers[of], {})
+                values[key] = value.item() if form == _NUMBER else value
+        self.optimizer.load_state_dict(told)
+
+
+def _tensor(number: float) -> Tensor:
+    return torch.tensor(number, dtype=_NUMBERS[type(number)])
+
+
+def _can_be_kept(key: str) -> bool:
+    """Whether the name under which a checkpoint has a value can be taken apart again."""
+    return "." not in key and key not in (_NUMBER, _GROUP)
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    """What kind of value a checkpoint has kept under a name, under which key, and of what."""
+    key, _, of = name.partition(".")
+    if key not in (_NUMBER, _GROUP):
+        return "", key, of
+    form, (key, _, of) = key, of.partition(".")
+    return form, key, of

@@ -1,0 +1,200 @@
+"""Optimizers of torch's interface: what they compute, keep and refuse, and runs that they train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import pytest
+import torch
+from counting_optimizer import Counting, CountingConfig
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire import plugins
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import load_model
+from deepwire.config import choice
+from deepwire.distributed.process_group import ProcessGroup
+from deepwire.errors import ModelError, UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.training.optimizers.optimizer import make_optimizer
+from deepwire.training.optimizers.torch_optimizer import Groups, TorchOptimizerSection
+from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
+from deepwire.training.testing import check_optimizer
+
+JobMaker = Callable[..., TrainingSpec]
+ReadRecords = Callable[..., list[dict[str, object]]]
+Digest = Callable[[RunDirectory, int], list[str]]
+SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 16, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+
+
+class OfTorch(TorchOptimizerSection):
+    """Any class of torch."""
+
+    type: Literal["of_torch"] = "of_torch"
+    name: str
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def make(self, groups: Groups) -> torch.optim.Optimizer:
+        made: torch.optim.Optimizer = getattr(torch.optim, self.name)(groups, **self.options)
+        return made
+
+
+@pytest.fixture
+def counting() -> Iterator[None]:
+    """Registered within a test."""
+    plugins.register_optimizer(CountingConfig)
+    yield
+    plugins._registered.clear()
+    choice._TABLES["optimizer"].others.clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("Adagrad", {}),
+        ("Adam", {"fused": True}),
+        ("NAdam", {}),
+        ("RAdam", {}),
+        ("RMSprop", {"momentum": 0.5}),
+        ("SGD", {"momentum": 0.9, "nesterov": True}),
+        ("Adafactor", {}),
+    ],
+)
+def test_classes_of_torch_pass_the_checks(name: str, options: dict[str, Any]) -> None:
+    check_optimizer(OfTorch(name=name, options=options), learning_rate=3e-3)
+
+
+def test_one_that_keeps_numbers_passes_them() -> None:
+    check_optimizer(CountingConfig(), learning_rate=1e-2)
+
+
+class Forgetful(CountingConfig):
+    """It keeps something where nobody looks for it."""
+
+    def make(self, groups: Groups) -> torch.optim.Optimizer:
+        class Hidden(Counting):
+            calls = 0
+
+            def step(self, closure: object = None) -> None:
+                self.calls += 1
+                super().step(closure)
+                with torch.no_grad():
+                    for group in self.param_groups:
+                        for parameter in group["params"]:
+                            parameter.mul_(1 - 1e-3 * self.calls)
+
+        return Hidden(groups)
+
+
+class Listing(CountingConfig):
+    """It keeps a list."""
+
+    def make(self, groups: Groups) -> torch.optim.Optimizer:
+        class Listed(Counting):
+            def step(self, closure: object = None) -> None:
+                super().step(closure)
+                for state in self.state.values():
+                    state["past"] = [1, 2]
+
+        return Listed(groups)
+
+
+class Backwards(CountingConfig):
+    """It climbs."""
+
+    def make(self, groups: Groups) -> torch.optim.Optimizer:
+        return torch.optim.SGD(groups, maximize=True)
+
+
+def test_the_checks_find_what_does_not_hold() -> None:
+    with pytest.raises(AssertionError, match="goes on otherwise from what a checkpoint holds"):
+        check_optimizer(Forgetful(), learning_rate=1e-2)
+    with pytest.raises(AssertionError, match=r"20 steps at a rate of 0\.01 took the loss from"):
+        check_optimizer(Backwards(), learning_rate=1e-2)
+    with pytest.raises(UsageError, match="Listed keeps past, list, for each parameter"):
+        check_optimizer(Listing(), learning_rate=1e-2)
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_steps_are_those_of_torch(clip: float | None) -> None:
+    """With clipping, and rates that change."""
+    torch.manual_seed(1)
+    model = build_model(ModelConfig.model_validate(SHAPE), 12, 12)
+    theirs = [nn.Parameter(parameter.detach().clone()) for parameter in model.parameters()]
+    strategy = ParallelStrategy(model, ProcessGroup())
+    ours = make_optimizer(model, OfTorch(name="Adagrad", options={"lr_decay": 0.1}), clip, strategy)
+    reference = torch.optim.Adagrad(theirs, lr_decay=0.1)
+    for rate in (0.1, 0.01, 0.02):
+        for mine, other in zip(model.parameters(), theirs, strict=True):
+            mine.grad = torch.randn_like(mine)
+            other.grad = mine.grad.clone()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(theirs, clip)
+        reference.param_groups[0]["lr"] = rate
+        reference.step()
+        ours.step(rate, torch.tensor(1.0))
+        for mine, other in zip(model.parameters(), theirs, strict=True):
+            torch.testing.assert_close(mine, other)
+
+
+def test_parameters_without_a_gradient_keep_nothing() -> None:
+    """A layer that was left out of all updates so far; a checkpoint can be read all the same."""
+    model = build_model(ModelConfig.model_validate(SHAPE), 12, 12)
+    strategy = ParallelStrategy(model, ProcessGroup())
+    first, second = (make_optimizer(model, CountingConfig(), None, strategy) for _ in range(2))
+    name, parameter = next(iter(model.named_parameters()))
+    parameter.grad = torch.ones_like(parameter)
+    first.step(0.1, torch.tensor(1.0))
+    kept = {key: tensor.clone() for key, tensor in first.state().items()}
+    assert kept.keys() == {f"mean.{name}", f"number.times.{name}", "group.steps.0"}
+    second.load_state(kept, 1)
+    again: dict[str, Tensor] = second.state()
+    assert all(torch.equal(again[key], tensor) for key, tensor in kept.items())
+    for key in ("mean.other", "number.times.other", "group.steps.1"):
+        with pytest.raises(ModelError, match=f"does not fit the model: {key}"):
+            second.load_state({**kept, key: torch.zeros(())}, 1)
+
+
+@pytest.mark.usefixtures("counting")
+def test_a_run_goes_on_exactly(make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest) -> None:
+    """Also from a checkpoint of before the first step; the model knows nothing of its optimizer."""
+    settings: dict[str, object] = {
+        "optimizer": "counting",
+        "rate_factors": {"encoder.*": 0.5},
+        "ema": {"decay": 0.9},
+        "validation": {"every": 10},
+    }
+    straight = make_job("straight", max_updates=20, **settings)
+    run_training(straight, quiet=True)
+    run_training(make_job("halved", max_updates=10, **settings), quiet=True)
+    halved = make_job("halved", max_updates=20, **settings)
+    run_training(halved, quiet=True)
+    assert read_records(halved.run) == read_records(straight.run)
+    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
+    plugins._registered.clear()
+    choice._TABLES["optimizer"].others.clear()
+    load_model(halved.run.checkpoints()[-1].path)
+
+
+@pytest.mark.usefixtures("counting")
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"optimizer": "counting", "sharding": "full"}, "optimizer counting needs every matrix whole"),
+        ({"optimizer": {"type": "counting", "betas": 3}}, "betas"),
+        ({"optimizer": "countin"}, "'adam', 'adamw', 'muon', 'counting'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make_job: JobMaker, settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make_job("refused", **settings)
+
+
+def test_the_parametrization_wants_adamw() -> None:
+    with pytest.raises(ValueError, match="counting takes not all of them"):
+        CountingConfig().check_parametrization()
