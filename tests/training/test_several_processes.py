@@ -142,11 +142,11 @@ def test_what_another_optimizer_keeps_reaches_all_processes(launcher: Launcher) 
         plugins.register_optimizer(CountingConfig)
 
     settings = ("training.optimizer=counting",)
-    assert launcher.train("whole", 2, *settings, patch=register) == [0, 0], launcher.text()
+    assert launcher.train("counting", 2, *settings, patch=register) == [0, 0], launcher.text()
     for limit in (6, UPDATES):
-        codes = launcher.train("parts", 2, *settings, f"training.max_updates={limit}", patch=register)
+        codes = launcher.train("counting in two parts", 2, *settings, f"training.max_updates={limit}", patch=register)
         assert codes == [0, 0], launcher.text()
-    assert launcher.outcome("parts") == launcher.outcome("whole")
+    assert launcher.outcome("counting in two parts") == launcher.outcome("counting")
 
 
 def at_call(number: int, rank: int, act: Callable[[Optimizer], object]) -> Patch:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from deepwire.config.counts import Count, Positive
 from deepwire.training.schedule import Schedule, ScheduleSection
 
 
@@ -13,9 +14,9 @@ class PolynomialConfig(ScheduleSection):
     """Linear warm-up, then peak (1 - t)^power, where t goes from 0 to 1 until the end of the run."""
 
     type: Literal["polynomial"] = "polynomial"
-    peak: float = Field(default=1e-3, gt=0, description="learning rate at the end of the warm-up")
-    warmup: int = Field(default=1000, ge=0, description="updates of linear warm-up")
-    power: float = Field(default=1.0, gt=0, description="1 falls along a line, 2 faster at first")
+    peak: Positive = Field(default=1e-3, description="learning rate at the end of the warm-up")
+    warmup: Count = Field(default=1000, ge=0, description="updates of linear warm-up")
+    power: Positive = Field(default=1.0, description="1 falls along a line, 2 faster at first")
 
     def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
         """The rate of each update, from 1."""
