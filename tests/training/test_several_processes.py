@@ -144,9 +144,11 @@ def test_what_another_optimizer_keeps_reaches_all_processes(launcher: Launcher) 
     settings = ("training.optimizer=counting",)
     assert launcher.train("counting", 2, *settings, patch=register) == [0, 0], launcher.text()
     for limit in (6, UPDATES):
-        codes = launcher.train("counting in two parts", 2, *settings, f"training.max_updates={limit}", patch=register)
+        codes = launcher.train(
+            "counting, in two", 2, *settings, f"training.max_updates={limit}", patch=register
+        )
         assert codes == [0, 0], launcher.text()
-    assert launcher.outcome("counting in two parts") == launcher.outcome("counting")
+    assert launcher.outcome("counting, in two") == launcher.outcome("counting")
 
 
 def at_call(number: int, rank: int, act: Callable[[Optimizer], object]) -> Patch:
