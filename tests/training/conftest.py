@@ -17,6 +17,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
 from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
 
 # Makes `toy_run` and `job_of_processes` importable from the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -113,3 +114,22 @@ def read_records() -> Callable[..., list[dict[str, object]]]:
 def weights_digest() -> Callable[[RunDirectory, int], list[str]]:
     """The digests of the weights and moments of a checkpoint."""
     return digests
+
+
+@pytest.fixture
+def run_whole_and_halved(make_job: JobMaker) -> Callable[..., tuple[RunDirectory, RunDirectory]]:
+    """Runs a job at once, and again with a stop in the middle; both must be the same to the last bit.
+
+    ``run_whole_and_halved(20, model={...}, **training)`` gives the directories of both.
+    """
+
+    def run(updates: int, **settings: Any) -> tuple[RunDirectory, RunDirectory]:
+        for name, limits in (("whole", [updates]), ("halved", [updates // 2, updates])):
+            for limit in limits:
+                run_training(make_job(name, max_updates=limit, **settings), quiet=True)
+        whole, halved = (make_job(name).run for name in ("whole", "halved"))
+        assert records(halved) == records(whole)
+        assert digests(halved, updates) == digests(whole, updates)
+        return whole, halved
+
+    return run

@@ -17,6 +17,7 @@ from deepwire.training.run_training import run_training
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
 Digest = Callable[[RunDirectory, int], list[str]]
+RunTwice = Callable[..., tuple[RunDirectory, RunDirectory]]
 NOISE = {"source": {"cutoff": 0.1, "unknown": 0.1, "replace": 0.1}, "target": 0.1}
 SETTINGS: list[dict[str, object]] = [
     {"input_noise": NOISE},
@@ -27,21 +28,19 @@ SETTINGS: list[dict[str, object]] = [
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_a_run_goes_on_exactly(
-    settings: dict[str, object], make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest
+    settings: dict[str, object],
+    make_job: JobMaker,
+    run_whole_and_halved: RunTwice,
+    read_records: ReadRecords,
+    weights_digest: Digest,
 ) -> None:
     settings = {**settings, "validation": {"every": 5}}
-    straight = make_job("straight", max_updates=10, **settings)
-    run_training(straight, quiet=True)
-    run_training(make_job("halved", max_updates=5, **settings), quiet=True)
-    halved = make_job("halved", max_updates=10, **settings)
-    run_training(halved, quiet=True)
-    assert read_records(halved.run) == read_records(straight.run)
-    assert weights_digest(halved.run, 10) == weights_digest(straight.run, 10)
+    straight, _ = run_whole_and_halved(10, **settings)
     plain = make_job("plain", max_updates=10, validation={"every": 5})
     run_training(plain, quiet=True)
-    assert weights_digest(plain.run, 10) != weights_digest(straight.run, 10)
+    assert weights_digest(plain.run, 10) != weights_digest(straight, 10)
     for name in ("sim_cut", "r_drop"):
-        recorded = [record.get(name) for record in read_records(straight.run, "train")]
+        recorded = [record.get(name) for record in read_records(straight, "train")]
         assert all(isinstance(value, float) and value > 0 for value in recorded) == (name in settings)
 
 

@@ -14,12 +14,8 @@ from deepwire.model.config import ModelConfig
 from deepwire.runfile import load_run_file
 from deepwire.training.config import TrainingConfig
 from deepwire.training.layer_drop import LayerDrop, LayerDropConfig
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import run_training
 
-JobMaker = Callable[..., TrainingSpec]
-ReadRecords = Callable[..., list[dict[str, object]]]
-Digest = Callable[[RunDirectory, int], list[str]]
+RunTwice = Callable[..., tuple[RunDirectory, RunDirectory]]
 DEPTHS = {"encoder": {"layers": 4}, "decoder": {"layers": 2}}
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, **DEPTHS}
 
@@ -84,19 +80,11 @@ def test_a_run_goes_on_exactly(
     connection: str,
     drop: object,
     others: dict[str, object],
-    make_job: JobMaker,
-    read_records: ReadRecords,
-    weights_digest: Digest,
+    run_whole_and_halved: RunTwice,
 ) -> None:
     settings = {**others, "layer_drop": drop, "validation": {"every": 10}}
     model = {side: {**depth, "connection": connection} for side, depth in DEPTHS.items()}
-    straight = make_job("straight", model=model, max_updates=20, **settings)
-    run_training(straight, quiet=True)
-    run_training(make_job("halved", model=model, max_updates=10, **settings), quiet=True)
-    halved = make_job("halved", model=model, max_updates=20, **settings)
-    run_training(halved, quiet=True)
-    assert read_records(halved.run) == read_records(straight.run)
-    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
+    run_whole_and_halved(20, model=model, **settings)
 
 
 RUN_FILE = """

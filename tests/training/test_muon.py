@@ -30,7 +30,7 @@ from deepwire.training.run_training import run_training
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
-Digest = Callable[[RunDirectory, int], list[str]]
+RunTwice = Callable[..., tuple[RunDirectory, RunDirectory]]
 ONE = torch.tensor(1.0)
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 16, "encoder": {"layers": 2}, "decoder": {"layers": 1}}
 
@@ -140,6 +140,7 @@ def test_shapes_do_not_mix() -> None:
 def test_clipping_and_what_is_not_finite() -> None:
     model = small_model()
     optimizer = make_optimizer(model, MuonConfig(), 1.0, ParallelStrategy(model, ProcessGroup()))
+    assert any(isinstance(rule, Muon) for rule in optimizer.rules)
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 10.0)
     norm = float(optimizer.step(0.01, ONE).norm)
@@ -167,19 +168,13 @@ def test_the_rest_is_moved_by_adamw() -> None:
         assert torch.equal(one, moved[1][name]) == (name not in by_muon), name
 
 
-def test_a_run_goes_on_exactly(make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest) -> None:
+def test_a_run_goes_on_exactly(run_whole_and_halved: RunTwice) -> None:
     settings: dict[str, object] = {
         "optimizer": {"type": "muon", "weight_decay": 0.1, "by_adamw": "*.crosses.*"},
         "ema": {"decay": 0.9},
         "validation": {"every": 10},
     }
-    straight = make_job("straight", max_updates=20, **settings)
-    run_training(straight, quiet=True)
-    run_training(make_job("halved", max_updates=10, **settings), quiet=True)
-    halved = make_job("halved", max_updates=20, **settings)
-    run_training(halved, quiet=True)
-    assert read_records(halved.run) == read_records(straight.run)
-    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
+    run_whole_and_halved(20, **settings)
 
 
 def test_it_learns(make_job: JobMaker, read_records: ReadRecords) -> None:

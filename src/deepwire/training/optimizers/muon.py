@@ -16,7 +16,6 @@ from deepwire.config.counts import Positive
 from deepwire.config.section import Section
 from deepwire.errors import UsageError
 from deepwire.model.layers import Linear
-from deepwire.model.parametrization import UpdateScale
 from deepwire.training.freezing import Patterns, matches, near_names
 from deepwire.training.optimizers.adam import Adam, AdamSection
 from deepwire.training.optimizers.optimizer import OptimizerContext, Step, UpdateRule
@@ -65,7 +64,7 @@ class MuonConfig(AdamSection, MuonSettings):
             UsageError: Muon finds no matrix that it is to move.
         """
         matrices = {
-            name: hidden._replace(rate_factor=context.scales.get(name, UpdateScale()).rate)
+            name: hidden._replace(rate_factor=context.scale(name).rate)
             for name, hidden in hidden_matrices(context.model, context.learning, self.by_adamw).items()
         }
         rest = {name: parameter for name, parameter in context.learning.items() if name not in matrices}

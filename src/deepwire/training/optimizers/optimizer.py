@@ -102,6 +102,10 @@ class OptimizerContext:
     scales: Mapping[str, UpdateScale]
     product_dtype: torch.dtype = torch.float32
 
+    def scale(self, name: str) -> UpdateScale:
+        """The factors of one parameter."""
+        return self.scales.get(name, UpdateScale())
+
 
 class OptimizerSection(Choice, ABC):
     """Base of an optimizer's settings."""
@@ -132,7 +136,7 @@ class OptimizerSection(Choice, ABC):
 
 
 class Optimizer:
-    """Clips the gradient of all parameters, and lets the rules move them; nothing waits for the device.
+    """Clips the gradient of all parameters, and lets the rules move them; it does not wait for the device.
 
     Args:
         parameters: Names and parameters of the model.

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from deepwire.errors import UsageError
-from deepwire.model.parametrization import UpdateScale
 from deepwire.training.optimizers.optimizer import (
     KeptTensor,
     OptimizerContext,
@@ -58,14 +57,14 @@ class TorchRule(UpdateRule):
     """
 
     def __init__(self, make: Callable[[Groups], TorchOptimizer], context: OptimizerContext) -> None:
-        self.parameters = dict(context.learning)
+        parameters = context.learning
         groups: dict[float, list[str]] = defaultdict(list)
-        for name in self.parameters:
-            groups[context.scales.get(name, UpdateScale()).rate].append(name)
+        for name in parameters:
+            groups[context.scale(name).rate].append(name)
         self._factors = list(groups)
         # As torch numbers the parameters in its `state_dict`.
         self._names = [name for names in groups.values() for name in names]
-        self.optimizer = make([{"params": [self.parameters[n] for n in names]} for names in groups.values()])
+        self.optimizer = make([{"params": [parameters[n] for n in names]} for names in groups.values()])
 
     def step(self, gradients: Mapping[str, Tensor], step: Step) -> None:
         """Set the rates, clip the gradients in place, and let it move the parameters."""
@@ -104,9 +103,8 @@ class TorchRule(UpdateRule):
 
     def state_to_fill(self, kept: Mapping[str, KeptTensor]) -> dict[str, Tensor]:
         """Tensors like those in the checkpoint, of parameters that there are."""
-        groups = map(str, range(len(self._factors)))
-        mine = {*((_GROUP, group) for group in groups), *(("", name) for name in self._names)}
-        mine |= {(_NUMBER, name) for name in self._names}
+        mine = {(form, name) for form in ("", _NUMBER) for name in self._names}
+        mine |= {(_GROUP, str(index)) for index in range(len(self._factors))}
         return {
             whole: torch.empty(each["shape"], dtype=getattr(torch, each["dtype"]))
             for whole, each in kept.items()
