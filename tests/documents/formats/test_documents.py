@@ -277,6 +277,18 @@ def test_xliff_2():
     assert ">nein</data>" in found
 
 
+def test_part_of_what_is_protected_in_xliff_may_be_translated():
+    source = (
+        '<xliff version="2.1" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="de"><file id="f"><unit id="u"><segment>'
+        '<source>Siehe <mrk id="1" translate="no">Titel (<mrk id="2" translate="yes">der Hund und <mrk id="3" '
+        'translate="no">Rex</mrk></mrk>) eins</mrk> dort.</source></segment></unit></file></xliff>'
+    )
+    assert (
+        '<target>SIEHE <mrk id="1" translate="no">Titel (<mrk id="2" translate="yes">DER HUND UND <mrk id="3" '
+        'translate="no">Rex</mrk></mrk>) eins</mrk> DORT.</target>' in text_of("a.xliff", source)
+    )
+
+
 def test_docx():
     bold = "<w:rPr><w:b/></w:rPr>"
     body = (

@@ -26,7 +26,7 @@ class _Part(NamedTuple):
         text: What is there.
         marks: Numbers of the elements and pairs of codes that it is in.
         node: The code, a comment, or what is not to be translated; None for text.
-        is_placeholder: Whether a program fills this text in or reads it.
+        is_placeholder: Whether a program fills this text in or reads it, or it is not to be translated.
     """
 
     text: str
@@ -139,26 +139,39 @@ def _belong(begin: Any, end: Any) -> bool:
     return bool(names[0] & names[1])
 
 
-def _parts(element: Any, marks: Marks, elements: list[Any]) -> Iterator[_Part]:
-    """What is in an element; the elements with text in them are numbered in `elements`."""
-    yield from _texts(element.text, marks)
+def _parts(element: Any, marks: Marks, elements: list[Any], stays: bool = False) -> Iterator[_Part]:
+    """What is in an element; the elements with text in them are numbered in `elements`.
+
+    Where an element `stays`, only the elements in it that say so are translated.
+    """
+    yield from _texts(element.text, marks, stays)
     for child in element:
         name = local(child)
         text = "".join(child.itertext())
-        if child.get("translate") == "no" or child.get("mtype") == "protected":
+        child_stays = _stays(child, stays)
+        if child_stays and all(_stays(inner, True) for inner in child.iterdescendants()):
             yield _Part(text, marks, child)
         elif name and name not in _CODES and text.strip():
             elements.append(child)
-            yield from _parts(child, (*marks, len(elements) - 1), elements)
+            yield from _parts(child, (*marks, len(elements) - 1), elements, child_stays)
         else:
             yield _Part("", marks, child)
-        yield from _texts(child.tail, marks)
+        yield from _texts(child.tail, marks, stays)
 
 
-def _texts(text: str | None, marks: Marks) -> Iterator[_Part]:
+def _stays(element: Any, around: bool) -> bool:
+    """Whether the text of an element is not to be translated; `around`: whether that of its parent is not."""
+    said = element.get("translate")
+    return said == "no" or element.get("mtype") == "protected" or (around and said != "yes")
+
+
+def _texts(text: str | None, marks: Marks, stays: bool) -> Iterator[_Part]:
     """Text between elements, without and with placeholders."""
-    for _, _, run in with_placeholders(text) if text else ():
-        yield _Part(run.text, marks, is_placeholder=run.fixed)
+    if text and stays:
+        yield _Part(text, marks, is_placeholder=True)
+    elif text:
+        for _, _, run in with_placeholders(text):
+            yield _Part(run.text, marks, is_placeholder=run.fixed)
 
 
 def _subelement(parent: Any, like: Any) -> Any:
