@@ -16,6 +16,7 @@ ROUNDS ?= 3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.ready-docs
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check docs format bench clean
@@ -46,8 +47,11 @@ check: $(READY) ## style, types, import directions
 	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
-docs: $(READY) ## the documentation site, into build/site; a broken link is an error
+$(DOCS_READY): $(READY)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[docs]'
+	@touch $@
+
+docs: $(DOCS_READY) ## the documentation site, into build/site; a broken link is an error
 	$(BIN)/python docs/_site/stage.py
 	PYTHONUTF8=1 $(BIN)/zensical build --strict --config-file build/mkdocs.yml
 

@@ -12,7 +12,7 @@ from deepwire.decoding import second_searches
 from deepwire.decoding.beam_search import beam_search
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate, greedy_search
-from deepwire.decoding.preferred_phrases import BONUS
+from deepwire.decoding.preferred_phrases import BONUS, PreferredPhrases
 from deepwire.decoding.required_phrases import Phrase
 from deepwire.decoding.terminology import Term, Terminology
 from deepwire.decoding.translator import Translator
@@ -87,6 +87,25 @@ def test_a_translation_with_its_phrases_has_the_models_own_score():
     assert best.log_probability == pytest.approx(-2.0)
     # What lacks a phrase pays for it.
     assert found([20.0], [Phrase(((WANTED,),))]).log_probability == pytest.approx(-BONUS)
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        # The model writes ONE OTHER ONE OTHER ... anyway.
+        ((ONE, OTHER),),
+        ((ONE, OTHER), (OTHER, ONE, OTHER), (NEXT, ONE)),
+    ],
+)
+def test_what_a_phrase_brings_is_limited_by_how_often_it_is_wanted(forms):
+    phrases = PreferredPhrases([[Phrase(forms)]], torch.device("cpu"))
+    gained, history = 0.0, []
+    for step in range(12):
+        log_probs = torch.zeros(1, 1, SIZE)
+        phrases.add(log_probs, torch.tensor([[history]], dtype=torch.int64).view(1, 1, step))
+        history.append((ONE, OTHER)[step % 2])
+        gained += float(log_probs[0, 0, history[-1]])
+    assert gained == 0.0
 
 
 def test_a_shortlist_changes_nothing_where_it_has_the_subwords():

@@ -8,14 +8,14 @@ from functools import cached_property
 from itertools import accumulate
 
 from deepwire.data.text.pairs import plain, without_surrogates
-from deepwire.data.text.sentences import SentenceSplitter, TextSegments, has_sentence_rules
+from deepwire.data.text.sentences import CHARACTERS_PER_SUBWORD, SentenceSplitter, TextSegments, has_sentence_rules
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.text_alignment import TextAlignment, joined
 from deepwire.decoding.translation_io import Candidate, Request, Translate, Translation
 from deepwire.errors import Tell
 
-_MOST_PER_CHARACTER = 4
-"""Subwords: as many as a character has bytes, and one for the space in front."""
+_SUBWORDS_PER_CHARACTER = 4
+"""At most: as many as a character has bytes."""
 _SHOWN = 40
 
 
@@ -78,6 +78,7 @@ class LongLines:
                 piece_requests.append(request)
                 continue
             places: list[int | None] = []
+            prefix = request.prefix
             for index, text in enumerate(segments.texts):
                 if index in segments.too_long:
                     shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
@@ -86,7 +87,8 @@ class LongLines:
                     continue
                 places.append(len(piece_requests))
                 numbers.append(line)
-                piece_requests.append(replace(request, text=text, prefix="" if index else request.prefix))
+                piece_requests.append(replace(request, text=text, prefix=prefix))
+                prefix = ""
             cuts.append(LongLine(segments, tuple(places)))
         return numbers, piece_requests, cuts
 
@@ -118,9 +120,11 @@ class LongLines:
 
     def _cut(self, text: str) -> TextSegments | None:
         """The pieces of a text that is too long; None for others."""
-        if _MOST_PER_CHARACTER * len(text) + 1 <= self.longest or text.isspace():
+        # One more subword for the space in front.
+        if _SUBWORDS_PER_CHARACTER * len(text) + 1 <= self.longest or text.isspace():
             return None
-        if len(text) <= self.longest * _MOST_PER_CHARACTER and self._lengths([text])[0] <= self.longest:
+        is_countable = len(text) <= CHARACTERS_PER_SUBWORD * self.longest
+        if is_countable and self._lengths([text])[0] <= self.longest:
             return None
         return self._splitter.split(without_surrogates(text))
 

@@ -15,11 +15,9 @@ from torch import Tensor
 
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.text.pairs import is_blank, plain
+from deepwire.data.text.sentences import CHARACTERS_PER_SUBWORD
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabulary
 from deepwire.errors import Tell, UsageError
-
-CHARACTERS_PER_SUBWORD = 64
-"""More than any subword has on average: what is cut at so many times the limit is too long anyway."""
 
 
 @dataclass(frozen=True)

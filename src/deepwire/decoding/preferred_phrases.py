@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,18 +39,33 @@ class PreferredPhrases:
 
     def __init__(self, phrases: Sequence[Sequence[Phrase]], device: torch.device) -> None:
         firsts: list[list[tuple[int, int, int]]] = []
-        pairs: list[list[tuple[int, int]]] = []
+        pairs: list[list[tuple[int, int, int, int, int]]] = []
         for sentence_phrases in phrases:
-            wanted = enumerate(Counter(sentence_phrases).items())
+            wanted = list(enumerate(Counter(sentence_phrases).items()))
             firsts.append(
                 [(first, number, count) for number, (phrase, count) in wanted for first in phrase.firsts]
             )
-            forms = [form for phrase in dict.fromkeys(sentence_phrases) for form in phrase.forms]
-            pairs.append(list(dict.fromkeys(pair for form in forms for pair in pairwise(form))))
-        first, number, self._count = _columns(firsts, (PAD, _NONE, 0), device)
-        self._first = first
-        self._same = (number.unsqueeze(1) == number.unsqueeze(2)).float()
-        self._before, self._next = _columns(pairs, (_NONE, PAD), device)
+            pairs.append(
+                [
+                    (*pair, number, count, count * (phrase.longest - 1))
+                    for number, (phrase, count) in wanted
+                    for pair in dict.fromkeys(pair for form in phrase.forms for pair in pairwise(form))
+                ]
+            )
+        first, of_phrase, count = _columns(firsts, (PAD, _NONE, 0), device)
+        before, following, pair_of_phrase, pair_count, most_pairs = _columns(
+            pairs, (_NONE, PAD, _NONE, 0, 0), device
+        )
+        self._parts = _Parts(
+            first,
+            count,
+            _is_same(of_phrase),
+            before,
+            following,
+            pair_count,
+            most_pairs,
+            _is_same(pair_of_phrase),
+        )
         self.most = BONUS * torch.tensor(
             [float(sum(phrase.longest for phrase in sentence_phrases)) for sentence_phrases in phrases],
             device=device,
@@ -57,9 +73,8 @@ class PreferredPhrases:
 
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences stay."""
-        self._first, self._same = (part.index_select(0, sentences) for part in (self._first, self._same))
-        self._before, self._next = (part.index_select(0, sentences) for part in (self._before, self._next))
-        self._count, self.most = (part.index_select(0, sentences) for part in (self._count, self.most))
+        self._parts = _Parts(*(part.index_select(0, sentences) for part in self._parts))
+        self.most = self.most.index_select(0, sentences)
 
     def add(self, log_probs: Tensor, history: Tensor) -> None:
         """Prefer the phrases, in place.
@@ -68,20 +83,66 @@ class PreferredPhrases:
             log_probs: `[N, W, V]`, changed.
             history: `[N, W, t]` the subwords of each hypothesis so far.
         """
-        width = log_probs.size(1)
-        if self._first.size(1):
-            index = self._first.unsqueeze(1).expand(-1, width, -1)
+        width, first, following = log_probs.size(1), self._parts.first, self._parts.next
+        if first.size(1):
+            index = first.unsqueeze(1).expand(-1, width, -1)
             likely = log_probs.gather(2, index) >= log_probs.amax(2, keepdim=True) - _GATE
-            # [N, W, K]: how often each phrase was begun, whichever of its forms that was.
-            begun = (history.unsqueeze(3) == self._first[:, None, None]).sum(2).float() @ self._same
-            bonus = BONUS * (likely & (begun < self._count.unsqueeze(1))).float()
-        if history.size(2) and self._next.size(1):
-            goes_on = BONUS * (history[:, :, -1:] == self._before.unsqueeze(1)).float()
-            log_probs.scatter_add_(2, self._next.unsqueeze(1).expand(-1, width, -1), goes_on)
-        if self._first.size(1):
-            log_probs.scatter_add_(2, index, bonus)
+            begins = BONUS * (likely & self._may_begin(history)).float()
+        if history.size(2) and following.size(1):
+            goes_on = BONUS * self._goes_on(history).float()
+            log_probs.scatter_add_(2, following.unsqueeze(1).expand(-1, width, -1), goes_on)
+        if first.size(1):
+            log_probs.scatter_add_(2, index, begins)
         if not history.size(2):
             log_probs -= self.most.view(-1, 1, 1)
+
+    def _may_begin(self, history: Tensor) -> Tensor:
+        """`[N, W, K]`: whether a phrase was begun less often than it is wanted, in whichever of its forms."""
+        parts = self._parts
+        begun = (history.unsqueeze(3) == parts.first[:, None, None]).sum(2).float() @ parts.same_phrase
+        return begun < parts.count.unsqueeze(1)
+
+    def _goes_on(self, history: Tensor) -> Tensor:
+        """`[N, W, P]`: whether the next of two subwords of a phrase is wanted now.
+
+        No pair counts more often than its phrase is wanted, and all of a phrase together no more than the
+        longest form has: a hypothesis never gets more than it has paid.
+        """
+        parts = self._parts
+        before, following = parts.before[:, None, None], parts.next[:, None, None]
+        seen = ((history[:, :, :-1, None] == before) & (history[:, :, 1:, None] == following)).sum(2)
+        count = parts.pair_count.unsqueeze(1)
+        of_phrase = seen.minimum(count).float() @ parts.same_phrase_of_pair
+        is_wanted = (seen < count) & (of_phrase < parts.most_pairs.unsqueeze(1))
+        return is_wanted & (history[:, :, -1:] == parts.before.unsqueeze(1))
+
+
+class _Parts(NamedTuple):
+    """What the phrases of each sentence consist of.
+
+    Attributes:
+        first: `[N, K]` what a form of a phrase begins with.
+        count: `[N, K]` how often that phrase is wanted.
+        same_phrase: `[N, K, K]` 1 where two of them belong to one phrase.
+        before, next: `[N, P]` two subwords of a form that stand side by side.
+        pair_count: `[N, P]` how often their phrase is wanted.
+        most_pairs: `[N, P]` how many pairs of their phrase count.
+        same_phrase_of_pair: `[N, P, P]` as `same_phrase`.
+    """
+
+    first: Tensor
+    count: Tensor
+    same_phrase: Tensor
+    before: Tensor
+    next: Tensor
+    pair_count: Tensor
+    most_pairs: Tensor
+    same_phrase_of_pair: Tensor
+
+
+def _is_same(numbers: Tensor) -> Tensor:
+    """`[N, K, K]` from numbers `[N, K]`: 1.0 where two are the same."""
+    return (numbers.unsqueeze(1) == numbers.unsqueeze(2)).float()
 
 
 def _columns(

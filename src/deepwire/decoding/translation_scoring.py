@@ -10,11 +10,11 @@ from typing import Literal
 import torch
 
 from deepwire.data.text.pairs import plain
+from deepwire.data.text.sentences import CHARACTERS_PER_SUBWORD
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.document_context import ContextEncoder, contexts_of
 from deepwire.decoding.model_inputs import (
-    CHARACTERS_PER_SUBWORD,
     SourceTokenizer,
     TargetLanguage,
     batches_by_length,

@@ -34,8 +34,8 @@ _CUTS = tuple(
 )
 _MIDDLE = 0.25
 """A cut leaves each side at least this share of the text, if there is any such place."""
-_LONGEST_SUBWORD = 64
-"""A text of more characters than this for each subword that is allowed is not even counted."""
+CHARACTERS_PER_SUBWORD = 64
+"""More than subwords have on average: a text with more for each that is allowed is too long, without counting."""
 
 
 class TextSegments(NamedTuple):
@@ -160,7 +160,7 @@ class SentenceSplitter:
         return TextSegments(tuple(texts), tuple(gaps), tuple(too_long))
 
     def _is_long_text(self, text: str) -> bool:
-        return len(text) > _LONGEST_SUBWORD * self.most
+        return len(text) > CHARACTERS_PER_SUBWORD * self.most
 
     def _fits(self, text: str) -> bool:
         assert self.lengths is not None
