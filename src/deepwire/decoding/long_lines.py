@@ -8,7 +8,12 @@ from functools import cached_property
 from itertools import accumulate
 
 from deepwire.data.text.pairs import plain, without_surrogates
-from deepwire.data.text.sentences import CHARACTERS_PER_SUBWORD, SentenceSplitter, TextSegments, has_sentence_rules
+from deepwire.data.text.sentences import (
+    CHARACTERS_PER_SUBWORD,
+    SentenceSplitter,
+    TextSegments,
+    has_sentence_rules,
+)
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.text_alignment import TextAlignment, joined
 from deepwire.decoding.translation_io import Candidate, Request, Translate, Translation

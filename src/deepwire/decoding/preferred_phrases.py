@@ -53,7 +53,7 @@ class PreferredPhrases:
                 ]
             )
         first, of_phrase, count = _columns(firsts, (PAD, _NONE, 0), device)
-        before, following, pair_of_phrase, pair_count, most_pairs = _columns(
+        before, following, pair_of_phrase, pair_wanted, most_pairs = _columns(
             pairs, (_NONE, PAD, _NONE, 0, 0), device
         )
         self._parts = _Parts(
@@ -62,7 +62,7 @@ class PreferredPhrases:
             _is_same(of_phrase),
             before,
             following,
-            pair_count,
+            pair_wanted,
             most_pairs,
             _is_same(pair_of_phrase),
         )
@@ -100,7 +100,7 @@ class PreferredPhrases:
         """`[N, W, K]`: whether a phrase was begun less often than it is wanted, in whichever of its forms."""
         parts = self._parts
         begun = (history.unsqueeze(3) == parts.first[:, None, None]).sum(2).float() @ parts.same_phrase
-        return begun < parts.count.unsqueeze(1)
+        return begun < parts.wanted.unsqueeze(1)
 
     def _goes_on(self, history: Tensor) -> Tensor:
         """`[N, W, P]`: whether the next of two subwords of a phrase is wanted now.
@@ -111,7 +111,7 @@ class PreferredPhrases:
         parts = self._parts
         before, following = parts.before[:, None, None], parts.next[:, None, None]
         seen = ((history[:, :, :-1, None] == before) & (history[:, :, 1:, None] == following)).sum(2)
-        count = parts.pair_count.unsqueeze(1)
+        count = parts.pair_wanted.unsqueeze(1)
         of_phrase = seen.minimum(count).float() @ parts.same_phrase_of_pair
         is_wanted = (seen < count) & (of_phrase < parts.most_pairs.unsqueeze(1))
         return is_wanted & (history[:, :, -1:] == parts.before.unsqueeze(1))
@@ -122,20 +122,20 @@ class _Parts(NamedTuple):
 
     Attributes:
         first: `[N, K]` what a form of a phrase begins with.
-        count: `[N, K]` how often that phrase is wanted.
+        wanted: `[N, K]` how often that phrase is wanted.
         same_phrase: `[N, K, K]` 1 where two of them belong to one phrase.
         before, next: `[N, P]` two subwords of a form that stand side by side.
-        pair_count: `[N, P]` how often their phrase is wanted.
+        pair_wanted: `[N, P]` how often their phrase is wanted.
         most_pairs: `[N, P]` how many pairs of their phrase count.
         same_phrase_of_pair: `[N, P, P]` as `same_phrase`.
     """
 
     first: Tensor
-    count: Tensor
+    wanted: Tensor
     same_phrase: Tensor
     before: Tensor
     next: Tensor
-    pair_count: Tensor
+    pair_wanted: Tensor
     most_pairs: Tensor
     same_phrase_of_pair: Tensor
 

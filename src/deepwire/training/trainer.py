@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -274,9 +274,10 @@ class Trainer:
             return False
         state, started = self.state, time.perf_counter()
         with self._with_averages(), self.strategy.whole() as model, _memory_errors(state.update):
-            validation = self.validator.run(
-                model, self.precision_policy, state.update, lambda: self.signals.stop_wanted, last=last
-            )
+            validation = self._scored(self.validator, model, last=last)
+            if validation is not None and not last and self._ends_with(validation.scores):
+                # Only the losses say that this is the end: once more, with all scores that were wanted.
+                validation = self._scored(self.validator, model, last=True)
         self._meter.skip_time()
         self.signals.settle(self.processes)
         if validation is None:
@@ -289,6 +290,22 @@ class Trainer:
         self.validated(validation)
         self.signals.settle(self.processes)  # it may have asked for the end
         return True
+
+    def _scored(
+        self, validator: Validator | DirectionsValidator, model: TranslationModel, *, last: bool
+    ) -> Validation | None:
+        return validator.run(
+            model, self.precision_policy, self.state.update, lambda: self.signals.stop_wanted, last=last
+        )
+
+    def _ends_with(self, scores: dict[str, float]) -> bool:
+        """Whether the run ends with these scores, and others are still wanted of its last model."""
+        config = self.spec.config
+        if config.early_stopping is None or scores.keys() >= set(config.validation.text_metrics):
+            return False
+        patience = replace(self.state.patience)
+        patience.update(config.early_stopping, scores)
+        return patience.exhausted(config.early_stopping)
 
     def _save_if_due(self, validated: bool, stop_reason: StopReason | None) -> None:
         config, state = self.spec.config, self.state

@@ -35,7 +35,7 @@ _CUTS = tuple(
 _MIDDLE = 0.25
 """A cut leaves each side at least this share of the text, if there is any such place."""
 CHARACTERS_PER_SUBWORD = 64
-"""More than subwords have on average: a text with more for each that is allowed is too long, without counting."""
+"""More than subwords have on average: a text with more than that for each allowed one is too long."""
 
 
 class TextSegments(NamedTuple):
