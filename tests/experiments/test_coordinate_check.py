@@ -64,6 +64,13 @@ def test_widths_grow_without_and_stay_with_complete_p(corpus: Path) -> None:
     assert abs(scaled["logits"]) < 0.35
 
 
+@pytest.mark.parametrize("disturbed", ["sim_cut: 3", "input_noise: {source: {cutoff: 0.5}}"])
+def test_the_updates_disturb_the_input_as_training_does(corpus: Path, disturbed: str) -> None:
+    plain = column(checked(corpus, PLAIN, widths=(16, 32)), 0, -1)
+    other = column(checked(corpus, [*PLAIN, f"training={{{disturbed}}}"], widths=(16, 32)), 0, -1)
+    assert plain["logits"] != other["logits"]
+
+
 def test_depths_grow_without_and_do_not_with_complete_p(corpus: Path) -> None:
     plain = column(checked(corpus, PLAIN, depths=(2, 4, 8)), 0, -1)
     scaled = column(checked(corpus, DEPTHS, depths=(2, 4, 8)), 0, -1)

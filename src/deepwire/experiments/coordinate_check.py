@@ -21,6 +21,7 @@ from torch import Tensor
 from deepwire.analysis.internals.signal_sizes import Signal, signal_values
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, Column, LineChart, Series, Table
+from deepwire.analysis.subject.training_text import TrainingText
 from deepwire.analysis.subject.untrained_models import UntrainedRun
 from deepwire.config.choice import TRUSTED
 from deepwire.distributed.process_group import ProcessGroup
@@ -29,8 +30,8 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
-from deepwire.training.config import TrainingConfig
 from deepwire.training.device_batches import DeviceUpdate
+from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
@@ -125,6 +126,7 @@ def coordinate_check(run: UntrainedRun, check: CoordinateCheck, device: torch.de
         notes=(
             "Where settings carry over, changes have a growth of about 0 (or below, where sizes fall at the "
             "start); 1 means that twice the width changes by twice as much.",
+            "layer_drop, freeze and guided_alignment have no part in these updates.",
         ),
         provenance=provenance(
             data=[f"training text, {len(run.text.prepared.train):,} {run.text.unit}"],
@@ -188,7 +190,7 @@ def _averaged(
         before = _by_place(signal_values(model, probe), by_layer)
         with own_random_numbers(device):
             seed_random_numbers(seed, device)
-            _train(model, made, run.text.config.training, rate)
+            _train(model, made, run.text, rate)
         after = _by_place(signal_values(model, probe), by_layer)
         each.append(
             Measured(
@@ -201,10 +203,10 @@ def _averaged(
     )
 
 
-def _train(
-    model: TranslationModel, updates: Sequence[DeviceUpdate], config: TrainingConfig, rate: float
-) -> None:
-    """Take updates as training does, in float32 and at one rate."""
+def _train(model: TranslationModel, updates: Sequence[DeviceUpdate], text: TrainingText, rate: float) -> None:
+    """Take updates as training does, in float32 and at one rate, but with all layers and parameters."""
+    config = text.config.training
+    perturbation = perturbation_of(config, text.prepared.vocabularies)
     scales = with_rate_factors(update_scales(model), model, config.rate_factors)
     strategy = ParallelStrategy(model, ProcessGroup())
     optimizer = make_optimizer(model, config.optimizer, config.clip_norm, strategy, scales=scales)
@@ -216,7 +218,9 @@ def _train(
         total = torch.zeros((), device=updates[0].batches[0].source.device)
         for batch in update.batches:
             sides = (batch.source, batch.target_input, batch.target_output)
-            sums = model.loss(*sides, *smoothing, config.r_drop, languages=batch.languages)
+            sums = model.loss(
+                *sides, *smoothing, config.r_drop, languages=batch.languages, perturbation=perturbation
+            )
             torch.autograd.backward(sums.smoothed / update.target_tokens)
             total += sums.smoothed.detach()
         optimizer.step(rate, total)
