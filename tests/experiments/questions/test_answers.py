@@ -226,13 +226,38 @@ def test_a_system_that_loses_to_two_others_counts_once(plan: Path) -> None:
     questions = answered(plan, slow)
     assert [verdict.outcome for verdict in questions[0].verdicts] == [ClaimOutcome.REVERSED] * 2
     counted = count_of_claims(questions)
-    assert "3 claims about pairs of systems. 3 of them were measured. They make" in counted
-    assert "make 2 findings: *the other way round* (1), *no clear difference* (1)." in counted
+    assert "put to 3 comparisons, of which 3 are measured. " in counted
+    assert (
+        "which leaves 3. They make 2 findings: *the other way round* (1), *no clear difference* (1)."
+        in counted
+    )
+
+
+def test_a_claim_of_two_questions_counts_where_it_has_most_seeds(plan: Path) -> None:
+    plan.write_text(QUESTIONS.replace("says: c above b", "says: a above b"))
+    runs = [
+        *(result("a", seed, standing(0.8, seed)) for seed in (1, 2)),
+        *(result("b", seed, standing(0.6, seed)) for seed in (1, 2)),
+        result("c", 1, standing(0.5, 1)),
+    ]
+    counted = count_of_claims(answered(plan, runs))
+    assert "put to 3 comparisons, of which 3 are measured. " in counted
+    assert "which leaves 2. They make 1 findings: *as the paper says* (1)." in counted
+
+
+def test_the_page_says_who_had_other_batches(plan: Path) -> None:
+    def of(name: str, tokens: int) -> QuestionResult:
+        return result(name, 1, standing(0.8).model_copy(update={"target_tokens": tokens}))
+
+    questions = answered(plan, [of("a", 1000), of("b", 1000), of("c", 1094)])
+    assert "c with seed 1 had 9.4% more target tokens" in question_finding(questions[0]).measured
+    questions = answered(plan, [of("c", 1000)])
+    assert "those with one seed with the same batches" in question_finding(questions[0]).measured
 
 
 def test_what_is_not_measured_counts_pair_by_pair(plan: Path) -> None:
     questions = answered(plan, [])
-    assert "3 claims about pairs of systems. 0 of them were measured. " in count_of_claims(questions)
+    assert "put to 3 comparisons, of which 0 are measured. " in count_of_claims(questions)
     assert answer_of(questions[0]) == "**Not yet measured.**"
 
 

@@ -20,7 +20,7 @@ from deepwire.errors import DataError
 from deepwire.evaluation.significance import Interval
 from deepwire.experiments.questions.answers import AnsweredQuestion
 from deepwire.experiments.questions.question_plan import Goal
-from deepwire.experiments.questions.question_results import QuestionResult
+from deepwire.experiments.questions.question_results import QuestionResult, TriedSettings
 from deepwire.experiments.questions.question_verdicts import SystemResults, difference_between, has_learned
 from deepwire.experiments.questions.question_words import parameters
 from deepwire.io.regular_files import read_json
@@ -34,12 +34,9 @@ _LENGTHS = (5, 10, 20, 30, 50, 100, 200, 300)
 
 def question_finding(question: AnsweredQuestion) -> Finding:
     """The systems of a question with all that was measured, and how."""
-    plan, part = question.plan, question.part
+    plan = question.plan
     tables = [_systems(question), _standings(question)]
-    tuned = _tuned(question)
-    if tuned_trials := [
-        trial for trial in part.trials if trial.system in tuned and (trial.loss or trial.failed)
-    ]:
+    if tuned_trials := _trials(question):
         tables.append(
             Table(
                 title="Trials",
@@ -166,35 +163,62 @@ def speeds_by_length(question: AnsweredQuestion) -> LineChart | None:
     )
 
 
-def _tuned(question: AnsweredQuestion) -> set[str]:
+def _trials(question: AnsweredQuestion) -> list[TriedSettings]:
+    """What the systems of a question, or the relatives whose choice they took, have tried."""
     systems = question.part.plan.systems
-    return {systems[name].tuned_as or name for name in question.plan.systems}
+    tuned = {systems[name].tuned_as or name for name in question.plan.systems}
+    return [trial for trial in question.part.trials if trial.system in tuned and (trial.loss or trial.failed)]
 
 
 def _how(question: AnsweredQuestion) -> str:
     still = "and where each stands still (early stopping on the validation loss) or has reached its limit"
     return (
-        "All systems learn from the same text with the same batches. They are compared after "
-        f"{question.part.equal_updates:,} updates, {still if question.part.plateau else 'where all end'}. "
+        f"{_batches(question)} They are compared after {question.part.equal_updates:,} updates, "
+        f"{still if question.part.plateau else 'where all end'}. "
         "The mean of the last checkpoints translates the test set. BLEU: mean over seeds; a claim compares "
         "the seeds that both systems have. "
         f"{_how_tuned(question)}"
     ).rstrip()
 
 
+def _batches(question: AnsweredQuestion) -> str:
+    """Whether all systems learned from the same batches, as their target tokens tell."""
+    seen = {
+        name: {seed: sum(each.target_tokens for each in of_seed) for seed, of_seed in standings.items()}
+        for name, system in question.systems.items()
+        if (standings := system.standings("equal"))
+    }
+    usual = {
+        seed: statistics.mode(tokens[seed] for tokens in seen.values() if seed in tokens)
+        for seed in sorted({seed for tokens in seen.values() for seed in tokens})
+    }
+    others = [
+        f"{name} with seed {seed} had {abs(tokens[seed] / usual[seed] - 1):.1%} "
+        f"{'more' if tokens[seed] > usual[seed] else 'fewer'} target tokens"
+        for name, tokens in seen.items()
+        for seed in tokens
+        if tokens[seed] != usual[seed]
+    ]
+    if not others:
+        return "All systems learn from the same text, those with one seed with the same batches."
+    return f"All systems learn from the same text, but not all with the same batches: {'; '.join(others)}."
+
+
 def _how_tuned(question: AnsweredQuestion) -> str:
-    """How long a trial is, and which systems had none of their own; nothing where the plan tries nothing."""
+    """How long a trial is, and which systems had none of their own; nothing where none was made."""
     plan = question.part.plan
-    if plan.search is None:
+    if plan.search is None or not (tried := {trial.system for trial in _trials(question)}):
         return ""
     entries = {name: plan.systems[name] for name, system in question.systems.items() if system.runs}
     others = [f"{name} that of {entry.tuned_as}" for name, entry in entries.items() if entry.tuned_as]
     sentences = [
-        f"The table of trials shows what each system tried, {plan.search.max_updates:,} updates each. The "
+        f"The table of trials shows what was tried, {plan.search.max_updates:,} updates each. The "
         "lowest validation loss decided, and the test set played no part."
     ]
     if others:
         sentences.append(f"Some took the choice of a relative: {', '.join(others)}.")
+    if any((entry.tuned_as or name) not in tried for name, entry in entries.items()):
+        sentences.append("All others have the settings of the plan, without a trial.")
     return " ".join(sentences)
 
 

@@ -102,10 +102,15 @@ class ClaimVerdict:
     plateau: GoalVerdict
 
     @property
-    def outcome(self) -> ClaimOutcome:
+    def decisive(self) -> GoalVerdict:
         """That of the plateau, or where it is missing, of the common update."""
         undecided = self.plateau.outcome in (ClaimOutcome.MISSING, ClaimOutcome.FAILED)
-        return self.equal.outcome if undecided else self.plateau.outcome
+        return self.equal if undecided else self.plateau
+
+    @property
+    def outcome(self) -> ClaimOutcome:
+        """What decides."""
+        return self.decisive.outcome
 
 
 def judge_claim(claim: ClaimPlan, systems: Mapping[str, SystemResults], samples: int) -> ClaimVerdict:

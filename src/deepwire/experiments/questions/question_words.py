@@ -98,28 +98,34 @@ def unmeasured_claims(question: AnsweredQuestion) -> str:
 def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
     """How many claims went which way, in one paragraph.
 
-    Claims of a question with one outcome that rest on the same system count once: a system that learns slowly
-    loses to all others, and that is one fact.
+    A claim that several questions ask counts once, where it has most seeds. Claims of a question with one
+    outcome that rest on the same system count once: a system that learns slowly loses to all others, and that
+    is one fact.
     """
     every = [(question.name, verdict) for question in questions for verdict in question.verdicts]
-    facts = Counter(outcome for *_, outcome in {_fact(name, verdict) for name, verdict in every})
-    waiting = facts.pop(ClaimOutcome.MISSING, 0)
+    measured = [entry for entry in every if entry[1].outcome is not ClaimOutcome.MISSING]
+    # The last of several with as many seeds: questions go from short trainings to long ones.
+    by_claim = {
+        verdict.claim.says: (name, verdict)
+        for name, verdict in sorted(measured, key=lambda entry: len(entry[1].decisive.seeds))
+    }
+    facts = Counter(outcome for *_, outcome in {_fact(*entry) for entry in by_claim.values()})
     parts = [f"*{outcome}* ({facts[outcome]})" for outcome in ClaimOutcome if facts[outcome]]
     found = f" They make {facts.total()} findings: {', '.join(parts)}." if parts else ""
     return (
-        f"The papers make {len(every)} claims about pairs of systems. {len(every) - waiting} of them were "
-        f"measured.{found} Claims of a question that put the same system first and come out alike are one "
-        "finding. They are judged at the end of the long training where both systems have had it, otherwise "
-        "after equal updates. Speeds are not among them, and a system that has not learned to translate "
-        "decides none."
+        f"Claims of the papers were put to {len(every)} comparisons, of which {len(measured)} are measured. "
+        "A claim in the same words in several questions counts where it has most seeds, or in the last of "
+        f"them, which leaves {len(by_claim)}.{found} Claims of a question that put the same system first and "
+        "come out alike are one finding. They are judged at the end of the long training where both systems "
+        "have had it, otherwise after equal updates. Speeds are not among them, and a system that has not "
+        "learned to translate decides none."
     )
 
 
 def _fact(question: str, verdict: ClaimVerdict) -> tuple[str, str, str, ClaimOutcome]:
-    """What claims have in common that count once; what is not measured is no fact yet."""
+    """What claims have in common that count once."""
     claim, outcome = verdict.claim, verdict.outcome
-    alone = claim.than if outcome in (ClaimOutcome.MISSING, ClaimOutcome.FAILED) else ""
-    return question, claim.better, alone, outcome
+    return question, claim.better, claim.than if outcome is ClaimOutcome.FAILED else "", outcome
 
 
 def _measured(question: AnsweredQuestion, verdict: ClaimVerdict) -> Iterator[tuple[str, GoalVerdict]]:
