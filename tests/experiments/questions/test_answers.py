@@ -282,7 +282,7 @@ def test_seeds_of_an_alternative_that_was_not_taken_are_left_out(plan: Path) -> 
     ResultFolder(plan.parent / "results" / "small").write_trials(tried)
     questions = answered(plan, runs)
     assert list(questions[0].systems["a"].runs) == [2]
-    assert questions[0].part.outdated == ("de-en.a.1",)
+    assert questions[0].part.outdated == {"de-en.a.1": "a"}
     assert questions[0].verdicts[0].outcome is ClaimOutcome.HOLDS
 
 
@@ -290,7 +290,18 @@ def test_results_of_other_settings_are_left_out_and_named(plan: Path) -> None:
     other = result("a", 1, standing(0.8)).model_copy(update={"settings": ("model.dropout=0.3",)})
     questions = answered(plan, [other, result("b", 1, standing(0.6))])
     assert questions[0].verdicts[0].outcome is ClaimOutcome.MISSING
-    assert questions[0].part.outdated == ("de-en.a.1",)
+    assert questions[0].part.outdated == {"de-en.a.1": "a"}
+
+
+@pytest.mark.parametrize("other", ["equal_updates: 60", "equal_updates: 30, average: 2"])
+def test_results_of_another_update_or_mean_are_left_out(plan: Path, other: str) -> None:
+    whole = {"averaged": (10, 20, 30), "stood_still": False}
+    runs = [result(name, 1, standing(0.8).model_copy(update=whole)) for name in "ab"]
+    assert answered(plan, runs)[0].verdicts[0].outcome is ClaimOutcome.OPEN
+    plan.write_text(plan.read_text().replace("equal_updates: 30", other))
+    (question, _) = answer_questions(read_questions(plan), plan.parent / "results")
+    assert question.verdicts[0].outcome is ClaimOutcome.MISSING
+    assert "Not yet trained to the common update: a, b." in question_finding(question).notes
 
 
 def test_the_page_opens_with_the_answers_and_a_picture_of_each(plan: Path) -> None:

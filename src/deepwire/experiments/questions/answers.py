@@ -28,7 +28,7 @@ class PartResults:
         plateau: Whether they go on from there.
         systems: What was measured with the plan's present settings, by system.
         trials: All that were made.
-        outdated: Runs that were made with other settings than the plan has now.
+        outdated: Runs that were made with other settings than the plan has now, and their systems.
     """
 
     plan: Plan
@@ -36,7 +36,7 @@ class PartResults:
     plateau: bool
     systems: Mapping[str, SystemResults]
     trials: tuple[TriedSettings, ...]
-    outdated: tuple[str, ...]
+    outdated: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,10 @@ def _part_results(questions: QuestionsPlan, name: str, folder: Path) -> PartResu
     part = questions.parts[name]
     plan = read_settings(Plan, str(part.plan), part.settings, locate=locate).section
     result_folder = ResultFolder(folder)
-    kept, trials = {result.name: result for result in result_folder.all()}, tuple(result_folder.trials())
+    kept = {
+        result.name: result.where_compared(part.equal_updates, part.average) for result in result_folder.all()
+    }
+    trials = tuple(result_folder.trials())
     taken = {trial.system: trial.alternatives for trial in trials if trial.taken}
     systems, current = {}, set[str]()
     for system, entry in plan.systems.items():
@@ -103,7 +106,7 @@ def _part_results(questions: QuestionsPlan, name: str, folder: Path) -> PartResu
             if len(results) == len(parts):
                 runs[seed] = tuple(results)
         systems[system] = SystemResults(system, runs)
-    outdated = tuple(run for run in kept if run not in current)
+    outdated = {run: result.system for run, result in kept.items() if run not in current}
     return PartResults(plan, part.equal_updates, part.plateau, systems, trials, outdated)
 
 

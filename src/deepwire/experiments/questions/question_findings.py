@@ -345,7 +345,7 @@ def _notes(question: AnsweredQuestion) -> Iterator[str]:
     )
     for settings in decoding:
         yield f"Decoding: {', '.join(f'{name} {value}' for name, value in json.loads(settings).items())}."
-    if outdated := [name for name in question.part.outdated if name.split(".")[-2] in question.systems]:
+    if outdated := [name for name, system in question.part.outdated.items() if system in question.systems]:
         yield f"Measured with other settings than the plan has now, and left out: {', '.join(outdated)}."
 
 

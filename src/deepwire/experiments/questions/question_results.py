@@ -79,6 +79,12 @@ class RunStanding(ReportRecord):
     settings: dict[str, str]
     tests: dict[str, ScoredTest]
 
+    def is_mean_of(self, average: int) -> bool:
+        """Whether the last so many checkpoints were averaged, or all that there were."""
+        first, count = self.averaged[0], len(self.averaged)
+        between = (self.updates - first) // (count - 1) if count > 1 else first
+        return count == average or (count < average and first == between)
+
 
 class QuestionResult(ReportRecord):
     """One run.
@@ -111,6 +117,20 @@ class QuestionResult(ReportRecord):
     curve: LearningCurve = LearningCurve(updates=(), nll=(), bleu=())
     standings: dict[Goal, RunStanding] = Field(default_factory=dict)
     failed: dict[Goal, str] = Field(default_factory=dict)
+
+    def where_compared(self, equal_updates: int, average: int) -> QuestionResult:
+        """Only with the standings that a plan asks for: at its common update, of so many checkpoints."""
+        held = {
+            goal: standing
+            for goal, standing in self.standings.items()
+            if standing.is_mean_of(average)
+            and (
+                goal == "plateau"
+                or standing.updates == equal_updates
+                or (standing.stood_still and standing.updates < equal_updates)
+            )
+        }
+        return self.model_copy(update={"standings": held})
 
 
 class TriedSettings(ReportRecord):

@@ -117,7 +117,8 @@ class QuestionRunner:
     def _measure_again(self, steps: list[Step]) -> None:
         """Measure runs whose results are gone, at a common update that they have passed since."""
         for job in self._runs([step for step in steps if step.goal == "equal"]):
-            if has_mean(job.run, "equal"):
+            plan = self.loaded.parts[job.step.part].plan
+            if has_mean(job.run, plan.equal_updates, plan.average):
                 self._tell(f"{job}: measuring {job.run.folder} again")
                 self._end(job, None)
 
@@ -218,7 +219,7 @@ class QuestionRunner:
         made = ("base", "settings", "text")
         if kept is None or any(getattr(kept, name) != getattr(fresh, name) for name in made):
             return fresh
-        return kept
+        return kept.where_compared(part.plan.equal_updates, part.plan.average)
 
     def _write_progress(self, steps: list[Step]) -> None:
         """What is done, under way and waiting, for whoever looks while it runs."""

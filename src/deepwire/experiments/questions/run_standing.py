@@ -65,7 +65,7 @@ def measured(
         DataError: Its log or the test set is damaged or missing.
     """
     directory = RunDirectory(run.folder)
-    folder, sources = _mean_at(directory, run, goal, updates, average)
+    folder, sources = _mean_at(directory, run, updates, average)
     log = [record for record in read_records(directory.metrics) if number_of(record, "update") <= sources[-1]]
     curve = _curve(log)
     best = min(((nll, when) for when, nll in zip(curve.updates, curve.nll, strict=True) if nll is not None))
@@ -100,27 +100,31 @@ def measured(
     )
 
 
-def has_mean(run: RunPlan, goal: Goal) -> bool:
-    """Whether a run has been at a goal and keeps the mean of its checkpoints there, wherever it is now.
+def has_mean(run: RunPlan, updates: int, average: int) -> bool:
+    """Whether a run has been at an update and keeps the mean of its checkpoints there, wherever it is now.
 
     Raises:
         ModelError: What it has stored is damaged.
     """
     directory = RunDirectory(run.folder)
-    if not (directory.averages / goal).exists() or not directory.resolved_config.exists():
+    if not _mean_folder(directory, updates, average).exists() or not directory.resolved_config.exists():
         return False
     changed = changed_settings(directory.resolved_config, run.loaded.resolved, completed)
     return changed.keys() <= {"run", "data.prepared", "training.max_updates", *NOT_IN_TRANSLATIONS}
 
 
+def _mean_folder(directory: RunDirectory, updates: int, average: int) -> Path:
+    return directory.averages / f"{updates}-{average}"
+
+
 def _mean_at(
-    directory: RunDirectory, run: RunPlan, goal: Goal, updates: int, average: int
+    directory: RunDirectory, run: RunPlan, updates: int, average: int
 ) -> tuple[Path, tuple[int, ...]]:
     """The mean of the last regular checkpoints, made while they are there and kept; and their updates.
 
     Checkpoints that a signal asked for are left out: an interrupted run has the same mean as another.
     """
-    target = directory.averages / goal
+    target = _mean_folder(directory, updates, average)
     every = run.loaded.config.training.checkpoint_interval
     if not target.exists():
         there = {each.update: each.path for each in directory.checkpoints() if each.update % every == 0}
