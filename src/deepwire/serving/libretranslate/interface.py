@@ -133,7 +133,7 @@ class _Interface:
                     raise RefusedError("Files translation are disabled on this server.", 403)
                 most = limits.file_bytes + limits.body_bytes if files else limits.body_bytes
                 fields = await read_fields(request, limits, most)
-                self._choices.keys.check(fields)
+                self._choices.keys.check(fields, request.headers.get("authorization"))
                 return await answer(request, fields)
             except RefusedError as error:
                 return JSONResponse({"error": error.text}, error.status)
