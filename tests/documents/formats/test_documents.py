@@ -191,6 +191,17 @@ def test_json():
         assert [record["i"][0]["t"], record["i"][0]["u"], record["i"][1]["t"], record["t"]] == expected, path
 
 
+def test_numbers_of_many_digits_are_read_as_others():
+    """Python refuses to read more than 4300 of them, though nobody needs the number."""
+    many = "9" * 5000
+    assert text_of("a.json", f'{{"a": "Hund", "b": {many}}}') == f'{{"a": "HUND", "b": {many}}}'
+    assert text_of("a.html", f"<p>Hund &#{many}; &#{'0' * 5000}65</p>") == "<p>HUND \ufffd A</p>"
+    vtt = f"WEBVTT\n\n00:01.000 --> 00:02.000\nHund &#{many}; &#228;\n"
+    assert text_of("a.vtt", vtt) == "WEBVTT\n\n00:01.000 --> 00:02.000\nHUND \ufffd Ä\n"
+    page = f"Hund &#{many};\n\n[x](&#{many};)\n\n[y]: &#{many};\n"
+    assert text_of("a.md", page) == page.replace("Hund", "HUND").replace("[x]", "[X]")
+
+
 HEAD = 'msgid ""\nmsgstr ""\n"X-Tool: t\\n"\n"A: b\\n"\n\n'
 
 
@@ -375,6 +386,7 @@ BOMB = package({"word/document.xml": b"0" * (201 << 20)})
         ("a.po", b'#~ msgid "a\n#~ msgstr ""\n', "line 1: no line of a gettext"),
         ("a.po", b'msgid "a"\n\n#: x.c:1\nmsgid "b"\nmsgstr ""\n', "line 4: msgid behind msgid"),
         ("a.po", b'"a"\n', "line 1: a text behind nothing"),
+        ("a.po", b'msgid "a"\nmsgstr[' + b"9" * 5000 + b'] ""\n', "line 2: no line of a gettext"),
         ("a.po", b'msgid "a"\n"b"\n\n', "line 2: the file ends without a msgstr for its last msgid"),
         ("a.srt", b"Hallo\n", "no subtitles"),
         ("a.txt", b"gut\nsch\xf6n", r"line 2: not UTF-8 \(byte 7\)"),

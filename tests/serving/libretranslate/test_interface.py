@@ -128,6 +128,15 @@ def test_html_keeps_its_tags(plain):
     assert answer["alternatives"] == []
 
 
+def test_a_reference_of_many_digits_is_a_character_as_for_browsers(plain):
+    answer = translate(plain, q=f"<p>ein hund &#{'9' * 4400};</p>", format="html")
+    assert answer.status == 200
+    assert (
+        answer.json["translatedText"]
+        == translate(plain, q="<p>ein hund \ufffd</p>", format="html").json["translatedText"]
+    )
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
