@@ -124,6 +124,8 @@ def test_who_is_told_that_it_serves_may_end_it_at_once(
         (["--beam", "0"], 2, "--beam"),
         (["--memory", "much"], 2, "--memory much: must be a size such as 500M or 4G"),
         (["--url-prefix", "a?b"], 2, "--url-prefix a?b: must be a path such as /mt"),
+        (["--url-prefix", "/a/../b"], 2, "--url-prefix /a/../b: must be a path such as /mt, without . or .."),
+        (["--url-prefix", "."], 2, "--url-prefix .: must be a path such as /mt, without . or .."),
         (["--api", "google"], 2, "--api"),
         (["--no-cosmetics"], 2, "--no-cosmetics has an effect only with --api libretranslate"),
         (["--api", "libretranslate", "--api-key-url", "a.org"], 2, "--api-key-url says where to get a key"),

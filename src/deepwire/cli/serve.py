@@ -325,8 +325,9 @@ def _prefix(path: str) -> str:
         UsageError: It cannot be one.
     """
     plain = path.strip("/")
-    if not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", plain):
-        raise UsageError(f"--url-prefix {path}: must be a path such as /mt")
+    resolved = {".", ".."} & set(plain.split("/"))  # by clients, before they ask
+    if resolved or not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", plain):
+        raise UsageError(f"--url-prefix {path}: must be a path such as /mt, without . or ..")
     return f"/{plain}" if plain else ""
 
 
