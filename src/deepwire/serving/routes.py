@@ -201,6 +201,7 @@ def _translate(service: Service) -> Endpoint:
 
 
 def _detect(service: Service) -> Endpoint:
+    @translating
     async def detect(request: Request) -> Response:
         body = read_texts(await _read(request, service.limits), service.limits)
         return JSONResponse(await service.detect(body))
