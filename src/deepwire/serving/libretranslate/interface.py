@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import NamedTuple
@@ -92,6 +93,7 @@ def libretranslate_site(service: Service, choices: Choices) -> Site:
         PATHS | _PATHS | deepwire_paths,
         (f"{_DOWNLOADS}/",),
         _refuse,
+        close=interface.close,
     )
 
 
@@ -121,6 +123,10 @@ class _Interface:
         self._translator = LibreTranslator(service, documents, cosmetics=choices.cosmetics)
         limits = service.limits
         self._kept = KeptFiles(limits.file_keep_seconds, limits.files)
+
+    def close(self) -> None:
+        """Remove what is kept."""
+        self._kept.close()
 
     def asked(self, answer: Answer, *, files: bool = False) -> Endpoint:
         """An endpoint that reads fields and needs a key."""
@@ -174,6 +180,7 @@ class _Interface:
                 fields.file, source, target, sender(request), lambda: wait_for_disconnect(request)
             )
         name = self._kept.keep(translated.name, translated.content)
+        asyncio.get_running_loop().call_later(service.limits.file_keep_seconds, self._kept.drop)
         answer: dict[str, object] = {"translatedFileUrl": f"{self._root(request)}{_DOWNLOADS}/{name}"}
         if translated.untranslated:
             answer["untranslated"] = list(translated.untranslated)
