@@ -371,6 +371,12 @@ BOMB = package({"word/document.xml": b"0" * (201 << 20)})
         ("a.docx", package({"word/document.xml": "<a"}), "word/document.xml: line 1: not XML"),
         ("a.docx", docx(DEEP), "not XML: Excessive depth"),
         ("a.docx", BOMB, "too large"),
+        ("a.docx", docx("<a/>" * 1_000_001), r"its XML has 1,000,0\d\d elements, .*at most 1,000,000: too large"),
+        ("a.docx", docx("<a/>" * 600_000, **{"word/header1.xml": "<a/>" * 600_000}), "its XML has 1,200,0"),
+        ("a.docx", docx("", **{"word/footnotes.xml": "a" * (32 << 20)}), r"its text has 33,554,\d+ bytes of XML"),
+        ("a.odt", odt("<a b='c'/>" * 500_001), "its XML has 1,000,0"),
+        ("a.odt", odt("<!---->" * 1_000_001), "its XML has 1,000,0"),
+        ("a.xlf", b"<xliff>" + b"<a/>" * 1_000_000 + b"</xliff>", "its XML has 1,000,001"),
         ("a.odt", docx("<w:p/>"), "there is no content.xml"),
         ("a.odt", package({"content.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}), "entities of its own"),
         ("a.xlf", b"<xliff>", "line 1: not XML"),
@@ -395,6 +401,34 @@ BOMB = package({"word/document.xml": b"0" * (201 << 20)})
 def test_wrong_files_are_refused_with_a_reason(name, content, said):
     with pytest.raises(DataError, match=said):
         read_document(name, content, Options("de", "en"))
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ("<w:r><w:t>x</w:t></w:r>", 20_000),
+        ("<w:r>" + "<w:t>x</w:t>" * 20_000 + "</w:r>", 1),
+        ("<!---->", 100_000),
+        ("<?a?>", 100_000),
+    ],
+    ids=["runs", "texts", "comments", "instructions"],
+)
+def test_a_paragraph_of_many_parts_is_read_in_linear_time(body, count):
+    begun = time.process_time()
+    read_document("a.docx", docx(f"<w:p>{body * count}</w:p>"), Options("de", "en"))
+    assert time.process_time() - begun < 8, "it took minutes"
+
+
+def test_a_paragraph_of_too_many_looks_keeps_their_order():
+    bold = "<w:r><w:rPr><w:b/></w:rPr><w:t>ein </w:t></w:r><w:r><w:t>hund </w:t></w:r>"
+    found = part(translated("a.docx", docx(f"<w:p>{bold * 600}</w:p>")), "word/document.xml")
+    assert "".join(re.findall(r"<w:t[^>]*>([^<]*)", found)).split() == ["EIN", "HUND"] * 600
+    assert found.count("<w:b/>") == 600
+
+
+def test_pictures_may_be_larger_than_text():
+    found = translated("a.docx", docx("<w:p/>", **{"word/media/a.png": bytes(40 << 20)}))
+    assert len(part(found, "word/media/a.png")) == 40 << 20
 
 
 def test_an_encrypted_package_is_named():
