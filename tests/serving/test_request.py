@@ -78,6 +78,18 @@ def test_lines_are_limited_as_texts_are() -> None:
             "max_length_ratio: must be a finite number, not one that is too large",
         ),
         (b'{"text": "a", "beam": 1e999}', "beam: must be a whole number, not one that is too large"),
+        (
+            b'{"text": "a", "beam": ' + b"9" * 5000 + b"}",
+            "beam: must be a whole number, not one that is too large",
+        ),
+        (
+            b'{"text": "a", "max_length_extra": ' + b"9" * 400 + b"}",
+            "max_length_extra: must be a whole number, not one that is too large",
+        ),
+        (
+            b'{"text": "a", "max_length_ratio": ' + b"9" * 4000 + b"}",
+            "max_length_ratio: must be a finite number, not one that is too large",
+        ),
         (b'{"text": "a", "beam": "2"}', "beam: must be a whole number, not a string"),
         (
             b'{"text": "a", "beam": 2.0}',
@@ -103,7 +115,7 @@ def test_reasons_are_in_the_words_of_json(body: bytes, said: str) -> None:
         (b"[" * 100_000, "bad_json", "too deep", None),
         (b'{"text": "a", "text": "b"}', "bad_json", "twice", None),
         (b'{"text": "a", "beam": NaN}', "bad_json", "NaN", None),
-        (b'{"text": "a", "beam": ' + b"9" * 5000 + b"}", "bad_json", "", None),
+        (b'{"text": "a", "beam": ' + b"9" * 5000 + b"}", "invalid", "beam: ", None),
         (b'{"text": "a", "beam": 1e999}', "invalid", "beam: ", None),
         (b'{"text": "a", "beam": true}', "invalid", "beam: ", None),
         (b'{"text": "a", "beam": "2"}', "invalid", "beam: ", None),

@@ -23,6 +23,11 @@ from forked import Piped
 TEXT = "der hund läuft"
 
 
+def served_at(command: Piped) -> str:
+    """Host and port, as soon as the command serves."""
+    return command.stderr.readline().split()[-1].decode().removeprefix("http://")
+
+
 def test_the_command_serves_until_it_is_told_to_stop(one_direction: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("a-long-enough-secret\n")
@@ -119,6 +124,8 @@ def test_who_is_told_that_it_serves_may_end_it_at_once(
         (["--beam", "0"], 2, "--beam"),
         (["--memory", "much"], 2, "--memory much: must be a size such as 500M or 4G"),
         (["--url-prefix", "a?b"], 2, "--url-prefix a?b: must be a path such as /mt"),
+        (["--url-prefix", "/a/../b"], 2, "--url-prefix /a/../b: must be a path such as /mt, without . or .."),
+        (["--url-prefix", "."], 2, "--url-prefix .: must be a path such as /mt, without . or .."),
         (["--api", "google"], 2, "--api"),
         (["--no-cosmetics"], 2, "--no-cosmetics has an effect only with --api libretranslate"),
         (["--api", "libretranslate", "--api-key-url", "a.org"], 2, "--api-key-url says where to get a key"),
@@ -146,6 +153,27 @@ def test_wrong_commands_are_one_clear_line(
     assert "Traceback" not in error
 
 
+def test_a_token_keeps_strangers_out_of_the_interface_of_libretranslate(
+    one_direction: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-long-enough-secret")
+    token.chmod(0o600)
+    options = ["--host", "0.0.0.0", "--api", "libretranslate", "--token-file", str(token)]
+    command = Piped("serve", str(one_direction), "--port", "0", "--device", "cpu", "--quiet", *options)
+    address = served_at(command)
+    seen = []
+    for key in ({}, {"api_key": "a-long-enough-secret"}):
+        connection = http.client.HTTPConnection(address, timeout=60)
+        body = json.dumps({"q": TEXT, "source": "de", "target": "en", **key}).encode()
+        connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+        seen.append(connection.getresponse().status)
+        connection.close()
+    os.kill(command._child, signal.SIGTERM)
+    assert command.wait(60) == 0
+    assert seen == [400, 200]
+
+
 @pytest.mark.parametrize(("mode", "warned"), [(0o644, True), (0o604, True), (0o640, False), (0o600, False)])
 def test_a_token_that_everybody_can_read_is_warned_of(
     mode: int, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -162,7 +190,7 @@ def test_another_name_is_answered_only_where_it_is_given(one_direction: Path) ->
     command = Piped(
         "serve", str(one_direction), "--port", "0", "--device", "cpu", "--host-name", "MT.example.org"
     )
-    address = command.stderr.readline().split()[-1].decode().removeprefix("http://")
+    address = served_at(command)
     seen = {}
     for name in ("mt.example.org", "localhost", "evil.example.org"):
         connection = http.client.HTTPConnection(address, timeout=60)

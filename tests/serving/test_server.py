@@ -413,6 +413,20 @@ def test_a_client_that_goes_away_leaves_room(served_model, serving):
         assert model.batches == [["ein"], ["hund"]]
 
 
+@pytest.mark.parametrize("path", ["/translate", "/detect", "/translate_file?name=a.txt"])
+def test_a_client_that_goes_away_while_it_sends_is_no_fault(served_model, serving, caplog, path):
+    with serving.running(served_model) as server:
+        gone = server.connect()
+        gone.sendall(HALF_A_BODY.replace(b"/translate", path.encode(), 1))
+        serving.wait_until(lambda: server.server.config.clients.busy == 1)
+        gone.close()
+        bare = path.partition("?")[0]
+        answers = f'deepwire_requests_total{{path="{bare}",status='
+        serving.wait_until(lambda: server.metric(answers) == 1)
+        assert server.metric(f'{answers}"499"}}') == 1
+    assert "failed" not in caplog.text
+
+
 def test_a_request_that_the_model_fails_on_fails_alone(served_model, serving, caplog):
     model = serving.Held(served_model)
     running = serving.running(model)

@@ -244,7 +244,7 @@ class _Libretranslate(NamedTuple):
         if given and api != "libretranslate":
             raise UsageError(f"{given} has an effect only with --api libretranslate")
         if self.api_key_url and self.api_keys is None:
-            raise UsageError("--api-key-url says where to get a key, and none is needed", "add --api-keys")
+            raise UsageError("--api-key-url says where to get a key, and there are none", "add --api-keys")
         return self
 
     def keys(self) -> list[str]:
@@ -258,7 +258,7 @@ class _Libretranslate(NamedTuple):
         from deepwire.serving.libretranslate.fields import ApiKeys
         from deepwire.serving.libretranslate.interface import Choices, libretranslate_site
 
-        needed = ApiKeys(access.keys, self.api_key_url or "")
+        needed = ApiKeys(access.keys, self.api_key_url or "", access.token)
         choices = Choices(needed, not self.no_cosmetics, files, access.prefix)
         return libretranslate_site(service, choices)
 
@@ -267,8 +267,8 @@ class AccessOptions(NamedTuple):
     """Who may come in.
 
     Attributes:
-        token: Of deepwire's own interface.
-        keys: Of LibreTranslate's; each is also a token.
+        token: What clients must send; to LibreTranslate's interface it is a key too.
+        keys: Of LibreTranslate's interface; each is also a token.
         hosts: Names of the server.
         named: Whether any was given.
         origins: Whose pages may use it.
@@ -325,8 +325,9 @@ def _prefix(path: str) -> str:
         UsageError: It cannot be one.
     """
     plain = path.strip("/")
-    if not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", plain):
-        raise UsageError(f"--url-prefix {path}: must be a path such as /mt")
+    resolved = {".", ".."} & set(plain.split("/"))  # by clients, before they ask
+    if resolved or not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", plain):
+        raise UsageError(f"--url-prefix {path}: must be a path such as /mt, without . or ..")
     return f"/{plain}" if plain else ""
 
 

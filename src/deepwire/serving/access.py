@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Token:
         digest = sha256(given).digest()
         return sum(hmac.compare_digest(digest, secret_digest) for secret_digest in self._digests) > 0
 
-    def or_any(self, secrets: Sequence[str]) -> Token:
+    def or_any(self, secrets: Collection[str]) -> Token:
         """A token that also admits other secrets."""
         both = Token(*secrets)
         both._digests += self._digests

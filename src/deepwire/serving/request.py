@@ -6,7 +6,7 @@ import difflib
 import json
 import traceback
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self, TypeVar
 
@@ -132,6 +132,7 @@ class TextLines(NamedTuple):
 
 
 _SHOWN = 80
+_MOST_DIGITS = 15  # a float holds all such numbers exactly
 _EXAMPLE = '{"text": "Ein Hund."}'
 
 # What other servers and toolkits call it, where the letters do not tell.
@@ -236,7 +237,9 @@ def _read(body: bytes, limits: Limits, kind: type[Body]) -> Body:
 
 def _parsed(body: bytes) -> object:
     try:
-        return json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
+        return json.loads(
+            body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number, parse_int=_whole_number
+        )
     except UnicodeDecodeError as fault:
         raise RequestError("bad_json", f"the body is not UTF-8: byte {fault.start}") from None
     except json.JSONDecodeError as fault:
@@ -256,6 +259,11 @@ def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
 
 def _no_number(constant: str) -> object:
     raise ValueError(f"{constant} is no JSON number")
+
+
+def _whole_number(digits: str) -> int | float:
+    """A number; one that is too long for anything a client can ask for is infinite, as 1e999 is."""
+    return int(digits) if len(digits) <= _MOST_DIGITS else inf
 
 
 def _check_texts(body: TextBody, limits: Limits) -> None:

@@ -100,6 +100,7 @@ class Site(NamedTuple):
         open_folders: Beginnings of paths.
         refuse: The answer to a request that is not even looked at.
         cors: Whether pages of other servers may use it: their browsers ask first, without a token.
+        close: Removes what it keeps on disk.
     """
 
     app: ASGIApp
@@ -108,6 +109,7 @@ class Site(NamedTuple):
     open_folders: tuple[str, ...] = ()
     refuse: ErrorAnswer = error_response
     cors: bool = False
+    close: Callable[[], object] = lambda: None
 
     def for_pages_of(self, origins: Sequence[str]) -> Site:
         """The same for pages of other servers, such as `https://example.org`; `*` = of all."""
@@ -201,6 +203,7 @@ def _translate(service: Service) -> Endpoint:
 
 
 def _detect(service: Service) -> Endpoint:
+    @translating
     async def detect(request: Request) -> Response:
         body = read_texts(await _read(request, service.limits), service.limits)
         return JSONResponse(await service.detect(body))

@@ -88,6 +88,10 @@ class RequestMiddleware:
         finally:
             exchange.end()
 
+    def close(self) -> None:
+        """Remove what the site keeps on disk."""
+        self._site.close()
+
     async def _answer(self, error: RequestError, exchange: _Exchange) -> None:
         response = self._site.refuse(error, exchange.scope["path"], exchange.id)
         await response(exchange.scope, exchange.receive, exchange.send)
@@ -183,7 +187,7 @@ class Server(uvicorn.Server):
     def __init__(self, guard: RequestMiddleware, service: Service) -> None:
         super().__init__(ServerConfig(guard, service.limits))
         self.stopped_by: signal.Signals | None = None
-        self._service = service
+        self._guard, self._service = guard, service
         self._latest = 0.0
         self._begun: Callable[[], object] = lambda: None
         service.metrics.watch(lambda: service.batcher.texts, lambda: len(self.server_state.connections))
@@ -199,6 +203,7 @@ class Server(uvicorn.Server):
         try:
             asyncio.run(self.serve(sockets=[bound]))
         finally:
+            self._guard.close()  # at once: whoever serves may end the process without tidying up
             self._service.close(max(0.0, self._latest - time.monotonic()))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -191,6 +191,17 @@ def test_json():
         assert [record["i"][0]["t"], record["i"][0]["u"], record["i"][1]["t"], record["t"]] == expected, path
 
 
+def test_numbers_of_many_digits_are_read_as_others():
+    """Python refuses to read more than 4300 of them, though nobody needs the number."""
+    many = "9" * 5000
+    assert text_of("a.json", f'{{"a": "Hund", "b": {many}}}') == f'{{"a": "HUND", "b": {many}}}'
+    assert text_of("a.html", f"<p>Hund &#{many}; &#{'0' * 5000}65</p>") == "<p>HUND \ufffd A</p>"
+    vtt = f"WEBVTT\n\n00:01.000 --> 00:02.000\nHund &#{many}; &#228;\n"
+    assert text_of("a.vtt", vtt) == "WEBVTT\n\n00:01.000 --> 00:02.000\nHUND \ufffd Ä\n"
+    page = f"Hund &#{many};\n\n[x](&#{many};)\n\n[y]: &#{many};\n"
+    assert text_of("a.md", page) == page.replace("Hund", "HUND").replace("[x]", "[X]")
+
+
 HEAD = 'msgid ""\nmsgstr ""\n"X-Tool: t\\n"\n"A: b\\n"\n\n'
 
 
@@ -360,6 +371,12 @@ BOMB = package({"word/document.xml": b"0" * (201 << 20)})
         ("a.docx", package({"word/document.xml": "<a"}), "word/document.xml: line 1: not XML"),
         ("a.docx", docx(DEEP), "not XML: Excessive depth"),
         ("a.docx", BOMB, "too large"),
+        ("a.docx", docx("<a/>" * 1_000_001), r"its XML has 1,000,0\d\d elements, .*at most 1,000,000: too large"),
+        ("a.docx", docx("<a/>" * 600_000, **{"word/header1.xml": "<a/>" * 600_000}), "its XML has 1,200,0"),
+        ("a.docx", docx("", **{"word/footnotes.xml": "a" * (32 << 20)}), r"its text has 33,554,\d+ bytes of XML"),
+        ("a.odt", odt("<a b='c'/>" * 500_001), "its XML has 1,000,0"),
+        ("a.odt", odt("<!---->" * 1_000_001), "its XML has 1,000,0"),
+        ("a.xlf", b"<xliff>" + b"<a/>" * 1_000_000 + b"</xliff>", "its XML has 1,000,001"),
         ("a.odt", docx("<w:p/>"), "there is no content.xml"),
         ("a.odt", package({"content.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}), "entities of its own"),
         ("a.xlf", b"<xliff>", "line 1: not XML"),
@@ -375,6 +392,7 @@ BOMB = package({"word/document.xml": b"0" * (201 << 20)})
         ("a.po", b'#~ msgid "a\n#~ msgstr ""\n', "line 1: no line of a gettext"),
         ("a.po", b'msgid "a"\n\n#: x.c:1\nmsgid "b"\nmsgstr ""\n', "line 4: msgid behind msgid"),
         ("a.po", b'"a"\n', "line 1: a text behind nothing"),
+        ("a.po", b'msgid "a"\nmsgstr[' + b"9" * 5000 + b'] ""\n', "line 2: no line of a gettext"),
         ("a.po", b'msgid "a"\n"b"\n\n', "line 2: the file ends without a msgstr for its last msgid"),
         ("a.srt", b"Hallo\n", "no subtitles"),
         ("a.txt", b"gut\nsch\xf6n", r"line 2: not UTF-8 \(byte 7\)"),
@@ -383,6 +401,34 @@ BOMB = package({"word/document.xml": b"0" * (201 << 20)})
 def test_wrong_files_are_refused_with_a_reason(name, content, said):
     with pytest.raises(DataError, match=said):
         read_document(name, content, Options("de", "en"))
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ("<w:r><w:t>x</w:t></w:r>", 20_000),
+        ("<w:r>" + "<w:t>x</w:t>" * 20_000 + "</w:r>", 1),
+        ("<!---->", 100_000),
+        ("<?a?>", 100_000),
+    ],
+    ids=["runs", "texts", "comments", "instructions"],
+)
+def test_a_paragraph_of_many_parts_is_read_in_linear_time(body, count):
+    begun = time.process_time()
+    read_document("a.docx", docx(f"<w:p>{body * count}</w:p>"), Options("de", "en"))
+    assert time.process_time() - begun < 8, "it took minutes"
+
+
+def test_a_paragraph_of_too_many_looks_keeps_their_order():
+    bold = "<w:r><w:rPr><w:b/></w:rPr><w:t>ein </w:t></w:r><w:r><w:t>hund </w:t></w:r>"
+    found = part(translated("a.docx", docx(f"<w:p>{bold * 600}</w:p>")), "word/document.xml")
+    assert "".join(re.findall(r"<w:t[^>]*>([^<]*)", found)).split() == ["EIN", "HUND"] * 600
+    assert found.count("<w:b/>") == 600
+
+
+def test_pictures_may_be_larger_than_text():
+    found = translated("a.docx", docx("<w:p/>", **{"word/media/a.png": bytes(40 << 20)}))
+    assert len(part(found, "word/media/a.png")) == 40 << 20
 
 
 def test_an_encrypted_package_is_named():

@@ -22,6 +22,8 @@ from deepwire.serving.libretranslate.language_codes import LanguageCodes, langua
         ("Hallo", "Hello there", "Hello there"),
         ("a & b Hund", "A &amp; b", "a & b"),
         ("&amp; Hund", "&amp; Dog", "&amp; Dog"),
+        ("Hund &#99", "Dog &#99", "Dog &#99"),
+        ("Hund", f"Dog &#{'9' * 5000};", "Dog \ufffd"),
         ("", "", ""),
         ("5", ".", "."),
         ("Ein Hund …", "A dog ...", "A dog ..."),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePath
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
@@ -128,6 +130,34 @@ def test_documents_are_kept_for_a_while_and_not_too_many():
     clock[0] = 11
     assert kept.find(third) is None
     assert not path.exists()
+
+
+def test_documents_go_with_the_server_even_where_it_is_ended_by_force(
+    polyglot, serving, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    model = serving.Held(polyglot)
+    with serving.running(model, site=site) as server, ThreadPoolExecutor(1) as clients:
+        model.free.set()
+        answer = send(server, "a.txt", b"ein hund")
+        name = PurePath(urlsplit(answer.json["translatedFileUrl"]).path).name
+        assert [path.name for path in tmp_path.glob("*/*")] == [name]
+        model.free.clear()
+        clients.submit(send, server, "b.txt", b"zwei")
+        serving.wait_until(lambda: len(model.batches) == 2)
+        server.stop()
+        server.stop()
+        server.join()
+        assert server.service.batcher.alive, "the process would end without tidying up"
+        assert list(tmp_path.iterdir()) == []
+        model.free.set()
+
+
+def test_documents_go_in_time_though_nobody_asks_for_any(served_model, serving, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with serving.running(served_model, site=site, file_keep_seconds=0.5) as server:
+        assert send(server, "a.txt", b"ein hund").status == 200
+        serving.wait_until(lambda: list(tmp_path.glob("*/*")) == [])
 
 
 def test_a_document_that_would_take_too_long_is_refused_early(polyglot, serving, monkeypatch):

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from deepwire.serving.access import Token
 from deepwire.serving.libretranslate.fields import ApiKeys
 from deepwire.serving.libretranslate.interface import Choices, libretranslate_site
 
@@ -127,6 +128,15 @@ def test_html_keeps_its_tags(plain):
     assert answer["alternatives"] == []
 
 
+def test_a_reference_of_many_digits_is_a_character_as_for_browsers(plain):
+    answer = translate(plain, q=f"<p>ein hund &#{'9' * 4400};</p>", format="html")
+    assert answer.status == 200
+    assert (
+        answer.json["translatedText"]
+        == translate(plain, q="<p>ein hund \ufffd</p>", format="html").json["translatedText"]
+    )
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -231,6 +241,30 @@ def test_keys_are_checked_first(polyglot, serving):
     with serving.running(polyglot, site=site_with(keys=contact)) as server:
         said = "Visit https://example.org/key to get an API key"
         assert error(translate(server, q=DE)) == (400, said)
+
+
+def test_the_token_of_the_server_is_needed_without_keys_too(served_model, serving):
+    """What keeps strangers out of deepwire's own interface keeps them out of this one."""
+    keys = ApiKeys(token=Token(KEY))
+    bearer = {"Authorization": f"Bearer {KEY}"}
+    with serving.running(served_model, KEY, site=site_with(keys=keys)) as server:
+        for path in ("/translate", "/detect", "/translate_file"):
+            said = "Please contact the server operator to get an API key"
+            assert error(post(server, path, {"q": DE})) == (400, said)
+            assert error(post(server, path, {"q": DE, "api_key": "wrong"})) == (403, "Invalid API key")
+            wrong = {"Authorization": "Bearer wrong"}
+            assert error(post(server, path, {"q": DE}, **wrong)) == (403, "Invalid API key")
+        assert translate(server, q=DE, api_key=KEY).status == 200
+        fields = {"q": DE, "source": "de", "target": "en"}
+        assert post(server, "/translate", fields, **bearer).status == 200
+        assert post(server, "/detect", {"q": DE}, **bearer).status == 200
+        assert error(post(server, "/translate_file", {}, **bearer))[1].endswith("missing file parameter")
+        assert server.get("/frontend/settings").json["keyRequired"] is True
+    both = ApiKeys(["another key of somebody"], token=Token(KEY))
+    with serving.running(served_model, site=site_with(keys=both)) as server:
+        assert translate(server, q=DE, api_key=KEY).status == 200
+        assert translate(server, q=DE, api_key="another key of somebody").status == 200
+        assert translate(server, q=DE, api_key="wrong").status == 403
 
 
 def test_pages_of_other_servers_may_use_it_only_where_that_is_wanted(polyglot, plain, serving):

@@ -12,7 +12,7 @@ from deepwire.documents.formats.placeholders import with_placeholders
 from deepwire.errors import DataError
 
 _LINE = re.compile(
-    r'(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr)(?:\[(?P<form>\d+)\])?\s+)?"(?P<text>(?:[^"\\]|\\.)*)"'
+    r'(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr)(?:\[(?P<form>\d{1,9})\])?\s+)?"(?P<text>(?:[^"\\]|\\.)*)"'
 )
 _PREFIX = re.compile(r"#(?:~?(?P<past>\|)|~)\s*")
 """Of messages that are obsolete, and of what a message was in the past."""

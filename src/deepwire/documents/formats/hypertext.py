@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from deepwire.documents.document import Options
 from deepwire.documents.file_text import decoded
+from deepwire.documents.formats.character_references import unescaped
 from deepwire.documents.formats.inline_elements import Item, Kind, block_of
 from deepwire.documents.formats.replaced_text import ReplacedText
 
@@ -292,7 +293,7 @@ class _Reader:
 
     def _add_text(self, begin: int, end: int) -> None:
         if end > begin:
-            text = _SPACES.sub(" ", html.unescape(self._source[begin:end]))
+            text = _SPACES.sub(" ", unescaped(self._source[begin:end]))
             self._add(Item(begin, end, "text", text, fixed=bool(self._fixed)))
 
     def _add(self, item: Item) -> None:

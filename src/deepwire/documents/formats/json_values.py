@@ -48,7 +48,7 @@ def read_json(content: bytes, options: Options) -> ReplacedText:
     source = decoded(content)
     start = len(source) - len(source.removeprefix("\ufeff"))
     try:
-        json.loads(source[start:])
+        json.loads(source[start:], parse_int=str)  # numbers stay as they are, however long
     except json.JSONDecodeError as fault:
         raise DataError(f"line {fault.lineno}: not JSON: {fault.msg}") from None
     except RecursionError:

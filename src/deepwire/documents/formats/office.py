@@ -28,7 +28,9 @@ from deepwire.documents.formats.xml_tree import (
 from deepwire.errors import DataError
 
 MOST_BYTES = 200 << 20
-"""Of all files in a package, unpacked."""
+"""Of all files in a package, unpacked; most of it may be pictures."""
+MOST_TEXT_BYTES = 32 << 20
+"""Of those with text, in which each byte costs far more."""
 MOST_FILES = 10_000
 
 _WORD_PARTS = re.compile(r"word/(document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml")
@@ -72,11 +74,13 @@ class PackageDocument:
 
     def __init__(self, content: bytes, parts: re.Pattern[str], blocks: Callable[[Any], Blocks]) -> None:
         self._files = _unpacked(content)
-        self._trees = {
-            info.filename: parse_xml(data, info.filename)
-            for info, data in self._files
-            if parts.fullmatch(info.filename)
-        }
+        texts = {info.filename: data for info, data in self._files if parts.fullmatch(info.filename)}
+        if (size := sum(map(len, texts.values()))) > MOST_TEXT_BYTES:
+            raise DataError(
+                f"its text has {size:,} bytes of XML, at most {MOST_TEXT_BYTES:,}: too large",
+                "split the document",
+            )
+        self._trees = parse_xml(texts)
         self._blocks = [block for tree in self._trees.values() for block in blocks(tree)]
         self.units: Sequence[Sequence[Run]] = [block.runs for block in self._blocks]
 
@@ -154,13 +158,15 @@ def read_odt(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG0
 
 
 def _word_paragraphs(tree: Any) -> Blocks:
-    """The paragraphs; pieces of text of one look with nothing between them are one run."""
+    """The paragraphs; pieces of text of one look with nothing between them that is seen are one run."""
     from lxml import etree
 
     blocks: dict[Any, SlotParagraph | WordParagraph] = {}
+    behind: dict[Any, list[str]] = {}
     look: tuple[Any, bytes] | None = None
+    of_run: tuple[Any, bytes] | None = None
     fields = 0
-    walk = etree.iterwalk(tree, events=("start", "comment", "pi"))
+    walk = etree.iterwalk(tree, events=("start",))  # with comments, its time grows with their square
     for _, node in walk:
         name = local(node)
         if name in ("pPr", "rPr", *_GONE):
@@ -185,20 +191,29 @@ def _word_paragraphs(tree: Any) -> Blocks:
         if name != "t":
             slots.append(Slot(node, False, Run(_BREAKS[name], fixed=True)))
             continue
-        look = _look(node.getparent())
+        if of_run is None or of_run[0] is not node.getparent():
+            of_run = node.getparent(), look_of(node.getparent())
+        look = of_run[0].getparent(), of_run[1]
         run = _word_run(node, is_result=fields > 0)
         node.set(SPACE, "preserve")
         if slots and not slots[-1].run.fixed and look == previous:
-            first = slots[-1]
-            slots[-1] = first._replace(run=first.run._replace(text=first.run.text + run.text))
+            behind.setdefault(slots[-1].element, []).append(run.text)
             node.text = ""
         else:
             slots.append(Slot(node, False, run))
     for block in blocks.values():
         if isinstance(block, SlotParagraph):
-            for slot in block.slots:  # those that took over the text of others
-                slot.put(slot.run.text)
+            block.slots = [_with_text(slot, behind.get(slot.element, ())) for slot in block.slots]
         yield block
+
+
+def _with_text(slot: Slot, behind: Sequence[str]) -> Slot:
+    """A place that takes over the texts behind it, which look the same; without any, it stays."""
+    if not behind:
+        return slot
+    whole = "".join((slot.run.text, *behind))
+    slot.put(whole)
+    return slot._replace(run=slot.run._replace(text=whole))
 
 
 def _word_run(node: Any, *, is_result: bool) -> Run:
@@ -208,11 +223,6 @@ def _word_run(node: Any, *, is_result: bool) -> Run:
     text = node.text or ""
     fixed = "oMath" in around or (is_result and not any(map(str.isalpha, text)))
     return Run(text, fixed, filled=is_result or "hyperlink" in around)
-
-
-def _look(run: Any) -> tuple[Any, bytes]:
-    """What a run is in, such as a link, and its formatting."""
-    return run.getparent(), look_of(run)
 
 
 def _odt_paragraphs(tree: Any) -> Blocks:

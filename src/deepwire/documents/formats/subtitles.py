@@ -9,6 +9,7 @@ from itertools import pairwise, zip_longest
 
 from deepwire.documents.document import Options, Run
 from deepwire.documents.file_text import decoded
+from deepwire.documents.formats.character_references import unescaped
 from deepwire.documents.formats.replaced_text import Block, ReplacedText, Stretch
 from deepwire.errors import DataError
 
@@ -68,7 +69,7 @@ def _stretches(source: str, begin: int, end: int, *, is_vtt: bool) -> Iterator[S
         stop = end if match is None else match.start()
         if stop > at:
             text = _BREAK.sub(" ", source[at:stop])
-            yield Stretch(at, stop, Run(html.unescape(text) if is_vtt else text))
+            yield Stretch(at, stop, Run(unescaped(text) if is_vtt else text))
         if match is not None:
             at = match.end()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from deepwire.documents.document import Pieces, Run, in_order
@@ -17,6 +18,8 @@ from deepwire.documents.formats.xml_tree import SPACE, local
 
 _LINK, _STRETCH, _NUMBER = "link", "stretch", "n"
 """Names in the tree of elements that stands for a paragraph."""
+_MOST_STRETCHES = 1000
+"""Of a paragraph whose formatting may change its order; with more it stays in order."""
 
 
 class _Stretch(NamedTuple):
@@ -124,7 +127,9 @@ def word_paragraph(paragraph: Any) -> WordParagraph | None:
     stretches = _merged(stretches)
     words = [stretch for stretch in stretches if stretch.text.strip()]
     links = {id(stretch.link) for stretch in stretches} - {id(stretch.link) for stretch in words}
-    if links or len(_merged(words)) < 2 or all(stretch.link is not None for stretch in words):
+    if len(stretches) > _MOST_STRETCHES or links:
+        return None
+    if len(_merged(words)) < 2 or all(stretch.link is not None for stretch in words):
         return None
     return WordParagraph(nodes, stretches)
 
@@ -148,14 +153,12 @@ def _text(run: Any) -> str:
 
 def _merged(stretches: Sequence[_Stretch]) -> list[_Stretch]:
     """Those with text; what looks the same is one."""
-    merged: list[_Stretch] = []
-    for stretch in stretches:
-        last = merged[-1] if merged else None
-        if last is not None and last.link is stretch.link and look_of(last.run) == look_of(stretch.run):
-            merged[-1] = last._replace(text=last.text + stretch.text)
-        elif stretch.text:
-            merged.append(stretch)
-    return merged
+    filled = [stretch for stretch in stretches if stretch.text]
+    if len(filled) < 2:
+        return filled
+    alike = groupby(filled, key=lambda stretch: (id(stretch.link), look_of(stretch.run)))
+    groups = (list(group) for _, group in alike)
+    return [group[0]._replace(text="".join(stretch.text for stretch in group)) for group in groups]
 
 
 def _run(text: str | None, like: Any) -> Iterator[Any]:

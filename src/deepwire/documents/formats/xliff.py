@@ -26,7 +26,7 @@ class XliffDocument:
 
     def __init__(self, content: bytes, options: Options) -> None:
         self._content, self._options = content, options
-        self._tree = parse_xml(content, "the file")
+        (self._tree,) = parse_xml({"the file": content}).values()
         root = self._tree.getroot()
         if local(root) != "xliff":
             raise DataError(f"not XLIFF: the file begins with <{local(root)}>")

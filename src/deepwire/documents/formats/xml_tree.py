@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from deepwire.documents.document import Pieces, Run
 from deepwire.errors import DataError
 
 SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+MOST_NODES = 1_000_000
+"""Elements and attributes in the files of a document: a tree takes hundreds of bytes for four of a file."""
 
 
 class Slot(NamedTuple):
@@ -55,12 +57,30 @@ class SlotParagraph:
             slot.put(piece.text)
 
 
-def parse_xml(content: bytes, name: str) -> Any:
-    """The tree of a file, with no entity resolved, nothing fetched, and bounds for depth and size.
+def parse_xml(files: Mapping[str, bytes]) -> dict[str, Any]:
+    """The trees of files, with no entity resolved, nothing fetched, and bounds for depth and size.
+
+    Args:
+        files: The content of each, by its name.
 
     Raises:
-        DataError: It is not XML, or larger or deeper than anybody writes it.
+        DataError: One is not XML, or deeper than anybody writes it, or all together are larger.
     """
+    count = sum(map(_most_nodes, files.values()))
+    if count > MOST_NODES:
+        raise DataError(
+            f"its XML has {count:,} elements, attributes and references, at most {MOST_NODES:,}: too large",
+            "split the document",
+        )
+    return {name: _parsed(content, name) for name, content in files.items()}
+
+
+def _most_nodes(content: bytes) -> int:
+    """How many nodes a file has at most, without reading it: each begins with a sign, in UTF-16 too."""
+    return sum(map(content.count, (b"<", b"=", b"&"))) - content.count(b"</")
+
+
+def _parsed(content: bytes, name: str) -> Any:
     from lxml import etree
 
     parser = etree.XMLParser(

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import html
 import re
+
+from deepwire.documents.formats.character_references import unescaped
 
 # The signs of other scripts belong to the same class as the others: none takes the place of the other.
 _ENDS = (".。।۔։።။", "!！", "?？؟", ",，、،", ";；؛")
 _GREEK_QUESTION = re.compile(r"[\u0370-\u03ff\u1f00-\u1fff][;\u037e]\s*\Z")
 _ELLIPSIS = re.compile(r"(?:\.\.|…)\s*\Z")
-_ENTITY = re.compile(r"&(#\d+|#x[0-9a-fA-F]+|\w+);")
+_ENTITY = re.compile(r"&(#\d+;?|#[xX][0-9a-fA-F]+;?|\w+;)")
 
 
 def corrected(source: str, translation: str) -> str:
@@ -17,7 +18,7 @@ def corrected(source: str, translation: str) -> str:
     if not source.strip() or not translation.strip():
         return translation
     if not _ENTITY.search(source):
-        translation = html.unescape(translation)
+        translation = unescaped(translation)
     translation = _without_repetition(source, translation)
     return _with_end(source, _with_case(source, translation))
 

@@ -124,31 +124,37 @@ async def _read_multipart(request: Request, body: bytes, fields: Fields) -> None
 
 
 class ApiKeys:
-    """The keys that clients send as `api_key`.
+    """The keys that clients send as `api_key`, or as `Authorization: Bearer KEY`.
 
     Args:
-        keys: All of them; none = no key is needed.
+        keys: All of them.
         contact: Where to get one.
+        token: The token of the server, which is a key too. Without it and without keys none is needed.
     """
 
-    def __init__(self, keys: Collection[str] = (), contact: str = "") -> None:
-        self.required = bool(keys)
+    def __init__(self, keys: Collection[str] = (), contact: str = "", token: Token | None = None) -> None:
+        self.required = bool(keys) or token is not None
         """Whether a key is needed."""
-        self._keys, self._contact = Token(*keys), contact
+        self._keys = Token(*keys) if token is None else token.or_any(keys)
+        self._contact = contact
 
-    def check(self, fields: Fields) -> None:
+    def check(self, fields: Fields, header: str | None = None) -> None:
         """See that a request has a key, if one is needed.
+
+        Args:
+            fields: What was sent.
+            header: The value of its `Authorization` header.
 
         Raises:
             RefusedError: It has none, or a wrong one.
         """
-        if not self.required:
-            return
         key = fields.values.get("api_key")
-        if not key:
+        if not self.required or (header and self._keys.admits(header.encode("latin-1"))):
+            return
+        if not key and not header:
             where = f"Visit {self._contact}" if self._contact else "Please contact the server operator"
             raise RefusedError(f"{where} to get an API key")
-        if not self._keys.admits_secret(printable(str(key)).encode()):
+        if not key or not self._keys.admits_secret(printable(str(key)).encode()):
             raise RefusedError("Invalid API key", 403)
 
 

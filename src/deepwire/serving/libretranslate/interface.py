@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import NamedTuple
@@ -92,6 +93,7 @@ def libretranslate_site(service: Service, choices: Choices) -> Site:
         PATHS | _PATHS | deepwire_paths,
         (f"{_DOWNLOADS}/",),
         _refuse,
+        close=interface.close,
     )
 
 
@@ -122,6 +124,10 @@ class _Interface:
         limits = service.limits
         self._kept = KeptFiles(limits.file_keep_seconds, limits.files)
 
+    def close(self) -> None:
+        """Remove what is kept."""
+        self._kept.close()
+
     def asked(self, answer: Answer, *, files: bool = False) -> Endpoint:
         """An endpoint that reads fields and needs a key."""
 
@@ -133,7 +139,7 @@ class _Interface:
                     raise RefusedError("Files translation are disabled on this server.", 403)
                 most = limits.file_bytes + limits.body_bytes if files else limits.body_bytes
                 fields = await read_fields(request, limits, most)
-                self._choices.keys.check(fields)
+                self._choices.keys.check(fields, request.headers.get("authorization"))
                 return await answer(request, fields)
             except RefusedError as error:
                 return JSONResponse({"error": error.text}, error.status)
@@ -174,6 +180,7 @@ class _Interface:
                 fields.file, source, target, sender(request), lambda: wait_for_disconnect(request)
             )
         name = self._kept.keep(translated.name, translated.content)
+        asyncio.get_running_loop().call_later(service.limits.file_keep_seconds, self._kept.drop)
         answer: dict[str, object] = {"translatedFileUrl": f"{self._root(request)}{_DOWNLOADS}/{name}"}
         if translated.untranslated:
             answer["untranslated"] = list(translated.untranslated)

@@ -51,7 +51,7 @@ class KeptFiles:
         """
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="deepwire-")
-        self._drop()
+        self.drop(room=1)
         plain = PurePath(_PLAIN.sub("_", name)[-_LONGEST:]).name.lstrip(".") or "file"
         key = f"{secrets.token_hex(16)}.{plain}"
         path = Path(self._folder.name) / key
@@ -61,13 +61,20 @@ class KeptFiles:
 
     def find(self, key: str) -> KeptFile | None:
         """The document of a key; None where there is none, or no more."""
-        self._drop(room=0)
+        self.drop()
         return self._files.get(key)
 
-    def _drop(self, room: int = 1) -> None:
-        """Those whose time is over, and the oldest where there are too many."""
+    def drop(self, room: int = 0) -> None:
+        """Remove those whose time is over, and the oldest where there is no room for so many more."""
         now = self._now()
         for number, (key, kept) in enumerate(list(self._files.items())):
             if kept.until <= now or (len(self._files) + room > self._most and number == 0):
                 kept.path.unlink(missing_ok=True)
                 del self._files[key]
+
+    def close(self) -> None:
+        """Remove all of them."""
+        self._files.clear()
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
