@@ -56,6 +56,16 @@ def test_a_terminal_sees_how_far_a_document_is(model, tmp_path, monkeypatch):
     assert "translating 2 of 2 sentences (100%)" in said
 
 
+def test_terms_are_never_written_over(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("ein hund\n")
+    (tmp_path / "terms.txt").write_text("hund\tdog\n")
+    command = ["translate-file", str(model), "-i", "a.txt", "-o", "terms.txt", "--terms", "terms.txt"]
+    assert main([*command, *QUIET]) == 2
+    assert "terms.txt: is a text that is read, and would be replaced" in capsys.readouterr().err
+    assert (tmp_path / "terms.txt").read_text() == "hund\tdog\n"
+
+
 @pytest.mark.parametrize(("name", "output"), [("a.pot", "de.po"), ("a.txt", "a.fr"), ("a.md", "a.markdown")])
 def test_a_translation_may_have_another_ending_of_its_kind(model, tmp_path, monkeypatch, name, output):
     monkeypatch.chdir(tmp_path)

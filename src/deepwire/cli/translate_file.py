@@ -101,8 +101,9 @@ def translate_file(
     if output is not None:
         require_same_kind(str(input_), str(output))
     content = _content(input_)
+    read = [input_, *([] if terms is None else [terms])]
     if output is not None:
-        check_output(output, [input_])
+        check_output(output, read)
     configure_process(threads=threads, flush_denormals=False)
     settings = search_settings(beam, length_penalty, groups, None, batch_tokens)
     settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
@@ -113,7 +114,7 @@ def translate_file(
     if output is None:
         output = input_.with_suffix(f".{target or 'translated'}{input_.suffix}")
         require_absent(output, f"replace it with --output {output}")
-        check_output(output, [input_])
+        check_output(output, read)
     with ProgressLine(live=False if quiet else None) as progress:
 
         def warn_of_document(text: str) -> None:
