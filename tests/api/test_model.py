@@ -46,6 +46,14 @@ def test_samples_are_drawn_by_seed_and_not_by_torch(trained: deepwire.Run) -> No
         model.sample(SOURCE, temperature=0)
 
 
+def test_samples_are_drawn_as_the_call_says_whatever_the_model_has_stored(trained: deepwire.Run) -> None:
+    plain = deepwire.load(trained.path, "cpu", "fp32")
+    stored = {"sampling": {"temperature": 5.0, "epsilon": 0.5, "mbr": 8}}
+    drawing = deepwire.load(trained.path, "cpu", "fp32", settings=stored)
+    assert drawing.sample(SOURCE, 3, seed=7) == plain.sample(SOURCE, 3, seed=7)
+    assert drawing.with_search(sampling={"seed": 7}).config.sampling.temperature == 5.0
+
+
 def test_a_number_of_samples_is_called_as_it_was_given(trained: deepwire.Run) -> None:
     with pytest.raises(UsageError, match="count: must be a whole number of 1 or more, not 0"):
         deepwire.load(trained).sample(["a"], 0)

@@ -151,6 +151,17 @@ def test_samples_follow_the_seed(translate):
     assert translate(*options, "2") != first
 
 
+def test_options_of_draws_change_those_of_a_model_that_draws(translate, tmp_path):
+    draws = save(tmp_path / "draws", seed=1, sampling={"temperature": 3.0, "seed": 2})
+    expected = translate("--sample", "--temperature", "3", "--seed", "7")
+    assert expected != translate("--sample", "--seed", "7")
+    for options in (["--seed", "7"], ["--sample", "--seed", "7"], ["--set", "sampling.seed=7"]):
+        assert translate(*options, models=(draws,)) == expected
+    assert translate("--sample", models=(draws,)) == translate(models=(draws,))
+    assert translate("--set", "sampling=null", models=(draws,)) == translate()
+    assert main(["translate", draws, "--input", str(tmp_path / "input"), "--seed", "7", "--beam", "2"]) == 2
+
+
 def test_prefixes(translate, tmp_path):
     prefixes = tmp_path / "prefixes"
     prefixes.write_text("a dog\n\n\n\n\n\nsofa\n")

@@ -14,7 +14,7 @@ from deepwire.checkpoint.store import require_translation
 from deepwire.config.counts import shown, whole_argument
 from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import documents_of
-from deepwire.decoding.decoding_config import with_settings
+from deepwire.decoding.decoding_config import all_of_sampling, with_settings
 from deepwire.decoding.given_texts import checked_texts
 from deepwire.decoding.model_loading import (
     load_models,
@@ -174,7 +174,7 @@ class Model(Translator[DecoderState]):
             raise UsageError("a beam is for searching, and sampling draws texts", "leave out one of them")
         changes: dict[str, object] = {"n_best": 1}
         if sampling is not None:
-            changes["sampling"] = sampling
+            changes["sampling"] = all_of_sampling(sampling)
         elif beam is not None or self.config.sampling is None:
             changes |= {"beam": 1 if beam is None else beam, "sampling": None}
         config = with_settings(self.config, changes)

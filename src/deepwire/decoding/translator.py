@@ -19,7 +19,7 @@ from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.text.term_hints import without_hints
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.attention_alignment import AttentionAligner
-from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.decoding_config import DecodingConfig, all_of_sampling, with_settings
 from deepwire.decoding.document_context import ContextEncoder, Documents
 from deepwire.decoding.finished_candidates import CandidateBuilder
 from deepwire.decoding.given_texts import (
@@ -278,7 +278,7 @@ class Translator(Generic[StateT]):
         Raises:
             UsageError: A setting is impossible, or as in `translate`.
         """
-        sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        sampling = all_of_sampling({"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed})
         drawing = self.with_search(n_best=whole_argument(count, "count", 1), sampling=sampling)
         translations = drawing.translations(lines, to=to, from_=from_)
         return [[candidate.text for candidate in each.candidates] for each in translations]
