@@ -54,6 +54,20 @@ def test_samples_are_drawn_as_the_call_says_whatever_the_model_has_stored(traine
     assert drawing.with_search(sampling={"seed": 7}).config.sampling.temperature == 5.0
 
 
+def test_a_model_that_samples_can_be_asked_to_search(trained: deepwire.Run, data: dict[str, Any]) -> None:
+    plain = deepwire.load(trained.path, "cpu", "fp32")
+    drawing = deepwire.load(trained.path, "cpu", "fp32", settings={"sampling": {"temperature": 9.0}})
+    found = plain.translate(SOURCE, beam=3)
+    assert drawing.translate(SOURCE) != found
+    assert drawing.translate(SOURCE, beam=3, sampling=None) == found
+    assert drawing.with_search(sampling=None).translate(SOURCE) == plain.translate(SOURCE)
+    with pytest.raises(UsageError, match="beam: sampling draws"):
+        drawing.translate(SOURCE, beam=3)
+    texts = {"reference": f"{data['test']}.trg", "source": f"{data['test']}.src"}
+    expected = deepwire.evaluate(plain, decoding={"beam": 3}, **texts)
+    assert deepwire.evaluate(drawing, decoding={"beam": 3, "sampling": None}, **texts) == expected
+
+
 def test_a_number_of_samples_is_called_as_it_was_given(trained: deepwire.Run) -> None:
     with pytest.raises(UsageError, match="count: must be a whole number of 1 or more, not 0"):
         deepwire.load(trained).sample(["a"], 0)
@@ -74,8 +88,9 @@ def test_settings_of_one_call_are_those_that_a_model_is_loaded_with(
     (wide,) = model.with_search(beam=3, n_best=3).translations(["a b c"])
     assert len(wide.candidates) == 3
     assert model.translate(SOURCE, beam=None) == model.translate(SOURCE) == plain
-    with pytest.raises(UsageError, match=r"beem: unknown key \(did you mean beam\?\)"):
-        model.translate(SOURCE, beem=2)
+    for value in (2, None):
+        with pytest.raises(UsageError, match=r"beem: unknown key \(did you mean beam\?\)"):
+            model.translate(SOURCE, beem=value)
     with pytest.raises(UsageError, match="beam: must be at least 1"):
         model.translate(SOURCE, beam=0)
     with pytest.raises(UsageError, match="rounds 2"):
@@ -170,6 +185,7 @@ def test_settings_of_alignment_are_those_of_the_call(trained: deepwire.Run, corp
     settings = {"layer": 1}
     aligned = model.translate(lines, alignment=settings)
     assert aligned == model.with_search(alignment=settings).translate(lines, alignment=True)
+    assert model.translate(lines, alignment={}) == model.translate(lines, alignment=True)
     with pytest.raises(UsageError, match="layer"):
         model.translate(lines, alignment={"layer": 99})
     with pytest.raises(UsageError, match="lair"):

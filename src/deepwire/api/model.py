@@ -76,7 +76,8 @@ class Model(Translator[DecoderState]):
         """The same models with other decoding settings, such as `beam=8`; nothing is copied.
 
         Args:
-            settings: Keys of the section `decoding` of a run file; None leaves a setting as it is.
+            settings: Keys of the section `decoding` of a run file; None is null where a setting may be null,
+                such as `sampling`, and leaves any other as it is.
 
         Raises:
             UsageError: There is no such setting, it is impossible here, or the models have learned fewer

@@ -217,6 +217,12 @@ class DecodingConfig(Section):
         return max(1, int(self.max_length_ratio * source_length) + self.max_length_extra)
 
 
+def given_settings(settings: Mapping[str, object]) -> dict[str, object]:
+    """Settings without those that are None though they have no null: a caller leaves these as they are."""
+    filled = {name for name, field in DecodingConfig.model_fields.items() if field.default is not None}
+    return {name: value for name, value in settings.items() if value is not None or name not in filled}
+
+
 def all_of_sampling(sampling: object) -> object:
     """A section ``sampling`` with its defaults, so that `with_settings` keeps nothing of a stored one.
 
