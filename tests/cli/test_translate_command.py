@@ -240,11 +240,14 @@ def test_a_very_long_line(tmp_path, capsys):
         (["--set", "term_search=insert"], 2, "--set term_search: has no effect here: there are no terms"),
         (["--set", "alignment.layer=1"], 2, "--set alignment: has no effect here: nothing is aligned"),
         (["--stream", "--set", "window=3"], 2, "--set window: has no effect here: lines are not read ahead"),
+        (["--terms", "terms", "--term-search", "insert", "--n-best", "2"], 2, "n_best 2: is not for"),
+        (["--terms", "terms", "--term-search", "insert", "--set", "min_length=3"], 2, "min_length 3: is not"),
         (["--term-search", "prefer"], 2, "--term-search says how terms come in, and there are none"),
     ],
 )
 def test_mistakes_are_one_line(model, tmp_path, monkeypatch, capsys, options, code, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "terms").write_text("hund\tdog\n")
     (tmp_path / "input").write_text("hund\n")
     inputs = [] if "--input" in options else ["--input", "input"]
     assert main(["translate", model, *inputs, *options]) == code

@@ -16,6 +16,7 @@ from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import all_of_sampling, with_settings
 from deepwire.decoding.given_texts import checked_texts
+from deepwire.decoding.lexical_constraints import require_one_insertion
 from deepwire.decoding.model_loading import (
     load_models,
     longest_source,
@@ -86,6 +87,7 @@ class Model(Translator[DecoderState]):
         other = super().with_search(**settings)
         longest = longest_source(self.positions, self._source_bos, self.languages)
         require_learned(other.config, self.positions, longest)
+        require_one_insertion(other.config, self._terms)
         return other
 
     def translations(
@@ -330,4 +332,6 @@ def load(
     names = model_names(models)
     loaded = load_models(names, device, precision, settings or {})
     translator = translator_of(loaded, weights=weights, warn=warn, shortlist=shortlist, terms=terms)
-    return Model.named(translator, names, loaded.text, loaded.positions)
+    model = Model.named(translator, names, loaded.text, loaded.positions)
+    require_one_insertion(model.config, model._terms)
+    return model

@@ -182,4 +182,31 @@ def constraint_finder(
             "term_search none leaves terms to hints, and the model was trained without data.term_hints",
             "set decoding.term_search to beam, insert or prefer",
         )
+    if terms is not None and config.term_search == "insert":
+        for name, kept in (
+            ("no_repeat_ngram", not config.no_repeat_ngram),
+            ("min_length", config.min_length <= 1),
+            ("unknown_penalty", not config.unknown_penalty),
+        ):
+            if not kept:
+                raise _not_for_insertion(name, config)
     return ConstraintFinder(vocabularies, config.placeholders, terms)
+
+
+def require_one_insertion(config: DecodingConfig, terms: Terminology | None) -> None:
+    """See that no more than one translation of a line is asked for where terms are inserted.
+
+    A server is asked for several now and then, and these are searched for.
+
+    Raises:
+        UsageError: There are more.
+    """
+    if terms is not None and config.term_search == "insert" and config.n_best > 1:
+        raise _not_for_insertion("n_best", config)
+
+
+def _not_for_insertion(name: str, config: DecodingConfig) -> UsageError:
+    return UsageError(
+        f"{name} {getattr(config, name)}: is not for term_search insert",
+        "leave one of them out, or set decoding.term_search to beam or prefer",
+    )

@@ -57,7 +57,7 @@ def insert_terms(
 ) -> None:
     """Give the terms to translations that lack nothing else.
 
-    What cannot be done in this way, or is asked for beside it, is left to the constrained search.
+    What cannot be done in this way, and several translations of a line, are left to the constrained search.
 
     Args:
         constraints: What each translation must have.
@@ -67,8 +67,6 @@ def insert_terms(
         config: How to search.
     """
     if config.term_search != "insert" or config.n_best > 1:
-        return
-    if config.no_repeat_ngram or config.min_length > 1 or config.unknown_penalty:
         return
     work = _Insertion(constraints, search, sentences, hypotheses_of, config)
     rows = list(hypotheses_of)
