@@ -76,9 +76,9 @@ class LineConstraints:
         there = symbols_in(prefix) + count_placeholders(prefix)
         said = have or prefix
         for value, count in [*dict.fromkeys(self.values, 1).items(), *self.kept.items()]:
-            wanted += [phrase_of(target, [value])] * (count - there[value])
+            wanted += [phrase_of(target, {value: False})] * (count - there[value])
         for term, count in Counter(self.terms).items():
-            phrase = phrase_of(target, term.texts(), whole=term.whole)
+            phrase = phrase_of(target, term.texts())
             wanted += [phrase] * (count - term.count(said))
         return [phrase for phrase in wanted if phrase is not None]
 
@@ -160,8 +160,9 @@ class ConstraintFinder:
         """A text with hints for its terms, if the model has learned to read hints."""
         if self.terms is None or not self.vocabularies.has_hints:
             return text
-        places = self.terms.places(text)
-        return with_hints(text, [Hint(end, term.targets[0]) for end, term in places if term.whole])
+        named = ((end, term.targets[0]) for end, term in self.terms.places(text))
+        # Models have learned hints that say all of a word.
+        return with_hints(text, [Hint(end, target) for end, target in named if not target.endswith("*")])
 
     def _terms(self, text: str) -> tuple[Term, ...]:
         return () if self.terms is None else tuple(self.terms.find(text))

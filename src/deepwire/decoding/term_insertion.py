@@ -144,9 +144,9 @@ class _Insertion(Generic[StateT]):
                 nlargest(
                     _PLACES,
                     (
-                        _Place(row, at, form, phrase.whole, scored.fits[at][form[0]])
+                        _Place(row, at, form, number not in phrase.open, scored.fits[at][form[0]])
                         for at in starts
-                        for form in phrase.forms
+                        for number, form in enumerate(phrase.forms)
                     ),
                     key=_fit,
                 )
