@@ -118,7 +118,7 @@ def test_a_word_goes_on_behind_the_forms_that_leave_it_open(toys, opened):
     """A model that goes on with 9 in the word of either form; only phrases write these."""
     own = bounds(inside=(9,), symbols=(5, 8))
 
-    class GoesOn(toys.Model):
+    class GoesOn(toys.Model):  # type: ignore[name-defined]  # the class comes with a fixture
         def step(self, tokens, state):
             log_probs, state = super().step(tokens, state)
             log_probs[(tokens == 5) | (tokens == 8), 9] = 1.0
