@@ -46,6 +46,28 @@ def test_samples_are_drawn_by_seed_and_not_by_torch(trained: deepwire.Run) -> No
         model.sample(SOURCE, temperature=0)
 
 
+def test_samples_are_drawn_as_the_call_says_whatever_the_model_has_stored(trained: deepwire.Run) -> None:
+    plain = deepwire.load(trained.path, "cpu", "fp32")
+    stored = {"sampling": {"temperature": 5.0, "epsilon": 0.5, "mbr": 8}}
+    drawing = deepwire.load(trained.path, "cpu", "fp32", settings=stored)
+    assert drawing.sample(SOURCE, 3, seed=7) == plain.sample(SOURCE, 3, seed=7)
+    assert drawing.with_search(sampling={"seed": 7}).config.sampling.temperature == 5.0
+
+
+def test_a_model_that_samples_can_be_asked_to_search(trained: deepwire.Run, data: dict[str, Any]) -> None:
+    plain = deepwire.load(trained.path, "cpu", "fp32")
+    drawing = deepwire.load(trained.path, "cpu", "fp32", settings={"sampling": {"temperature": 9.0}})
+    found = plain.translate(SOURCE, beam=3)
+    assert drawing.translate(SOURCE) != found
+    assert drawing.translate(SOURCE, beam=3, sampling=None) == found
+    assert drawing.with_search(sampling=None).translate(SOURCE) == plain.translate(SOURCE)
+    with pytest.raises(UsageError, match="beam: sampling draws"):
+        drawing.translate(SOURCE, beam=3)
+    texts = {"reference": f"{data['test']}.trg", "source": f"{data['test']}.src"}
+    expected = deepwire.evaluate(plain, decoding={"beam": 3}, **texts)
+    assert deepwire.evaluate(drawing, decoding={"beam": 3, "sampling": None}, **texts) == expected
+
+
 def test_a_number_of_samples_is_called_as_it_was_given(trained: deepwire.Run) -> None:
     with pytest.raises(UsageError, match="count: must be a whole number of 1 or more, not 0"):
         deepwire.load(trained).sample(["a"], 0)
@@ -66,8 +88,9 @@ def test_settings_of_one_call_are_those_that_a_model_is_loaded_with(
     (wide,) = model.with_search(beam=3, n_best=3).translations(["a b c"])
     assert len(wide.candidates) == 3
     assert model.translate(SOURCE, beam=None) == model.translate(SOURCE) == plain
-    with pytest.raises(UsageError, match=r"beem: unknown key \(did you mean beam\?\)"):
-        model.translate(SOURCE, beem=2)
+    for value in (2, None):
+        with pytest.raises(UsageError, match=r"beem: unknown key \(did you mean beam\?\)"):
+            model.translate(SOURCE, beem=value)
     with pytest.raises(UsageError, match="beam: must be at least 1"):
         model.translate(SOURCE, beam=0)
     with pytest.raises(UsageError, match="rounds 2"):
@@ -76,6 +99,20 @@ def test_settings_of_one_call_are_those_that_a_model_is_loaded_with(
     terms.write_text("a\tb\n")
     with pytest.raises(UsageError, match="sampling draws"):
         deepwire.load(trained, terms=terms).sample(SOURCE)
+
+
+def test_one_translation_alone_gets_its_terms_inserted(trained: deepwire.Run, tmp_path: Path) -> None:
+    terms = tmp_path / "terms.tsv"
+    terms.write_text("a\tb\n")
+    settings = {"term_search": "insert", "beam": 2}
+    model = deepwire.load(trained, "cpu", "fp32", settings=settings, terms=terms)
+    assert model.translate(["a"])
+    for ask in (
+        lambda: model.with_search(n_best=2),
+        lambda: deepwire.load(trained, "cpu", "fp32", settings={**settings, "n_best": 2}, terms=terms),
+    ):
+        with pytest.raises(UsageError, match="n_best 2: is not for term_search insert"):
+            ask()
 
 
 @pytest.mark.parametrize("models", [3, [3], None, {"runs/demo"}])
@@ -162,6 +199,7 @@ def test_settings_of_alignment_are_those_of_the_call(trained: deepwire.Run, corp
     settings = {"layer": 1}
     aligned = model.translate(lines, alignment=settings)
     assert aligned == model.with_search(alignment=settings).translate(lines, alignment=True)
+    assert model.translate(lines, alignment={}) == model.translate(lines, alignment=True)
     with pytest.raises(UsageError, match="layer"):
         model.translate(lines, alignment={"layer": 99})
     with pytest.raises(UsageError, match="lair"):

@@ -151,6 +151,17 @@ def test_samples_follow_the_seed(translate):
     assert translate(*options, "2") != first
 
 
+def test_options_of_draws_change_those_of_a_model_that_draws(translate, tmp_path):
+    draws = save(tmp_path / "draws", seed=1, sampling={"temperature": 3.0, "seed": 2})
+    expected = translate("--sample", "--temperature", "3", "--seed", "7")
+    assert expected != translate("--sample", "--seed", "7")
+    for options in (["--seed", "7"], ["--sample", "--seed", "7"], ["--set", "sampling.seed=7"]):
+        assert translate(*options, models=(draws,)) == expected
+    assert translate("--sample", models=(draws,)) == translate(models=(draws,))
+    assert translate("--set", "sampling=null", models=(draws,)) == translate()
+    assert main(["translate", draws, "--input", str(tmp_path / "input"), "--seed", "7", "--beam", "2"]) == 2
+
+
 def test_prefixes(translate, tmp_path):
     prefixes = tmp_path / "prefixes"
     prefixes.write_text("a dog\n\n\n\n\n\nsofa\n")
@@ -229,11 +240,14 @@ def test_a_very_long_line(tmp_path, capsys):
         (["--set", "term_search=insert"], 2, "--set term_search: has no effect here: there are no terms"),
         (["--set", "alignment.layer=1"], 2, "--set alignment: has no effect here: nothing is aligned"),
         (["--stream", "--set", "window=3"], 2, "--set window: has no effect here: lines are not read ahead"),
+        (["--terms", "terms", "--term-search", "insert", "--n-best", "2"], 2, "n_best 2: is not for"),
+        (["--terms", "terms", "--term-search", "insert", "--set", "min_length=3"], 2, "min_length 3: is not"),
         (["--term-search", "prefer"], 2, "--term-search says how terms come in, and there are none"),
     ],
 )
 def test_mistakes_are_one_line(model, tmp_path, monkeypatch, capsys, options, code, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "terms").write_text("hund\tdog\n")
     (tmp_path / "input").write_text("hund\n")
     inputs = [] if "--input" in options else ["--input", "input"]
     assert main(["translate", model, *inputs, *options]) == code

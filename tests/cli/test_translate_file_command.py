@@ -12,13 +12,18 @@ QUIET = ("--device", "cpu", "--precision", "fp32", "--quiet")
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
+def save():
     import sys
     from pathlib import Path
 
     sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))
     from conftest import save
 
+    return save
+
+
+@pytest.fixture(scope="module")
+def model(save, tmp_path_factory):
     return save(tmp_path_factory.mktemp("models") / "de-en")
 
 
@@ -54,6 +59,47 @@ def test_a_terminal_sees_how_far_a_document_is(model, tmp_path, monkeypatch):
     assert "reading a.html" in said
     assert "\x1b[2Kwarning: " in said, "a line of its own"
     assert "translating 2 of 2 sentences (100%)" in said
+
+
+def test_terms_are_never_written_over(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("ein hund\n")
+    (tmp_path / "terms.txt").write_text("hund\tdog\n")
+    command = ["translate-file", str(model), "-i", "a.txt", "-o", "terms.txt", "--terms", "terms.txt"]
+    assert main([*command, *QUIET]) == 2
+    assert "terms.txt: is a text that is read, and would be replaced" in capsys.readouterr().err
+    assert (tmp_path / "terms.txt").read_text() == "hund\tdog\n"
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("layer=9", "alignment layer 9: the decoder looks at the source in layer 1"),
+        ("head=3", "alignment head 3: layer 1 has heads 1 to 2"),
+    ],
+)
+def test_an_alignment_that_the_model_does_not_have_is_refused(
+    save, model, tmp_path, monkeypatch, capsys, setting, expected
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.html").write_text("<p>ein <b>hund</b></p>")
+    command = ["--input", "a.html", "--output", "b.html", "--set", f"alignment.{setting}", *QUIET]
+    assert main(["translate-file", str(model), *command]) == 2
+    assert expected in capsys.readouterr().err
+    assert not (tmp_path / "b.html").exists()
+    alone = save(tmp_path / "alone", architecture="decoder_only")
+    assert main(["translate-file", str(alone), *command]) == 0
+    assert "<b>" in (tmp_path / "b.html").read_text()
+
+
+def test_a_document_to_stdout_is_all_that_is_written(model, tmp_path, capsysbinary):
+    document = tmp_path / "a.txt"
+    document.write_text("ein hund\n")
+    assert main(["translate-file", str(model), "-i", str(document), "-o", "-", *QUIET[:-1]]) == 0
+    said = capsysbinary.readouterr()
+    (translation,) = deepwire.load(model, "cpu", "fp32").translate(["ein hund"])
+    assert said.out.decode() == f"{translation}\n"
+    assert b"wrote" not in said.err
 
 
 @pytest.mark.parametrize(("name", "output"), [("a.pot", "de.po"), ("a.txt", "a.fr"), ("a.md", "a.markdown")])

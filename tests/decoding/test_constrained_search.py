@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pytest
 import torch
@@ -31,6 +31,11 @@ def search(toys, phrases, *, own=None, begins=None, limit=8, seed=0, model=None,
     )
 
 
+def open_phrase(*forms):
+    """One whose last word may go on, whichever form it has."""
+    return Phrase(forms, frozenset(range(len(forms))))
+
+
 def has(ids, form):
     return any(tuple(ids[place : place + len(form)]) == tuple(form) for place in range(len(ids)))
 
@@ -38,10 +43,10 @@ def has(ids, form):
 @pytest.mark.parametrize("seed", range(6))
 def test_every_translation_has_all_phrases(toys, seed):
     phrases = [
-        [Phrase(((5, 6, 7),), whole=False)],
+        [open_phrase((5, 6, 7))],
         [],
-        [Phrase(((8,),), whole=False), Phrase(((4, 9), (9, 4)), whole=False)],
-        [Phrase((tuple(range(4, 12)) * 2,), whole=False)],
+        [open_phrase((8,)), open_phrase((4, 9), (9, 4))],
+        [open_phrase(tuple(range(4, 12)) * 2)],
     ]
     found = search(toys, phrases, seed=seed, n_best=2)
     for own, hypotheses in zip(phrases, found, strict=True):
@@ -55,8 +60,8 @@ def test_a_translation_does_not_depend_on_its_batch(toys, stop):
     """Also where the phrases of another sentence need a wider beam."""
     config = DecodingConfig(beam=2, n_best=2, stop=stop, max_length_ratio=0, max_length_extra=8)
     model, sources = toys.Model(SIZE, sharpness=1.0), toys.random_sources(13, SIZE)
-    long = Phrase((tuple(range(4, 12)),), whole=False)
-    phrases = [[long], *[[Phrase(((token,),), whole=False)] for token in range(4, 10)] * 2]
+    long = open_phrase(tuple(range(4, 12)))
+    phrases = [[long], *[[open_phrase((token,))] for token in range(4, 10)] * 2]
 
     def found(rows):
         chosen = [phrases[row] for row in rows]
@@ -83,7 +88,7 @@ def test_a_wide_beam_finds_the_best_of_all_translations(toys):
     mask = WordBounds(frozenset(), frozenset(), torch.zeros(0, dtype=torch.int64))
     config = DecodingConfig(beam=64, length_penalty=0, min_length=0)
     (found,) = constrained_search(
-        model, toys.padded([source]), [longest - 1], config, [[Phrase(((5,),), whole=False)]], mask
+        model, toys.padded([source]), [longest - 1], config, [[open_phrase((5,))]], mask
     )
     every = [ids for ids in toys.every_translation(list(range(4, size)), longest) if 5 in ids]
     expected = max(every, key=lambda ids: toys.log_probability(model, source, ids))
@@ -106,6 +111,28 @@ def test_a_whole_word_ends_with_the_phrase(toys):
             ids = hypotheses[0].ids
             following = [ids[at + 2] for at in range(len(ids) - 2) if ids[at : at + 2] == (8, 9)]
             assert not all(one in inside for one in following) or not following
+
+
+@pytest.mark.parametrize("opened", [5, 8])
+def test_a_word_goes_on_behind_the_forms_that_leave_it_open(toys, opened):
+    """A model that goes on with 9 in the word of either form; only phrases write these."""
+    own = bounds(inside=(9,), symbols=(5, 8))
+
+    class GoesOn(toys.Model):  # type: ignore[name-defined]  # the class comes with a fixture
+        def step(self, tokens, state):
+            log_probs, state = super().step(tokens, state)
+            log_probs[(tokens == 5) | (tokens == 8), 9] = 1.0
+            return log_probs, state
+
+    phrases = [[Phrase(((5,), (8,)), frozenset({(5, 8).index(opened)}))]] * 8
+    found = [search(toys, phrases, own=own, model=GoesOn(SIZE, seed=seed), n_best=4) for seed in range(4)]
+    pairs = {
+        pair
+        for hypothesis in chain.from_iterable(chain.from_iterable(found))
+        for pair in pairwise((*hypothesis.ids, EOS))
+    }
+    assert {form for form, _ in pairs} >= {5, 8}
+    assert {form for form, after in pairs if after == 9 and form in (5, 8)} == {opened}
 
 
 def test_symbols_come_from_phrases_alone(toys):
@@ -139,7 +166,7 @@ def test_what_has_been_read_counts_in_score_and_translation(toys):
         model.log_probs(torch.tensor([source]), torch.tensor([[BOS, *begin]]))[0, -1, EOS]
     )
     config = DecodingConfig(beam=4, length_penalty=1, length_penalty_form="average")
-    phrases = [[Phrase(((8,),), whole=False)]]
+    phrases = [[open_phrase((8,))]]
     arguments = toys.padded([source]), [6], config, phrases, bounds()
     ((best, *_),) = constrained_search(Behind(), *arguments, [ScoredPrefix(begin, read)])
     assert best.ids[:3] == begin
@@ -152,7 +179,7 @@ def test_what_has_been_read_counts_in_score_and_translation(toys):
 @pytest.mark.parametrize("seed", range(8))
 def test_no_translation_comes_twice(toys, seed):
     """The same subwords may have their phrase in several places."""
-    phrases = [[Phrase(((5,), (5, 5)), whole=False)], [Phrase(((6,),)), Phrase(((6,),))]] * 2
+    phrases = [[open_phrase((5,), (5, 5))], [Phrase(((6,),)), Phrase(((6,),))]] * 2
     for hypotheses in search(toys, phrases, seed=seed, n_best=4, limit=5):
         ids = [one.ids for one in hypotheses]
         assert len(ids) == len(set(ids)) > 1
@@ -173,6 +200,6 @@ def test_the_best_of_each_bank_come_first():
 
 def test_more_phrases_than_a_number_has_bits_are_cut(toys):
     """64 numbers that a translation lacked overflowed."""
-    phrases = [Phrase(((4 + place % 8,),), whole=False) for place in range(70)]
+    phrases = [open_phrase((4 + place % 8,)) for place in range(70)]
     (found,) = search(toys, [phrases], limit=4)
     assert len([one for one in found[0].ids if one != EOS]) >= 63

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.decoding_config import DecodingConfig, all_of_sampling, with_settings
 from deepwire.decoding.hypotheses import LengthPenalty
+from deepwire.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,23 @@ def test_impossible_values(settings, message):
 def test_samples_need_no_beam():
     config = DecodingConfig.model_validate({"n_best": 50, "sampling": {}, "batch_tokens": "16k"})
     assert (config.width, config.batch_tokens) == (50, 16_000)
+
+
+def test_one_setting_of_sampling_leaves_the_others_as_they_are():
+    stored = DecodingConfig.model_validate({"sampling": {"temperature": 0.3, "seed": 7}})
+    for named, expected in (
+        ({"seed": 9}, (0.3, 0, 9)),
+        ({"top_k": 5}, (0.3, 5, 7)),
+        ({}, (0.3, 0, 7)),
+        (all_of_sampling({"top_k": 5}), (1.0, 5, 1)),
+    ):
+        sampling = with_settings(stored, {"sampling": named}).sampling
+        assert sampling is not None
+        assert (sampling.temperature, sampling.top_k, sampling.seed) == expected
+    assert with_settings(stored, {"sampling": None}).sampling is None
+    assert with_settings(DecodingConfig(), {"sampling": {"seed": 9}}).sampling is not None
+    with pytest.raises(UsageError, match="sampling: must be a section"):
+        with_settings(stored, {"sampling": all_of_sampling(3)})
 
 
 def test_length_penalties():

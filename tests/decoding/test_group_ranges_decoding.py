@@ -90,6 +90,15 @@ def test_the_search_reports_the_scores_of_the_range(folders, beam):
     assert None in flags
 
 
+def test_null_takes_all_groups_back(folders):
+    translator = deepwire.load(folders / "second", "cpu", "fp32")
+    whole = translator.with_search(groups=None)
+    assert whole.config.groups is None
+    pairs = [(line, whole.translate([line])[0]) for line in SOURCES]
+    expected = deepwire.load(folders / "gtrans", "cpu", "fp32")
+    assert list(whole.score(pairs)) == list(expected.score(pairs)) != list(translator.score(pairs))
+
+
 def test_models_that_do_not_have_the_groups(folders):
     with pytest.raises(UsageError, match=r"^groups 2:4: the decoder has 3 groups, counted from 1$"):
         deepwire.load(folders / "gtrans", settings={"groups": "2:4"})

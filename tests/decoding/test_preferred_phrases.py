@@ -99,7 +99,7 @@ def test_a_translation_with_its_phrases_has_the_models_own_score():
 )
 def test_what_a_phrase_brings_is_limited_by_how_often_it_is_wanted(forms):
     phrases = PreferredPhrases([[Phrase(forms)]], torch.device("cpu"))
-    gained, history = 0.0, []
+    gained, history = 0.0, list[int]()
     for step in range(12):
         log_probs = torch.zeros(1, 1, SIZE)
         phrases.add(log_probs, torch.tensor([[history]], dtype=torch.int64).view(1, 1, step))

@@ -15,6 +15,7 @@ from deepwire.decoding.scored_translations import between_words
 from deepwire.decoding.terminology import Term, Terminology
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
+from deepwire.errors import UsageError
 
 WORDS = ["ein", "zwei", "drei", "hund", "katze", "haus", "mann", "frau"]
 LINES = ["ein hund", "zwei katze drei haus", "hund hund", "frau", "", "mann ein zwei drei hund"]
@@ -107,9 +108,22 @@ def test_a_wide_beam_can_be_asked_for(toys, vocabularies, monkeypatch):
         raise AssertionError("inserted")
 
     monkeypatch.setattr(second_searches.SentenceSearch, "continued", refuse)
-    for settings in ({"term_search": "beam"}, {"n_best": 2}, {"no_repeat_ngram": 3}):
+    for settings in ({"term_search": "beam"}, {"n_best": 2}):
         model = translator(toys.Model(size=12, seed=1), vocabularies, **settings)
         assert "katze" in model.translate(["ein hund"])[0]
+
+
+@pytest.mark.parametrize("settings", [{"no_repeat_ngram": 3}, {"min_length": 2}, {"unknown_penalty": 1.0}])
+def test_what_insertion_does_not_keep_to_is_refused_by_name(toys, vocabularies, settings):
+    model = toys.Model(size=12, seed=1)
+    ((name, value),) = settings.items()
+    with pytest.raises(UsageError, match=f"{name} {value}: is not for term_search insert"):
+        translator(model, vocabularies, **settings)
+    with pytest.raises(UsageError, match=name):
+        translator(model, vocabularies).with_search(**settings)
+    config = DecodingConfig.model_validate({"term_search": "insert", **settings})
+    assert Translator([model], vocabularies, config).translate(["ein"]), "there are no terms"
+    assert translator(model, vocabularies, term_search="beam", **settings).translate(["ein"])
 
 
 def test_terms_begin_between_words():

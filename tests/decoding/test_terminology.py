@@ -32,6 +32,9 @@ def test_terms_of_writing_without_spaces(tmp_path):
         (Term("Hund", ("dog", "hound")), "Dog, hound and dogs", 2),
         (Term("Hund", ("dog*",)), "Dogs and hotdogs", 1),
         (Term("USA", ("US",)), "us US", 1),
+        (Term("Hund", ("dog", "hound*")), "two dogs", 0),
+        (Term("Hund", ("dog", "hound*")), "a dog, two Hounds", 2),
+        (Term("Hund", ("dog", "dog*")), "two dogs", 1),
     ],
 )
 def test_terms_in_a_translation(term, text, count):
@@ -46,6 +49,9 @@ def test_terms_in_a_translation(term, text, count):
         ("Hund\t\n", "terms.tsv:1: no term"),
         (".NET\t.NET\n", "terms.tsv:1: '.NET' does not begin with a letter or digit"),
         ("Hund\tdog\n\nhund\thound\n", "terms.tsv:3: 'hund' stands in line 1"),
+        ("a\tb\nStraßen*bahn\ttram\n", r"terms.tsv:2: 'Straßen\*bahn' has a \* that is not at the end of a"),
+        ("*bahn\ttram\n", r"terms.tsv:1: '\*bahn' does not begin with"),
+        ("ein Hund**\tdog\n", r"terms.tsv:1: 'ein Hund\*\*' has a \* that is not at the end of a word"),
         ("\n# nothing\n", "has no terms"),
     ],
 )

@@ -4,6 +4,7 @@ import random
 from itertools import count, islice
 from typing import cast
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -164,10 +165,25 @@ def test_arguments_of_another_kind_are_refused(toys):
         lambda: list(tool.score(None)),
         lambda: tool.translate(None),
         lambda: tool.translate(["a"], to=3),
+        lambda: tool.translate(np.array("text")),
+        lambda: tool.translate(["a"], np.array("text")),
+        lambda: list(tool.score(np.array("text"))),
         lambda: with_settings(tool.config, cast("dict[str, object]", ["beam"])),
     ):
         with pytest.raises(UsageError, match="give "):
             ask()
+
+
+@pytest.mark.parametrize("options", [{}, {"prefixes": ["A", ""]}, {"to": ["en", "en"]}])
+def test_what_is_no_text_is_named_whatever_stands_beside_it(toys, options):
+    with pytest.raises(UsageError, match="line 2: must be a text, not int"):
+        translator(toys).translate(["abc", cast("str", 1)], **options)
+
+
+def test_prefixes_go_with_requests_too(toys):
+    tool = translator(toys)
+    given = cast("list[str]", [Request("abc"), Request("fgh", "b")])
+    assert tool.translate(given, ["hh", ""]) == tool.translate(["abc", "fgh"], ["hh", ""])
 
 
 def test_what_came_with_a_line_is_handed_through(toys):

@@ -13,6 +13,8 @@ import pytest
 
 import deepwire
 from deepwire.api.model import Model
+from deepwire.checkpoint.model_path import find_model
+from deepwire.checkpoint.store import load_model, save_model
 from deepwire.cli.main import main
 from deepwire.data.text_documents import documents_of
 from deepwire.errors import ModelError, UsageError
@@ -161,6 +163,10 @@ def test_texts_begin_with_their_prompts(model: Model) -> None:
     drawn = model.generate(prompts, sampling={"seed": 3, "top_k": 20})
     assert drawn == model.generate(prompts, sampling={"seed": 3, "top_k": 20})
     assert drawn != model.generate(prompts, sampling={"seed": 4, "top_k": 20})
+    # Other settings than those of the call are not in it, whatever is stored; a command changes what is.
+    careful = model.with_search(sampling={"temperature": 0.1})
+    assert careful.generate(prompts, sampling={"seed": 3, "top_k": 20}) == drawn
+    assert careful.generate(prompts) != careful.generate(prompts, sampling={})
     assert all(text.startswith(prompt) for text, prompt in zip([*best, *drawn], prompts * 2, strict=True))
     # Documents of two lines were learned, so a text has a line break, which is no subword of the text.
     assert any("\n" in text for text in drawn)
@@ -168,6 +174,27 @@ def test_texts_begin_with_their_prompts(model: Model) -> None:
         (score,) = model.document_scores(found.text.split("\n"), context=1000)
         expected = score.log_probability if found.ended else pytest.approx(found.log_probability)
         assert found.log_probability == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_command_draws_as_its_options_and_the_stored_settings_say(
+    in_folder: Path, model: Model, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored = load_model(find_model("runs/run"))
+    metadata = {**stored.metadata, "decoding": {"sampling": {"temperature": 0.1}}}
+    save_model(Path("careful"), stored.model, stored.vocabularies, metadata)
+    prompts = ["A man", "Two dogs"]
+    (in_folder / "prompts.en").write_text("".join(f"{prompt}\n" for prompt in prompts))
+    command = ["generate", "-i", "prompts.en", "--max-length", "12", "--precision", "fp32", "-q"]
+    for options, settings in (
+        (["runs/run", "--sample", "--seed", "3"], {"seed": 3}),
+        (["careful", "--sample", "--seed", "3"], {"seed": 3, "temperature": 0.1}),
+        (["careful", "--seed", "3"], {"seed": 3, "temperature": 0.1}),
+    ):
+        assert main([*command, *options]) == 0
+        texts = model.generate(prompts, max_length=12, sampling=settings)
+        assert capsys.readouterr().out == "".join(f"{text}\n\n" for text in texts)
+    assert main([*command, "runs/run", "--seed", "3"]) == 2
+    assert "--seed is for random translations" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

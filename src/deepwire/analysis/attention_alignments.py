@@ -56,7 +56,8 @@ def analyse_alignment(
         raise DataError(f"{gold}: has no links")
     subject = open_model(model, device)
     counts = alignment_counts(subject, pairs, known, to=to)
-    best = min(counts, key=lambda choice: (counts[choice].error_rate, choice.head is None))
+    # Of equals single heads come first, in the table as in the note.
+    ranked = sorted(counts, key=lambda choice: (counts[choice].error_rate, choice.head is None))
     return Finding(
         analysis="alignment",
         title=f"Alignments of {model}",
@@ -64,8 +65,8 @@ def analyse_alignment(
         "A are the links of words that an attention gives to the reference translations, S the sure and P "
         "the possible gold links. Each subword of the target is linked to the subword of the source with the "
         "largest weight, in the step that reads it or in the one that writes it.",
-        tables=(_best_table(counts), *(_table(counts, step) for step in STEPS)),
-        notes=tuple(_notes(subject, counts, best)),
+        tables=(_best_table(counts, ranked[:5]), *(_table(counts, step) for step in STEPS)),
+        notes=tuple(_notes(subject, counts, ranked[0])),
         provenance=provenance(
             [subject.source],
             [pairs.read, f"{gold}, {sum(len(each.sure) for each in known):,} sure links"],
@@ -125,8 +126,7 @@ def _read(
     return aligned, texts, rows
 
 
-def _best_table(counts: dict[Attention, AlignmentCounts]) -> Table:
-    ranked = sorted(counts, key=lambda choice: counts[choice].error_rate)[:5]
+def _best_table(counts: dict[Attention, AlignmentCounts], best: Sequence[Attention]) -> Table:
     columns = [Column(name="layer"), Column(name="head"), Column(name="step")]
     columns += [Column(name=name, unit="%", digits=1) for name in ("AER", "precision", "recall")]
     return Table(
@@ -134,7 +134,7 @@ def _best_table(counts: dict[Attention, AlignmentCounts]) -> Table:
         columns=tuple(columns),
         rows=tuple(
             (choice.layer, _head(choice), choice.step, *(100 * value for value in _values(counts[choice])))
-            for choice in ranked
+            for choice in best
         ),
     )
 

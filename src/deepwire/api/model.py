@@ -14,8 +14,9 @@ from deepwire.checkpoint.store import require_translation
 from deepwire.config.counts import shown, whole_argument
 from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import documents_of
-from deepwire.decoding.decoding_config import with_settings
+from deepwire.decoding.decoding_config import all_of_sampling, with_settings
 from deepwire.decoding.given_texts import checked_texts
+from deepwire.decoding.lexical_constraints import require_one_insertion
 from deepwire.decoding.model_loading import (
     load_models,
     longest_source,
@@ -76,7 +77,8 @@ class Model(Translator[DecoderState]):
         """The same models with other decoding settings, such as `beam=8`; nothing is copied.
 
         Args:
-            settings: Keys of the section `decoding` of a run file; None leaves a setting as it is.
+            settings: Keys of the section `decoding` of a run file; None is null where a setting may be null,
+                such as `sampling`, and leaves any other as it is.
 
         Raises:
             UsageError: There is no such setting, it is impossible here, or the models have learned fewer
@@ -85,6 +87,7 @@ class Model(Translator[DecoderState]):
         other = super().with_search(**settings)
         longest = longest_source(self.positions, self._source_bos, self.languages)
         require_learned(other.config, self.positions, longest)
+        require_one_insertion(other.config, self._terms)
         return other
 
     def translations(
@@ -174,7 +177,7 @@ class Model(Translator[DecoderState]):
             raise UsageError("a beam is for searching, and sampling draws texts", "leave out one of them")
         changes: dict[str, object] = {"n_best": 1}
         if sampling is not None:
-            changes["sampling"] = sampling
+            changes["sampling"] = all_of_sampling(sampling)
         elif beam is not None or self.config.sampling is None:
             changes |= {"beam": 1 if beam is None else beam, "sampling": None}
         config = with_settings(self.config, changes)
@@ -329,4 +332,6 @@ def load(
     names = model_names(models)
     loaded = load_models(names, device, precision, settings or {})
     translator = translator_of(loaded, weights=weights, warn=warn, shortlist=shortlist, terms=terms)
-    return Model.named(translator, names, loaded.text, loaded.positions)
+    model = Model.named(translator, names, loaded.text, loaded.positions)
+    require_one_insertion(model.config, model._terms)
+    return model

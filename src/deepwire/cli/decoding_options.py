@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from deepwire.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 STDIO = Path("-")
 
@@ -263,6 +266,7 @@ def search_settings(
 
 
 def sampling_settings(
+    models: Sequence[str],
     sample: bool,
     top_k: int | None,
     top_p: float | None,
@@ -275,17 +279,29 @@ def sampling_settings(
     """The settings of random translations, as far as they are given; None where none are wanted.
 
     Raises:
-        UsageError: There are some, but neither ``--sample`` nor ``--mbr``; or a beam beside these.
+        UsageError: There are some, but neither ``--sample`` nor ``--mbr`` nor stored settings of the first
+            model that sample; or a beam beside these.
+        ModelError: There are some, and no such model.
     """
     settings = specified(
         top_k=top_k, top_p=top_p, epsilon=epsilon, temperature=temperature, seed=seed, mbr=mbr
     )
     drawing = "--mbr" if mbr else "--sample" if sample else ""
     if settings and not drawing:
-        name = next(iter(settings)).replace("_", "-")
-        raise UsageError(f"--{name} is for random translations", "add --sample")
+        drawing = f"--{next(iter(settings)).replace('_', '-')}"
+        if not _samples(models[0]):
+            raise UsageError(f"{drawing} is for random translations", "add --sample")
     if drawing and beam is not None:
         raise UsageError(
             f"--beam is for searching, and {drawing} draws translations", "leave out one of them"
         )
     return settings if drawing else None
+
+
+def _samples(model: str) -> bool:
+    """Whether the settings stored with a model draw at random."""
+    from deepwire.checkpoint.model_path import find_model
+    from deepwire.checkpoint.store import read_metadata
+
+    stored = read_metadata(find_model(model)).get("decoding")
+    return isinstance(stored, dict) and stored.get("sampling") is not None

@@ -78,13 +78,14 @@ def generate(
     from deepwire.decoding.translation_io import read_text
     from deepwire.io.output import check_output
 
-    sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
+    sampling = sampling_settings(models, sample, top_k, top_p, temperature, seed, beam)
     check_output(output, (input_,))
     use_threads(threads)
     settings = specified(groups=groups, batch_tokens=batch_tokens, no_repeat_ngram=no_repeat_ngram)
+    settings |= specified(sampling=sampling)
     model = load(models, device, precision, settings=settings, warn=warn)
     prompts = CountedLines(read_text(input_, warn))
-    texts = model.generated(prompts, max_length=max_length, beam=beam, sampling=sampling)
+    texts = model.generated(prompts, max_length=max_length, beam=beam)
     several = model.text is not None and model.text.unit == "documents"
     form = _as_json if as_json else _as_document if several else _as_line
     write_answers(prompts, texts, form, output, flush=False, quiet=quiet)

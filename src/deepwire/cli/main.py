@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import codecs
-import difflib
 import errno
 import importlib
 import io
 import os
 import platform
-import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -22,6 +20,7 @@ import typer
 
 from deepwire import __version__, command_line, plugins
 from deepwire.cli import completion
+from deepwire.cli.usage_errors import described, naming_the_command
 from deepwire.errors import DeepwireError, UsageError
 from deepwire.io.atomic import is_disk_full
 from deepwire.ops.process import allow_float32_choice
@@ -237,9 +236,13 @@ def _unloaded_command() -> None:
 
 def _invoke(arguments: Sequence[str]) -> int:
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
-    command = typer.main.get_command(build_app(verb if verb in COMMANDS else None))
+    app = build_app(verb if verb in COMMANDS else None)
+    command = typer.main.get_command(app)
     try:
-        with command.make_context("deepwire", list(arguments)) as context:
+        with (
+            naming_the_command(app, arguments),
+            command.make_context("deepwire", list(arguments)) as context,
+        ):
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
@@ -264,7 +267,7 @@ def _describe_error(error: Exception) -> tuple[list[str], str, int]:
     if isinstance(error, DeepwireError):
         return error.message.splitlines() or [type(error).__name__], error.hint, error.exit_code
     if isinstance(error, typer.TyperException):
-        return _describe_usage_error(error)
+        return described(error)
     if isinstance(error, typer.Abort):
         return ["the input ended too early"], "", 1
     if isinstance(error, MemoryError) or _is_torch_memory_error(error):
@@ -283,33 +286,6 @@ def _of_plugin(error: Exception) -> str:
 
     place = plugins.place_in(error)
     return f" (in {place})" if place else ""
-
-
-def _describe_usage_error(error: typer.TyperException) -> tuple[list[str], str, int]:
-    """A wrong option or command; the suggestion that the parser puts into the sentence becomes the hint."""
-    text = " ".join(error.format_message().split())
-    if error.__cause__ is not None and hasattr(error.__cause__, "errors"):  # pydantic's
-        from deepwire.config.validation_messages import wrong_option
-
-        text = text.replace(error.message, wrong_option(error.__cause__.errors()[0]))
-    match = re.search(r"\s*\(Possible options: (.+)\)$|\.?\s*Did you mean (.+)\?$", text)
-    context = getattr(error, "ctx", None)
-    command = "deepwire" if context is None else context.command_path
-    typed = re.search(r"No such option: --?(\S+?)\.?(\s|$)", text)
-    guesses = (match[1] or match[2]) if match else ""
-    near = _similar_options(typed[1], guesses) if typed else guesses
-    hint = f"did you mean {near}?" if near else f"see {command} --help"
-    parameters = [] if context is None else [each.name for each in context.command.params]
-    if "overrides" in parameters and typed and (typed[1] in ("run", "seed") or "." in typed[1]):
-        hint = f"settings have no dashes: {typed[1]}=VALUE"
-    text = text[: match.start()] if match else text
-    return ([text.rstrip(".")] if text else []), hint, error.exit_code
-
-
-def _similar_options(typed: str, guesses: str) -> str:
-    """Of the parser's guesses those that are near without the dashes, which all have in common."""
-    names = {guess.strip().lstrip("-"): guess.strip() for guess in guesses.split(",")}
-    return ", ".join(names[name] for name in difflib.get_close_matches(typed, names))
 
 
 def _is_torch_memory_error(error: Exception) -> bool:

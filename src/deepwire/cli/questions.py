@@ -65,7 +65,7 @@ def questions(
 
     kept, page = results or folder / "answers", markdown or folder / "answers.md"
     if markdown is not None:
-        check_output(markdown)
+        check_output(markdown, [plan])
     check_folder(folder)
     known = read_questions(plan, tuple(overrides or ()))
     check_names("--only", only or (), known.questions)

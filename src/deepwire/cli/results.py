@@ -80,7 +80,7 @@ def results(
     check_names("--only", only or (), loaded.plan.systems)
     check_names("--direction", direction or (), loaded.plan.directions)
     if markdown is not None:
-        check_output(markdown)
+        check_output(markdown, [plan])
     html = can_plot("results.html")
     runner = ExperimentRunner(loaded, folder, tell, jobs)
     if report_only:

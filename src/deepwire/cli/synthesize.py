@@ -157,7 +157,7 @@ def back_translate(
     tag = check_tag(tag)
     settings = search_settings(beam, length_penalty, None, None, batch_tokens)
     settings |= specified(
-        window=part, sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam)
+        window=part, sampling=sampling_settings(models, sample, top_k, top_p, temperature, seed, beam)
     )
     work = _Work(
         "back-translate",

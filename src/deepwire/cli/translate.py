@@ -369,7 +369,7 @@ def translate(
     changes |= term_settings(terms, term_search)
     changes |= alignment_settings(alignment, alignment_layer, alignment_head, alignment_step, alignment_units)
     changes |= specified(
-        sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam, epsilon, mbr)
+        sampling=sampling_settings(models, sample, top_k, top_p, temperature, seed, beam, epsilon, mbr)
     )
     changes = with_others(
         changes, set_, n_best=True, terms=terms is not None, alignment=alignment, window=not stream

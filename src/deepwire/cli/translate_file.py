@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.decoding_options import (
+    STDIO,
     BatchTokens,
     Beam,
     Casing,
@@ -101,8 +102,9 @@ def translate_file(
     if output is not None:
         require_same_kind(str(input_), str(output))
     content = _content(input_)
+    read = [input_, *([] if terms is None else [terms])]
     if output is not None:
-        check_output(output, [input_])
+        check_output(output, read)
     configure_process(threads=threads, flush_denormals=False)
     settings = search_settings(beam, length_penalty, groups, None, batch_tokens)
     settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
@@ -113,7 +115,7 @@ def translate_file(
     if output is None:
         output = input_.with_suffix(f".{target or 'translated'}{input_.suffix}")
         require_absent(output, f"replace it with --output {output}")
-        check_output(output, [input_])
+        check_output(output, read)
     with ProgressLine(live=False if quiet else None) as progress:
 
         def warn_of_document(text: str) -> None:
@@ -125,7 +127,7 @@ def translate_file(
         document = _read(input_, content, asked)
         translated = _translated(model, document, Options(source, target), to, from_, input_, progress)
     _write(output, translated)
-    if not quiet:
+    if not quiet and output != STDIO:
         print(f"wrote {output}", file=sys.stderr)
 
 
@@ -208,11 +210,15 @@ def _translated(
 
 
 def _aligning(model: Model, document: Document) -> tuple[Translator[DecoderState], bool]:
-    """The model, which aligns its translations if it can and there is markup to put at their words."""
-    from deepwire.errors import UsageError
+    """The model, which aligns its translations if it can and there is markup to put at their words.
+
+    Raises:
+        UsageError: The settings name a layer or head that it does not have.
+    """
+    from deepwire.decoding.attention_alignment import CannotAlignError
 
     if any(len(unit) > 1 for unit in document.units):
-        with suppress(UsageError):
+        with suppress(CannotAlignError):
             return model.aligning(), True
     return model, False
 
@@ -222,7 +228,7 @@ def _write(path: Path, content: bytes) -> None:
     from deepwire.io.atomic import disk_errors
     from deepwire.io.output import open_output
 
-    if path == Path("-"):
+    if path == STDIO:
         sys.stdout.buffer.write(content)
         return
     with disk_errors(path), open_output(path) as stream:

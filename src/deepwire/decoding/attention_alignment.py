@@ -32,6 +32,10 @@ _SHARE = 4
 """Weights take more memory than a search: so much smaller are batches."""
 
 
+class CannotAlignError(UsageError):
+    """No layer of the model looks at the source, whatever the settings are."""
+
+
 class AlignedPair(NamedTuple):
     """A source and its translation, to be aligned.
 
@@ -75,7 +79,8 @@ class AttentionAligner:
         device: Where the model is.
 
     Raises:
-        UsageError: The model has no such layer or head, or none that looks at the source.
+        CannotAlignError: The model has no layer that looks at the source.
+        UsageError: It has no such layer or head.
     """
 
     model: EnsembleMember[Any]
@@ -110,7 +115,8 @@ class AttentionAligner:
         try:
             weights = attention_to_source(self.model, [nothing], None, self.device)
         except ModelError as error:
-            raise UsageError(f"alignments come from attention to the source, and {error.message}") from None
+            message = f"alignments come from attention to the source, and {error.message}"
+            raise CannotAlignError(message) from None
         return {layer: layer_weights.size(1) for layer, layer_weights in sorted(weights.items())}
 
     def links(self, pairs: Sequence[AlignedPair]) -> list[list[Link]]:

@@ -109,7 +109,7 @@ class _Forms(NamedTuple):
         bit: `[N, J]` of the phrase; 0 where there is no form.
         before: `[N, J]` the bits of equal phrases.
         longest: `[N, J]` subwords of the longest form of the phrase.
-        whole: `[N, J]` whether the word ends with the phrase.
+        whole: `[N, J]` whether the word ends with the form.
         alone: `[N, J]` the subwords of forms that have one; PAD for others.
     """
 
@@ -146,12 +146,12 @@ def _forms_of(phrases: Sequence[Phrase]) -> tuple[list[int], ...]:
     first, bit, before, longest, whole, alone = [0], [0], [0], [0], [0], [PAD]
     seen: dict[Phrase, int] = {}
     for place, phrase in enumerate(phrases):
-        for form in phrase.forms:
+        for number, form in enumerate(phrase.forms):
             first.append(len(tokens))
             bit.append(1 << place)
             before.append(seen.get(phrase, 0))
             longest.append(phrase.longest)
-            whole.append(int(phrase.whole))
+            whole.append(int(number not in phrase.open))
             alone.append(form[0] if len(form) == 1 else PAD)
             following += [*range(len(tokens) + 1, len(tokens) + len(form)), 0]
             left += range(len(form), 0, -1)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeGuard, TypeVar, cast
 
 from deepwire.data.text.pairs import plain
 from deepwire.decoding.text_alignment import Link, joined
@@ -25,8 +25,17 @@ def require_several(lines: object) -> None:
     Raises:
         UsageError: These are no texts.
     """
-    if not isinstance(lines, Iterable) or isinstance(lines, str | bytes):
+    if not _is_iterable(lines) or isinstance(lines, str | bytes):
         raise UsageError(f"not texts but {type(lines).__name__}", 'give a list of texts: ["..."]')
+
+
+def _is_iterable(values: object) -> TypeGuard[Iterable[object]]:
+    """Whether values come one by one; an array of numpy without dimensions only seems to have some."""
+    try:
+        iter(cast("Iterable[object]", values))
+    except TypeError:
+        return False
+    return True
 
 
 def checked_texts(texts: object, *, lines: bool) -> Iterator[str]:
@@ -56,7 +65,7 @@ def with_each(lines: Iterable[Line], values: object, name: str) -> Iterator[tupl
     Raises:
         UsageError: They are no texts, or more or fewer than the lines.
     """
-    if not isinstance(values, Iterable) or isinstance(values, str | bytes):
+    if not _is_iterable(values) or isinstance(values, str | bytes):
         raise UsageError(f"{name}: give one for each text, not {type(values).__name__}", "give a list")
     for number, (line, value) in enumerate(zip_longest(lines, values, fillvalue=_END), 1):
         if line is _END or value is _END:
@@ -67,6 +76,28 @@ def with_each(lines: Iterable[Line], values: object, name: str) -> Iterator[tupl
         if not isinstance(value, str):
             raise UsageError(f"{name}: number {number} must be a text, not {type(value).__name__}")
         yield cast("Line", line), value
+
+
+def requests_of(lines: Iterable[object], prefixes: object = None, to: object = None) -> Iterator[Request]:
+    """A request for each text.
+
+    Args:
+        lines: The texts, or requests for some.
+        prefixes: What each translation must begin with; None = what requests say.
+        to: The language to translate each into; None = what requests say.
+
+    Raises:
+        UsageError: One of them is no text, or there are more or fewer than there are lines.
+    """
+    require_several(lines)
+    requests = (request_of(number, text) for number, text in enumerate(lines, 1))
+    if prefixes is not None:
+        started = with_each(requests, prefixes, "prefixes")
+        requests = (replace(request, prefix=prefix) for request, prefix in started)
+    if to is not None:
+        directed = with_each(requests, to, "to")
+        requests = (replace(request, to=language) for request, language in directed)
+    return requests
 
 
 def request_of(line: int, text: object) -> Request:
@@ -91,7 +122,7 @@ def pairs_of(pairs: Iterable[object]) -> Iterator[tuple[str, str]]:
         UsageError: One is no pair of texts.
     """
     hint = 'give a list of pairs: score([("...", "...")])'
-    if not isinstance(pairs, Iterable):
+    if not _is_iterable(pairs):
         raise UsageError(f"not pairs but {type(pairs).__name__}", hint)
     for number, pair in enumerate(pairs, 1):
         match pair:

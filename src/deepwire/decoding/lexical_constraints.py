@@ -76,9 +76,9 @@ class LineConstraints:
         there = symbols_in(prefix) + count_placeholders(prefix)
         said = have or prefix
         for value, count in [*dict.fromkeys(self.values, 1).items(), *self.kept.items()]:
-            wanted += [phrase_of(target, [value])] * (count - there[value])
+            wanted += [phrase_of(target, {value: False})] * (count - there[value])
         for term, count in Counter(self.terms).items():
-            phrase = phrase_of(target, term.texts(), whole=term.whole)
+            phrase = phrase_of(target, term.texts())
             wanted += [phrase] * (count - term.count(said))
         return [phrase for phrase in wanted if phrase is not None]
 
@@ -160,8 +160,9 @@ class ConstraintFinder:
         """A text with hints for its terms, if the model has learned to read hints."""
         if self.terms is None or not self.vocabularies.has_hints:
             return text
-        places = self.terms.places(text)
-        return with_hints(text, [Hint(end, term.targets[0]) for end, term in places if term.whole])
+        named = ((end, term.targets[0]) for end, term in self.terms.places(text))
+        # Models have learned hints that say all of a word.
+        return with_hints(text, [Hint(end, target) for end, target in named if not target.endswith("*")])
 
     def _terms(self, text: str) -> tuple[Term, ...]:
         return () if self.terms is None else tuple(self.terms.find(text))
@@ -182,4 +183,31 @@ def constraint_finder(
             "term_search none leaves terms to hints, and the model was trained without data.term_hints",
             "set decoding.term_search to beam, insert or prefer",
         )
+    if terms is not None and config.term_search == "insert":
+        for name, kept in (
+            ("no_repeat_ngram", not config.no_repeat_ngram),
+            ("min_length", config.min_length <= 1),
+            ("unknown_penalty", not config.unknown_penalty),
+        ):
+            if not kept:
+                raise _not_for_insertion(name, config)
     return ConstraintFinder(vocabularies, config.placeholders, terms)
+
+
+def require_one_insertion(config: DecodingConfig, terms: Terminology | None) -> None:
+    """See that no more than one translation of a line is asked for where terms are inserted.
+
+    A server is asked for several now and then, and these are searched for.
+
+    Raises:
+        UsageError: There are more.
+    """
+    if terms is not None and config.term_search == "insert" and config.n_best > 1:
+        raise _not_for_insertion("n_best", config)
+
+
+def _not_for_insertion(name: str, config: DecodingConfig) -> UsageError:
+    return UsageError(
+        f"{name} {getattr(config, name)}: is not for term_search insert",
+        "leave one of them out, or set decoding.term_search to beam or prefer",
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -26,11 +26,11 @@ class Phrase:
 
     Attributes:
         forms: The sequences; none is empty.
-        whole: Whether the word ends with the phrase.
+        open: Which of them, from 0, may be the beginning of a longer word; with the others the word ends.
     """
 
     forms: tuple[tuple[int, ...], ...]
-    whole: bool = True
+    open: frozenset[int] = frozenset()
 
     @property
     def longest(self) -> int:
@@ -87,11 +87,19 @@ def _goes_on(piece: str) -> bool:
     return first != SPACE and first.isalnum() and not _UNSPACED.match(first)
 
 
-def phrase_of(vocabulary: Vocabulary, texts: Iterable[str], *, whole: bool = True) -> Phrase | None:
-    """The phrase that is one of some texts; None where the vocabulary can write none of them."""
-    known = symbol_ids_of(vocabulary)
-    forms = dict.fromkeys(form for text in texts if (form := _written(vocabulary, text, known)))
-    return Phrase(tuple(forms), whole) if forms else None
+def phrase_of(vocabulary: Vocabulary, texts: Mapping[str, bool]) -> Phrase | None:
+    """The phrase that is one of some texts; None where the vocabulary can write none of them.
+
+    Args:
+        vocabulary: The vocabulary.
+        texts: Each with whether its last word may go on behind it.
+    """
+    known, forms = symbol_ids_of(vocabulary), dict[tuple[int, ...], bool]()
+    for text, goes_on in texts.items():
+        if form := _written(vocabulary, text, known):
+            forms[form] = goes_on or forms.get(form, False)
+    open_forms = frozenset(place for place, goes_on in enumerate(forms.values()) if goes_on)
+    return Phrase(tuple(forms), open_forms) if forms else None
 
 
 @lru_cache(maxsize=8)

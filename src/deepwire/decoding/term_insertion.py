@@ -57,7 +57,7 @@ def insert_terms(
 ) -> None:
     """Give the terms to translations that lack nothing else.
 
-    What cannot be done in this way, or is asked for beside it, is left to the constrained search.
+    What cannot be done in this way, and several translations of a line, are left to the constrained search.
 
     Args:
         constraints: What each translation must have.
@@ -67,8 +67,6 @@ def insert_terms(
         config: How to search.
     """
     if config.term_search != "insert" or config.n_best > 1:
-        return
-    if config.no_repeat_ngram or config.min_length > 1 or config.unknown_penalty:
         return
     work = _Insertion(constraints, search, sentences, hypotheses_of, config)
     rows = list(hypotheses_of)
@@ -146,9 +144,9 @@ class _Insertion(Generic[StateT]):
                 nlargest(
                     _PLACES,
                     (
-                        _Place(row, at, form, phrase.whole, scored.fits[at][form[0]])
+                        _Place(row, at, form, number not in phrase.open, scored.fits[at][form[0]])
                         for at in starts
-                        for form in phrase.forms
+                        for number, form in enumerate(phrase.forms)
                     ),
                     key=_fit,
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -32,20 +32,15 @@ class Term(NamedTuple):
     source: str
     targets: tuple[str, ...]
 
-    @property
-    def whole(self) -> bool:
-        """Whether words end with the target."""
-        return not any(target.endswith("*") for target in self.targets)
-
-    def texts(self) -> tuple[str, ...]:
-        """What may be written; a small letter at the beginning may also be a capital."""
-        spellings: dict[str, None] = {}
+    def texts(self) -> dict[str, bool]:
+        """What may be written, and whether its last word may go on; a small first letter may be a capital."""
+        spellings: dict[str, bool] = {}
         for target in self.targets:
-            text = target.removesuffix("*")
-            spellings[text] = None
-            if text[:1].islower():
-                spellings[text[0].upper() + text[1:]] = None
-        return tuple(spellings)
+            text, goes_on = target.removesuffix("*"), target.endswith("*")
+            capital = text[0].upper() + text[1:] if text[:1].islower() else text
+            for spelling in (text, capital):
+                spellings[spelling] = goes_on or spellings.get(spelling, False)
+        return spellings
 
     def count(self, translation: str) -> int:
         """How often a translation has one of the targets, in whatever case its first letter is."""
@@ -54,14 +49,13 @@ class Term(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _written(term: Term) -> re.Pattern[str]:
-    return _pattern([re.escape(text) for text in term.texts()], open_end=not term.whole)
-
-
-def _pattern(choices: Iterable[str], *, open_end: bool = False) -> re.Pattern[str]:
-    """One of some patterns as whole words; ideographs are words of their own."""
-    ordered = sorted(choices, key=len, reverse=True)
-    end = "" if open_end else rf"(?![^\W{UNSPACED}])"
-    return re.compile(rf"(?<![^\W{UNSPACED}])(?:{'|'.join(ordered)}){end}")
+    """One of the texts of a term as whole words; ideographs are words of their own."""
+    texts = term.texts()
+    choices = [
+        re.escape(text) + ("" if texts[text] else rf"(?![^\W{UNSPACED}])")
+        for text in sorted(texts, key=len, reverse=True)
+    ]
+    return re.compile(rf"(?<![^\W{UNSPACED}])(?:{'|'.join(choices)})")
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,8 @@ class Terminology:
         `warn` receives what `read_text` says.
 
         Raises:
-            DataError: A line has another form, two lines of one term differ, or there is no term.
+            DataError: A line has another form or a term that no text has, two lines of one term differ, or
+                there is no term.
         """
         terms: dict[str, Term] = {}
         places: dict[str, int] = {}
@@ -94,6 +89,11 @@ class Terminology:
                 raise DataError(
                     f"{where}: {source!r} does not begin with a letter or digit, so it is found in no text",
                     "leave out what stands in front of its first letter",
+                )
+            if any("*" in word[:-1] for word in source.split(" ")):
+                raise DataError(
+                    f"{where}: {source!r} has a * that is not at the end of a word",
+                    "write the word out, or only its beginning with * behind it",
                 )
             key = source.casefold()
             if key in terms and terms[key].targets != targets:

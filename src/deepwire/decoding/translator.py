@@ -19,7 +19,7 @@ from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.text.term_hints import without_hints
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.attention_alignment import AttentionAligner
-from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.decoding_config import DecodingConfig, all_of_sampling, given_settings, with_settings
 from deepwire.decoding.document_context import ContextEncoder, Documents
 from deepwire.decoding.finished_candidates import CandidateBuilder
 from deepwire.decoding.given_texts import (
@@ -27,9 +27,9 @@ from deepwire.decoding.given_texts import (
     aligned_lines,
     pairs_of,
     request_of,
+    requests_of,
     require_several,
     split_lines,
-    with_each,
 )
 from deepwire.decoding.guards import nothing_to_translate
 from deepwire.decoding.lexical_constraints import constraint_finder, preferred_terms
@@ -122,12 +122,13 @@ class Translator(Generic[StateT]):
         """The same models with other decoding settings, such as `beam=8`; nothing is copied.
 
         Args:
-            settings: Keys of the section `decoding` of a run file; None leaves a setting as it is.
+            settings: Keys of the section `decoding` of a run file; None is null where a setting may be null,
+                such as `sampling`, and leaves any other as it is.
 
         Raises:
             UsageError: There is no such setting, it is impossible, or as for the class.
         """
-        other, given = copy(self), {name: value for name, value in settings.items() if value is not None}
+        other, given = copy(self), given_settings(settings)
         other._configure(with_settings(self.config, given))
         if given.keys() & {"groups", "rounds"}:
             other.model = Ensemble(as_configured(self._models, other.config), self._weights)
@@ -198,24 +199,17 @@ class Translator(Generic[StateT]):
             UsageError: The model does not know the language, or needs one, or has another direction, or a
                 setting is impossible, or there are more lines than prefixes or languages, or fewer.
         """
-        require_several(lines)
-        requests: Iterable[str | Request] = lines
-        if prefixes is not None:
-            requests = (Request(line, prefix) for line, prefix in with_each(lines, prefixes, "prefixes"))
-        if to is not None and not isinstance(to, str):
-            requests = (
-                Request(line, to=language) if isinstance(line, str) else replace(line, to=language)
-                for line, language in with_each(requests, to, "to")
-            )
-            to = None
-        texts = [split_lines(request_of(number, text)) for number, text in enumerate(requests, 1)]
+        each, every = (None, to) if to is None or isinstance(to, str) else (to, None)
+        texts = [split_lines(request) for request in requests_of(lines, prefixes, each)]
+        aligned = bool(alignment) or isinstance(alignment, Mapping)
         if isinstance(alignment, Mapping):
             settings["alignment"] = alignment
         translator = self.with_search(**settings) if settings else self
-        translator = translator.aligning() if alignment else translator
-        answers = translator.translations((line for lines, _ in texts for line in lines), to=to, from_=from_)
+        translator = translator.aligning() if aligned else translator
+        split = (line for lines, _ in texts for line in lines)
+        answers = translator.translations(split, to=every, from_=from_)
         best = (answer.candidates[0] for answer in answers)
-        if alignment:
+        if aligned:
             return [aligned_lines(lines, list(islice(best, len(lines))), breaks) for lines, breaks in texts]
         return ["".join(next(best).text + line_break for line_break in breaks) for _, breaks in texts]
 
@@ -278,7 +272,7 @@ class Translator(Generic[StateT]):
         Raises:
             UsageError: A setting is impossible, or as in `translate`.
         """
-        sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        sampling = all_of_sampling({"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed})
         drawing = self.with_search(n_best=whole_argument(count, "count", 1), sampling=sampling)
         translations = drawing.translations(lines, to=to, from_=from_)
         return [[candidate.text for candidate in each.candidates] for each in translations]

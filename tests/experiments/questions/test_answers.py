@@ -415,6 +415,13 @@ def test_a_damaged_result_is_named(plan: Path, capsys) -> None:
     assert f"{path}: is no result of this version" in capsys.readouterr().err
 
 
+def test_the_plan_is_never_written_over(plan: Path, capsys) -> None:
+    before = plan.read_text()
+    assert main(["questions", str(plan), "--report-only", "--markdown", str(plan)]) == 2
+    assert f"{plan}: is a text that is read, and would be replaced" in capsys.readouterr().err
+    assert plan.read_text() == before
+
+
 def test_a_pair_is_claimed_once(plan: Path) -> None:
     twice = "{says: b above a, paper: P, better: b, than: a}"
     plan.write_text(

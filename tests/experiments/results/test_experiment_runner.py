@@ -516,6 +516,14 @@ def test_a_page_that_cannot_be_written_is_refused_before_any_run(plan: Path, tmp
     assert not folder.exists()
 
 
+def test_the_plan_is_never_written_over(plan: Path, tmp_path: Path, capsys) -> None:
+    before = plan.read_text()
+    command = ["results", str(plan), "--report-only", "--folder", str(tmp_path / "results")]
+    assert main([*command, "--markdown", str(plan)]) == 2
+    assert f"{plan}: is a text that is read, and would be replaced" in capsys.readouterr().err
+    assert plan.read_text() == before
+
+
 def test_without_a_run_no_page_is_written(plan: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     folder = tmp_path / "results"

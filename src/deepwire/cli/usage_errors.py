@@ -1,0 +1,66 @@
+"""Errors of the parser of options in the words of deepwire: what is wrong, and what to do about it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import typer
+
+
+@contextmanager
+def naming_the_command(app: typer.Typer, arguments: Sequence[str]) -> Iterator[None]:
+    """Give errors their command where the parser does not, as for an option without its value.
+
+    Args:
+        app: The whole of ``deepwire``.
+        arguments: Its arguments.
+    """
+    try:
+        yield
+    except typer.TyperException as error:
+        if getattr(error, "ctx", None) is None:
+            vars(error).update(ctx=_chosen(app, arguments))
+        raise
+
+
+def _chosen(app: typer.Typer, arguments: Sequence[str]) -> typer.Context:
+    """The context of the command that the arguments name, as far as they name one."""
+    context = typer.Context(typer.main.get_command(app), info_name="deepwire")
+    for argument in arguments:
+        commands = getattr(context.command, "commands", {})
+        if argument in commands:
+            context = typer.Context(commands[argument], parent=context, info_name=argument)
+    return context
+
+
+def described(error: typer.TyperException) -> tuple[list[str], str, int]:
+    """(lines, hint, exit code) of a wrong option or command.
+
+    The suggestion that the parser puts into the sentence becomes the hint.
+    """
+    text = " ".join(error.format_message().split())
+    if error.__cause__ is not None and hasattr(error.__cause__, "errors"):  # pydantic's
+        from deepwire.config.validation_messages import wrong_option
+
+        text = text.replace(error.message, wrong_option(error.__cause__.errors()[0]))
+    match = re.search(r"\s*\(Possible options: (.+)\)$|\.?\s*Did you mean (.+)\?$", text)
+    context = getattr(error, "ctx", None)
+    command = "deepwire" if context is None else context.command_path
+    typed = re.search(r"No such option: --?(\S+?)\.?(\s|$)", text)
+    guesses = (match[1] or match[2]) if match else ""
+    near = _similar_options(typed[1], guesses) if typed else guesses
+    hint = f"did you mean {near}?" if near else f"see {command} --help"
+    parameters = [] if context is None else [each.name for each in context.command.params]
+    if "overrides" in parameters and typed and (typed[1] in ("run", "seed") or "." in typed[1]):
+        hint = f"settings have no dashes: {typed[1]}=VALUE"
+    text = text[: match.start()] if match else text
+    return ([text.rstrip(".")] if text else []), hint, error.exit_code
+
+
+def _similar_options(typed: str, guesses: str) -> str:
+    """Of the parser's guesses those that are near without the dashes, which all have in common."""
+    names = {guess.strip().lstrip("-"): guess.strip() for guess in guesses.split(",")}
+    return ", ".join(names[name] for name in difflib.get_close_matches(typed, names))
