@@ -204,11 +204,13 @@ class _Finished:
 def _without_spaces(parts: Sequence[_Part]) -> list[_Part]:
     """The parts with what is beside the spaces at either end of a unit in the sentence next to them.
 
-    Otherwise an element with such a space would have to reach to the end of the translation.
+    Otherwise an element with such a space would have to reach to the end of the translation. A line
+    break that is fixed is no such space.
     """
     adjusted = list(parts)
     for gap, sentence in ((0, 1), (-1, -2)):
-        if len(adjusted) < 2 or "".join(run.text for run in adjusted[gap].runs).strip():
+        meant = [run.text for run in adjusted[gap].runs if run.fixed or run.text.strip()]
+        if len(adjusted) < 2 or any(meant):
             continue
         text = "".join(run.text for run in adjusted[gap].runs)
         runs = [run._replace(text="") for run in adjusted[gap].runs]

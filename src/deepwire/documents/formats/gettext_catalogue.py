@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 from deepwire.documents.document import Options, Pieces, Run
 from deepwire.documents.file_text import decoded
-from deepwire.documents.formats.placeholders import with_placeholders
+from deepwire.documents.formats.inline_elements import block_of
+from deepwire.documents.formats.placeholders import items_of
+from deepwire.documents.formats.replaced_text import ReplacedText
 from deepwire.errors import DataError
 
 _LINE = re.compile(
@@ -96,10 +98,11 @@ class PoDocument:
     def __init__(self, source: str) -> None:
         self._source = source
         self._messages = [message for message in _messages(source) if message.is_open]
+        self._texts = [
+            [_replaced(text) for text in message.texts("msgid", "msgid_plural")] for message in self._messages
+        ]
         self.units: Sequence[Sequence[Run]] = [
-            [run for _, _, run in with_placeholders(text)]
-            for message in self._messages
-            for text in message.texts("msgid", "msgid_plural")
+            unit for texts in self._texts for text in texts for unit in text.units
         ]
 
     def written(self, translations: Sequence[Pieces]) -> bytes:
@@ -115,10 +118,11 @@ class PoDocument:
         """What to write in the place of which part of the file."""
         line_break = "\r\n" if "\r\n" in self._source else "\n"
         width = max(_WIDTH, *(len(line) for line in self._source.split("\n")))
-        for message in self._messages:
+        for message, replaced in zip(self._messages, self._texts, strict=True):
             sources = message.texts("msgid", "msgid_plural")
             texts = [
-                _with_ends(source, "".join(piece.text for piece in next(translations))) for source in sources
+                _with_ends(source, text.text_with([next(translations) for _ in text.units]))
+                for source, text in zip(sources, replaced, strict=True)
             ]
             if message.flags_end < 0:
                 yield message.place, message.place, f"#, {_FUZZY}{line_break}"
@@ -128,6 +132,12 @@ class PoDocument:
                 if string.keyword == "msgstr":
                     text = texts[min(string.form, len(texts) - 1)]
                     yield string.begin, string.end, line_break.join(_quoted(text, width))
+
+
+def _replaced(text: str) -> ReplacedText:
+    """A string as a file of its own."""
+    (items,) = items_of(text)
+    return ReplacedText(text, [block_of(text, items, trimmed=False)])
 
 
 def _with_ends(source: str, text: str) -> str:

@@ -7,7 +7,8 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 
 from deepwire.documents.document import Marks, Pieces, Run, common
-from deepwire.documents.formats.placeholders import with_placeholders
+from deepwire.documents.formats.inline_elements import Item, Kind
+from deepwire.documents.formats.placeholders import items_of
 from deepwire.documents.formats.xml_tree import local
 
 _CODES = frozenset(["x", "bx", "ex", "ph", "it", "bpt", "ept", "ut", "sc", "ec", "cp", "sm", "em"])
@@ -25,14 +26,17 @@ class _Part(NamedTuple):
     Attributes:
         text: What is there.
         marks: Numbers of the elements and pairs of codes that it is in.
-        node: The code, a comment, or what is not to be translated; None for text.
+        node: The code, a comment, or what is not to be translated; of a tag in the text its characters; None
+            for text.
         is_placeholder: Whether a program fills this text in or reads it, or it is not to be translated.
+        tag: The tag in the text.
     """
 
     text: str
     marks: Marks
     node: Any = None
     is_placeholder: bool = False
+    tag: Item | None = None
 
     @property
     def is_fixed(self) -> bool:
@@ -54,7 +58,7 @@ class SegmentContent:
         self._element = element
         self._elements: list[Any] = []
         self._codes: dict[int, tuple[Any, Any]] = {}
-        parts = list(_parts(element, (), self._elements))
+        parts = _with_placeholders(list(_parts(element, (), self._elements)))
         paired = self._paired(parts)
         depth = max((len(part.marks) for part in parts), default=0)
         self._is_free = paired is not None and depth <= _DEEPEST and len(parts) <= _MOST_PARTS
@@ -106,15 +110,15 @@ class SegmentContent:
         paired: list[_Part] = []
         opened: list[tuple[int, _Part]] = []
         for part in parts:
-            name = "" if part.node is None else local(part.node)
-            if name in _PAIRS:
+            kind = _kind(part)
+            if kind == "open":
                 number = len(self._elements) + len(self._codes)
                 self._codes[number] = part.node, None
                 opened.append((number, part))
                 paired.append(_Part("", _path(part.marks, opened)))
-            elif name in _PAIRS.values():
+            elif kind == "close":
                 number, begin = opened.pop() if opened else (-1, _Part("", ()))
-                if begin.marks != part.marks or not _belong(begin.node, part.node):
+                if begin.marks != part.marks or not _belong(begin, part):
                     return None
                 self._codes[number] = begin.node, part.node
             else:
@@ -131,12 +135,38 @@ def _path(marks: Marks, opened: Sequence[tuple[int, _Part]]) -> Marks:
     return tuple(path)
 
 
-def _belong(begin: Any, end: Any) -> bool:
-    """Whether two codes belong together."""
-    if begin is None or local(end) != _PAIRS[local(begin)]:
+def _kind(part: _Part) -> Kind:
+    """Whether it begins or ends something that is no element."""
+    if part.tag is not None:
+        return part.tag.kind
+    name = "" if part.node is None else local(part.node)
+    return "open" if name in _PAIRS else "close" if name in _PAIRS.values() else "point"
+
+
+def _belong(begin: _Part, end: _Part) -> bool:
+    """Whether two codes, or two tags, belong together."""
+    if begin.tag is not None and end.tag is not None:
+        return begin.tag.name == end.tag.name
+    if begin.node is None or begin.tag is not end.tag or local(end.node) != _PAIRS[local(begin.node)]:
         return False
-    names = [{node.get(name) for name in _REFERENCES} - {None} for node in (begin, end)]
+    names = [{part.node.get(name) for name in _REFERENCES} - {None} for part in (begin, end)]
     return bool(names[0] & names[1])
+
+
+def _with_placeholders(parts: Sequence[_Part]) -> list[_Part]:
+    """With each text cut where placeholders are."""
+    texts = [part for part in parts if not part.is_fixed]
+    found = iter(items_of(*(part.text for part in texts)))
+    cut: list[_Part] = []
+    for part in parts:
+        cut += [part] if part.is_fixed else [_part_of(item, part) for item in next(found)]
+    return cut
+
+
+def _part_of(item: Item, text: _Part) -> _Part:
+    if item.name:
+        return _Part(item.text, text.marks, text.text[item.begin : item.end], tag=item)
+    return text._replace(text=item.text, is_placeholder=item.fixed)
 
 
 def _parts(element: Any, marks: Marks, elements: list[Any], stays: bool = False) -> Iterator[_Part]:
@@ -166,12 +196,9 @@ def _stays(element: Any, around: bool) -> bool:
 
 
 def _texts(text: str | None, marks: Marks, stays: bool) -> Iterator[_Part]:
-    """Text between elements, without and with placeholders."""
-    if text and stays:
-        yield _Part(text, marks, is_placeholder=True)
-    elif text:
-        for _, _, run in with_placeholders(text):
-            yield _Part(run.text, marks, is_placeholder=run.fixed)
+    """Text between elements."""
+    if text:
+        yield _Part(text, marks, is_placeholder=stays)
 
 
 def _subelement(parent: Any, like: Any) -> Any:
@@ -182,7 +209,10 @@ def _subelement(parent: Any, like: Any) -> Any:
 
 
 def _append(parent: Any, node: Any) -> None:
-    """A copy of an element, without what stands behind it."""
+    """A tag in the text, or a copy of an element, without what stands behind it."""
+    if isinstance(node, str):
+        _add_text(parent, node)
+        return
     copy = deepcopy(node)
     copy.tail = None
     parent.append(copy)
