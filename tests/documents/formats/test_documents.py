@@ -104,6 +104,8 @@ def test_markdown():
         ("Ein hund*ebiss*.", "EIN *HUNDEBISS*."),
         ("| a |\n|---|\n| eins<br>zwei |", "| A |\n|---|\n| EINS<br>ZWEI |"),
         ("# Ein Titel {#anker}\n\nEr ist {{ name }}&#8212;", "# EIN TITEL {#anker}\n\nER IST {{ name }}&#8212;"),
+        ("Rufe ``a`b`` und `c` auf ``", "RUFE ``a`b`` UND `c` AUF ``"),
+        ("Ein <!-- `a --> Wort \\__ snake__case_", "EIN <!-- `a --> WORT \\__ SNAKE__CASE_"),
         ("| a \\| b | c |\n|---|---|\n| d | `e \\| f` g |", "| A \\| B | C |\n|---|---|\n| D | `e \\| f` G |"),
     ],
 )  # fmt: skip
@@ -455,6 +457,37 @@ def test_odd_files_are_read_or_refused_and_never_hang(ending, seed):
 def test_tags_without_end_are_text_in_linear_time(page):
     begun = time.process_time()
     translated("a.html", page, change=lambda text: text)
+    assert time.process_time() - begun < 20, "it took minutes"
+
+
+CUE = "1\n00:00:01,000 --> 00:00:02,000\n"
+BRACKETS = "[a" * 30_000 + "]" * 30_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.srt", CUE + "{\\" * 100_000),
+        ("a.srt", CUE + "ein Wort\n" * 50_000),
+        ("a.md", " ".join("`" * count for count in range(1, 440))),
+        ("a.md", "x <" + "a" * 99_000),
+        ("a.md", "x" + "[^" * 49_000),
+        ("a.md", "x" + "<!--" * 24_000),
+        ("a.md", "x" + "_" * 99_000 + "x"),
+        ("a.md", f"x{BRACKETS}\n\n[a]: http://a.de\n"),
+        ("a.md", "!!! a" + " " * 99_000 + "X"),
+        ("a.json", f'["%{"0" * 99_000}"]'),
+        ("a.po", f'msgid "%{"0" * 99_000}"\nmsgstr ""\n'),
+        ("a.xlf", f"<xliff><trans-unit><source>{'ein<bx/>' * 30_000}</source></trans-unit></xliff>"),
+        ("a.xlf", f"<xliff><trans-unit><source>{'ein&lt;b>' * 50_000}</source></trans-unit></xliff>"),
+    ],
+    ids=lambda value: value[-10:],
+)
+def test_what_has_no_end_is_read_in_linear_time(name, content):
+    begun = time.process_time()
+    document = read_document(name, content.encode(), Options("de", "en"))
+    texts = [[run.text if run.fixed else f"{run.text} " for run in unit] for unit in document.units]
+    document.written([in_order(*unit) for unit in zip(document.units, texts, strict=True)])
     assert time.process_time() - begun < 20, "it took minutes"
 
 

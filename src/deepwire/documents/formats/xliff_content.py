@@ -59,10 +59,10 @@ class SegmentContent:
         self._elements: list[Any] = []
         self._codes: dict[int, tuple[Any, Any]] = {}
         parts = _with_placeholders(list(_parts(element, (), self._elements)))
-        paired = self._paired(parts)
         depth = max((len(part.marks) for part in parts), default=0)
-        self._is_free = paired is not None and depth <= _DEEPEST and len(parts) <= _MOST_PARTS
-        self._parts = parts if paired is None or not self._is_free else paired
+        paired = self._paired(parts) if depth <= _DEEPEST and len(parts) <= _MOST_PARTS else None
+        self._is_free = paired is not None
+        self._parts = parts if paired is None else paired
         has_markup = any(part.marks or part.is_fixed for part in self._parts)
         outside: Marks = (_ALL,) if self._is_free and has_markup else ()
         self.runs: Sequence[Run] = [
@@ -76,34 +76,31 @@ class SegmentContent:
         for child in list(element):
             element.remove(child)
         element.text = None
-        path: list[Any] = [element]
+        writer = _Writer(element)
         marks: Marks = ()
         for piece in pieces:
             part = None if piece.run is None else self._parts[piece.run]
             following = piece.marks if self._is_free or part is None else part.marks
             following = tuple(mark for mark in following if mark != _ALL)
-            self._change(path, marks, following)
+            self._change(writer, marks, following)
             marks = following
-            if part is not None and part.node is not None:
-                _append(path[-1], part.node)
-            else:
-                _add_text(path[-1], piece.text)
-        self._change(path, marks, ())
+            writer.add(piece.text if part is None or part.node is None else part.node)
+        self._change(writer, marks, ())
+        writer.finish()
 
-    def _change(self, path: list[Any], marks: Marks, following: Marks) -> None:
-        """End elements and begin others; `path` are those that are written into."""
+    def _change(self, writer: _Writer, marks: Marks, following: Marks) -> None:
+        """End elements and begin others."""
         same = common(marks, following)
         for mark in reversed(marks[same:]):
             if mark in self._codes:
-                _append(path[-1], self._codes[mark][1])
+                writer.add(self._codes[mark][1])
             else:
-                path.pop()
+                writer.end()
         for mark in following[same:]:
             if mark in self._codes:
-                _append(path[-1], self._codes[mark][0])
+                writer.add(self._codes[mark][0])
             else:
-                node = self._elements[mark]
-                path.append(_subelement(path[-1], node))
+                writer.begin(self._elements[mark])
 
     def _paired(self, parts: Sequence[_Part]) -> list[_Part] | None:
         """With what stands between two codes in an element of its own; None where a code has no other."""
@@ -201,28 +198,44 @@ def _texts(text: str | None, marks: Marks, stays: bool) -> Iterator[_Part]:
         yield _Part(text, marks, is_placeholder=stays)
 
 
-def _subelement(parent: Any, like: Any) -> Any:
-    """An element with the name and attributes of another, at the end of its parent."""
-    element = parent.makeelement(like.tag, dict(like.attrib), nsmap=like.nsmap)
-    parent.append(element)
-    return element
+class _Writer:
+    """Writes into an element.
 
+    Args:
+        element: It, without any content.
+    """
 
-def _append(parent: Any, node: Any) -> None:
-    """A tag in the text, or a copy of an element, without what stands behind it."""
-    if isinstance(node, str):
-        _add_text(parent, node)
-        return
-    copy = deepcopy(node)
-    copy.tail = None
-    parent.append(copy)
+    def __init__(self, element: Any) -> None:
+        self._path, self._texts = [element], list[str]()
 
+    def add(self, node: Any) -> None:
+        """Text, or a copy of an element, without what stands behind it."""
+        if isinstance(node, str):
+            self._texts.append(node)
+            return
+        self.finish()
+        copy = deepcopy(node)
+        copy.tail = None
+        self._path[-1].append(copy)
 
-def _add_text(parent: Any, text: str) -> None:
-    if not text:
-        return
-    if len(parent):
-        last = parent[-1]
-        last.tail = (last.tail or "") + text
-    else:
-        parent.text = (parent.text or "") + text
+    def begin(self, like: Any) -> None:
+        """Begin an element with the name and attributes of another."""
+        self.finish()
+        parent = self._path[-1]
+        self._path.append(parent.makeelement(like.tag, dict(like.attrib), nsmap=like.nsmap))
+        parent.append(self._path[-1])
+
+    def end(self) -> None:
+        """End the element that began last."""
+        self.finish()
+        self._path.pop()
+
+    def finish(self) -> None:
+        """Write the text that was added: all at once, as each time it would be copied."""
+        text, parent = "".join(self._texts), self._path[-1]
+        self._texts.clear()
+        last = next(parent.iterchildren(reversed=True), None)
+        if text and last is not None:
+            last.tail = text
+        elif text:
+            parent.text = text
