@@ -491,6 +491,14 @@ def test_what_has_no_end_is_read_in_linear_time(name, content):
     assert time.process_time() - begun < 20, "it took minutes"
 
 
+def test_a_text_of_many_sentences_is_put_together_in_linear_time():
+    document = read_document("a.txt", b"Ein Wort.\n" * 200_000, Options("de", "en"))
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
+    begun = time.process_time()
+    plan.finished(["Ein anderes Wort und noch eines."] * len(plan.texts))
+    assert time.process_time() - begun < 10, "it took minutes"
+
+
 def test_signs_that_are_no_tags_are_text():
     found = text_of("a.html", "<p>a <b title='x>y'>c</b> 3 <d e='f> g</p>", change=str.upper)
     assert found.startswith("<p>A <b title='x>y'>C</b> 3")
