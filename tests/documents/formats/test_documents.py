@@ -279,6 +279,62 @@ def test_xliff_2():
     assert ">nein</data>" in found
 
 
+def xliff_2(*segments):
+    inside = "".join(f"<segment><source>{segment}</source></segment>" for segment in segments)
+    return f'<xliff version="2.0" srcLang="de"><file id="f"><unit id="u">{inside}</unit></file></xliff>'
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('Ein <sm id="m" translate="no"/>Hund %s<em startRef="m"/> da', 'EIN <sm id="m" translate="no"/>Hund %s<em startRef="m"/> DA'),
+        ('Ein <sm id="m" translate="no"/>Hund <pc id="1">rot</pc> <mrk id="n" translate="yes">ja</mrk> nein<em startRef="m"/> da',
+         'EIN <sm id="m" translate="no"/>Hund <pc id="1">rot</pc> <mrk id="n" translate="yes">JA</mrk> nein<em startRef="m"/> DA'),
+        ('<pc id="1">Ein <sm id="m" translate="no"/>Hund</pc> nein<em startRef="m"/> da', '<pc id="1">EIN <sm id="m" translate="no"/>Hund</pc> nein<em startRef="m"/> DA'),
+        ('Ein <sm id="m" translate="no"/>Hund <pc id="1">nein<em startRef="m"/> da</pc> da', 'EIN <sm id="m" translate="no"/>Hund <pc id="1">nein<em startRef="m"/> DA</pc> DA'),
+        ('<mrk id="n" translate="no">Hund <sm id="m" translate="yes"/>ja<em startRef="m"/> nein</mrk> da', '<mrk id="n" translate="no">Hund <sm id="m" translate="yes"/>JA<em startRef="m"/> nein</mrk> DA'),
+        ('Ein <sm id="m"/>Hund<em startRef="m"/> da', 'EIN <sm id="m"/>HUND<em startRef="m"/> DA'),
+    ],
+)  # fmt: skip
+def test_what_a_marker_of_xliff_protects_stays(source, expected):
+    assert f"<target>{expected}</target>" in text_of("a.xlf", xliff_2(source))
+
+
+def test_a_marker_of_xliff_may_end_in_a_later_segment():
+    found = text_of(
+        "a.xlf", xliff_2('Ein <sm id="m" translate="no"/>Hund', "nein", 'nein<em startRef="m"/> da')
+    )
+    assert re.findall("<target>(.*?)</target>", found) == [
+        'EIN <sm id="m" translate="no"/>Hund',
+        "nein",
+        'nein<em startRef="m"/> DA',
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '<xliff version="1.2"><file source-language="fr-CA" target-language="en"/></xliff>',
+        xliff_2("Ein").replace('"de"', '"fr-CA"'),
+    ],
+)
+def test_xliff_in_another_language_is_refused(content):
+    with pytest.raises(DataError, match="its source language is fr-CA, not de"):
+        read_document("a.xlf", content.encode(), Options("de", "en"))
+    read_document("a.xlf", content.encode(), Options("", "en"))
+    read_document("a.xlf", content.encode(), Options("fr", "en"))
+
+
+def test_an_empty_target_of_xliff_keeps_its_attributes():
+    unit = '<trans-unit id="1"><source xml:lang="de">Ein</source>\n<target xml:lang="en" state="new" resname="x"/> <note/></trans-unit>'
+    found = text_of("a.xlf", f'<xliff version="1.2"><file source-language="de">{unit}</file></xliff>')
+    state = 'state="needs-review-translation" resname="x" state-qualifier="mt-suggestion"'
+    assert f'</source>\n<target xml:lang="en" {state}>EIN</target> <note/>' in found
+    source = xliff_2("Ein").replace("</source>", '</source><target order="2" my:x="keep"/>')
+    found = text_of("a.xlf", source.replace("<xliff ", '<xliff xmlns:my="urn:my" '))
+    assert '<target order="2" my:x="keep">EIN</target></segment>' in found
+
+
 def test_part_of_what_is_protected_in_xliff_may_be_translated():
     source = (
         '<xliff version="2.1" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="de"><file id="f"><unit id="u"><segment>'

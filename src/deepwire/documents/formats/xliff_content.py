@@ -44,21 +44,54 @@ class _Part(NamedTuple):
         return self.is_placeholder or self.node is not None
 
 
+class Markers:
+    """What has begun and says whether the text in it is translated: elements, and pairs of `sm` and `em`."""
+
+    def __init__(self) -> None:
+        self._stay: dict[Any, bool] = {}
+
+    def stay(self) -> bool:
+        """Whether text stays, as what began last says."""
+        return next(reversed(self._stay.values()), False)
+
+    def begin(self, element: Any) -> None:
+        """An element begins; an `em` ends what its `sm` began."""
+        said, name, is_protected = (
+            element.get("translate"),
+            local(element),
+            element.get("mtype") == "protected",
+        )
+        if name == "em":
+            self._stay.pop(element.get("startRef"), None)
+        elif said in ("yes", "no") or is_protected:
+            self._stay[element.get("id") if name == "sm" else element] = said != "yes" or is_protected
+
+    def end(self, element: Any) -> None:
+        """An element ends; what an `sm` began goes on."""
+        self._stay.pop(element, None)
+
+    def pass_over(self, element: Any) -> None:
+        """Take note of the markers in an element that is not translated."""
+        for marker in element.iter("{*}sm", "{*}em"):
+            self.begin(marker)
+
+
 class SegmentContent:
     """The content of a source or target.
 
     Args:
         element: It.
+        markers: What has begun in an earlier segment of the same unit; afterwards, in this one too.
 
     Attributes:
         runs: Its text. Elements may change their order where each code that begins something has its end.
     """
 
-    def __init__(self, element: Any) -> None:
+    def __init__(self, element: Any, markers: Markers | None = None) -> None:
         self._element = element
         self._elements: list[Any] = []
         self._codes: dict[int, tuple[Any, Any]] = {}
-        parts = _with_placeholders(list(_parts(element, (), self._elements)))
+        parts = _with_placeholders(list(_parts(element, (), self._elements, markers or Markers())))
         depth = max((len(part.marks) for part in parts), default=0)
         paired = self._paired(parts) if depth <= _DEEPEST and len(parts) <= _MOST_PARTS else None
         self._is_free = paired is not None
@@ -166,36 +199,40 @@ def _part_of(item: Item, text: _Part) -> _Part:
     return text._replace(text=item.text, is_placeholder=item.fixed)
 
 
-def _parts(element: Any, marks: Marks, elements: list[Any], stays: bool = False) -> Iterator[_Part]:
+def _parts(element: Any, marks: Marks, elements: list[Any], around: Markers) -> Iterator[_Part]:
     """What is in an element; the elements with text in them are numbered in `elements`.
 
-    Where an element `stays`, only the elements in it that say so are translated.
+    Text stays where the innermost of those `around` it says so.
     """
-    yield from _texts(element.text, marks, stays)
+    yield from _texts(element.text, marks, around)
     for child in element:
         name = local(child)
-        text = "".join(child.itertext())
-        child_stays = _stays(child, stays)
-        if child_stays and all(_stays(inner, True) for inner in child.iterdescendants()):
+        text = "" if name in _CODES or not name else "".join(child.itertext())
+        around.begin(child)
+        if around.stay() and not any(map(_may_be_read, child.iterdescendants())):
             yield _Part(text, marks, child)
-        elif name and name not in _CODES and text.strip():
+        elif text.strip():
             elements.append(child)
-            yield from _parts(child, (*marks, len(elements) - 1), elements, child_stays)
+            yield from _parts(child, (*marks, len(elements) - 1), elements, around)
         else:
             yield _Part("", marks, child)
-        yield from _texts(child.tail, marks, stays)
+        around.end(child)
+        yield from _texts(child.tail, marks, around)
 
 
-def _stays(element: Any, around: bool) -> bool:
-    """Whether the text of an element is not to be translated; `around`: whether that of its parent is not."""
-    said = element.get("translate")
-    return said == "no" or element.get("mtype") == "protected" or (around and said != "yes")
+def _may_be_read(element: Any) -> bool:
+    """Whether it, or what follows it, may be translated within what stays."""
+    return element.get("translate") == "yes" or local(element) == "em"
 
 
-def _texts(text: str | None, marks: Marks, stays: bool) -> Iterator[_Part]:
-    """Text between elements."""
-    if text:
-        yield _Part(text, marks, is_placeholder=stays)
+def _texts(text: str | None, marks: Marks, around: Markers) -> Iterator[_Part]:
+    """Text between elements; the spaces around what stays are those of the sentence."""
+    text = text or ""
+    core = text.strip() if around.stay() else ""
+    before, _, behind = text.partition(core) if core else (text, "", "")
+    for part, stays in ((before, False), (core, True), (behind, False)):
+        if part:
+            yield _Part(part, marks, is_placeholder=stays)
 
 
 class _Writer:
