@@ -218,6 +218,34 @@ def test_gettext():
     )
 
 
+@pytest.mark.parametrize(
+    ("named", "text", "charset", "written"),
+    [
+        ("ISO-8859-1", "Öffnen", "iso-8859-1", "ISO-8859-1"),
+        ("iso-8859-1", "Pośród", "utf-8", "UTF-8"),
+        ("koi8-r", "Открыть", "koi8-r", "koi8-r"),
+        ("ASCII", "Open", "ascii", "ASCII"),
+        ("ASCII", "Öffnen", "utf-8", "UTF-8"),
+        ("CHARSET", "Öffnen", "utf-8", "UTF-8"),
+        ("CHARSET", "Open", "utf-8", "UTF-8"),
+        ("unicode_escape", "Öffnen", "utf-8", "UTF-8"),
+        ("utf-16", "Öffnen", "utf-8", "UTF-8"),
+        ("iso-2022-jp", "開く", "utf-8", "UTF-8"),
+        ("utf8", "Öffnen", "utf-8", "utf8"),
+    ],
+)
+def test_a_catalogue_is_written_in_the_charset_that_it_names(named, text, charset, written):
+    source = f'# charset=no\nmsgid ""\nmsgstr ""\n"Content-Type: text/plain; charset={named}\\n"\n\nmsgid "x charset=no"\nmsgstr '
+    found = translated("a.po", source + '""\n', change=lambda _: text)
+    expected = source.replace(named, written).replace('\nmsgid "x', '\n#, fuzzy\nmsgid "x') + f'"{text}"\n'
+    assert found == expected.encode(charset)
+
+
+def test_a_catalogue_that_is_not_what_it_says_says_so():
+    source = HEAD.replace("A: b", "A: b; charset=latin1") + '# ö\nmsgid "x"\nmsgstr ""\n'
+    assert "charset=UTF-8" in text_of("a.po", source)
+
+
 def test_long_messages_are_wrapped_at_spaces_and_say_the_same():
     text = "Wort und " * 20 + "x" * 90 + " Ende"
     found = text_of("a.po", f'msgid ""\n"{text[:60]}"\n"{text[60:]}"\nmsgstr ""\n').partition("msgstr ")[2]
