@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import json
 import re
 
 import pytest
@@ -155,6 +157,45 @@ def test_a_code_without_its_other_half_leaves_the_order_as_it_is():
 def test_markdown(source, expected):
     document = read_document("a.md", source.encode(), Options("de", "en"))
     assert document.written(translated(document, backwards)).decode() == expected
+
+
+TAGGED = [
+    ("ich habe <b>das Buch</b> gelesen", "GELESEN <b>BUCH DAS</b> HABE ICH"),
+    ("ich <A x=1>habe <i>das</i> %s</A> gelesen", "GELESEN <A x=1>%s <i>DAS</i> HABE</A> ICH"),
+    ("das Bild<img> <icon/>hier", "<icon/>HIER BILD<img> DAS"),
+    ("lies <link>das da</link> hier", "HIER <link>DA DAS</link> LIES"),
+    ("eins zwei<br>drei vier", "ZWEI EINS<br>VIER DREI"),
+    ("<p>eins <b>zwei</b></p><p>drei vier</p>", "<p><b>ZWEI</b> EINS</p><p>VIER DREI</p>"),
+    ("kann <file> nicht<p>lesen", "NICHT <file> KANN<p>LESEN"),
+    # Where tags are no pairs, they keep their order.
+    ("das </b>rote <b>Haus", "HAUS </b>ROTE <b>DAS"),
+    ("das <b>rote Haus", "<b>HAUS ROTE DAS"),
+    ("<b>das <i>rote</b> Haus</i>", "<b>HAUS <i>ROTE</b> DAS</i>"),
+]
+
+
+def in_json(text):
+    return json.dumps([text]).replace("/", "\\/"), lambda found: json.loads(found)[0]
+
+
+def in_po(text):
+    return f'msgid "{text}"\nmsgstr ""\n', lambda found: found.partition('msgstr "')[2][:-2]
+
+
+def in_xliff(text):
+    escaped = html.escape(text)
+    unit = f'<trans-unit id="1"><source>{escaped}</source></trans-unit>'
+    content = f'<xliff version="1.2"><file>{unit}</file></xliff>'
+    return content, lambda found: etree.fromstring(found.encode()).findtext(".//target")
+
+
+@pytest.mark.parametrize(("name", "form"), [("a.json", in_json), ("a.po", in_po), ("a.xlf", in_xliff)])
+@pytest.mark.parametrize(("source", "expected"), TAGGED)
+def test_tags_in_the_text_of_a_message_are_elements(name, form, source, expected):
+    content, read = form(source)
+    document = read_document(name, content.encode(), Options("de", "en"))
+    found = document.written(translated(document, backwards)).decode()
+    assert read(found) == expected
 
 
 def test_an_element_that_is_not_closed_leaves_the_order_as_it_is():

@@ -120,6 +120,9 @@ def test_a_document_for_a_model_of_one_direction_says_its_language(served_model,
         assert 'trgLang="en"' in answer.body.decode()
         refused = server.request("POST", "/translate_file?name=a.xlf", page(' trgLang="fr"'))
         assert refused.json["error"]["message"] == "its target language is fr, not en"
+        french = page().replace(b'srcLang="de"', b'srcLang="fr"')
+        refused = server.request("POST", "/translate_file?name=a.xlf", french)
+        assert refused.json["error"]["message"] == "its source language is fr, not de"
 
 
 def packed(**files: bytes) -> bytes:

@@ -17,3 +17,16 @@ def decoded(content: bytes) -> str:
     except UnicodeDecodeError as fault:
         line = content.count(b"\n", 0, fault.start) + 1
         raise DataError(f"line {line}: not UTF-8 (byte {fault.start})", "convert it to UTF-8 first") from None
+
+
+_ASCII = "".join(map(chr, range(128)))
+
+
+def encoded(text: str, charset: str) -> bytes | None:
+    """Text in a charset that has ASCII in it; None where it is not such a one, or lacks a character."""
+    try:
+        content = text.encode(charset)
+        has_ascii = _ASCII.encode(charset) == _ASCII.encode() and content.isascii() == text.isascii()
+    except (LookupError, UnicodeError):
+        return None
+    return content if has_ascii else None

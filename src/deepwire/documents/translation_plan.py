@@ -147,29 +147,30 @@ class _Finished:
             projected = self._projected(parts)
             if projected is not None and _is_whole(projected, unit):
                 return projected
-        texts = [""] * len(unit)
+        texts: list[list[str]] = [[] for _ in unit]
         for part in parts:
             for offset, text in enumerate(self._texts(part)):
-                texts[part.first + offset] += text
-        return in_order(unit, texts)
+                texts[part.first + offset].append(text)
+        return in_order(unit, ["".join(run_texts) for run_texts in texts])
 
     def _projected(self, parts: Sequence[_Part]) -> list[Piece] | None:
         """With elements where their words are; None where a sentence has no alignment and needs one."""
         pieces: list[Piece] = []
         parts = _without_spaces(parts)
         part_marks = [part.marks for part in parts]
+        last = {mark: number for number, marks in enumerate(part_marks) for mark in marks}
+        known: set[int] = set()
         for number, part in enumerate(parts):
+            begun = part_marks[number] & known
+            known |= part_marks[number]
             if part.text is None or len(part.runs) == 1:
                 pieces += part.pieces(in_order(part.runs, self._texts(part)))
                 continue
             matching = self._matching(part) or self._literal_matching(part)
             if matching is None or not is_projectable(matching):
                 return None
-            before = set().union(*part_marks[:number]) if part_marks[number] else set()
-            behind = set().union(*part_marks[number + 1 :]) if part_marks[number] else set()
-            pieces += part.pieces(
-                project(matching, Edges(part_marks[number] & before, part_marks[number] & behind))
-            )
+            unended = {mark for mark in part_marks[number] if last[mark] > number}
+            pieces += part.pieces(project(matching, Edges(begun, unended)))
         return _once([piece for piece in pieces if piece.text or piece.marks or piece.run is not None])
 
     def _texts(self, part: _Part) -> list[str]:
@@ -204,11 +205,13 @@ class _Finished:
 def _without_spaces(parts: Sequence[_Part]) -> list[_Part]:
     """The parts with what is beside the spaces at either end of a unit in the sentence next to them.
 
-    Otherwise an element with such a space would have to reach to the end of the translation.
+    Otherwise an element with such a space would have to reach to the end of the translation. A line
+    break that is fixed is no such space.
     """
     adjusted = list(parts)
     for gap, sentence in ((0, 1), (-1, -2)):
-        if len(adjusted) < 2 or "".join(run.text for run in adjusted[gap].runs).strip():
+        meant = [run.text for run in adjusted[gap].runs if run.fixed or run.text.strip()]
+        if len(adjusted) < 2 or any(meant):
             continue
         text = "".join(run.text for run in adjusted[gap].runs)
         runs = [run._replace(text="") for run in adjusted[gap].runs]

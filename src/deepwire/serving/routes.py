@@ -230,9 +230,13 @@ def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint
             return DocumentRoute(route, into, into or "translated")
 
         async with service.in_time(limits.file_seconds):
-            targets = {direction.target for direction in service.models.routes}
-            known = target or (targets.pop() if len(targets) == 1 else "")
-            options = Options("" if source in (None, AUTO) else source, known)
+            directions = service.models.routes
+            targets = {direction.target for direction in directions}
+            sources = {direction.source for direction in directions if target in (None, direction.target)}
+            options = Options(
+                "" if source == AUTO else source or (sources.pop() if len(sources) == 1 else ""),
+                target or (targets.pop() if len(targets) == 1 else ""),
+            )
             try:
                 translated = await documents.translate(
                     file, options, resolve, sender(request), lambda: wait_for_disconnect(request)

@@ -93,7 +93,15 @@ def test_signs_stand_next_to_a_placeholder_as_in_the_source():
 
 
 @pytest.mark.parametrize(
-    "text", ["a" + " " * 100_000 + "b: 5", "%(" * 100_000, "{" * 100_000, "1." * 100_000 + "a"]
+    "text",
+    [
+        "a" + " " * 100_000 + "b: 5",
+        "%(" * 100_000,
+        "%" + "0" * 100_000,
+        "%0.0" + "0" * 100_000,
+        "{" * 100_000,
+        "1." * 100_000 + "a",
+    ],
 )
 def test_odd_texts_are_read_in_linear_time(text):
     begun = time.perf_counter()

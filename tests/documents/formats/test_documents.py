@@ -104,6 +104,8 @@ def test_markdown():
         ("Ein hund*ebiss*.", "EIN *HUNDEBISS*."),
         ("| a |\n|---|\n| eins<br>zwei |", "| A |\n|---|\n| EINS<br>ZWEI |"),
         ("# Ein Titel {#anker}\n\nEr ist {{ name }}&#8212;", "# EIN TITEL {#anker}\n\nER IST {{ name }}&#8212;"),
+        ("Rufe ``a`b`` und `c` auf ``", "RUFE ``a`b`` UND `c` AUF ``"),
+        ("Ein <!-- `a --> Wort \\__ snake__case_", "EIN <!-- `a --> WORT \\__ SNAKE__CASE_"),
         ("| a \\| b | c |\n|---|---|\n| d | `e \\| f` g |", "| A \\| B | C |\n|---|---|\n| D | `e \\| f` G |"),
     ],
 )  # fmt: skip
@@ -227,6 +229,34 @@ def test_gettext():
     )
 
 
+@pytest.mark.parametrize(
+    ("named", "text", "charset", "written"),
+    [
+        ("ISO-8859-1", "Öffnen", "iso-8859-1", "ISO-8859-1"),
+        ("iso-8859-1", "Pośród", "utf-8", "UTF-8"),
+        ("koi8-r", "Открыть", "koi8-r", "koi8-r"),
+        ("ASCII", "Open", "ascii", "ASCII"),
+        ("ASCII", "Öffnen", "utf-8", "UTF-8"),
+        ("CHARSET", "Öffnen", "utf-8", "UTF-8"),
+        ("CHARSET", "Open", "utf-8", "UTF-8"),
+        ("unicode_escape", "Öffnen", "utf-8", "UTF-8"),
+        ("utf-16", "Öffnen", "utf-8", "UTF-8"),
+        ("iso-2022-jp", "開く", "utf-8", "UTF-8"),
+        ("utf8", "Öffnen", "utf-8", "utf8"),
+    ],
+)
+def test_a_catalogue_is_written_in_the_charset_that_it_names(named, text, charset, written):
+    source = f'# charset=no\nmsgid ""\nmsgstr ""\n"Content-Type: text/plain; charset={named}\\n"\n\nmsgid "x charset=no"\nmsgstr '
+    found = translated("a.po", source + '""\n', change=lambda _: text)
+    expected = source.replace(named, written).replace('\nmsgid "x', '\n#, fuzzy\nmsgid "x') + f'"{text}"\n'
+    assert found == expected.encode(charset)
+
+
+def test_a_catalogue_that_is_not_what_it_says_says_so():
+    source = HEAD.replace("A: b", "A: b; charset=latin1") + '# ö\nmsgid "x"\nmsgstr ""\n'
+    assert "charset=UTF-8" in text_of("a.po", source)
+
+
 def test_long_messages_are_wrapped_at_spaces_and_say_the_same():
     text = "Wort und " * 20 + "x" * 90 + " Ende"
     found = text_of("a.po", f'msgid ""\n"{text[:60]}"\n"{text[60:]}"\nmsgstr ""\n').partition("msgstr ")[2]
@@ -286,6 +316,62 @@ def test_xliff_2():
     assert 'trgLang="en"' in found
     assert '<segment state="translated">' in found
     assert ">nein</data>" in found
+
+
+def xliff_2(*segments):
+    inside = "".join(f"<segment><source>{segment}</source></segment>" for segment in segments)
+    return f'<xliff version="2.0" srcLang="de"><file id="f"><unit id="u">{inside}</unit></file></xliff>'
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('Ein <sm id="m" translate="no"/>Hund %s<em startRef="m"/> da', 'EIN <sm id="m" translate="no"/>Hund %s<em startRef="m"/> DA'),
+        ('Ein <sm id="m" translate="no"/>Hund <pc id="1">rot</pc> <mrk id="n" translate="yes">ja</mrk> nein<em startRef="m"/> da',
+         'EIN <sm id="m" translate="no"/>Hund <pc id="1">rot</pc> <mrk id="n" translate="yes">JA</mrk> nein<em startRef="m"/> DA'),
+        ('<pc id="1">Ein <sm id="m" translate="no"/>Hund</pc> nein<em startRef="m"/> da', '<pc id="1">EIN <sm id="m" translate="no"/>Hund</pc> nein<em startRef="m"/> DA'),
+        ('Ein <sm id="m" translate="no"/>Hund <pc id="1">nein<em startRef="m"/> da</pc> da', 'EIN <sm id="m" translate="no"/>Hund <pc id="1">nein<em startRef="m"/> DA</pc> DA'),
+        ('<mrk id="n" translate="no">Hund <sm id="m" translate="yes"/>ja<em startRef="m"/> nein</mrk> da', '<mrk id="n" translate="no">Hund <sm id="m" translate="yes"/>JA<em startRef="m"/> nein</mrk> DA'),
+        ('Ein <sm id="m"/>Hund<em startRef="m"/> da', 'EIN <sm id="m"/>HUND<em startRef="m"/> DA'),
+    ],
+)  # fmt: skip
+def test_what_a_marker_of_xliff_protects_stays(source, expected):
+    assert f"<target>{expected}</target>" in text_of("a.xlf", xliff_2(source))
+
+
+def test_a_marker_of_xliff_may_end_in_a_later_segment():
+    found = text_of(
+        "a.xlf", xliff_2('Ein <sm id="m" translate="no"/>Hund', "nein", 'nein<em startRef="m"/> da')
+    )
+    assert re.findall("<target>(.*?)</target>", found) == [
+        'EIN <sm id="m" translate="no"/>Hund',
+        "nein",
+        'nein<em startRef="m"/> DA',
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '<xliff version="1.2"><file source-language="fr-CA" target-language="en"/></xliff>',
+        xliff_2("Ein").replace('"de"', '"fr-CA"'),
+    ],
+)
+def test_xliff_in_another_language_is_refused(content):
+    with pytest.raises(DataError, match="its source language is fr-CA, not de"):
+        read_document("a.xlf", content.encode(), Options("de", "en"))
+    read_document("a.xlf", content.encode(), Options("", "en"))
+    read_document("a.xlf", content.encode(), Options("fr", "en"))
+
+
+def test_an_empty_target_of_xliff_keeps_its_attributes():
+    unit = '<trans-unit id="1"><source xml:lang="de">Ein</source>\n<target xml:lang="en" state="new" resname="x"/> <note/></trans-unit>'
+    found = text_of("a.xlf", f'<xliff version="1.2"><file source-language="de">{unit}</file></xliff>')
+    state = 'state="needs-review-translation" resname="x" state-qualifier="mt-suggestion"'
+    assert f'</source>\n<target xml:lang="en" {state}>EIN</target> <note/>' in found
+    source = xliff_2("Ein").replace("</source>", '</source><target order="2" my:x="keep"/>')
+    found = text_of("a.xlf", source.replace("<xliff ", '<xliff xmlns:my="urn:my" '))
+    assert '<target order="2" my:x="keep">EIN</target></segment>' in found
 
 
 def test_part_of_what_is_protected_in_xliff_may_be_translated():
@@ -502,6 +588,45 @@ def test_tags_without_end_are_text_in_linear_time(page):
     begun = time.process_time()
     translated("a.html", page, change=lambda text: text)
     assert time.process_time() - begun < 20, "it took minutes"
+
+
+CUE = "1\n00:00:01,000 --> 00:00:02,000\n"
+BRACKETS = "[a" * 30_000 + "]" * 30_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.srt", CUE + "{\\" * 100_000),
+        ("a.srt", CUE + "ein Wort\n" * 50_000),
+        ("a.md", " ".join("`" * count for count in range(1, 440))),
+        ("a.md", "x <" + "a" * 99_000),
+        ("a.md", "x" + "[^" * 49_000),
+        ("a.md", "x" + "<!--" * 24_000),
+        ("a.md", "x" + "_" * 99_000 + "x"),
+        ("a.md", f"x{BRACKETS}\n\n[a]: http://a.de\n"),
+        ("a.md", "!!! a" + " " * 99_000 + "X"),
+        ("a.json", f'["%{"0" * 99_000}"]'),
+        ("a.po", f'msgid "%{"0" * 99_000}"\nmsgstr ""\n'),
+        ("a.xlf", f"<xliff><trans-unit><source>{'ein<bx/>' * 30_000}</source></trans-unit></xliff>"),
+        ("a.xlf", f"<xliff><trans-unit><source>{'ein&lt;b>' * 50_000}</source></trans-unit></xliff>"),
+    ],
+    ids=lambda value: value[-10:],
+)
+def test_what_has_no_end_is_read_in_linear_time(name, content):
+    begun = time.process_time()
+    document = read_document(name, content.encode(), Options("de", "en"))
+    texts = [[run.text if run.fixed else f"{run.text} " for run in unit] for unit in document.units]
+    document.written([in_order(*unit) for unit in zip(document.units, texts, strict=True)])
+    assert time.process_time() - begun < 20, "it took minutes"
+
+
+def test_a_text_of_many_sentences_is_put_together_in_linear_time():
+    document = read_document("a.txt", b"Ein Wort.\n" * 200_000, Options("de", "en"))
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
+    begun = time.process_time()
+    plan.finished(["Ein anderes Wort und noch eines."] * len(plan.texts))
+    assert time.process_time() - begun < 10, "it took minutes"
 
 
 def test_signs_that_are_no_tags_are_text():

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from deepwire.documents.document import Options, Pieces, Run
-from deepwire.documents.file_text import decoded
-from deepwire.documents.formats.placeholders import with_placeholders
+from deepwire.documents.file_text import decoded, encoded
+from deepwire.documents.formats.inline_elements import block_of
+from deepwire.documents.formats.placeholders import items_of
+from deepwire.documents.formats.replaced_text import ReplacedText
 from deepwire.errors import DataError
 
 _LINE = re.compile(
@@ -83,6 +85,10 @@ class _Message:
         return not self.obsolete and any(self.texts("msgid")) and not any(self.texts("msgstr"))
 
 
+_Change = tuple[int, int, str]
+"""Where a part of the file begins and ends, and what is written in its place."""
+
+
 class PoDocument:
     """A catalogue. What has a translation already keeps it, and all else stays character by character.
 
@@ -95,30 +101,45 @@ class PoDocument:
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._messages = [message for message in _messages(source) if message.is_open]
+        messages = _messages(source)
+        self._charset = _charset(source, messages)
+        self._messages = [message for message in messages if message.is_open]
+        self._texts = [
+            [_replaced(text) for text in message.texts("msgid", "msgid_plural")] for message in self._messages
+        ]
         self.units: Sequence[Sequence[Run]] = [
-            [run for _, _, run in with_placeholders(text)]
-            for message in self._messages
-            for text in message.texts("msgid", "msgid_plural")
+            unit for texts in self._texts for text in texts for unit in text.units
         ]
 
     def written(self, translations: Sequence[Pieces]) -> bytes:
-        """The catalogue with more translations."""
+        """The catalogue with more translations, in its charset, or in UTF-8 where that cannot hold them."""
+        changes = list(self._changes(iter(translations)))
+        text, charset = self._with(changes), self._charset
+        if charset is None or charset[0].lower() in ("utf-8", "utf8"):
+            return text.encode()
+        # What has been ASCII so far is read as what the header says that it is.
+        content = encoded(text, charset[0]) if self._source.isascii() else None
+        if content is None:
+            content = self._with(sorted([*changes, (*charset.span(), "UTF-8")])).encode()
+        return content
+
+    def _with(self, changes: Sequence[_Change]) -> str:
         parts: list[str] = []
         at = 0
-        for begin, end, text in self._changes(iter(translations)):
+        for begin, end, text in changes:
             parts += [self._source[at:begin], text]
             at = end
-        return "".join([*parts, self._source[at:]]).encode()
+        return "".join([*parts, self._source[at:]])
 
-    def _changes(self, translations: Iterator[Pieces]) -> Iterator[tuple[int, int, str]]:
+    def _changes(self, translations: Iterator[Pieces]) -> Iterator[_Change]:
         """What to write in the place of which part of the file."""
         line_break = "\r\n" if "\r\n" in self._source else "\n"
         width = max(_WIDTH, *(len(line) for line in self._source.split("\n")))
-        for message in self._messages:
+        for message, replaced in zip(self._messages, self._texts, strict=True):
             sources = message.texts("msgid", "msgid_plural")
             texts = [
-                _with_ends(source, "".join(piece.text for piece in next(translations))) for source in sources
+                _with_ends(source, text.text_with([next(translations) for _ in text.units]))
+                for source, text in zip(sources, replaced, strict=True)
             ]
             if message.flags_end < 0:
                 yield message.place, message.place, f"#, {_FUZZY}{line_break}"
@@ -128,6 +149,25 @@ class PoDocument:
                 if string.keyword == "msgstr":
                     text = texts[min(string.form, len(texts) - 1)]
                     yield string.begin, string.end, line_break.join(_quoted(text, width))
+
+
+_CHARSET = re.compile(r"(?<=charset=)[\w.:-]+", re.IGNORECASE)
+
+
+def _charset(source: str, messages: Sequence[_Message]) -> re.Match[str] | None:
+    """Where the header names the charset."""
+    for message in messages:
+        if not message.obsolete and not any(message.texts("msgctxt", "msgid")):
+            for string in message.strings:
+                if string.keyword == "msgstr":
+                    return _CHARSET.search(source, string.begin, string.end)
+    return None
+
+
+def _replaced(text: str) -> ReplacedText:
+    """A string as a file of its own."""
+    (items,) = items_of(text)
+    return ReplacedText(text, [block_of(text, items, trimmed=False)])
 
 
 def _with_ends(source: str, text: str) -> str:

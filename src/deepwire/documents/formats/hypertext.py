@@ -12,7 +12,7 @@ from deepwire.documents.formats.character_references import unescaped
 from deepwire.documents.formats.inline_elements import Item, Kind, block_of
 from deepwire.documents.formats.replaced_text import ReplacedText
 
-_INLINE = frozenset(
+INLINE = frozenset(
     [
         "a",
         "abbr",
@@ -58,7 +58,7 @@ _FIXED = frozenset(["code", "kbd", "samp", "var", "tt"])
 _SKIPPED = frozenset(
     ["script", "style", "pre", "textarea", "svg", "math", "template", "noscript", "iframe", "object", "head"]
 )
-_VOID = frozenset(
+VOID = frozenset(
     [
         "area",
         "base",
@@ -80,7 +80,7 @@ _READ = frozenset(("title",))
 """Text inside of something that is skipped."""
 _IN_HEAD = frozenset(["base", "link", "meta", "noscript", "script", "style", "template", "title"])
 """What else begins ends the head, which needs no tag for it."""
-_ENDS_P = re.compile(
+ENDS_P = re.compile(
     r"address|article|aside|blockquote|body|center|d[dlt]|details|dialog|div|fieldset|fig(?:caption|ure)|footer|form"
     r"|h[1-6r]|header|hgroup|html|li|main|menu|nav|[ou]l|p|pre|search|section|summary|table|t[dhr]"
 )
@@ -212,10 +212,10 @@ class _Reader:
         """Take note of a tag."""
         skipped = self._skipped[-1].name if self._skipped else ""
         is_end = tag.closes and tag.name == skipped
-        ends_p = skipped == "p" and _ENDS_P.fullmatch(tag.name)
+        ends_p = skipped == "p" and ENDS_P.fullmatch(tag.name)
         if not is_end and (ends_p or (skipped == "head" and tag.name not in _IN_HEAD)):
             self._skipped.pop()
-        if tag.name not in _INLINE:
+        if tag.name not in INLINE:
             self._end_block()
         kind: Kind = "point"
         fixed = False
@@ -224,13 +224,13 @@ class _Reader:
                 self._end_block()
             self._close(tag.name)
             kind = "close"
-        elif tag.name not in _VOID and not tag.attributes.endswith("/"):
+        elif tag.name not in VOID and not tag.attributes.endswith("/"):
             depth = len(self._skipped)
             fixed = self._open(tag.name, tag.attributes)
             kind = "open"
             if len(self._skipped) > depth and self._is_island():
                 return
-        if tag.name in _INLINE:
+        if tag.name in INLINE:
             self._add(Item(tag.begin, tag.end, kind, name=tag.name, fixed=fixed))
 
     def _find(self, wanted: str, start: int) -> int:
@@ -269,7 +269,7 @@ class _Reader:
             is_read = tag in _READ or (said == "yes" and tag not in _SKIPPED)
             if is_read or tag == around.name:
                 self._skipped.append(_Skip(tag, is_read))
-        elif tag in _SKIPPED or (untouched and tag not in _INLINE):
+        elif tag in _SKIPPED or (untouched and tag not in INLINE):
             self._skipped.append(_Skip(tag, is_read=False))
         elif tag == around.name:
             self._skipped.append(around)

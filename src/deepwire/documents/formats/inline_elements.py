@@ -33,7 +33,7 @@ class Item(NamedTuple):
     fixed: bool = False
 
 
-def block_of(source: str, items: Sequence[Item]) -> Block:
+def block_of(source: str, items: Sequence[Item], *, trimmed: bool = True) -> Block:
     """The unit that some items are.
 
     Where each element that begins in it ends in it, they are its elements. Otherwise, and where they are many
@@ -42,8 +42,9 @@ def block_of(source: str, items: Sequence[Item]) -> Block:
     Args:
         source: The file.
         items: In their order, some with text.
+        trimmed: Whether spaces at both ends are left out; they must be written as they are read.
     """
-    block = _nested(source, items)
+    block = _nested(source, items, trimmed=trimmed)
     if block is None:
         texts = [item for item in items if item.kind == "text"]
         return Block([Stretch(item.begin, item.end, Run(item.text, item.fixed)) for item in texts])
@@ -56,7 +57,7 @@ class _Open(NamedTuple):
     """Of what is in it."""
 
 
-def _nested(source: str, items: Sequence[Item]) -> Block | None:
+def _nested(source: str, items: Sequence[Item], *, trimmed: bool) -> Block | None:
     stretches: list[Stretch] = []
     path: list[_Open] = []
     marks: Marks = ()
@@ -86,7 +87,8 @@ def _nested(source: str, items: Sequence[Item]) -> Block | None:
             return None
     if path:
         return None
-    stretches = _trimmed(source, stretches)
+    if trimmed:
+        stretches = _trimmed(source, stretches)
     if not tags and any(stretch.run.fixed for stretch in stretches):
         # Fixed runs find their places as elements do: within one that has no tags.
         stretches = [stretch._replace(run=stretch.run._replace(marks=(_ALL,))) for stretch in stretches]

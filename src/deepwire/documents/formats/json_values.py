@@ -10,8 +10,9 @@ from functools import partial
 
 from deepwire.documents.document import Options
 from deepwire.documents.file_text import decoded
-from deepwire.documents.formats.placeholders import with_placeholders
-from deepwire.documents.formats.replaced_text import Block, ReplacedText, Stretch
+from deepwire.documents.formats.inline_elements import block_of
+from deepwire.documents.formats.placeholders import items_of
+from deepwire.documents.formats.replaced_text import Block, ReplacedText
 from deepwire.errors import DataError, UsageError
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
@@ -72,11 +73,12 @@ def read_json(content: bytes, options: Options) -> ReplacedText:
 
 
 def _block(begin: int, end: int, source: str) -> Block:
-    """A string: one stretch for all of it, or if it has placeholders several in an element without tags."""
+    """A string."""
     text = _HALF_PAIR.sub("\ufffd", json.loads(f'"{source[begin:end]}"'))
     places = [*(match.start() for match in _CHARACTER.finditer(source, begin, end)), end]
-    stretches = [Stretch(places[first], places[last], run) for first, last, run in with_placeholders(text)]
-    return Block(stretches, {0: ("", "")} if len(stretches) > 1 else {})
+    (items,) = items_of(text)
+    items = [item._replace(begin=places[item.begin], end=places[item.end]) for item in items]
+    return block_of(source, items, trimmed=False)
 
 
 def _encoded(text: str, _raw: str, *, in_ascii: bool) -> str:

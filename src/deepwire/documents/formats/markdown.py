@@ -6,6 +6,7 @@ The lines of a paragraph become one line, as its sentences go across them; line 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -20,22 +21,23 @@ _FRONT_MATTER = re.compile(
 )
 # On lines of its own; for CommonMark it would be a list where a line begins with a minus.
 _FORMULA = re.compile(r"^[ \t>]*\$\$(?:(?!\n[ \t]*\r?\n)[^$])*\$\$[ \t]*\r?$", re.MULTILINE)
-# Markup within a line. The text of a link or image is text; what `code`, `url` and `math` match is a word of
-# the sentence that stays.
+# Markup within a line. The text of a link or image is text; what `ticks` begin, and `word`, is a word of the
+# sentence that stays. What is repeated has a bound, or is not tried again with less of it (`++`): time grows
+# with the length alone.
 _INLINE = re.compile(
-    r"(?P<word>(?P<ticks>`+)(?!`).+?(?<!`)(?P=ticks)(?!`)"
-    r"|<[A-Za-z][A-Za-z0-9+.-]*:[^<>\s]*>|https?://[^\s<>)\]]+"
+    r"(?P<ticks>`++)|(?P<comment><!--)"
+    r"|(?P<word><[A-Za-z][A-Za-z0-9+.-]*:[^<>\s]*>|https?://[^\s<>)\]]+"
     r"|\$\$[^$\n]+\$\$|\$[^$\s](?:[^$\n]*[^$\s])?\$|\{\{[^{}\n]*\}\}|\{%[^%\n]*%\})"
-    r"|(?P<tag></?(?P<name>[A-Za-z][^\s/<>]*)[^<>]*>)"
-    r"|(?P<point><!--.*?-->|\[\^[^\]\s]+\]|\\.|&#?\w+;|\{[#.:][^{}\n]*\})"
+    r"|(?P<tag></?(?P<name>[A-Za-z][^\s/<>]*+)[^<>]*+>)"
+    r"|(?P<point>\[\^[^\[\]\s]++\]|\\.|&#?\w+;|\{[#.:][^{}\n]*\})"
     r"|(?P<close>\]\((?:[^()\n]|\([^()\n]*\))*\)|\]\[[^\]\n]*\]|\])|(?P<open>!?\[)"
-    r"|(?P<emphasis>\*+|~~|(?<!\w)_+|_+(?!\w))"
+    r"|(?P<emphasis>\*+|~~|(?<!\w)_++|_++(?!\w))|(?P<sign>_++)"
 )
 # What a line of a paragraph may begin with: the name of a footnote, the sign of a definition; the first one a
 # box or a kind of quote.
-_BEGIN = re.compile(r"(?P<note>\[\^[^\]\s]+\]:|:(?=[ \t]))|\[[ xX]\](?!\S)|(?P<kind>\[!\w+\][+-]?)(?!\S)")
+_BEGIN = re.compile(r"(?P<note>\[\^[^\[\]\s]++\]:|:(?=[ \t]))|\[[ xX]\](?!\S)|(?P<kind>\[!\w+\][+-]?)(?!\S)")
 # Lines that begin or end a box, of several kinds of Markdown.
-_BOX = re.compile(r""":{3}|(?:!!!|\?\?\?\+?)[ \t]+[a-z][a-z -]*(?:"[^"]*")?[ \t]*$""")
+_BOX = re.compile(r""":{3}|(?:!!!|\?\?\?\+?)[ \t]+[a-z][a-z -]*+(?:"[^"]*")?[ \t]*$""")
 _VOID = frozenset(["area", "br", "col", "embed", "hr", "img", "input", "link", "source", "track", "wbr"])
 _MAX_INLINE = 100_000
 """Characters of a paragraph; what is longer stays as it is."""
@@ -95,12 +97,13 @@ def _unnamed(source: str, items: Sequence[Item], labels: Collection[str]) -> Ite
     """Where a link or image needs its label, which its text is, and will not be: in `[x]` and `[x][]`."""
     from markdown_it.common.utils import normalizeReference
 
-    opened: list[int] = []
+    opened = -1  # of what has no other within it: a label has no brackets
     for number, item in enumerate(items):
         if item.name == "]" and item.kind == "open":
-            opened.append(number)
-        elif item.name == "]" and opened:
-            inside = items[opened.pop() + 1 : number]
+            opened = number
+        elif item.name == "]" and opened >= 0:
+            inside = items[opened + 1 : number]
+            opened = -1
             label = "".join(
                 part.text if part.kind == "text" and not part.fixed else source[part.begin : part.end]
                 for part in inside
@@ -149,7 +152,7 @@ def _parts(source: str, lines: list[tuple[int, int]]) -> list[list[tuple[int, in
 
 def _items(source: str, lines: list[tuple[int, int]]) -> Iterator[Item]:
     """What a paragraph consists of; a line break is a space, or stays where it is meant."""
-    opened: list[str] = []
+    opened = Counter[str]()
     for number, (begin, end) in enumerate(lines):
         if number + 1 == len(lines):
             yield from _line_items(source, begin, end, opened)
@@ -175,22 +178,48 @@ def _joined(items: Iterator[Item]) -> list[Item]:
     return joined
 
 
-def _line_items(source: str, begin: int, end: int, opened: list[str]) -> Iterator[Item]:
+class _Ends:
+    """Where code and comments of a line end, found in time that grows with its length alone."""
+
+    def __init__(self, source: str, begin: int, end: int) -> None:
+        self._source, self._last_comment = source, source.rfind("-->", begin, end)
+        self._code: dict[str, list[int]] = {}  # by what ends it, the last one first
+        for ticks in [*re.compile("`+").finditer(source, begin, end)][::-1]:
+            self._code.setdefault(ticks[0], []).append(ticks.end())
+
+    def of(self, match: re.Match[str]) -> int:
+        """Where something ends; -1 if it has no end, or is a sign of the text."""
+        if match["ticks"]:
+            ends = self._code.get(match[0], [])
+            while ends and ends[-1] <= match.end():
+                ends.pop()
+            return ends[-1] if ends else -1
+        if match["comment"]:
+            found = match.end() <= self._last_comment
+            return self._source.find("-->", match.end()) + len("-->") if found else -1
+        return -1 if match["sign"] else match.end()
+
+
+def _line_items(source: str, begin: int, end: int, opened: Counter[str]) -> Iterator[Item]:
     """What is in a line; `opened` are the names of the elements that have begun in the paragraph."""
-    at = begin
-    for match in _INLINE.finditer(source, begin, end):
+    at = searched = begin
+    ends = _Ends(source, begin, end)
+    while (match := _INLINE.search(source, searched, end)) is not None:
+        searched, stop = match.end(), ends.of(match)
+        if stop < 0:
+            continue
         if match.start() > at:
             yield Item(at, match.start(), "text", source[at : match.start()])
-        yield _item(source, match, end, opened)
-        at = match.end()
+        yield _item(source, match, stop, end, opened)
+        at = searched = stop
     if at < end:
         yield Item(at, end, "text", source[at:end])
 
 
-def _item(source: str, match: re.Match[str], end: int, opened: list[str]) -> Item:
-    begin, stop = match.span()
-    if match["word"]:
-        return Item(begin, stop, "text", match[0].strip("`<>"), fixed=True)
+def _item(source: str, match: re.Match[str], stop: int, end: int, opened: Counter[str]) -> Item:
+    begin = match.start()
+    if match["word"] or match["ticks"]:
+        return Item(begin, stop, "text", source[begin:stop].strip("`<>"), fixed=True)
     kind: Kind = "point"
     name = ""
     if match["open"] or match["close"]:
@@ -204,14 +233,14 @@ def _item(source: str, match: re.Match[str], end: int, opened: list[str]) -> Ite
     elif match["emphasis"]:
         name = match[0]
         spaced = source[begin - 1 : begin].isspace(), stop == end or source[stop].isspace()
-        if not spaced[0] and name in opened:
+        if not spaced[0] and opened[name]:
             kind = "close"
         elif not spaced[1]:
             kind = "open"
         else:
             return Item(begin, stop, "text", name)
     if kind == "open":
-        opened.append(name)
-    elif kind == "close" and name in opened:
-        opened.remove(name)
+        opened[name] += 1
+    elif kind == "close" and opened[name]:
+        opened[name] -= 1
     return Item(begin, stop, kind, name=name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import pairwise, zip_longest
 
@@ -17,7 +18,7 @@ _MOMENT = r"[ \t]*(?:\d+:)?\d+:\d+(?:[.,]\d+)?"
 _TIME = re.compile(rf"^{_MOMENT}[ \t]*-->{_MOMENT}.*$", re.MULTILINE)
 _CUE_TEXT = re.compile(r"\r?\n(.*?)(?=(?:\r?\n)[ \t]*(?:\r?\n|\Z)|\Z)", re.DOTALL)
 _NUMBER = re.compile(r"(?:\r?\n[ \t]*\d+[ \t]*)?\r?\n\Z")
-_MARKUP = re.compile(r"<[^<>\n]*>|\{\\[^}\n]*\}|\[br\]")
+_MARKUP = re.compile(r"<[^<>\n]*>|\{\\[^{}\n]*\}|\[br\]")
 _DASH = re.compile(rf"^(?:{_MARKUP.pattern}|[ \t])*[-\u2013\u2014][ \t]*", re.MULTILINE)
 _BREAK = re.compile(r"\r?\n")
 
@@ -77,17 +78,20 @@ def _stretches(source: str, begin: int, end: int, *, is_vtt: bool) -> Iterator[S
 def _wrapped(text: str, raw: str) -> str:
     """The text with as many line breaks as there were, where its words allow it."""
     breaks = _BREAK.findall(raw)
-    lines = [text]
+    spaces = [match.start() for match in re.finditer(" ", text.rstrip())]
+    lines: list[str] = []
+    begin = 0
     for left in range(len(breaks), 0, -1):
-        rest = lines.pop()
-        ideal = len(rest) / (left + 1)
-        places = [match.start() for match in re.finditer(" ", rest.rstrip()) if match.start()]
-        if not places:
-            lines.append(rest)
+        ideal = begin + (len(text) - begin) / (left + 1)
+        first = bisect_right(spaces, begin)
+        behind = bisect_left(spaces, ideal, first)
+        nearest = spaces[max(first, behind - 1) : behind + 1]
+        if not nearest:
             break
-        place = min(places, key=lambda offset: abs(offset - ideal))
-        lines += [rest[:place], rest[place + 1 :]]
-    return (breaks[0] if breaks else "").join(lines)
+        place = min(nearest, key=lambda place: abs(place - ideal))
+        lines.append(text[begin:place])
+        begin = place + 1
+    return (breaks[0] if breaks else "").join([*lines, text[begin:]])
 
 
 def _wrapped_and_escaped(text: str, raw: str) -> str:
