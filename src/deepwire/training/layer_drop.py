@@ -27,7 +27,7 @@ class LayerDropConfig(NumberSection):
     """
 
     written_as = (Probability,)
-    number_sets = ("encoder", "decoder")
+    plain_sets = ("encoder", "decoder")
     no_number = "a number is a probability, from 0 to below 1, not {}"
 
     encoder: float = Field(0.0, ge=0, lt=1, description="probability that an encoder layer is left out")
