@@ -295,6 +295,10 @@ model:
     fusion: {type: groups, combine: average, temperature: 2}  # *
 training:
   r_drop: 1  # *
+  layer_drop:
+    unit: sublayer  # *
+    depth: linear  # *
+    rescale: true  # *
   checkpoint: {keep_best: 2}  # *
   validation: {bleu: true}  # *
 data:
