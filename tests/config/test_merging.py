@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import or_
 from pathlib import Path
+from types import GenericAlias
+from typing import TypeVar
 
 import pytest
 
@@ -13,9 +16,10 @@ from deepwire.config.yaml_tree import MappingNode, ScalarNode, SourceLocation, p
 from deepwire.runfile import RunFile
 
 HERE = SourceLocation("run.yaml", 1, Path.cwd())
+SectionType = TypeVar("SectionType", bound=Section)
 
 
-def below(section: type[Section]) -> Iterator[type[Section]]:
+def below(section: type[SectionType]) -> Iterator[type[SectionType]]:
     """All classes of deepwire that are made from one, once a run file is known."""
     for each in section.__subclasses__():
         yield from below(each)
@@ -26,7 +30,7 @@ def below(section: type[Section]) -> Iterator[type[Section]]:
 SHORTHANDS = [section for section in below(ShorthandSection) if "plain_sets" in vars(section)]
 
 
-def plain_of(section: type[ShorthandSection]) -> object:
+def plain_of(section: type[ShorthandSection]) -> str | float:
     """A plain value that may stand for the section."""
     return "documents" if section.written_as == (str,) else 0.25
 
@@ -44,7 +48,7 @@ def test_a_key_changes_a_plain_value_in_this_key_alone(section: type[ShorthandSe
     """Also where it may be left out, and where it stands for a list of one."""
     base, new = ScalarNode(plain_of(section), HERE), ScalarNode("new", HERE)
     for key in section.model_fields:
-        for annotation in (section, section | None, list[section]):
+        for annotation in (section, or_(section, None), GenericAlias(list, (section,))):
             changed = merge(base, MappingNode({key: new}, HERE), annotation)
             kept = {} if key in section.instead_of_plain else dict.fromkeys(section.plain_sets, base.value)
             assert plain(changed) == {**kept, key: "new"}
