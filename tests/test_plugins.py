@@ -237,6 +237,15 @@ def test_a_wrong_place_is_one_line_with_the_line_of_the_file(
     assert "\n" not in text
 
 
+def test_an_optimizer_of_torch_itself_is_told_what_makes_it_one() -> None:
+    with pytest.raises(UsageError) as caught:
+        load_run_file("demo", ["training.optimizer=torch.optim.Adagrad"])
+    assert caught.value.message == (
+        "command line: training.optimizer: torch.optim.Adagrad is no optimizer: that is a whole "
+        "OptimizerSection; derive one from TorchOptimizerSection whose make returns torch.optim.Adagrad(groups), and name that"
+    )
+
+
 def test_a_recorded_place_imports_nothing() -> None:
     """Only what the user wrote does: settings from anywhere else name packages in vain."""
     with pytest.raises(ValidationError, match="is not imported because a file names it"):

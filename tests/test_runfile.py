@@ -139,6 +139,50 @@ def test_one_dropout_for_all_places_is_one_mistake(here: Path, value: str) -> No
     ]
 
 
+def test_one_key_of_a_plain_value_leaves_the_others(here: Path) -> None:
+    """Set by a file, on the command line or from Python; the last settings are those that it must make."""
+    write(
+        here / "base.yaml",
+        "data: {directions: [de-en], train: a, valid: [b, c]}\n"
+        "model: {dropout: 0.3}\n"
+        "training: {start_from: runs/A, layer_drop: 0.25, input_noise: {target: 0.2}}\n",
+    )
+    write(
+        here / "run.yaml",
+        "extends: base.yaml\n"
+        "data: {train: {weight: 2}, valid: {1: {name: v}}}\n"
+        "model: {dropout: {attention: 0.2}}\n"
+        "training: {start_from: {allow_changed: x}, layer_drop: {rescale: true}, "
+        "input_noise: {target: {unknown: 0.1}}}\n",
+    )
+    by_file = load_run_file("run.yaml").config
+    keys = (
+        "data.train.weight=2 data.valid.1.name=v model.dropout.attention=0.2 "
+        "training.layer_drop.rescale=true training.start_from.allow_changed=x "
+        "training.input_noise.target.unknown=0.1"
+    )
+    assert load_run_file("base.yaml", keys.split()).config == by_file
+    arguments = {
+        "data": {"train": {"weight": 2}, "valid": {"1": {"name": "v"}}},
+        "model": {"dropout": {"attention": 0.2}},
+        "training": {
+            "start_from": {"allow_changed": "x"},
+            "layer_drop": {"rescale": True},
+            "input_noise": {"target": {"unknown": 0.1}},
+        },
+    }
+    assert load_run_file("base.yaml", arguments=arguments).config == by_file
+    (train,), (_, valid) = by_file.data.train, by_file.data.valid or []
+    assert (train.prefix, train.weight, valid.prefix, valid.name) == (here / "a", 2, here / "c", "v")
+    dropout = {"embedding": 0.3, "attention": 0.2, "activation": 0.3, "sublayer": 0.3}
+    assert by_file.model.dropout.model_dump() == dropout
+    training = by_file.training.model_dump(include={"start_from", "layer_drop", "input_noise"})
+    assert training["start_from"]["model"] == "runs/A"
+    assert training["start_from"]["allow_changed"] == ("x",)
+    assert (training["layer_drop"]["encoder"], training["layer_drop"]["decoder"]) == (0.25, 0.25)
+    assert training["input_noise"]["target"] == {"cutoff": 0.2, "unknown": 0.1, "replace": 0.0}
+
+
 def test_a_mistake_names_the_file_as_the_user_knows_it(here: Path) -> None:
     path = write(here / "experiments/run.yaml", "data: {source: de, target: en, train: t}\ntraning: {}\n")
     with pytest.raises(
@@ -251,6 +295,10 @@ model:
     fusion: {type: groups, combine: average, temperature: 2}  # *
 training:
   r_drop: 1  # *
+  layer_drop:
+    unit: sublayer  # *
+    depth: linear  # *
+    rescale: true  # *
   checkpoint: {keep_best: 2}  # *
   validation: {bleu: true}  # *
 data:

@@ -14,6 +14,7 @@ from deepwire.cli.main import main
     [
         (["inspect", "."], 4, "error: .: is not a model: no model.safetensors"),
         (["average", "runs/a@last"], 2, "hint: name the run, runs/a, and perhaps --last N"),
+        (["average", "model", "-o", "x"], 2, "model: is one model; average needs a run, or two models and"),
         (
             ["data", "check", "run.yaml", "data.train=text/train.de"],
             3,
@@ -36,6 +37,8 @@ def test_what_was_meant_is_told(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text").mkdir()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model/model.safetensors").touch()
     for language in ("de", "en"):
         (tmp_path / f"text/train.{language}").write_text("ein\n")
     (tmp_path / "run.yaml").write_text(

@@ -10,7 +10,7 @@ from deepwire.model.context import DropoutConfig
 
 class Rates(NumberSection):
     written_as = (Probability,)
-    number_sets = ("first", "second")
+    plain_sets = ("first", "second")
     no_number = "a number is both rates, not {}"
 
     first: float = 0.1
@@ -28,7 +28,7 @@ def test_a_number_stands_for_the_settings_that_it_sets() -> None:
     assert Rates.model_validate({"third": 1}) == Rates(third=1)
     rates = Rates(first=0)
     assert Rates.model_validate(rates) is rates
-    assert set(DropoutConfig.number_sets) == set(DropoutConfig.model_fields)
+    assert set(DropoutConfig.plain_sets) == set(DropoutConfig.model_fields)
 
 
 @pytest.mark.parametrize("value", [1, -0.1, float("nan"), True, "0.5", [0.5], None])

@@ -86,4 +86,7 @@ def test_a_copy_without_the_decay_goes_on(make_job: JobMaker, weights_digest: Di
     run_training(longer, quiet=True)
     run_training(straight, quiet=True)
     assert weights_digest(longer.run, 20) == weights_digest(straight.run, 20)
-    assert "warning" not in longer.run.log.read_text()
+    log = longer.run.log.read_text()
+    assert "changed: training.max_updates: 10 -> 20" in log
+    assert "warning" not in log
+    assert "learning rate rises" not in log, "so far it had the rates of the longer run"

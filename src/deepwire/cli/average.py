@@ -26,6 +26,7 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
     """
     from deepwire.checkpoint.model_path import average_models, averaged, find_model, last_checkpoints
     from deepwire.checkpoint.run_directory import RunDirectory
+    from deepwire.checkpoint.store import WEIGHTS
 
     if len(models) > 1:
         if last is not None:
@@ -42,6 +43,11 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
             raise UsageError(
                 f"{models[0]}: names one model, and the average of a run is one of its last checkpoints",
                 f"name the run, {name}, and perhaps --last N",
+            )
+        if (run.path / WEIGHTS).is_file():
+            raise UsageError(
+                f"{models[0]}: is one model; average needs a run, or two models and more",
+                "name the run that it came from, or add another model",
             )
         if output is None:
             print(averaged(run, last or 5))

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from deepwire.config.section import Section, alternatives, child, chosen_by_type, default_type, sections
+from deepwire.config.section import (
+    Section,
+    alternatives,
+    child,
+    chosen_by_type,
+    default_type,
+    sections,
+    shorthand_at,
+)
 from deepwire.config.yaml_tree import (
     MappingNode,
     Node,
@@ -33,14 +41,15 @@ def merge(
     """What ``later`` makes of ``base``: mappings merge key by key, everything else replaces.
 
     A section with nothing in it changes nothing, unless null means that what it sets is not used. A mapping
-    of another ``type`` replaces, too. Keys without a ``type`` refine a plain name (``depth_lstm``) where the
-    name stands for ``{type: depth_lstm}``. ``path`` is where they stand, for errors. Where ``base`` is the
-    ``whole`` of what is below, a mapping without a type is of its default one.
+    of another ``type`` replaces, too. Keys refine a plain value that stands for a section: a name (without
+    another ``type``; ``depth_lstm`` stands for ``{type: depth_lstm}``), or that of a `ShorthandSection`.
+    ``path`` is where they stand, for errors. Where ``base`` is the ``whole`` of what is below, a mapping
+    without a type is of its default one.
     """
     if not isinstance(later, MappingNode):
         return base if is_empty_section(later, annotation) else later
-    if isinstance(base, ScalarNode) and isinstance(base.value, str) and chosen_by_type(annotation):
-        base = MappingNode({"type": base}, base.location)
+    if isinstance(base, ScalarNode) and base.value is not None:
+        base = _written_out(base, later, annotation)
     if isinstance(base, SequenceNode) and later.entries and all(key.isdecimal() for key in later.entries):
         return _merge_items(base, later, annotation, path, whole=whole)
     if not isinstance(base, MappingNode):
@@ -57,6 +66,16 @@ def merge(
         inner = entries.get(key)
         entries[key] = value if inner is None else merge(inner, value, below, (*path, key), whole=whole)
     return MappingNode(entries, later.location)
+
+
+def _written_out(plain: ScalarNode, later: MappingNode, annotation: object | None) -> Node:
+    """The settings that a plain value stands for; itself where it stands for none or is replaced."""
+    keys: tuple[str, ...] = ()
+    if isinstance(plain.value, str) and chosen_by_type(annotation):
+        keys = ("type",)
+    elif (section := shorthand_at(annotation)) and later.entries.keys().isdisjoint(section.instead_of_plain):
+        keys = section.plain_sets
+    return MappingNode(dict.fromkeys(keys, plain), plain.location) if keys else plain
 
 
 def is_empty_section(node: Node, annotation: object | None) -> bool:

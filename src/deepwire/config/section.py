@@ -6,6 +6,7 @@ Answered from the annotations of the pydantic models, so that a section needs to
 from __future__ import annotations
 
 import json
+import os
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -65,29 +66,46 @@ class TypedSection(BeforeValidator):
     default_type: str = ""
 
 
-class NumberSection(Section):
-    """A section that a plain number may stand for: the one that ``written_as`` describes."""
+class ShorthandSection(Section):
+    """A section that a plain value may stand for: the one that ``written_as`` describes."""
 
-    number_sets: ClassVar[tuple[str, ...]]
-    """The settings that are the number."""
-    no_number: ClassVar[str]
-    """What to tell of a value that is neither settings nor such a number; ``{}`` stands for it."""
+    plain_sets: ClassVar[tuple[str, ...]]
+    """The settings that are the plain value."""
+    instead_of_plain: ClassVar[tuple[str, ...]] = ()
+    """Other settings of which one takes the place of the plain value, so that both cannot be given."""
 
     @model_validator(mode="before")
     @classmethod
-    def _from_number(cls, value: object) -> object:
+    def _from_plain(cls, value: object) -> object:
         if isinstance(value, Mapping | cls):
             return value
+        plain = os.fspath(value) if isinstance(value, os.PathLike) else value
         try:
-            number = _number(cls.written_as[0]).validate_python(value, strict=True)
+            plain = _type_of(cls.written_as[0]).validate_python(plain, strict=True)
         except ValidationError:
-            raise ValueError(cls.no_number.format(value)) from None
-        return dict.fromkeys(cls.number_sets, number)
+            return cls._of_another_kind(value)
+        return dict.fromkeys(cls.plain_sets, plain)
+
+    @classmethod
+    def _of_another_kind(cls, value: object) -> object:
+        """What to check in place of a value that is neither settings nor such a plain value."""
+        return value
+
+
+class NumberSection(ShorthandSection):
+    """A section that a plain number may stand for."""
+
+    no_number: ClassVar[str]
+    """What to tell of a value that is neither settings nor such a number; ``{}`` stands for it."""
+
+    @classmethod
+    def _of_another_kind(cls, value: object) -> object:
+        raise ValueError(cls.no_number.format(value))
 
 
 @cache
-def _number(kind: Any) -> TypeAdapter[float]:
-    return TypeAdapter(kind)
+def _type_of(plain: Any) -> TypeAdapter[object]:
+    return TypeAdapter(plain)
 
 
 def alternatives(annotation: object) -> tuple[object, ...]:
@@ -117,6 +135,12 @@ def tags(section: type[Section]) -> tuple[str, ...]:
 def chosen_by_type(annotation: object) -> bool:
     """Whether a mapping here is told apart by its ``type`` key."""
     return any(tags(section) for section in sections(annotation))
+
+
+def shorthand_at(annotation: object) -> type[ShorthandSection] | None:
+    """The section that a plain value stands for here, perhaps in place of a list of one; None: for none."""
+    here = sections(annotation) or sections(_items(annotation))
+    return next((section for section in here if issubclass(section, ShorthandSection)), None)
 
 
 def default_type(annotation: object) -> str | None:

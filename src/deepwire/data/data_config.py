@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
+from deepwire.config.section import MAY_CHANGE, Section, ShorthandSection, UnusedSettings
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.filter_config import FilterConfig
 from deepwire.data.languages import Direction, Languages, TagPlace, checked_language, expanded
@@ -30,13 +30,15 @@ Directions = Annotated[
 ]
 
 
-class CorpusConfig(Section):
+class CorpusConfig(ShorthandSection):
     """One parallel text: a prefix, two files, a TSV or JSONL file, or OPUS-100 (exactly one of them).
 
     Every file may be plain, gzip, zstd or xz, whatever its name says. A plain string stands for a prefix.
     """
 
     written_as = (str,)
+    plain_sets = ("prefix",)
+    instead_of_plain = ("source_file", "target_file", "tsv", "jsonl", "opus100")
 
     prefix: Path | None = Field(
         default=None, description="PREFIX.<source> and PREFIX.<target>, each also with .gz, .zst or .xz"
@@ -89,11 +91,6 @@ class CorpusConfig(Section):
         default=None,
         description="with data.directions: those that the corpus is for; default: all between its languages",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _prefix_from_string(cls, value: object) -> object:
-        return {"prefix": value} if isinstance(value, (str, Path)) else value
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from deepwire.config.counts import Count
-from deepwire.config.section import Section
+from deepwire.config.section import ShorthandSection
 
 Unit = Literal["lines", "documents"]
 
 
-class TextConfig(Section):
+class TextConfig(ShorthandSection):
     """Text of one side: documents one after the other, in blocks of tokens that cross their bounds.
 
     A plain string stands for the unit.
     """
 
     written_as = (str,)
+    plain_sets = ("unit",)
 
     unit: Unit = Field(
         default="lines",
@@ -31,8 +32,3 @@ class TextConfig(Section):
         description="tokens of a training sequence; what a token sees ends at the beginning of its block, "
         "not at that of its document",
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _unit_from_string(cls, value: object) -> object:
-        return {"unit": value} if isinstance(value, str) else value

@@ -27,8 +27,8 @@ class DropoutConfig(NumberSection):
     """Dropout probability at each of the usual places; a plain number sets all of them."""
 
     written_as = (Probability,)
-    number_sets = ("embedding", "attention", "activation", "sublayer")
-    no_number = f"must be a number from 0 to below 1, or one for each of {', '.join(number_sets)}, not {{}}"
+    plain_sets = ("embedding", "attention", "activation", "sublayer")
+    no_number = f"must be a number from 0 to below 1, or one for each of {', '.join(plain_sets)}, not {{}}"
 
     embedding: float = Field(0.1, ge=0, lt=1, description="after the sum of embedding and position")
     attention: float = Field(0.1, ge=0, lt=1, description="on attention weights")

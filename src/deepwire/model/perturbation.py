@@ -22,7 +22,7 @@ class NoiseConfig(NumberSection):
     """How often a word of one side is disturbed; a plain number is that of `cutoff`."""
 
     written_as = (Probability,)
-    number_sets = ("cutoff",)
+    plain_sets = ("cutoff",)
     no_number = "a number is the probability of a cutoff, from 0 to below 1, not {}"
 
     cutoff: float = Field(
@@ -68,7 +68,7 @@ class SimCutConfig(NumberSection):
     """SimCut: a second pass over the same pairs with words cut (Gao et al. 2022, Bi-SimCut)."""
 
     written_as = (Positive,)
-    number_sets = ("alpha",)
+    plain_sets = ("alpha",)
     no_number = "a number is the weight alpha, above 0, not {}; null: no second pass"
 
     alpha: Positive = Field(default=3.0, description="weight of the divergence of the second pass")

@@ -19,7 +19,7 @@ from deepwire.training.logging.depth_records import RecordConfig
 from deepwire.training.optimizers import OptimizerChoice
 from deepwire.training.optimizers.adam import AdamWConfig
 from deepwire.training.schedule import InverseSqrtConfig, ScheduleConfig
-from deepwire.training.warm_start.warm_start_config import PretrainedConfig, StartFromConfig
+from deepwire.training.warm_start.warm_start_config import PretrainedSection, StartFromSection
 
 TextMetric = Annotated[
     str, ChoiceName("metric", ("bleu", "chrf", "chrf++", "ter"), ("BLEU", "chrF", "chrF++", "TER"))
@@ -158,10 +158,10 @@ class TrainingConfig(Section):
     guided_alignment: GuidedAlignmentConfig | None = Field(
         default=None, description="a head of the cross-attention learns the alignments of the training text"
     )
-    start_from: StartFromConfig | None = Field(
+    start_from: StartFromSection | None = Field(
         default=None, description="begin a new run with the parameters of a trained model"
     )
-    pretrained: PretrainedConfig | None = Field(
+    pretrained: PretrainedSection | None = Field(
         default=None, description="begin a new run with a pretrained encoder of XLM-R's layout, from a folder"
     )
     freeze: Patterns = Field(

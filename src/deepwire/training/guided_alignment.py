@@ -35,7 +35,7 @@ class GuidedAlignmentConfig(NumberSection):
     """A head that learns alignments, those that `data.train` names; a plain number is the weight."""
 
     written_as = (Positive,)
-    number_sets = ("weight",)
+    plain_sets = ("weight",)
     no_number = "a number is the weight, above 0, not {}; null: no guided alignment"
 
     weight: Positive = Field(default=0.05, description="weight of the loss of the alignment")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from deepwire.config.counts import Probability
-from deepwire.config.section import NumberSection
+from deepwire.config.section import NumberSection, UnusedSettings
 from deepwire.training.update_seeds import update_seed
 
 if TYPE_CHECKING:  # a run file is read without them, and sooner
@@ -27,7 +27,7 @@ class LayerDropConfig(NumberSection):
     """
 
     written_as = (Probability,)
-    number_sets = ("encoder", "decoder")
+    plain_sets = ("encoder", "decoder")
     no_number = "a number is a probability, from 0 to below 1, not {}"
 
     encoder: float = Field(0.0, ge=0, lt=1, description="probability that an encoder layer is left out")
@@ -45,6 +45,12 @@ class LayerDropConfig(NumberSection):
         description="divide the output of what is left in by the probability that it is, so that its "
         "expected value is that of inference; residual connections that add just this output",
     )
+
+    def unused_settings(self) -> UnusedSettings:
+        """How layers are left out where none is."""
+        if not self.encoder and not self.decoder:
+            for name in ("unit", "depth", "rescale"):
+                yield name, "no layer is left out; set encoder or decoder"
 
     def check(self, model: ModelConfig) -> None:
         """Refuse connections that need all layers, with a `ValueError`; nothing is built."""

@@ -318,7 +318,9 @@ def _changes(spec: TrainingSpec, processes: ProcessGroup, made: int) -> list[str
 
 
 def _rates_of_other_length(spec: TrainingSpec, made: int) -> list[str]:
-    """What becomes of the learning rate where a run becomes longer or shorter; none where it stays as it was.
+    """What becomes of the learning rate where a run becomes longer or shorter.
+
+    Nothing where the updates so far had the rates that they have in a run of this length.
 
     Raises:
         UsageError: If the schedule refuses another length by now.
@@ -339,8 +341,10 @@ def _rates_of_other_length(spec: TrainingSpec, made: int) -> list[str]:
             "exactly from the newest one that is left",
         ) from None
     # Of any width: they are compared with each other alone.
-    was, is_now = (schedule.build(d_model=1, max_updates=length)(made + 1) for length in (before, now))
-    if was == is_now:
+    old, new = (schedule.build(d_model=1, max_updates=length) for length in (before, now))
+    was, is_now = old(made + 1), new(made + 1)
+    # From the last one on: where the lengths matter at all, rates of early updates are the most alike.
+    if was == is_now or all(old(update) == new(update) for update in range(made, 0, -1)):
         return []
     change = "rises" if is_now > was else "falls"
     return [

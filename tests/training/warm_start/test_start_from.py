@@ -131,6 +131,22 @@ def test_a_changed_setting_may_be_allowed(teacher: Callable[..., str]) -> None:
     allowing = StartFromSection(model=teacher(WORDS), allow_changed=("model.act*", "data.source_bos"))
     report = start_from(allowing, model(WORDS, seed=2, activation="gelu"), WORDS, source_bos=True)
     assert report.changed == ["model.activation: relu -> gelu", "data.source_bos: false -> true"]
+    assert not any("warning" in line for line in report.lines())
+
+
+def test_a_pattern_that_matches_nothing_that_differs_is_told(teacher: Callable[..., str]) -> None:
+    allowing = StartFromSection(
+        model=teacher(WORDS),
+        allow_missing=("encoder.*", "encoder.*.7.*"),
+        allow_unexpected="decoder.*",
+        allow_changed="model.heads",
+    )
+    report = start_from(allowing, model(WORDS, seed=2, encoder={"layers": 3}), WORDS, source_bos=False)
+    assert report.lines()[-3:] == [
+        "warning: training.start_from.allow_missing: encoder.*.7.* matches nothing that differs",
+        "warning: training.start_from.allow_unexpected: decoder.* matches nothing that differs",
+        "warning: training.start_from.allow_changed: model.heads matches nothing that differs",
+    ]
 
 
 def test_a_residual_model_goes_on_with_attention_over_depth(teacher: Callable[..., str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -59,6 +59,7 @@ class StartReport:
         unexpected: Names that it has and this run has not.
         changed: Settings that differ, `model.key: old -> new`.
         vocabulary: Where the vocabulary differs, for each side the rows taken, new and dropped.
+        idle: Patterns that match nothing that differs, each as ``allow_missing: encoder.*.7.*``.
     """
 
     model: str
@@ -70,6 +71,7 @@ class StartReport:
     unexpected: list[str]
     changed: list[str]
     vocabulary: dict[str, dict[str, int]]
+    idle: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
@@ -89,6 +91,9 @@ class StartReport:
             f"{side} vocabulary: {rows['taken']} pieces keep their rows, {rows['new']} are new, "
             f"{rows['dropped']} are dropped"
             for side, rows in self.vocabulary.items()
+        ]
+        lines += [
+            f"warning: training.start_from.{pattern} matches nothing that differs" for pattern in self.idle
         ]
         return lines
 
@@ -140,6 +145,7 @@ def start_from(
             for side, rows in maps.items()
         },
     )
+    report = replace(report, idle=_idle(config, report, changed))
     _refuse_what_is_not_allowed(config, report, changed, _depths(loaded, model))
     with torch.no_grad():
         for name in report.loaded:
@@ -218,6 +224,21 @@ def _depths(loaded: LoadedModel, model: TranslationModel) -> dict[str, tuple[obj
     sides: tuple[Side, Side] = ("encoder", "decoder")
     both = {side: [either.config.stack(side).layers for either in (loaded.model, model)] for side in sides}
     return {f"model.{side}.layers": (old, new) for side, (old, new) in both.items() if old != new}
+
+
+def _idle(config: StartFromSection, report: StartReport, changed: Collection[str]) -> list[str]:
+    """The patterns that match nothing that differs: perhaps a name is written wrongly."""
+    allowed = {
+        "allow_missing": (config.allow_missing, [*report.missing, *report.reshaped]),
+        "allow_unexpected": (config.allow_unexpected, report.unexpected),
+        "allow_changed": (config.allow_changed, changed),
+    }
+    return [
+        f"{option}: {pattern}"
+        for option, (patterns, names) in allowed.items()
+        for pattern in patterns
+        if not any(matches(name, (pattern,)) for name in names)
+    ]
 
 
 def _refuse_what_is_not_allowed(

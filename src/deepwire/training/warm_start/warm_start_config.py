@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from deepwire.config.section import Section
+from deepwire.config.section import ShorthandSection
 from deepwire.training.freezing import Patterns
 
 
-class StartFromSection(Section):
-    """A model whose parameters a new run begins with."""
+class StartFromSection(ShorthandSection):
+    """A model whose parameters a new run begins with; a plain name is the model, with nothing allowed."""
+
+    written_as = (str,)
+    plain_sets = ("model",)
 
     model: str = Field(
         min_length=1,
@@ -30,19 +33,14 @@ class StartFromSection(Section):
     )
 
 
-def _with_model(value: object) -> object:
-    return {"model": value} if isinstance(value, str) else value
-
-
-StartFromConfig = Annotated[StartFromSection, BeforeValidator(_with_model, json_schema_input_type=str)]
-"""Such a section; a plain name stands for one with this model and nothing allowed."""
-
-
 DecoderLayers = Literal["none", "bottom", "spread"]
 
 
-class PretrainedSection(Section):
-    """A pretrained encoder of XLM-R's layout, whose parameters a new run begins with."""
+class PretrainedSection(ShorthandSection):
+    """A pretrained encoder of XLM-R's layout, whose parameters a new run begins with; a plain path is it."""
+
+    written_as = (str,)
+    plain_sets = ("encoder",)
 
     encoder: Path = Field(
         description="folder with config.json, model.safetensors and sentencepiece.bpe.model, as downloaded "
@@ -53,11 +51,3 @@ class PretrainedSection(Section):
         description="which of its layers the decoder's layers begin with: none, the lowest ones (bottom), or "
         "some at equal distance up to the top one (spread); cross-attention begins untrained",
     )
-
-
-def _with_encoder(value: object) -> object:
-    return {"encoder": value} if isinstance(value, str) else value
-
-
-PretrainedConfig = Annotated[PretrainedSection, BeforeValidator(_with_encoder, json_schema_input_type=str)]
-"""Such a section; a plain path stands for one with this encoder."""
