@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,8 +21,10 @@ from deepwire.data.context import ContextConfig, in_front
 from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.selection import Selection
 from deepwire.data.prepare.prepared import Prepared, prepare
+from deepwire.data.prepare.temporary_pairs import DocumentOrder
 from deepwire.data.text import files, reader
 from deepwire.data.text.corpus import directed
+from deepwire.data.text.pairs import PairBlock, Texts
 from deepwire.errors import DataError
 
 TEXT = """\
@@ -177,6 +180,42 @@ def test_the_stream_continues_where_it_was(tmp_path: Path) -> None:
         for first, second in zip(update.batches, other.batches, strict=True):
             assert np.array_equal(first.source, second.source)
             assert np.array_equal(first.target_output, second.target_output)
+
+
+def block_of(corpus: int, lines: list[int] | np.ndarray) -> PairBlock:
+    sizes = np.zeros(len(lines), np.int32)
+    return PairBlock(corpus, np.array(lines, np.int64), Texts(b"", sizes), Texts(b"", sizes))
+
+
+@settings(max_examples=100)
+@given(st.lists(st.lists(st.sampled_from(["pair", "beside", "gone"]), max_size=12), max_size=4), st.data())
+def test_the_sentence_in_front_is_that_on_the_line_in_front(
+    corpora: list[list[str]], draw: st.DataObject
+) -> None:
+    order, places = DocumentOrder(), dict[tuple[int, int], int]()
+    for kind in ("pair", "beside"):
+        for corpus, kinds in enumerate(corpora):
+            lines = [line for line, found in enumerate(kinds, 1) if found == kind]
+            places |= {(corpus, line): len(places) + place for place, line in enumerate(lines)}
+            cut = draw.draw(st.integers(0, len(lines)))
+            for part in (lines[:cut], lines[cut:]):
+                order.add(block_of(corpus, part))
+    assert order.previous().tolist() == [places.get((corpus, line - 1), -1) for corpus, line in places]
+
+
+def test_the_order_of_documents_takes_16_bytes_a_line() -> None:
+    order, count = DocumentOrder(), 200_000
+    tracemalloc.start()
+    try:
+        for first in range(0, count, 1000):
+            order.add(block_of(0, np.arange(first, first + 1000)))
+        assert tracemalloc.get_traced_memory()[0] <= 9 * count
+        tracemalloc.reset_peak()
+        previous = order.previous()
+        assert tracemalloc.get_traced_memory()[1] <= 18 * count
+    finally:
+        tracemalloc.stop()
+    assert previous.tolist() == [-1, *range(count - 1)]
 
 
 documents = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=6), min_size=1, max_size=5)
