@@ -13,7 +13,9 @@ from deepwire.checkpoint.model_files import DamagedError
 from deepwire.checkpoint.model_path import average_models, find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model, save_model
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import ModelError
 from deepwire.model.translation_model import TranslationModel
 
@@ -49,6 +51,21 @@ def test_models_that_differ_are_refused(
     save_model(tmp_path / "other", make_model(feed_forward=32), vocabularies, {})
     with pytest.raises(ModelError, match="cannot be averaged"):
         average_models([tmp_path / "other", checkpoint(100)], tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()
+
+
+def test_models_of_the_same_sizes_with_other_words_or_languages_are_refused(
+    tmp_path: Path, make_model: ModelMaker, vocabularies: Vocabularies
+) -> None:
+    pairs = [Pair(line, "ein Haus am Meer", "a house by the ocean", 0) for line in range(1, 4)]
+    others = Vocabularies.learn(WordsConfig(), pairs)
+    folders = {name: tmp_path / name for name in ("model", "words", "languages")}
+    save_model(folders["model"], make_model(), vocabularies, {"languages": ["de", "en"]})
+    save_model(folders["words"], make_model(), others, {"languages": ["de", "en"]})
+    save_model(folders["languages"], make_model(), vocabularies, {"languages": ["en", "de"]})
+    for name, what in (("words", "different vocabularies"), ("languages", "different languages")):
+        with pytest.raises(ModelError, match=f"{name} and .*model cannot be averaged: they have {what}"):
+            average_models([folders[name], folders["model"]], tmp_path / "mean")
     assert not (tmp_path / "mean").exists()
 
 

@@ -27,8 +27,10 @@ from deepwire.checkpoint.store import (
     VOCABULARY,
     WEIGHTS,
     check_fit,
+    language_names,
     metadata_of,
     read_config,
+    read_vocabularies,
     require_model,
 )
 from deepwire.errors import ModelError
@@ -43,7 +45,7 @@ def average_models(folders: Sequence[Path], output: Path) -> None:
     Everything else is copied from the last folder.
 
     Raises:
-        ModelError: If a model is damaged, or the models differ in architecture or vocabulary.
+        ModelError: If a model is damaged, or the models differ in architecture, vocabulary or languages.
         ResourceError: If the disk is full.
     """
     if not folders:
@@ -53,8 +55,9 @@ def average_models(folders: Sequence[Path], output: Path) -> None:
         check_manifest(folder, required=(WEIGHTS, CONFIG), skip=(OPTIMIZER, STATE))
     newest = folders[-1]
     record = read_config(newest)
-    for folder in folders:
-        _check_same_kind(folder, newest, record)
+    digest = read_vocabularies(newest).digest
+    for folder in folders[:-1]:
+        _check_same_kind(folder, newest, record, digest)
     output.parent.mkdir(parents=True, exist_ok=True)
     require_space(output.parent, 2 * (newest / WEIGHTS).stat().st_size)
     means = _means([folder / WEIGHTS for folder in folders])
@@ -87,11 +90,21 @@ def _means(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     return means
 
 
-def _check_same_kind(folder: Path, newest: Path, record: dict[str, object]) -> None:
-    other = read_config(folder)
+def _check_same_kind(folder: Path, newest: Path, record: dict[str, object], digest: str) -> None:
+    """See that rows of the same number mean the same in both; `record` and `digest` are those of `newest`."""
+    other, refused = read_config(folder), f"{folder} and {newest} cannot be averaged"
     for key in ("model", "source_vocabulary", "target_vocabulary"):
         if other.get(key) != record.get(key):
-            raise ModelError(f"{folder} and {newest} cannot be averaged: their {key} differs")
+            raise ModelError(f"{refused}: their {key} differs")
+    if read_vocabularies(folder).digest != digest:
+        raise ModelError(
+            f"{refused}: they have different vocabularies", "average models trained on one prepared corpus"
+        )
+    if language_names(metadata_of(other)) != language_names(metadata_of(record)):
+        raise ModelError(
+            f"{refused}: they have different languages, or in another order",
+            "average models trained with the same data.directions",
+        )
     check_fit(folder / WEIGHTS, read_shapes(folder / WEIGHTS), read_shapes(newest / WEIGHTS))
 
 

@@ -172,7 +172,7 @@ def load_model(
     check_manifest(folder, required=_REQUIRED, skip=(OPTIMIZER, STATE))
     record = read_config(folder)
     shapes = read_shapes(folder / WEIGHTS)
-    vocabularies = _read_vocabularies(folder)
+    vocabularies = read_vocabularies(folder)
     model = _fitting_model(folder, record, shapes, vocabularies)
     read_weights(folder, model)
     model = model.to(device=torch.device(device), dtype=dtype).eval()
@@ -192,6 +192,20 @@ def read_weights(folder: Path, model: TranslationModel) -> None:
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])
+
+
+def read_vocabularies(folder: Path) -> Vocabularies:
+    """The vocabularies of a model directory.
+
+    Raises:
+        ModelError: If they cannot be read.
+    """
+    try:
+        return Vocabularies.load(folder / VOCABULARY)
+    except DamagedError:
+        raise
+    except (DeepwireError, OSError) as error:
+        raise ModelError(f"{folder / VOCABULARY}: cannot be read: {error}") from error
 
 
 def read_config(folder: Path) -> dict[str, object]:
@@ -321,15 +335,6 @@ def _instead_of(file: Path) -> str:
     if {MANIFEST, WEIGHTS} & {path.name for path in file.parent.iterdir()}:
         return f"give the folder {file.parent}"
     return _FORMS
-
-
-def _read_vocabularies(folder: Path) -> Vocabularies:
-    try:
-        return Vocabularies.load(folder / VOCABULARY)
-    except DamagedError:
-        raise
-    except (DeepwireError, OSError) as error:
-        raise ModelError(f"{folder / VOCABULARY}: cannot be read: {error}") from error
 
 
 def _tags(folder: Path, record: dict[str, object]) -> int:

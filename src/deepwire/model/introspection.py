@@ -26,7 +26,7 @@ class DepthWeights:
     """A matrix of weights that hold for every text: parameters, or what the model makes of them.
 
     Attributes:
-        key: Short name, one of its kind in a stack: ``dlcl``.
+        key: Short name of lower-case letters, digits and hyphens, one of its kind in a stack: ``dlcl``.
         title: What they are, in a few words.
         values: ``[R, C]``, or ``[R, C, n]`` where a pair has n weights; NaN where nothing is connected.
         rows, columns: Names of both; a column is the depth that something comes from.

@@ -3,18 +3,24 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from pydantic import ValidationError
 
 from deepwire.analysis.internals.connection_weights import analyse_weights, small
 from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.report.tables_and_figures import BarChart, Figure, HeatMap, LineChart
 from deepwire.analysis.subject.model_and_text import NotApplicableError
 from deepwire.errors import ModelError, UsageError
+from deepwire.model.context import SIDES
 from deepwire.model.translation_model import TranslationModel
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "model"))
+from choices import choices
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]
@@ -155,6 +161,28 @@ def test_scales_and_stages(make_model: ModelMaker, store: Store) -> None:
         {"k1": 1 / 6, "k2": 1 / 3, "k3": 1 / 3, "k4": 1 / 6}
     )
     assert bars(found, "decoder-alpha") == pytest.approx({"1": 0.5, "2": -0.25})
+
+
+@pytest.mark.parametrize("socket", ["connection", "aggregation", "fusion"])
+def test_weights_of_every_choice_can_be_shown(make_model: ModelMaker, store: Store, socket: str) -> None:
+    seen: set[str] = set()
+    for side, other_side in (SIDES, SIDES[::-1]):
+        for choice in choices(socket, side):
+            chosen = {socket: choice, **({"mixer": "ln_lstm"} if choice["type"] == "rnmt" else {})}
+            other = chosen if choice["type"] == "collaboration" else {}
+            stacks = {side: chosen, other_side: other}
+            try:
+                model = make_model(stacks["encoder"], stacks["decoder"])
+            except ValidationError:
+                continue  # what does not fit into so small a model
+            keys = {weights.key for weights in model.stacks()[side].depth_weights()}
+            if keys - seen:
+                names = [figure.name for figure in analyse_weights(store(model, f"with-{len(seen)}")).figures]
+                assert {f"{side}-{key}" for key in keys} <= set(names)
+                assert len(names) == len(set(names))
+            seen |= keys
+    assert socket != "connection" or {"layer-scale", "attn-res"} <= seen
+    assert seen
 
 
 def test_an_ordinary_model_has_none(make_model: ModelMaker, store: Store) -> None:

@@ -217,6 +217,10 @@ def test_plots_are_written_as_png_and_svg(finding: Finding, tmp_path: Path) -> N
     assert {"example-1-bars.png", "example-2-bars.png"} <= names
     drawing = " ".join((tmp_path / "two" / "example-1-bars.svg").read_text().split())
     assert "runs/a (update 7)" in drawing
+    dotted = finding.model_copy(update={"analysis": "comparison-dlcl-1.5"})
+    written = save_plots([dotted], tmp_path / "dotted")
+    assert len(set(written)) == 2 * len(finding.figures)
+    assert tmp_path / "dotted" / "comparison-dlcl-1.5-bars.png" in written
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match="file"):
         save_plots([finding], tmp_path / "file")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +19,12 @@ from deepwire.data.batches.context_side import ContextSide, sides_with_context
 from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.data.context import ContextConfig, in_front
 from deepwire.data.data_config import DataConfig
+from deepwire.data.filtering.selection import Selection
 from deepwire.data.prepare.prepared import Prepared, prepare
+from deepwire.data.prepare.temporary_pairs import DocumentOrder
+from deepwire.data.text import files, reader
+from deepwire.data.text.corpus import directed
+from deepwire.data.text.pairs import PairBlock, Texts
 from deepwire.errors import DataError
 
 TEXT = """\
@@ -93,6 +100,43 @@ def test_what_filters_drop_is_context_and_empty_lines_and_corpora_end_documents(
     assert sum(len(batch.lines) for batch in batches) == len(made.valid) == 10
 
 
+@pytest.mark.parametrize("kind", ["files", "tsv", "header", "jsonl"])
+def test_duplicates_do_not_depend_on_where_blocks_of_the_text_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    pairs = [line.split("|") if "|" in line else ["", ""] for line in TEXT.splitlines()]
+    texts = {
+        "train.de": [source for source, _ in pairs],
+        "train.en": [target for _, target in pairs],
+        "train.tsv": ["\t".join(pair) for pair in pairs],
+        "train.header": ["de\ten", *("\t".join(pair) for pair in pairs)],
+        "train.jsonl": [json.dumps(dict(zip(("de", "en"), pair, strict=True))) for pair in pairs],
+    }
+    for name, lines in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    corpus: dict[str, object] = {
+        "files": {"prefix": tmp_path / "train"},
+        "tsv": {"tsv": tmp_path / "train.tsv"},
+        "header": {"tsv": tmp_path / "train.header", "source_column": "de", "target_column": "en"},
+        "jsonl": {"jsonl": tmp_path / "train.jsonl"},
+    }[kind]
+    data = DataConfig.model_validate(
+        {"source": "de", "target": "en", "train": [corpus, corpus], "context": {"source": 1}}
+    )
+    dropped, blocks = [], []
+    for size in (files.CHUNK, 40, 8, 1):
+        monkeypatch.setattr(files, "CHUNK", size)
+        monkeypatch.setattr(reader, "CHUNK", size)
+        read = list(Selection("train", directed(data, "train"), data).read(show_dropped=True))
+        dropped.append([(pair.corpus, pair.line) for block in read for pair in block.dropped])
+        blocks.append(len(read))
+    assert blocks[0] == 2 < blocks[-1]
+    assert dropped[1:] == [dropped[0]] * 3
+    first = [4, 6, 7, 8, 10, 12]  # of these 6, 8, 10 and 12 for other reasons
+    first = [line + (kind == "header") for line in first]
+    assert [line for corpus, line in dropped[0] if corpus == 0] == first
+
+
 def test_all_of_a_target_is_learned_where_it_is_asked_for(tmp_path: Path) -> None:
     made = prepared(tmp_path, {"target": 1, "loss": "all"})
     stream = UpdateStream(made.train, BatchSettings(1000, 1000, context=made.context), seed=1)
@@ -136,6 +180,42 @@ def test_the_stream_continues_where_it_was(tmp_path: Path) -> None:
         for first, second in zip(update.batches, other.batches, strict=True):
             assert np.array_equal(first.source, second.source)
             assert np.array_equal(first.target_output, second.target_output)
+
+
+def block_of(corpus: int, lines: list[int] | np.ndarray) -> PairBlock:
+    sizes = np.zeros(len(lines), np.int32)
+    return PairBlock(corpus, np.array(lines, np.int64), Texts(b"", sizes), Texts(b"", sizes))
+
+
+@settings(max_examples=100)
+@given(st.lists(st.lists(st.sampled_from(["pair", "beside", "gone"]), max_size=12), max_size=4), st.data())
+def test_the_sentence_in_front_is_that_on_the_line_in_front(
+    corpora: list[list[str]], draw: st.DataObject
+) -> None:
+    order, places = DocumentOrder(), dict[tuple[int, int], int]()
+    for kind in ("pair", "beside"):
+        for corpus, kinds in enumerate(corpora):
+            lines = [line for line, found in enumerate(kinds, 1) if found == kind]
+            places |= {(corpus, line): len(places) + place for place, line in enumerate(lines)}
+            cut = draw.draw(st.integers(0, len(lines)))
+            for part in (lines[:cut], lines[cut:]):
+                order.add(block_of(corpus, part))
+    assert order.previous().tolist() == [places.get((corpus, line - 1), -1) for corpus, line in places]
+
+
+def test_the_order_of_documents_takes_16_bytes_a_line() -> None:
+    order, count = DocumentOrder(), 200_000
+    tracemalloc.start()
+    try:
+        for first in range(0, count, 1000):
+            order.add(block_of(0, np.arange(first, first + 1000)))
+        assert tracemalloc.get_traced_memory()[0] <= 9 * count
+        tracemalloc.reset_peak()
+        previous = order.previous()
+        assert tracemalloc.get_traced_memory()[1] <= 18 * count
+    finally:
+        tracemalloc.stop()
+    assert previous.tolist() == [-1, *range(count - 1)]
 
 
 documents = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=6), min_size=1, max_size=5)

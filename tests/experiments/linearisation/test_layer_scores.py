@@ -15,9 +15,10 @@ from torch import nn
 
 from deepwire.cli.main import main
 from deepwire.data.batches.batching import StreamPosition
+from deepwire.data.languages import Direction, Languages
 from deepwire.errors import UsageError
 from deepwire.experiments.linearisation import layer_scores
-from deepwire.experiments.linearisation.linear_layer import linearised, width
+from deepwire.experiments.linearisation.linear_layer import has_cell, linearised, width
 from deepwire.experiments.linearisation.linear_map_fit import LeastSquares, match, train_on_translation
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 
@@ -155,6 +156,22 @@ def test_training_on_the_translation_loss_changes_the_map_alone(make_model) -> N
 def test_a_model_without_a_cell_cannot_map_one(make_model) -> None:
     with pytest.raises(UsageError, match="have no cell"):
         width(make_model({"connection": "pre_norm"}), "encoder", "map")
+
+
+@pytest.mark.parametrize(
+    ("connection", "cell"),
+    [
+        ({"type": "post_norm", "embedding_norm": True}, False),
+        ({"type": "peri_ln", "embedding_norm": True}, False),
+        ("collaboration", True),
+    ],
+)
+def test_norms_of_the_embedding_may_be_those_of_languages(make_model, connection, cell: bool) -> None:
+    languages = Languages((Direction("de", "en"), Direction("en", "fr")))
+    sockets = {"connection": connection, "layers": 2}
+    model = make_model(sockets, sockets, languages)
+    assert has_cell(model, "encoder") == cell
+    assert not has_cell(model, "decoder")
 
 
 @pytest.mark.parametrize("layer", [0, 4])

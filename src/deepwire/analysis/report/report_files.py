@@ -199,10 +199,10 @@ def save_plots(findings: Sequence[Finding], folder: Path) -> list[Path]:
         again = sum(other.analysis == finding.analysis for other in findings) > 1
         stem = f"{finding.analysis}-{number}" if again else finding.analysis
         for figure in finding.figures:
-            place = folder / f"{stem}-{figure.name}"
+            vector, pixels = (folder / f"{stem}-{figure.name}.{form}" for form in ("svg", "png"))
             below = (figure.caption, finding.subject)
-            write_output(place.with_suffix(".svg"), svg(figure, below) + "\n")
-            with disk_errors(place):
-                place.with_suffix(".png").write_bytes(png(figure, below))
-            written += [place.with_suffix(".svg"), place.with_suffix(".png")]
+            write_output(vector, svg(figure, below) + "\n")
+            with disk_errors(pixels):
+                pixels.write_bytes(png(figure, below))
+            written += [vector, pixels]
     return written

@@ -193,7 +193,9 @@ class StoreWriter:
             previous: Likewise `[sentences]`, the sentence in front of each in its document; -1: none.
         """
         if self._previous is not None and previous is not None:
-            self._previous.write(previous.astype("<i8", copy=False).tobytes())
+            for start in range(0, len(previous), _LENGTHS_AT_ONCE):
+                part = previous[start : start + _LENGTHS_AT_ONCE]
+                self._previous.write(part.astype("<i8", copy=False).tobytes())
         for file in self._files:
             file.flush()
             os.fsync(file.fileno())

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from deepwire.data.filter_config import FilterConfig
 from deepwire.data.parallel_map import ordered_map
-from deepwire.data.text.files import ReadNotes
+from deepwire.data.text.files import Raw, ReadNotes
 from deepwire.data.text.pairs import Pair, PairBlock, Texts, is_blank
 from deepwire.data.text.reader import Lines, RawBlock, Reader
 from deepwire.data.text_config import TextConfig
@@ -280,9 +280,19 @@ def filter_blocks(
         DataError: a text cannot be read.
         ResourceError: a helping process died.
     """
-    blocks = chain.from_iterable(reader.blocks() for reader in readers)
+    corpora = (reader.blocks() for reader in readers)
+    blocks = chain.from_iterable(map(_with_lines_before, corpora) if digests and documents else corpora)
     wanted = (readers, filters, digests, show_dropped, documents)
     return ordered_map(_BlockFilter, wanted, blocks, alone=BLOCKS_ALONE)
+
+
+def _with_lines_before(blocks: Iterator[RawBlock]) -> Iterator[RawBlock]:
+    """The blocks of a corpus; all but the first have the last line of the one in front."""
+    before: tuple[Raw, ...] = ()
+    for block in blocks:
+        yield block._replace(before=before)
+        ends = [raws[-1] for raws in block.files]
+        before = tuple(Raw(raw.data.rpartition(b"\n")[2], raw.too_long, 1) for raw in ends)
 
 
 class _BlockFilter:
@@ -315,25 +325,37 @@ class _BlockFilter:
             reasons,
             pairs,
             lines.lengths[:, kept],
-            self._digests_of(lines, pairs, kept),
+            self._digests_of(block, lines, pairs, kept),
             notes,
             _chosen(lines, ~kept, block.corpus) if self._show_dropped else [],
             _block_of(lines, beside, block.corpus) if self._documents else None,
         )
 
-    def _digests_of(self, lines: Lines, pairs: PairBlock, kept: NDArray[np.bool_]) -> Digests:
+    def _digests_of(
+        self, block: RawBlock, lines: Lines, pairs: PairBlock, kept: NDArray[np.bool_]
+    ) -> Digests:
         """Of documents a pair is the same as another one only behind the same pair."""
         if not self._digests:
             return digests_of([])
         sources, targets = pairs.source.lines(), pairs.target.lines()
         if self._documents:
+            first = self._line_before(block)
             before = [
-                (lines.sources[place - 1].strip(), lines.targets[place - 1].strip()) if place else ("", "")
+                (lines.sources[place - 1].strip(), lines.targets[place - 1].strip()) if place else first
                 for place in np.flatnonzero(kept).tolist()
             ]
             in_front = ["\n".join((*pair, "")).encode() if any(pair) else b"" for pair in before]
             sources = [front + source for front, source in zip(in_front, sources, strict=True)]
         return digests_of([source + b"\n" + target for source, target in zip(sources, targets, strict=True)])
+
+    def _line_before(self, block: RawBlock) -> tuple[str, str]:
+        """The pair in front of a block, which another block counts; empty where there is none."""
+        if not block.before:
+            return "", ""
+        alone = RawBlock(block.corpus, block.first - 1, tuple((raw,) for raw in block.before), block.layout)
+        lines = self._readers[block.corpus].parse(alone, ReadNotes())
+        # The header of a table is no pair.
+        return (lines.sources[0].strip(), lines.targets[0].strip()) if lines.sources else ("", "")
 
 
 def _block_of(lines: Lines, chosen: NDArray[np.bool_], corpus: int) -> PairBlock:

@@ -271,7 +271,8 @@ class Builder:
                 else:
                     links = None if alignments is None else alignments.of(pairs)
                     store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers, links)
-                    order.add(pairs)
+                    if pairs_file.beside is not None:
+                        order.add(pairs)
                     counts[pairs.corpus] += len(pairs)
                 if selection.role == TRAIN:  # where some are too long; all of the validation text is counted
                     selection.keep(pairs, result.lengths)

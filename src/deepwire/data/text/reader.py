@@ -40,6 +40,8 @@ class RawBlock(NamedTuple):
     """The lines in each file of the corpus: as many in all."""
     layout: Layout = Layout()
     """Of a table."""
+    before: tuple[Raw, ...] = ()
+    """The line in front of the first, in each file; empty where there is none, or nobody wants it."""
 
 
 def two_file_blocks(paths: Sequence[Path], corpus: int) -> Iterator[RawBlock]:

@@ -161,7 +161,9 @@ def has_cell(model: TranslationModel, side: Side) -> bool:
 def _passed_on(model: TranslationModel, side: Side) -> DepthState:
     """What passes from layer to layer, of one position, `[1, 1, d]` each."""
     example = next(model.parameters()).new_zeros(1, 1, model.config.size(side)[0])
-    return model.stack(side).connection.start(example)
+    # Norms may be those of target languages; all of them give the same shapes, so any language will do.
+    languages = torch.zeros(1, dtype=torch.long, device=example.device)
+    return model.stack(side).connection.start(example, languages=languages)
 
 
 def _place(connection: Connection, layer: int) -> tuple[int, int]:

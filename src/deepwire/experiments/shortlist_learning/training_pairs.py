@@ -85,7 +85,8 @@ class TrainingPairs:
 def _usable(store: TokenStore, directions: Sequence[int] | None) -> Iterator[NDArray[np.int64]]:
     """The indices of pairs that can be learned from, some at a time."""
     for first in range(0, len(store), _LENGTHS_PER_READ):
-        part = slice(first, first + _LENGTHS_PER_READ)
+        # Behind the pairs there may be sentences that are context alone.
+        part = slice(first, min(first + _LENGTHS_PER_READ, len(store)))
         fits = np.ones(len(store.source_lengths[part]), bool)
         for lengths in (store.source_lengths[part], store.target_lengths[part]):
             fits &= (lengths > 0) & (lengths <= MAX_LENGTH)

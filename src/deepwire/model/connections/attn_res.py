@@ -171,7 +171,7 @@ class AttnRes(PreNorm):
             return ()
         names = tuple("result" if n > len(self.calls) else str(n) for n in biases)
         title = "Added to the logit of the newest source"
-        return (single("attn_res", title, torch.stack([*biases.values()]), names, "sub-layer"),)
+        return (single("attn-res", title, torch.stack([*biases.values()]), names, "sub-layer"),)
 
     def mixing(self, state: DepthState, index: int) -> Mixing:
         """The sources are the parts."""

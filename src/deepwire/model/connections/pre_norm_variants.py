@@ -130,7 +130,7 @@ class LayerScale(PreNorm):
         """The mean size of each vector g, for `deepwire analyze weights`."""
         names = [f"{call.layer + 1} {call.kind}" for call in self.calls]
         means = torch.stack([scale.detach().abs().mean() for scale in self.scales])
-        return (single("layer_scale", "Scale of what is added (mean size)", means, names, "sub-layer"),)
+        return (single("layer-scale", "Scale of what is added (mean size)", means, names, "sub-layer"),)
 
 
 class LayerNormScalingConfig(PreNormVariantSection):
