@@ -139,6 +139,11 @@ def test_pairs_of_codes_go_with_their_words():
     assert f'GELESEN<x id="3"/> {pair[0]}<g id="2">BUCH</g> DAS{pair[1]} HABE ICH<' in found
 
 
+def test_no_other_word_comes_between_markers_that_protect():
+    protected = '<sm id="m" translate="no"/>Hund <x id="1"/>%s<em startRef="m"/>'
+    assert f"{protected} " in target_of(f'ein {protected} läuft <g id="2">hier</g>')
+
+
 def test_a_code_without_its_other_half_leaves_the_order_as_it_is():
     found = target_of('eins <bpt id="1"/>zwei <g id="2">drei</g>')
     order = [found.index(part) for part in ("<bpt", "<g ", "</g>")]

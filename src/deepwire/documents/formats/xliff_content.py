@@ -26,8 +26,8 @@ class _Part(NamedTuple):
     Attributes:
         text: What is there.
         marks: Numbers of the elements and pairs of codes that it is in.
-        node: The code, a comment, or what is not to be translated; of a tag in the text its characters; None
-            for text.
+        node: The code, a comment, or what is not to be translated, which may be several in their order; of a
+            tag in the text its characters; None for text.
         is_placeholder: Whether a program fills this text in or reads it, or it is not to be translated.
         tag: The tag in the text.
     """
@@ -92,6 +92,7 @@ class SegmentContent:
         self._elements: list[Any] = []
         self._codes: dict[int, tuple[Any, Any]] = {}
         parts = _with_placeholders(list(_parts(element, (), self._elements, markers or Markers())))
+        parts = _with_protected_stretches(parts)
         depth = max((len(part.marks) for part in parts), default=0)
         paired = self._paired(parts) if depth <= _DEEPEST and len(parts) <= _MOST_PARTS else None
         self._is_free = paired is not None
@@ -156,6 +157,27 @@ class SegmentContent:
         return None if opened else paired
 
 
+def _with_protected_stretches(parts: Sequence[_Part]) -> list[_Part]:
+    """With two markers and what they protect as one, so that no other word comes between them."""
+    joined: list[_Part] = []
+    begin: int | None = None
+    for part in parts:
+        kind = _kind(part)
+        joined.append(part)
+        if kind == "open":
+            protects = part.tag is None and part.node.get("translate") == "no"
+            begin = len(joined) - 1 if protects else None
+        elif begin is not None:
+            if part.marks != joined[begin].marks or not (part.is_fixed or part.text.isspace()):
+                begin = None
+            elif kind == "close" and _belong(joined[begin], part):
+                inside = joined[begin:]
+                nodes = tuple(one.text if one.node is None else one.node for one in inside)
+                joined[begin:] = [_Part("".join(one.text for one in inside), part.marks, nodes)]
+                begin = None
+    return joined
+
+
 def _path(marks: Marks, opened: Sequence[tuple[int, _Part]]) -> Marks:
     """The elements and pairs of codes around something; a pair is in the elements that its codes are in."""
     path: list[int] = []
@@ -169,7 +191,7 @@ def _kind(part: _Part) -> Kind:
     """Whether it begins or ends something that is no element."""
     if part.tag is not None:
         return part.tag.kind
-    name = "" if part.node is None else local(part.node)
+    name = "" if part.node is None or isinstance(part.node, tuple) else local(part.node)
     return "open" if name in _PAIRS else "close" if name in _PAIRS.values() else "point"
 
 
@@ -246,7 +268,11 @@ class _Writer:
         self._path, self._texts = [element], list[str]()
 
     def add(self, node: Any) -> None:
-        """Text, or a copy of an element, without what stands behind it."""
+        """Text, or a copy of an element, without what stands behind it; or several of them."""
+        if isinstance(node, tuple):
+            for one in node:
+                self.add(one)
+            return
         if isinstance(node, str):
             self._texts.append(node)
             return
