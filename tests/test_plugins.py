@@ -242,7 +242,8 @@ def test_an_optimizer_of_torch_itself_is_told_what_makes_it_one() -> None:
         load_run_file("demo", ["training.optimizer=torch.optim.Adagrad"])
     assert caught.value.message == (
         "command line: training.optimizer: torch.optim.Adagrad is no optimizer: that is a whole "
-        "OptimizerSection; derive one from TorchOptimizerSection whose make returns torch.optim.Adagrad(groups), and name that"
+        "OptimizerSection; derive one from TorchOptimizerSection whose make returns "
+        "torch.optim.Adagrad(groups), and name that"
     )
 
 

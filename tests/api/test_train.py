@@ -97,7 +97,10 @@ def test_a_finished_run_is_not_said_to_be_that_of_other_text(tmp_path: Path, cor
     with (tmp_path / "train.src").open("a") as source, (tmp_path / "train.trg").open("a") as target:
         source.write("a new line\n")
         target.write("enil wen a\n")
-    with pytest.raises(UsageError, match=r"started otherwise: text: [0-9a-f]+ -> [0-9a-f]+"):
+    with pytest.raises(
+        UsageError,
+        match=r"started otherwise: text of data\.train \(train\) or data\.valid \(valid\): [0-9a-f]{12} -> ",
+    ):
         deepwire.train(SETTINGS, data=data, run=run, quiet=True, training={"max_updates": 2})
     # Without its text, a run can still be seen to be complete.
     (tmp_path / "train.src").unlink()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import signal
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from deepwire.training.device import PrecisionPolicy, memory_in_use
 from deepwire.training.logging.meter import Averages, Meter, perplexity
 from deepwire.training.logging.progress import Display, TrainingStatus, human_time, short
 from deepwire.training.optimizers.optimizer import StepResult
-from deepwire.training.run.spec import require_same_digests
+from deepwire.training.run.spec import require_same_digests, require_same_settings
 from deepwire.training.run.state import Patience, TrainingState
 from deepwire.training.run.stopping import Signals
 
@@ -217,9 +218,49 @@ def test_signals_ask_and_a_second_interrupt_stops_at_once() -> None:
 
 
 def test_other_digests_are_listed() -> None:
-    require_same_digests(Path("run"), {"text": "a", "old": "b"}, {"text": "a"})
-    with pytest.raises(UsageError, match=r"text: a -> c; vocabularies: None -> d"):
-        require_same_digests(Path("run"), {"text": "a"}, {"text": "c", "vocabularies": "d"})
+    old, new = "0123456789ab" + 52 * "c", "ba9876543210" + 52 * "c"
+    data = {"train": [{"prefix": "text/a"}, {"tsv": "b.tsv", "name": "more"}], "valid": [{"prefix": "v"}]}
+    require_same_digests(Path("run"), {"text": "a", "old": "b"}, {"text": "a"}, {})
+    changed = re.escape(
+        "text of data.train (a, more) or data.valid (v): 0123456789ab -> ba9876543210; "
+        "vocabularies: None -> d"
+    )
+    with pytest.raises(UsageError, match=changed):
+        require_same_digests(Path("run"), {"text": old}, {"text": new, "vocabularies": "d"}, {"data": data})
+    with pytest.raises(UsageError, match=r"text of data\.train or data\.valid: a -> c"):
+        require_same_digests(Path("run"), {"text": "a"}, {"text": "c"}, {})
+
+
+def test_a_section_that_is_new_or_gone_is_one_change(tmp_path: Path) -> None:
+    before = {
+        "training": {
+            "start_from": {
+                "model": "runs/A",
+                "allow_missing": [],
+                "allow_unexpected": [],
+                "allow_changed": [],
+            },
+            "layer_drop": {"encoder": 0.2, "decoder": 0.1},
+            "early_stopping": None,
+            "ema": {"decay": 0.9},
+            "rate_factors": {"encoder.*": 0.1, "*.bias": 2},
+        }
+    }
+    factors = {"*.bias": 2, "encoder.*": 0.1}
+    now = {"training": {"start_from": None, "layer_drop": None, "rate_factors": factors}}
+    (tmp_path / "config.resolved.json").write_text(json.dumps(before))
+    with pytest.raises(UsageError) as caught:
+        require_same_settings(tmp_path / "config.resolved.json", now)
+    assert caught.value.message.partition("otherwise: ")[2].split("; ") == [
+        'training.ema: {"decay": 0.9} -> null',
+        'training.layer_drop: {"encoder": 0.2, "decoder": 0.1} -> null',
+        'training.rate_factors: ["encoder.*", "*.bias"] -> ["*.bias", "encoder.*"]',
+        "training.start_from: runs/A -> null",
+    ]
+    later = {"training": {**before["training"], "early_stopping": {"patience": 3}}}
+    assert require_same_settings(tmp_path / "config.resolved.json", later) == [
+        'training.early_stopping: null -> {"patience": 3}'
+    ]
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def _nothing_to_do_reason(run: RunDirectory, loaded: LoadedRunFile) -> str | Non
     """
     reason = nothing_to_do_reason(run, loaded.config.training, loaded.resolved, completed, CHANGEABLE)
     if reason is not None and (text := preparation.preparation_digest(loaded.config.data)) is not None:
-        require_same_text(run, text)
+        require_same_text(run, text, loaded.resolved)
     return reason
 
 

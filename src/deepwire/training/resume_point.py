@@ -82,7 +82,7 @@ class RunRecord:
             raise _damaged(path, f"digests are {before!r}")
         if micro_batch is not None and not (isinstance(micro_batch, int) and micro_batch > 0):
             raise _damaged(path, f"micro_batch_tokens is {micro_batch!r}")
-        require_same_digests(spec.run.path, before, digests)
+        require_same_digests(spec.run.path, before, digests, spec.resolved)
         try:
             precision_policy = PrecisionPolicy.from_json(stored.get("numerics"))
         except ModelError as error:

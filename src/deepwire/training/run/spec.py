@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from pydantic import ValidationError
+
 from deepwire.checkpoint.importers.pretrained_encoder import weights_file
 from deepwire.checkpoint.model_files import digest
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.config.section import changeable_keys, flatten, written
-from deepwire.data.data_config import DataConfig
+from deepwire.config.section import changeable_keys, child, flatten, shorthand_at, written
+from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.text.noise import LineNoise
 from deepwire.data.vocabulary import Vocabularies
@@ -32,6 +35,8 @@ _ORDERED = "training.rate_factors"
 # A path, which moves with its project: what is there is compared.
 _ENCODER = "training.pretrained.encoder"
 _SHOWN = 60
+_DIGEST = re.compile(r"[0-9a-f]{32,}")
+_SHOWN_OF_DIGEST = 12
 
 Complete = Callable[[Mapping[str, object]], Mapping[str, object]]
 """Gives settings their defaults where this version has new ones beside them, or where they change nothing."""
@@ -65,6 +70,8 @@ def require_same_settings(
         ModelError: If the file cannot be read.
     """
     changed = changed_settings(resolved_config, now, complete)
+    if changed:
+        changed = _whole_sections(changed, complete(read_run_file(resolved_config)), complete(now))
     shown = {key: f"{key}: {_shown(old)} -> {_shown(new)}" for key, (old, new) in changed.items()}
     require_no_changes(
         resolved_config.parent, [text for key, text in shown.items() if not _is_below(key, changeable)]
@@ -90,6 +97,40 @@ def changed_settings(
     if _ENCODER in changed and _has_begun_with(RunDirectory(resolved_config.parent), changed[_ENCODER][1]):
         del changed[_ENCODER]
     return changed
+
+
+def _whole_sections(
+    changed: Mapping[str, tuple[object, object]], before: Mapping[str, object], after: Mapping[str, object]
+) -> dict[str, tuple[object, object]]:
+    """The changes, with a section that is new or gone as one: a plain value where that stands for it."""
+    merged: dict[str, tuple[object, object]] = {}
+    for key, both in changed.items():
+        old, new, above, annotation = before, after, "", None
+        for part in key.split("."):
+            above = f"{above}.{part}" if above else part
+            annotation = TrainingConfig if above == "training" else child(annotation, part)
+            was, is_now = old.get(part), new.get(part)
+            if not (isinstance(was, Mapping) and isinstance(is_now, Mapping)):
+                break
+            old, new = was, is_now
+        if (isinstance(was, Mapping) and is_now is None) or (isinstance(is_now, Mapping) and was is None):
+            merged[above] = _plain_form(was, annotation), _plain_form(is_now, annotation)
+        else:
+            merged[key] = both
+    return merged
+
+
+def _plain_form(value: object, annotation: object | None) -> object:
+    """The plain value that stands for all settings of a section; the settings where none does."""
+    section = shorthand_at(annotation)
+    if section is None or not isinstance(value, Mapping):
+        return value
+    plain = value.get(section.plain_sets[0])
+    try:
+        same = section.model_validate(plain) == section.model_validate(value)
+    except ValidationError:  # settings of another version
+        return value
+    return plain if same else value
 
 
 def _has_begun_with(run: RunDirectory, encoder: object) -> bool:
@@ -133,23 +174,57 @@ def missing_file_hint(path: Path) -> str:
     )
 
 
-def require_same_digests(run: Path, before: Mapping[str, object], now: Mapping[str, str]) -> None:
+def require_same_digests(
+    run: Path, before: Mapping[str, object], now: Mapping[str, str], resolved: Mapping[str, object]
+) -> None:
     """See that the text and the vocabularies are those that the run was started with.
+
+    Args:
+        run: Its directory.
+        before, now: Digests, and weights of corpora.
+        resolved: The resolved settings of the present command, which name the corpora.
 
     Raises:
         UsageError: Listing what changed.
     """
+    shown = {name: name for name in now} | {"text": f"text of {_corpora(resolved)}"}
     require_no_changes(
-        run, [f"{name}: {before.get(name)} -> {now[name]}" for name in now if before.get(name) != now[name]]
+        run,
+        [
+            f"{shown[name]}: {_shown_digest(before.get(name))} -> {_shown_digest(now[name])}"
+            for name in now
+            if before.get(name) != now[name]
+        ],
     )
 
 
-def require_same_text(run: RunDirectory, text: str) -> None:
+def _corpora(resolved: Mapping[str, object]) -> str:
+    """What holds the text of a run, with the names of the corpora: `data.train (a, b) or data.valid (c)`."""
+    data = resolved.get("data")
+    if not isinstance(data, Mapping):  # not made from a run file
+        return "data.train or data.valid"
+    labels = {
+        f"data.{role}": ", ".join(
+            CorpusConfig.model_validate(corpus).label for corpus in data.get(role) or ()
+        )
+        for role in ("train", "valid")
+    }
+    return " or ".join(f"{role} ({names})" for role, names in labels.items() if names)
+
+
+def _shown_digest(value: object) -> object:
+    """The beginning of a digest, which is enough to tell two apart; anything else as it is."""
+    is_digest = isinstance(value, str) and _DIGEST.fullmatch(value)
+    return f"{value}"[:_SHOWN_OF_DIGEST] if is_digest else value
+
+
+def require_same_text(run: RunDirectory, text: str, resolved: Mapping[str, object]) -> None:
     """See that a run was trained on this text; what it does not say is not compared.
 
     Args:
         run: The run.
         text: `Prepared.digest` of the text that is there now.
+        resolved: See `require_same_digests`.
 
     Raises:
         UsageError: It was trained on other text.
@@ -158,7 +233,7 @@ def require_same_text(run: RunDirectory, text: str) -> None:
     with suppress(ModelError):
         recorded = read_json(run.environment).get("digests")
     if isinstance(recorded, dict) and "text" in recorded:
-        require_same_digests(run.path, recorded, {"text": text})
+        require_same_digests(run.path, recorded, {"text": text}, resolved)
 
 
 def require_no_changes(run: Path, changes: list[str]) -> None:
