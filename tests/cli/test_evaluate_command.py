@@ -315,6 +315,7 @@ def test_a_run_alone_is_scored_on_the_test_set_of_its_run_file(folder, models, c
         ({"prefix": "test"}, ("test.en.0", "test.en.1.gz", "test.en.2"), 3),
         ({"prefix": "test"}, ("test.en.1", "test.en.2"), 2),
         ({"prefix": "test"}, ("test.en", "test.en.0"), 1),
+        ({"prefix": "test"}, ("test.en.0",), 1),
         ({"prefix": "test", "more_references": ["b.txt"]}, ("test.en", "b.txt"), 2),
         ({"source_file": "test.de", "target_file": "a", "more_references": ["b", "c"]}, ("a", "b", "c"), 3),
     ],

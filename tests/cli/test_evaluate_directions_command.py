@@ -71,6 +71,21 @@ def test_two_folders_make_the_table(capsys):
     assert "en-de: 30 lines, BLEU" in err
 
 
+def test_a_metric_that_reads_the_source_gets_it(capsys, monkeypatch):
+    class OfSource(ChrfMetric):
+        needs_source = True
+
+        def _count_with_source(self, hypotheses, references, source):
+            return self._count(source, [hypotheses])
+
+    monkeypatch.setitem(plugins._registered["metric"], "of-source", lambda options: OfSource())
+    out, _ = run(capsys, "good", "bad", "--test", "test", "--metric", "of-source", "--json")
+    first = json.loads(out)["blocks"][1]["directions"][0]
+    for name, every in (("scores", 10), ("baseline", 2)):
+        expected = ChrfMetric().score(TEXT["en"], damaged("de", every)).value
+        assert first[name][0]["score"] == pytest.approx(expected)
+
+
 def test_a_metric_of_another_package_is_computed_beside_ours(capsys, monkeypatch):
     def make(options):
         return ChrfMetric(lowercase=options.lowercase)

@@ -182,6 +182,14 @@ def test_what_was_prepared_before_pieces_could_be_rare_is_not_prepared_anew(fold
     }
 
 
+def test_places_have_the_name_that_a_corpus_has_now(folder: Path) -> None:
+    corpus = {"prefix": str(folder / "train")}
+    assert prepare_now(folder, train=[{**corpus, "name": "before"}]).place(2) == "before:3"
+    again = prepare_now(folder, train=[{**corpus, "name": "now"}])
+    assert again.reused
+    assert again.place(2) == "now:3"
+
+
 def test_several_corpora_are_parts_with_weights(folder: Path) -> None:
     write(folder / "more.tsv", [f"{a} zwei\t{b} two" for a, b in zip(GERMAN[:50], ENGLISH[:50], strict=True)])
     train = [{"prefix": str(folder / "train"), "weight": 0.5}, {"tsv": str(folder / "more.tsv"), "weight": 2}]

@@ -209,7 +209,7 @@ _MOST_COPIES = 3
 def convert(
     importer: Importer, foreign: ForeignCheckpoint, config: ModelConfig, vocabularies: Vocabularies
 ) -> TranslationModel:
-    """Build the model of `config` and fill_parameters it from the checkpoint, in the order of our ids.
+    """Build the model of `config` and fill it from the checkpoint, in the order of our ids.
 
     Raises:
         ModelError: The vocabulary has another size, or names and shapes do not fit the architecture.
@@ -248,7 +248,7 @@ def convert(
 
 
 def _refuse_larger(model: TranslationModel, foreign: ForeignCheckpoint) -> None:
-    """Before memory is taken: a checkpoint cannot fill_parameters a model of many times its size."""
+    """Before memory is taken: a checkpoint cannot fill a model of many times its size."""
     wanted = sum(parameter.numel() for parameter in model.parameters())
     held = sum(tensor.numel() for tensor in foreign.tensors.values())
     if wanted > _MOST_COPIES * held:

@@ -45,7 +45,7 @@ class Selection:
     """Duplicates and reports of one role; one of each, or one of each for every direction.
 
     A pair is a duplicate only of a pair of its own direction. Duplicates cost 13 to 27 bytes for each kept
-    pair (`duplicates.DigestSet`).
+    pair (`filters.DigestSet`).
 
     Args:
         role: What the corpora are for.

@@ -289,7 +289,7 @@ def _open(folder: Path, data: DataConfig, digest: str) -> Prepared:
         languages=data.languages,
         mix=mix,
         temperature=data.sampling_temperature,
-        corpora=tuple(part["name"] for part in header["corpora"]),
+        corpora=tuple(corpus.label for corpus in corpora),
         context=data.context,
     )
 

@@ -141,7 +141,7 @@ def by_reference(corpus: CorpusConfig, data: DataConfig) -> list[CorpusConfig]:
     else:
         source, first = find_text(corpus.prefix, data.source), _of_prefix(corpus.prefix, data.target)
     targets = [*first, *corpus.more_references]
-    if len(targets) < 2:
+    if len(targets) < 2 and (corpus.prefix is None or text_exists(corpus.prefix, data.target)):
         return [corpus]
     return [
         corpus.model_copy(

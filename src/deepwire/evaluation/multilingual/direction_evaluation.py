@@ -140,7 +140,7 @@ class _Evaluation:
             hypotheses = self._translation(direction, source)
             baseline = self.baseline.translate(direction, source) if self.baseline else None
             about = self._about(direction, reference, hypotheses, baseline)
-            row = self.table.add(about, reference, hypotheses, baseline)
+            row = self.table.add(about, reference, hypotheses, baseline, source)
             scores = ", ".join(f"{score.name} {score.value:.2f}" for score in row.scores)
             progress(f"{direction}: {len(reference.lines):,} lines, {scores}")
         return self.table.report(

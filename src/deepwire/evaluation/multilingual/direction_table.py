@@ -257,14 +257,21 @@ class DirectionTable:
     warnings: list[str] = field(default_factory=list)
 
     def add(
-        self, about: DirectionFacts, reference: Text, hypotheses: Text, baseline: Text | None = None
+        self,
+        about: DirectionFacts,
+        reference: Text,
+        hypotheses: Text,
+        baseline: Text | None = None,
+        source: Text | None = None,
     ) -> DirectionRow:
-        """Score one direction.
+        """Score one direction; `source` is what was translated, for metrics that read it.
 
         Raises:
             DataError: The texts differ in their number of lines.
+            UsageError: A metric reads the source, and there is none.
         """
-        return self.add_outputs(about, reference, [hypotheses], [] if baseline is None else [baseline])
+        others = [] if baseline is None else [baseline]
+        return self.add_outputs(about, reference, [hypotheses], others, source)
 
     def add_outputs(
         self,
@@ -272,6 +279,7 @@ class DirectionTable:
         reference: Text,
         hypotheses: Sequence[Text],
         baseline: Sequence[Text] = (),
+        source: Text | None = None,
     ) -> DirectionRow:
         """Score one direction by several outputs of each system, such as those of several seeds.
 
@@ -280,13 +288,14 @@ class DirectionTable:
 
         Raises:
             DataError: The texts differ in their number of lines.
+            UsageError: A metric reads the source, and there is none.
         """
         metrics = self.settings.metrics(about.direction.target)
         texts = [*hypotheses, *baseline, *reference.references]
         check_line_counts([(text.name, text.lines) for text in texts])
         self.warnings += text_warnings(texts, metrics)
         ours, theirs = (
-            [_statistics(metric, outputs, reference) for metric in metrics] if outputs else []
+            [_statistics(metric, outputs, reference, source) for metric in metrics] if outputs else []
             for outputs in (hypotheses, baseline)
         )
         paired = self.settings.paired if theirs else None
@@ -340,9 +349,10 @@ class DirectionTable:
                 yield DirectionAverage(group.name, members)
 
 
-def _statistics(metric: Metric, outputs: Sequence[Text], reference: Text) -> Floats:
+def _statistics(metric: Metric, outputs: Sequence[Text], reference: Text, source: Text | None) -> Floats:
     """Of the N sentences in each of S outputs, ``[S, N, K]``."""
-    return np.stack([metric.statistics(output.lines, reference.answers) for output in outputs])
+    lines = None if source is None else source.lines
+    return np.stack([metric.statistics(output.lines, reference.answers, lines) for output in outputs])
 
 
 def _scores(metrics: Sequence[Metric], statistics: Sequence[Floats], reference: Text) -> tuple[Score, ...]:

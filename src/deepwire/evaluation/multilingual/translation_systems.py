@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepwire.checkpoint.model_files import fingerprint
+from deepwire.checkpoint.model_files import MANIFEST, fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import CONFIG, read_metadata
 from deepwire.data.languages import Direction, Languages, known_directions
@@ -169,7 +168,6 @@ class ModelSystem(System):
     """One model, of two languages or of many; read when the first direction is translated."""
 
     def __init__(self, name: str, settings: SearchSettings, warn: Tell) -> None:
-
         self.name, self._settings, self._warn = name, settings, warn
         self._description = describe(name)
         self.trained = self._description.directions
@@ -200,12 +198,11 @@ class ModelSystem(System):
 
     def made_from(self, direction: Direction) -> Sequence[object] | None:
         """The files of the model, the direction and the settings."""
-        manifest = self._description.folder / "manifest.json"
-        if not manifest.exists():
+        folder = self._description.folder
+        if not (folder / MANIFEST).exists():
             return None
-        digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
         settings = sorted(self._settings.decoding.items())
-        return [digest, direction, settings, self._settings.precision, *self._words()]
+        return [fingerprint(folder), direction, settings, self._settings.precision, *self._words()]
 
     def _words(self) -> Sequence[object]:
         """What the shortlist depends on, where there is one."""
