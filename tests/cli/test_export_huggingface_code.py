@@ -17,7 +17,7 @@ from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
-from deepwire.errors import ModelError
+from deepwire.errors import ModelError, UsageError
 
 transformers = pytest.importorskip("transformers")
 
@@ -139,13 +139,55 @@ def test_several_directions_and_another_vocabulary(
         there.generate(torch.tensor([[5, EOS]]))
 
 
+@pytest.mark.parametrize("tag", ["source", "target", "both"])
+def test_the_loss_of_several_directions_is_that_of_their_scores(
+    tag: str, joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
+) -> None:
+    directions = {"languages": ["de", "en", "fr"], "directions": ["de-en", "de-fr"], "tag": tag}
+    model = saved(tmp_path / "model", joint, {}, source_bos=True, **directions)
+    code, errors = export(model, "--into", "fr")
+    assert code == 0, errors
+    there, tokenizer = opened(tmp_path / "out")
+    lines, targets = (list(multi30k[language][:2]) for language in ("de", "en"))
+    ours = deepwire.load(str(model), precision="fp32")
+    wanted = {
+        to: [next(ours.score([pair], to=to)).log_probability for pair in zip(lines, targets, strict=True)]
+        for to in ("en", "fr")
+    }
+    rows = [tokenizer([a], text_target=[b], return_tensors="pt") for a, b in zip(lines, targets, strict=True)]
+
+    def scores(**languages: object) -> list[float]:
+        found = (there(**row, **languages) for row in rows)
+        return [-float(each.loss) * row["labels"].numel() for each, row in zip(found, rows, strict=True)]
+
+    with torch.no_grad():
+        for to, number in (("en", 1), ("fr", 2)):
+            assert scores(to=to) == pytest.approx(wanted[to], abs=1e-3)
+            assert scores(languages=torch.tensor([number])) == pytest.approx(wanted[to], abs=1e-3)
+        with pytest.raises(ValueError, match="one of en, fr"):
+            there(**rows[0])
+        with pytest.raises(ValueError, match="1 for en, 2 for fr"):
+            there(**rows[0], languages=torch.tensor([0]))
+        of_each = tokenizer(lines[:1] * 2, return_tensors="pt")
+        mixed = there.generate(**of_each, languages=torch.tensor([1, 2]))
+        for row, to in zip(mixed, ("en", "fr"), strict=True):
+            alone = there.generate(**tokenizer(lines[:1], return_tensors="pt"), to=to)
+            assert torch.equal(row[: alone.size(1)], alone[0])
+        told = transformers.AutoModelForSeq2SeqLM.from_pretrained(
+            tmp_path / "out", trust_remote_code=True, to="fr"
+        )
+        assert torch.equal(told(**rows[0]).loss, there(**rows[0], to="fr").loss)
+
+
 def test_a_language_that_the_model_has_not_is_refused(
     joint: Vocabularies, export: Export, tmp_path: Path
 ) -> None:
     assert export(saved(tmp_path / "model", joint, {}))[0] == 0
     there, _ = opened(tmp_path / "out")
-    with pytest.raises(ValueError, match=r"generate.to='fr'.: the model has one direction only"):
+    with pytest.raises(ValueError, match=r"to='fr': the model has one direction only"):
         there.generate(torch.tensor([[5, EOS]]), to="fr")
+    with pytest.raises(ValueError, match=r"languages: the model has one direction only"):
+        there(torch.tensor([[5, EOS]]), labels=torch.tensor([[5, EOS]]), languages=torch.tensor([1]))
 
 
 def test_a_package_that_the_model_needs_is_named(
@@ -212,6 +254,62 @@ def test_trainer_trains_it_and_what_it_saves_is_read_again(
     assert all(torch.equal(value, before[name]) for name, value in again.named_buffers())
     batch = tokenizer(german, return_tensors="pt", padding=True)
     assert torch.equal(again.generate(**batch), model.generate(**batch))
+
+
+def test_generate_does_what_a_generation_config_asks_for(
+    joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
+) -> None:
+    assert export(saved(tmp_path / "model", joint, {}))[0] == 0
+    there, tokenizer = opened(tmp_path / "out")
+    batch = tokenizer(list(multi30k["de"][:3]), return_tensors="pt", padding=True)
+    config = transformers.GenerationConfig(
+        num_beams=2, num_return_sequences=2, max_new_tokens=3, do_sample=False
+    )
+    wanted = there.generate(**batch, beam=2, n_best=2, max_new_tokens=3)
+    assert torch.equal(there.generate(**batch, generation_config=config), wanted)
+    longer = there.generate(**batch, generation_config=config, max_length=7)
+    assert torch.equal(longer, there.generate(**batch, beam=2, n_best=2, max_length=7))
+    there.generation_config = config
+    assert torch.equal(there.generate(**batch), wanted)
+    for name, value in (("repetition_penalty", 1.2), ("do_sample", True)):
+        with pytest.raises(UsageError, match=name):
+            there.generate(**batch, generation_config=transformers.GenerationConfig(**{name: value}))
+    with pytest.raises(ValueError, match="decoder_input_ids: generate begins"):
+        there.generate(**batch, decoder_input_ids=torch.tensor([[1, 9]] * 3))
+
+
+def test_trainer_predicts_what_generate_finds(
+    joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
+) -> None:
+    """Also in batches behind the first, after which it fills in the configuration of the model."""
+    pytest.importorskip("accelerate")
+    assert export(saved(tmp_path / "model", joint, {}))[0] == 0
+    model, tokenizer = opened(tmp_path / "out")
+    german, english = (list(multi30k[language][:4]) for language in ("de", "en"))
+    rows = tokenizer(german, text_target=english)
+    data = [{"input_ids": a, "labels": b} for a, b in zip(rows["input_ids"], rows["labels"], strict=True)]
+    config = transformers.GenerationConfig(num_beams=1, max_new_tokens=5)
+    for settings, wanted in (({}, {}), ({"generation_config": config}, {"beam": 1, "max_new_tokens": 5})):
+        found = [model.generate(torch.tensor([row["input_ids"]]), **wanted)[0] for row in data]
+        trainer = transformers.Seq2SeqTrainer(
+            model=model,
+            args=transformers.Seq2SeqTrainingArguments(
+                output_dir=str(tmp_path / "predicted"),
+                per_device_eval_batch_size=1,
+                predict_with_generate=True,
+                report_to=[],
+                use_cpu=True,
+                disable_tqdm=True,
+                **settings,
+            ),
+            data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
+            processing_class=tokenizer,
+        )
+        predicted = trainer.predict(data).predictions
+        for ours, row in zip(found, predicted, strict=True):
+            assert [number for number in row if number > 0] == [
+                number for number in ours.tolist() if number > 0
+            ]
 
 
 def test_a_missing_library_is_one_line(

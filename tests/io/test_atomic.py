@@ -88,6 +88,16 @@ def test_an_error_leaves_the_old_folder_and_no_rubbish(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
+def test_two_that_make_the_same_folder_do_not_mix(tmp_path: Path) -> None:
+    with new_folder(tmp_path / "x") as first:
+        fill(first, "1")
+        with new_folder(tmp_path / "x") as second:
+            fill(second, "2")
+        assert content(tmp_path / "x") == ("2", "2")
+    assert content(tmp_path / "x") == ("1", "1")
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
 def write_in_child(target: Path, text: str, crash_at: int) -> int:
     """Replace ``target`` in a child that dies at its n-th fsync, rename or removal; its exit status."""
     child = os.fork()

@@ -53,7 +53,7 @@ MostDifferent = Annotated[
 ]
 
 LINES = 200
-REJECTED = ".rejected"
+REJECTED = "rejected"
 
 
 def export(
@@ -82,7 +82,7 @@ def export(
     deepwire export runs/demo@avg2 -o demo-onnx --format onnx --int8 --text test.de
     """
     from deepwire.checkpoint.store import PARITY
-    from deepwire.io.atomic import new_folder
+    from deepwire.io.atomic import free_name, new_folder
 
     export_format = _format(format_name, from_name, to_name)
     kind = _quantization(export_format, quantization, int8)
@@ -102,9 +102,8 @@ def export(
     if not unchecked:
         _require_language(loaded, into)
     limits = _limits(export_format, kind, most_different)
-    rejected = output.with_name(f"{output.name}{REJECTED}")
     # It gets its name when it has passed.
-    with new_folder(rejected) as folder:
+    with new_folder(output) as folder:
         export_format.write(loaded, folder, kind)
         parity = (
             None
@@ -112,13 +111,15 @@ def export(
             else _compared(loaded, export_format, folder, (sources, references), into, limits)
         )
         _record(folder / PARITY, export_format, model, kind, parity, limits)
-    faults = [] if parity is None else parity.faults(limits)
-    if faults:
-        raise DeepwireError(
-            f"{rejected}: {export_format.name} computes something else: {parity}; {'; '.join(faults)}",
-            "--most-different allows more",
-        )
-    rejected.replace(output)
+        faults = [] if parity is None else parity.faults(limits)
+        if faults:
+            rejected = free_name(output, REJECTED)
+            folder.replace(rejected)
+            raise DeepwireError(
+                f"{rejected}: {export_format.name} computes something else: {parity}; {'; '.join(faults)}",
+                "--most-different allows more",
+            )
+        require_absent(output)  # another process may have made it meanwhile
     if not quiet:
         _tell(export_format.notes(loaded), parity)
     print(output)

@@ -145,21 +145,11 @@ class _Read(ExportedModel):
         self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
     ) -> list[list[float]]:
         """See the base class."""
-        target = self._model._target(language)
         device, scores = self._model.device, list[list[float]]()
         for source, pieces in zip(sources, targets, strict=True):
-            read = self._source(source)
             ids = [*(self._numbers[1][piece] for piece in pieces), EOS]
-            first, languages = 1, None
-            if target is not None:
-                at = int(self._model.config.source_bos)
-                read[at:at] = [] if target.source_tag is None else [target.source_tag]
-                first, languages = target.first_token, torch.tensor([target.language_id], device=device)
-            result = self._model(
-                pad_batch([read], device),
-                decoder_input_ids=pad_batch([[first, *ids[:-1]]], device),
-                languages=languages,
-            )
+            read, labels = (pad_batch([each], device) for each in (self._source(source), ids))
+            result = self._model(read, labels=labels, to=language)
             scores.append(result.logits[0, torch.arange(len(ids)), torch.tensor(ids)].tolist())
         return scores
 

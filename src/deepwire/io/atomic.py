@@ -153,7 +153,7 @@ def require_absent(path: Path, instead: str = "name another folder") -> None:
     Raises:
         UsageError: Something is there.
     """
-    if path.exists():
+    if os.path.lexists(path):
         raise UsageError(f"{path}: exists already", f"{instead}, or remove it first")
 
 
@@ -163,9 +163,9 @@ def new_folder(target: Path) -> Iterator[Path]:
 
     A crash at any moment leaves the old ``target`` or the new one, or a leftover that ``recover`` removes.
     """
-    temporary = target.with_name(f".{target.name}{_TEMPORARY}")
+    # A name of its own: several processes may make the same folder.
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_TEMPORARY}")
     with disk_errors(target), unwound_by_signals():
-        _clear(temporary)
         temporary.mkdir(parents=True)
         try:
             yield temporary

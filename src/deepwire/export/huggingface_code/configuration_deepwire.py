@@ -16,6 +16,7 @@ class DeepwireConfig(PretrainedConfig):
         source_bos: Whether sources begin with BOS.
         decoding: The `decoding` section, with which `generate` searches.
         plugins: Parts of other packages that the model is made of, as deepwire records them.
+        to: The target language where a call names none, of a model of several directions.
     """
 
     model_type = "deepwire"
@@ -31,12 +32,13 @@ class DeepwireConfig(PretrainedConfig):
         source_bos: bool = False,
         decoding: dict[str, object] | None = None,
         plugins: list[dict[str, str]] | None = None,
+        to: str = "",
         **settings: Any,
     ) -> None:
         self.model, self.decoding = model or {}, decoding or {}
         self.source_size, self.target_size = source_size, target_size
         self.languages, self.own_parameters, self.source_bos = languages, own_parameters, source_bos
-        self.plugins = plugins or []
+        self.plugins, self.to = plugins or [], to
         self.vocab_size = target_size
         symbols: dict[str, Any] = {
             "pad_token_id": 0,

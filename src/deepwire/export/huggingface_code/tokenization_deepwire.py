@@ -17,6 +17,7 @@ class DeepwireTokenizer(PreTrainedTokenizer):
     def __init__(self, vocabulary_file: str, source_bos: bool = False, **settings: Any) -> None:
         self.vocabularies = Vocabularies.load(Path(vocabulary_file).parent)
         self.side, self.source_bos = self.vocabularies.source, source_bos
+        self.begins_with_bos = source_bos  # both sides may be one vocabulary
         symbols = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
         given = {**symbols, **settings, "split_special_tokens": True, "source_bos": source_bos}
         super().__init__(**given)
@@ -46,14 +47,14 @@ class DeepwireTokenizer(PreTrainedTokenizer):
         self, first: list[int], second: list[int] | None = None
     ) -> list[int]:
         """A source, or as `text_target` a target, as the model reads it."""
-        begin = [BOS] if self.source_bos and self.side is self.vocabularies.source else []
+        begin = [BOS] if self.begins_with_bos else []
         return [*begin, *first, *(second or []), EOS]
 
     def _switch_to_input_mode(self) -> None:
-        self.side = self.vocabularies.source
+        self.side, self.begins_with_bos = self.vocabularies.source, self.source_bos
 
     def _switch_to_target_mode(self) -> None:
-        self.side = self.vocabularies.target
+        self.side, self.begins_with_bos = self.vocabularies.target, False
 
     def _decode(self, token_ids: Any, *_: Any, **__: Any) -> str:
         ids = [token_ids] if isinstance(token_ids, int) else token_ids
