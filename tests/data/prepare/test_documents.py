@@ -114,14 +114,14 @@ def test_duplicates_do_not_depend_on_where_blocks_of_the_text_begin(
     }
     for name, lines in texts.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    corpus: dict[str, object] = {
+    corpora: dict[str, dict[str, object]] = {
         "files": {"prefix": tmp_path / "train"},
         "tsv": {"tsv": tmp_path / "train.tsv"},
         "header": {"tsv": tmp_path / "train.header", "source_column": "de", "target_column": "en"},
         "jsonl": {"jsonl": tmp_path / "train.jsonl"},
-    }[kind]
+    }
     data = DataConfig.model_validate(
-        {"source": "de", "target": "en", "train": [corpus, corpus], "context": {"source": 1}}
+        {"source": "de", "target": "en", "train": [corpora[kind]] * 2, "context": {"source": 1}}
     )
     dropped, blocks = [], []
     for size in (files.CHUNK, 40, 8, 1):
