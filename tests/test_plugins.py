@@ -19,6 +19,7 @@ import deepwire
 from deepwire import plugins
 from deepwire.checkpoint.store import CONFIG, load_model, save_model
 from deepwire.cli.main import main
+from deepwire.cli.train import options_of_plugins
 from deepwire.config import choice
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
@@ -539,13 +540,24 @@ def test_an_object_is_taken_as_it_is() -> None:
     assert model.config.encoder.connection == section
 
 
+def test_the_next_command_names_packages_without_entry_points(install: Install, tmp_path: Path) -> None:
+    """The stored model says where its parts are, and nothing imports them for that."""
+    config = load_run_file(run_file(tmp_path, PLACE)).config
+    assert options_of_plugins(config) == "--plugin deepwire_example "
+    install(**{"connection.highway": PLACE.replace(".Highway", ":Highway")})
+    assert options_of_plugins(config) == ""
+
+
 def test_entry_points_that_nothing_can_name_are_left_out_with_a_warning(
     install: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = "deepwire_example.highway:HighwayConfig"
     install(**{"connection.pre_norm": place, "conection.mine": place, "connection.highway": place})
     assert plugins.names("connection") == ("highway",)
-    assert "entry point connection.pre_norm of deepwire_example is left out: deepwire has" in caplog.text
+    assert (
+        "warning: entry point connection.pre_norm of deepwire_example is left out: deepwire has"
+        in caplog.text
+    )
     assert "entry point conection.mine of deepwire_example is left out: its name must begin" in caplog.text
 
 

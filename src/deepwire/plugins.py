@@ -212,8 +212,12 @@ def describe(kind: Kind, name: str, choice: object | None = None) -> Plugin:
 
 def is_allowed(package: str) -> bool:
     """Whether the user lets names import code of a package."""
-    announced = (_package(entry.module) for entries in _announced().values() for entry in entries)
-    return package in _allowed or package in announced
+    return package in _allowed or is_announced(package)
+
+
+def is_announced(package: str) -> bool:
+    """Whether a package was installed with entry points."""
+    return any(_package(entry.module) == package for entries in _announced().values() for entry in entries)
 
 
 def place_in(error: BaseException) -> str:
@@ -347,7 +351,7 @@ def _announced() -> Mapping[tuple[str, str], Sequence[EntryPoint]]:
         elif name in _own[kind]:
             reason = f"deepwire has a {kind} of this name"
         if reason:
-            said = f"entry point {entry.name} of {_package(entry.module)} is left out: {reason}"
+            said = f"warning: entry point {entry.name} of {_package(entry.module)} is left out: {reason}"
             logging.getLogger("deepwire").warning(said)
         else:
             announced[kind, name].setdefault(entry.value, entry)

@@ -138,6 +138,20 @@ def test_what_differs_too_much_is_rejected(export: Export, folder: Path, tmp_pat
     assert json.loads((tmp_path / "out" / "parity.json").read_text())["compared"] is None
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_symbols_that_are_never_written_are_not_compared(
+    bias: bool, export: Export, folder: Path, tmp_path: Path
+) -> None:
+    """Our softmax counts PAD and BOS, which have no probability there, and are here as likely as words."""
+    settings = {"d_model": 16, "heads": 2, "feed_forward": 32, "bias": {"output": bias}}
+    vocabularies = load_model(folder / "model").vocabularies
+    model = save_untrained(tmp_path / "model", vocabularies, settings, {}, noise=0.1, never=())
+    code, errors = export("--text", str(folder / "text.de"), model=model)
+    assert code == 0, errors
+    found = json.loads((tmp_path / "out" / "parity.json").read_text())["compared"]
+    assert found["largest_difference"] < 1e-4
+
+
 def test_a_decoder_that_starts_with_the_end_symbol(export: Export, folder: Path, tmp_path: Path) -> None:
     """As imported models of fairseq do."""
     vocabularies = load_model(folder / "model").vocabularies

@@ -212,6 +212,18 @@ def test_the_vocabulary_survives_and_keeps_tags(models: Path, tmp_path: Path, co
     assert both.source.encode(">>xyz<<") != tagged[:1]
 
 
+@pytest.mark.parametrize("option", ["--vocabulary", "--target-vocabulary", "--codes"])
+def test_files_of_another_vocabulary_are_refused(
+    option: str, models: Path, command: Command, tmp_path: Path
+) -> None:
+    folder = foreign(tmp_path / "there", models, "marian")
+    options = (option, "nothing", *(["--target-codes", "none"] if option == "--codes" else []))
+    code, errors = command("import", "huggingface", folder, "-o", tmp_path / "imported", *options)
+    assert (code, "has its own vocabulary" in errors) == (2, True), errors
+    assert all(name in errors for name in options)
+    assert not (tmp_path / "imported").exists()
+
+
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [
@@ -223,6 +235,9 @@ def test_the_vocabulary_survives_and_keeps_tags(models: Path, tmp_path: Path, co
         ("damaged table", 4, "vocab.json: damaged: not JSON"),
         ("two numbers", 4, "two pieces have one number"),
         ("smaller table", 4, "final_logits_bias has"),
+        ("another width", 4, "config.json: d_model is 24, but model.safetensors has 16"),
+        ("more layers", 4, "config.json: encoder_layers is 3, but model.safetensors has 2"),
+        ("another feed-forward width", 4, "config.json: decoder_ffn_dim is 16, but model.safetensors has 24"),
         ("a tensor more", 4, "encoder.layers.0.adapter.weight"),
         ("a tensor less", 4, "finds no value"),
     ],
@@ -241,6 +256,12 @@ def test_a_wrong_folder_is_refused_in_one_line(
         config["model_type"] = "t5"
     elif change == "another activation":
         config["activation_function"] = "tanh"
+    elif change == "another width":
+        config["d_model"] = 24
+    elif change == "more layers":
+        config["encoder_layers"] = 3
+    elif change == "another feed-forward width":
+        config["decoder_ffn_dim"] = 16
     elif change == "smaller table":
         config |= {"vocab_size": 20, "pad_token_id": 2, "decoder_start_token_id": 2}
     elif change == "no SentencePiece":

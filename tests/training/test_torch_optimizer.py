@@ -116,6 +116,10 @@ def test_the_checks_find_what_does_not_hold() -> None:
         check_optimizer(Backwards(), learning_rate=1e-2)
     with pytest.raises(UsageError, match="Listed keeps past, list, for each parameter"):
         check_optimizer(Listing(), learning_rate=1e-2)
+    with pytest.raises(
+        UsageError, match=r"training.optimizer: LBFGS.step is called without a closure: .*'closure'"
+    ):
+        check_optimizer(OfTorch(name="LBFGS"), learning_rate=1e-2)
 
 
 @pytest.mark.parametrize("clip", [None, 0.1])

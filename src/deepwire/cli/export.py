@@ -134,11 +134,14 @@ def _compared(
     limits: ParityLimits,
 ) -> Parity:
     """What was found when both translated the texts, or went on with them."""
+    from deepwire.export.export_format import without_symbols
     from deepwire.export.parity import compare
     from deepwire.export.text_parity import compare_texts
 
     exported = export_format.read(folder)
     largest = limits.largest if limits.same else None
+    if export_format.never:
+        model = without_symbols(model, export_format.never)
     if model.model.source_vocabulary:
         return compare(model, exported, *texts, into, largest)
     return compare_texts(model, exported, texts[0], largest)

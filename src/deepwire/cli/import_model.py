@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -103,8 +104,18 @@ def import_model(
     data = config.data
     if names:
         foreign = importer.with_language_order(foreign, _order(names, data.languages))
-    vocabularies = importer.own_vocabularies(foreign) if vocabulary is None else None
-    if vocabularies is None:
+    vocabularies = importer.own_vocabularies(foreign)
+    if vocabularies is not None:
+        _require_none(
+            checkpoint,
+            {
+                "--vocabulary": vocabulary,
+                "--target-vocabulary": target_vocabulary,
+                "--codes": codes,
+                "--target-codes": target_codes,
+            },
+        )
+    else:
         vocabularies = _read_vocabularies(
             importer, vocabulary, target_vocabulary, codes, target_codes, (data.source, data.target)
         )
@@ -115,6 +126,16 @@ def import_model(
     if not quiet:
         _tell(importer, model, config, notes)
     print(output)
+
+
+def _require_none(checkpoint: Path, files: Mapping[str, Path | None]) -> None:
+    """See that no files of a vocabulary were given, by their options, for a folder that has its own."""
+    given = [f"{name} {path}" for name, path in files.items() if path is not None]
+    if given:
+        raise UsageError(
+            f"{', '.join(given)}: {checkpoint} has its own vocabulary",
+            "leave it out" if len(given) == 1 else "leave them out",
+        )
 
 
 def _metadata(config: RunFile, source_bos: bool) -> dict[str, object]:

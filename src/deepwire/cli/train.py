@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deepwire.api.training import Run
     from deepwire.data.data_config import DataConfig
     from deepwire.distributed.process_group import ProcessGroup
-    from deepwire.runfile import LoadedRunFile
+    from deepwire.runfile import LoadedRunFile, RunFile
 
 RunFileName = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file, or the name of a recipe.")]
 Overrides = Annotated[
@@ -149,12 +149,22 @@ def _summarise(loaded: LoadedRunFile, run: Run, processes: ProcessGroup) -> None
         print(f"newest checkpoint: {best.path} (not validated, so none is called the best)")
     if stop_reason is None or stop_reason.finished:
         directory = shlex.quote(str(loaded.run_directory))
-        print(f"next: deepwire {_next_command(directory, loaded.config.data)}")
+        options = options_of_plugins(loaded.config)
+        print(f"next: deepwire {options}{_next_command(directory, loaded.config.data)}")
     else:
         on = again(without=["--fresh"])  # it would begin anew once more
         print(f"stopped by {stop_reason.reason} and saved; go on from here: {on}")
         if processes.after_stop:
             print(processes.after_stop)
+
+
+def options_of_plugins(config: RunFile) -> str:
+    """The options that let the stored model import its packages; none for those with entry points."""
+    from deepwire import plugins
+    from deepwire.config.choice import plugins_of
+
+    packages = dict.fromkeys(plugin.package for plugin in plugins_of(config.model))
+    return "".join(f"--plugin {package} " for package in packages if not plugins.is_announced(package))
 
 
 def _next_command(directory: str, data: DataConfig) -> str:

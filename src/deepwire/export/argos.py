@@ -7,15 +7,11 @@ gets no probability.
 
 from __future__ import annotations
 
-import copy
 import shutil
 import tempfile
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-
-import torch
-from torch import nn
 
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.data.languages import named_direction
@@ -23,12 +19,11 @@ from deepwire.data.subwords.sentencepiece import SentencePieceVocabulary
 from deepwire.data.vocabulary import UNK
 from deepwire.errors import ModelError
 from deepwire.export.ctranslate2 import VOCABULARY_MAP, CTranslate2
-from deepwire.export.export_format import ExportedModel, ExportFormat
+from deepwire.export.export_format import ExportedModel, ExportFormat, without_symbols
 from deepwire.io.atomic import json_text
 
 ENDING = ".argosmodel"
 _ARGOS, _PACKAGE = "1.9", "1.0"
-_NEVER = -1e9
 
 
 @dataclass(frozen=True)
@@ -44,6 +39,7 @@ class Argos(ExportFormat):
 
     name = "argos"
     quantizations = ("float32", "float16", "bfloat16", "int16", "int8")
+    never = (*CTranslate2.never, UNK)  # which Argos does not forbid
     _model = CTranslate2()
 
     def named(self, from_name: str, to_name: str) -> ExportFormat:
@@ -86,7 +82,7 @@ class Argos(ExportFormat):
         version = _PACKAGE.replace(".", "_")
         top = folder / f"translate-{codes['source']}_{codes['target']}-{version}"
         (top / "model").mkdir(parents=True)
-        self._model.write(_without_unknown(model), top / "model", quantization)
+        self._model.write(without_symbols(model, [UNK]), top / "model", quantization)
         shutil.rmtree(top / "model" / "vocabulary", ignore_errors=True)
         (top / "model" / VOCABULARY_MAP).unlink(missing_ok=True)  # which Argos would not use
         (top / "sentencepiece.model").write_bytes(words.model)
@@ -117,13 +113,3 @@ class Argos(ExportFormat):
     def version(self) -> str:
         """See the base class."""
         return f"Argos package {_PACKAGE}, {self._model.version()}"
-
-
-def _without_unknown(model: LoadedModel) -> LoadedModel:
-    """The model that never writes UNK: Argos does not forbid it."""
-    inner = copy.deepcopy(model.model)
-    with torch.no_grad():
-        if inner.head.bias is None:
-            inner.head.bias = nn.Parameter(torch.zeros(inner.target_vocabulary))
-        inner.head.bias[UNK] = _NEVER
-    return replace(model, model=inner)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.data.vocabulary import BOS, EOS, Vocabulary
+from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import AlignmentConfig, DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.decoding.shortlist import RECORD, Shortlist, ShortlistTable, shortlist_path
@@ -52,6 +52,7 @@ class CTranslate2(ExportFormat):
 
     name = "ctranslate2"
     quantizations = ("float32", "float16", "bfloat16", "int16", "int8")
+    never = (PAD, BOS)
 
     def require(self, model: LoadedModel) -> None:
         """See the base class."""

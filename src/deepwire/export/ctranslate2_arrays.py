@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from deepwire.data.vocabulary import BOS, PAD
 from deepwire.errors import ModelError
 from deepwire.export.ctranslate2_folding import PERI_NORMS, PLACES, fold
+from deepwire.export.export_format import NEVER
 from deepwire.model.connections.pre_norm_variants import PeriLN, PeriLNConfig, PreNormVariantSection
 from deepwire.model.connections.residual import PostNorm, PreNorm, PreNormConfig
 from deepwire.model.cross_attention import CrossAttention
@@ -30,8 +31,6 @@ Kind = TypeVar("Kind", bound=nn.Module)
 
 LONGEST = 1024
 """Positions that are written out: CTranslate2 has a table where deepwire may have a formula."""
-NEVER = -1e9
-"""Bias of PAD and BOS, which CTranslate2 may choose and deepwire never does."""
 _ACTIVATIONS = {name: name.upper() for name in PLAIN_ACTIVATIONS} | {
     "silu": "SWISH",
     "swiglu": "SWISH",

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
+
+import torch
+from torch import nn
 
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import ModelError, UsageError
+
+NEVER = -1e9
+"""Bias of a symbol that another program may choose and deepwire never does."""
 
 
 class ExportedModel(ABC):
@@ -66,6 +74,8 @@ class ExportFormat(ABC):
             `parity.SAME` says.
         reads_documents: Whether its models may read lines in front of a line; see `ExportedModel.behind`.
         has_language_models: Whether it has models without a source.
+        never: Symbols that have no probability there. deepwire never writes them either, but counts them in
+            its softmax; so it is compared with `without_symbols`.
     """
 
     name: str
@@ -74,6 +84,7 @@ class ExportFormat(ABC):
     largest_difference: float | None = None
     reads_documents: bool = False
     has_language_models: bool = False
+    never: tuple[int, ...] = ()
 
     def named(self, from_name: str, to_name: str) -> ExportFormat:
         """The format with names of the languages, of one that stores any.
@@ -109,6 +120,16 @@ class ExportFormat(ABC):
     @abstractmethod
     def version(self) -> str:
         """The other program and its version."""
+
+
+def without_symbols(model: LoadedModel, symbols: Sequence[int]) -> LoadedModel:
+    """A copy of the model that gives these symbols no probability, and the others what they leave."""
+    inner = deepcopy(model.model)
+    with torch.no_grad():
+        if inner.head.bias is None:
+            inner.head.bias = nn.Parameter(torch.zeros(inner.target_vocabulary))
+        inner.head.bias[..., list(symbols)] = NEVER
+    return replace(model, model=inner)
 
 
 def require_distinct(model: LoadedModel, program: str) -> None:

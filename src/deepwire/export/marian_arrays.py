@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from deepwire.data.vocabulary import BOS, PAD
+from deepwire.export.export_format import NEVER
 from deepwire.model.connections.residual import PostNorm, PreNorm
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import Embedding
@@ -23,8 +24,6 @@ from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.stack import Stack
 from deepwire.model.translation_model import TranslationModel
 
-NEVER = -1e9
-"""Bias of PAD and BOS, which Marian may choose and deepwire never does."""
 Arrays = dict[str, NDArray[np.float32]]
 _Named = Iterator[tuple[str, Tensor]]
 

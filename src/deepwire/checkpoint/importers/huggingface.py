@@ -6,6 +6,7 @@ of our channels and ids, and read as a checkpoint of fairseq. No code of transfo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from deepwire.data.subwords.base import BOS
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import SIDES
 from deepwire.model.translation_model import TranslationModel
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -39,6 +41,7 @@ _SINES_FIRST = ("marian", "pegasus")
 _LEARNED = ("bart", "mbart")
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
 _BIAS = "output_bias"
+_LAYER = {side: re.compile(rf"{side}\.layers\.(\d+)\.") for side in SIDES}
 _IMPOSSIBLE = -1e4
 """Bias of the second of two equal rows, so that only one of them counts; finite in half precision."""
 # What reads the stream along its columns, what writes it along its rows, and what lies on it.
@@ -142,6 +145,7 @@ class _Folder:
     def checkpoint(self) -> ForeignCheckpoint:
         """Tensors by fairseq's names, in its order of channels and ours of ids."""
         file, tensors = self._tensors()
+        self._require_sizes(file, tensors)
         tensors = self._in_our_order(tensors)
         symbols, config = self.symbols(), self.config
         settings = {
@@ -202,6 +206,28 @@ class _Folder:
         if bias is not None:
             tensors[_BIAS] = bias.flatten()
         return files[0], tensors
+
+    def _require_sizes(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
+        """See that the weights have the sizes that the settings say, of those that they say."""
+        stored: dict[str, int] = {}
+        for side in SIDES:
+            numbers = [int(match[1]) for match in map(_LAYER[side].match, tensors) if match]
+            stored[f"{side}_layers"] = max(numbers, default=-1) + 1
+            for key, name, axis in (
+                ("d_model", "embed_tokens.weight", 1),
+                ("d_model", "layers.0.self_attn.q_proj.weight", 1),
+                (f"{side}_ffn_dim", "layers.0.fc1.weight", 0),
+            ):
+                value = tensors.get(f"{side}.{name}")
+                if value is not None and value.dim() == 2:
+                    stored[key] = value.size(axis)
+        for key, found in stored.items():
+            said = self.config.get(key)
+            if said is not None and said != found:
+                raise ModelError(
+                    f"{self.path / CONFIG}: {key} is {said!r}, but {file.name} has {found}",
+                    f"see that {CONFIG} and the weights are of one model",
+                )
 
     def _in_our_order(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         symbols = self.symbols()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,6 +55,9 @@ class TorchRule(UpdateRule):
     Args:
         make: Makes it for groups of parameters; each group has its own factor of the learning rate.
         context: See `OptimizerContext`.
+
+    Raises:
+        UsageError: Its step cannot be called without a closure.
     """
 
     def __init__(self, make: Callable[[Groups], TorchOptimizer], context: OptimizerContext) -> None:
@@ -65,6 +69,7 @@ class TorchRule(UpdateRule):
         # As torch numbers the parameters in its `state_dict`.
         self._names = [name for names in groups.values() for name in names]
         self.optimizer = make([{"params": [parameters[n] for n in names]} for names in groups.values()])
+        _require_plain_step(self.optimizer)
 
     def step(self, gradients: Mapping[str, Tensor], step: Step) -> None:
         """Set the rates, clip the gradients in place, and let it move the parameters."""
@@ -124,6 +129,16 @@ class TorchRule(UpdateRule):
                 values = told["state"].setdefault(numbers[of], {})
                 values[key] = value.item() if form == _NUMBER else value
         self.optimizer.load_state_dict(told)
+
+
+def _require_plain_step(optimizer: TorchOptimizer) -> None:
+    try:
+        signature(optimizer.step).bind()
+    except TypeError as error:
+        raise UsageError(
+            f"training.optimizer: {type(optimizer).__name__}.step is called without a closure: {error}",
+            "choose an optimizer whose step needs none",
+        ) from None
 
 
 def _tensor(number: float) -> Tensor:
