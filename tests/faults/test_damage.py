@@ -294,7 +294,7 @@ def test_other_text_settings_and_vocabulary_are_refused_with_a_list(
     for name, content in (("train.src", "y" + text[1:]), ("train.trg", None)):
         (tmp_path / name).write_text(content or (trainer.folder / name).read_text())
     cases = {
-        f"data.train={tmp_path / 'train'}": ["text: "],
+        f"data.train={tmp_path / 'train'}": ["text of data.train (train) or data.valid (valid): "],
         "data.vocabulary.size=30": ["data.vocabulary.size: 40 -> 30"],
         "model.d_model=32 model.encoder.layers=2 seed=4": [
             "model.d_model: 16 -> 32; ",

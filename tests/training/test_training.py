@@ -403,7 +403,7 @@ def test_other_text_is_refused(make_job: JobMaker) -> None:
     run_training(make_job(max_updates=2), quiet=True)
     job = make_job(max_updates=40)
     changed = dataclasses.replace(job, prepared=dataclasses.replace(job.prepared, digest="0123"))
-    with pytest.raises(UsageError, match=r"text: .* -> 0123"):
+    with pytest.raises(UsageError, match=r"text of data.train or data.valid: .* -> 0123"):
         run_training(changed, quiet=True)
 
 
