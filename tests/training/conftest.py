@@ -22,7 +22,7 @@ from deepwire.training.run_training import run_training
 # Makes `toy_run` and `job_of_processes` importable from the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from toy_run import digests, records
+from toy_run import FinishedRun, RunTwice, digests, records
 
 WORDS = [letter * count for letter in "abcdefgh" for count in (1, 2)]
 MODEL = {
@@ -117,19 +117,17 @@ def weights_digest() -> Callable[[RunDirectory, int], list[str]]:
 
 
 @pytest.fixture
-def run_whole_and_halved(make_job: JobMaker) -> Callable[..., tuple[RunDirectory, RunDirectory]]:
-    """Runs a job at once, and again with a stop in the middle; both must be the same to the last bit.
+def run_whole_and_halved(make_job: JobMaker) -> RunTwice:
+    """Runs a job at once, and again with a stop in the middle.
 
-    ``run_whole_and_halved(20, model={...}, **training)`` gives the directories of both.
+    ``run_whole_and_halved(20, model={...}, **training)`` gives both, which must be equal to the last bit.
     """
 
-    def run(updates: int, **settings: Any) -> tuple[RunDirectory, RunDirectory]:
+    def run(updates: int, **settings: Any) -> tuple[FinishedRun, FinishedRun]:
         for name, limits in (("whole", [updates]), ("halved", [updates // 2, updates])):
             for limit in limits:
                 run_training(make_job(name, max_updates=limit, **settings), quiet=True)
-        whole, halved = (make_job(name).run for name in ("whole", "halved"))
-        assert records(halved) == records(whole)
-        assert digests(halved, updates) == digests(whole, updates)
+        whole, halved = (FinishedRun.of(make_job(name).run, updates) for name in ("whole", "halved"))
         return whole, halved
 
     return run

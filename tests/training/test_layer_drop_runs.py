@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from toy_run import RunTwice
 
-from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -15,7 +14,6 @@ from deepwire.runfile import load_run_file
 from deepwire.training.config import TrainingConfig
 from deepwire.training.layer_drop import LayerDrop, LayerDropConfig
 
-RunTwice = Callable[..., tuple[RunDirectory, RunDirectory]]
 DEPTHS = {"encoder": {"layers": 4}, "decoder": {"layers": 2}}
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, **DEPTHS}
 
@@ -84,7 +82,8 @@ def test_a_run_goes_on_exactly(
 ) -> None:
     settings = {**others, "layer_drop": drop, "validation": {"every": 10}}
     model = {side: {**depth, "connection": connection} for side, depth in DEPTHS.items()}
-    run_whole_and_halved(20, model=model, **settings)
+    whole, halved = run_whole_and_halved(20, model=model, **settings)
+    assert halved == whole
 
 
 RUN_FILE = """

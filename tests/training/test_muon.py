@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from toy_run import RunTwice
 
-from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
@@ -30,7 +30,6 @@ from deepwire.training.run_training import run_training
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
-RunTwice = Callable[..., tuple[RunDirectory, RunDirectory]]
 ONE = torch.tensor(1.0)
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 16, "encoder": {"layers": 2}, "decoder": {"layers": 1}}
 
@@ -174,7 +173,8 @@ def test_a_run_goes_on_exactly(run_whole_and_halved: RunTwice) -> None:
         "ema": {"decay": 0.9},
         "validation": {"every": 10},
     }
-    run_whole_and_halved(20, **settings)
+    whole, halved = run_whole_and_halved(20, **settings)
+    assert halved == whole
 
 
 def test_it_learns(make_job: JobMaker, read_records: ReadRecords) -> None:

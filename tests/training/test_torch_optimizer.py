@@ -10,9 +10,9 @@ import torch
 from counting_optimizer import Counting, CountingConfig
 from pydantic import Field
 from torch import Tensor, nn
+from toy_run import RunTwice
 
 from deepwire import plugins
-from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.config import choice
 from deepwire.distributed.process_group import ProcessGroup
@@ -26,7 +26,6 @@ from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.testing import check_optimizer
 
 JobMaker = Callable[..., TrainingSpec]
-RunTwice = Callable[..., tuple[RunDirectory, RunDirectory]]
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 16, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
 
 
@@ -171,10 +170,11 @@ def test_a_run_goes_on_exactly(run_whole_and_halved: RunTwice) -> None:
         "ema": {"decay": 0.9},
         "validation": {"every": 10},
     }
-    _, halved = run_whole_and_halved(20, **settings)
+    whole, halved = run_whole_and_halved(20, **settings)
+    assert halved == whole
     plugins._registered.clear()
     choice._TABLES["optimizer"].others.clear()
-    load_model(halved.checkpoints()[-1].path)
+    load_model(halved.directory.checkpoints()[-1].path)
 
 
 @pytest.mark.usefixtures("counting")

@@ -6,6 +6,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
@@ -67,6 +68,23 @@ def digests(run: RunDirectory, update: int) -> list[str]:
     manifest = json.loads((run.checkpoint_path(update) / "manifest.json").read_text())
     names = ("model.safetensors", "optimizer.safetensors")
     return [manifest["files"][name]["blake2b"] for name in names]
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run, equal to another one with the same records and the same weights and moments at the end."""
+
+    directory: RunDirectory = field(compare=False)
+    records: list[dict[str, object]]
+    digests: list[str]
+
+    @classmethod
+    def of(cls, directory: RunDirectory, updates: int) -> FinishedRun:
+        """What a run left behind after its last update."""
+        return cls(directory, records(directory), digests(directory, updates))
+
+
+RunTwice = Callable[..., tuple[FinishedRun, FinishedRun]]
 
 
 def after_step(number: int, act: Callable[[Optimizer], object]) -> None:

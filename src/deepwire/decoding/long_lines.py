@@ -9,7 +9,6 @@ from itertools import accumulate
 
 from deepwire.data.text.pairs import plain, without_surrogates
 from deepwire.data.text.sentences import (
-    CHARACTERS_PER_SUBWORD,
     SentenceSplitter,
     TextSegments,
     has_sentence_rules,
@@ -128,8 +127,7 @@ class LongLines:
         # One more subword for the space in front.
         if _SUBWORDS_PER_CHARACTER * len(text) + 1 <= self.longest or text.isspace():
             return None
-        is_countable = len(text) <= CHARACTERS_PER_SUBWORD * self.longest
-        if is_countable and self._lengths([text])[0] <= self.longest:
+        if self._splitter.fits(text):
             return None
         return self._splitter.split(without_surrogates(text))
 

@@ -162,7 +162,8 @@ class SentenceSplitter:
     def _is_long_text(self, text: str) -> bool:
         return len(text) > CHARACTERS_PER_SUBWORD * self.most
 
-    def _fits(self, text: str) -> bool:
+    def fits(self, text: str) -> bool:
+        """Whether a text has at most as many subwords as are allowed; a very long one is not counted."""
         assert self.lengths is not None
         return not self._is_long_text(text) and self.lengths([text])[0] <= self.most
 
@@ -171,7 +172,7 @@ class SentenceSplitter:
         stack = [(text, "")]
         while stack:
             piece, after = stack.pop()
-            if self._fits(piece):
+            if self.fits(piece):
                 yield piece, after, True
                 continue
             cut = _best_cut(piece)
