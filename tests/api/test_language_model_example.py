@@ -46,6 +46,7 @@ def texts(tmp_path: Path, multi30k: Mapping[str, Sequence[str]]) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_results_and_what_is_complete_is_not_trained_again(
     script_file: Path, texts: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

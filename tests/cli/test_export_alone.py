@@ -99,6 +99,7 @@ def test_a_decoder_alone_reads_the_source_in_one_pass(
     assert printed("out", lines) == ours
 
 
+@pytest.mark.slow
 def test_a_language_model_goes_on_with_text(here: Path, vocabularies: Vocabularies, multi30k: Text) -> None:
     config = {**ALONE, "decoder": {"layers": 1, "mixer": ["self_attention"]}}
     save(vocabularies, config, 0, PIECES, text={"unit": "lines"})
@@ -136,12 +137,13 @@ def test_a_language_model_writes_line_breaks(here: Path, vocabularies: Vocabular
     assert any(text.count("\n") > prompt.count("\n") for prompt, text in zip(prompts, theirs, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "target", "alone"),
     [
-        pytest.param(2, 0, False, marks=pytest.mark.slow),
+        (2, 0, False),
         (1, 2, False),
-        pytest.param(1, 1, True, marks=pytest.mark.slow),
+        (1, 1, True),
     ],
 )
 def test_documents_are_read(

@@ -115,12 +115,13 @@ def test_rounded_weights_leave_the_model_as_it_is(export: Export, folder: Path, 
     (tmp_path / "rounded").mkdir()
     CTranslate2().write(loaded, tmp_path / "rounded", "int8")
     assert all(torch.equal(value, before[name]) for name, value in loaded.model.named_parameters())
-    code, errors = export("--quantization", "int8", "--text", str(folder / "text.de"), "--lines", "5")
+    options = ("--quantization", "int8", "--text", str(folder / "text.de"), "--lines", "5")
+    code, errors = export(*options, "--most-different", "0.3")
     assert code == 0, errors
     found = json.loads((tmp_path / "out" / "parity.json").read_text())
     assert found["quantization"] == "int8"
     assert found["compared"]["lines"] == 4
-    assert 1e-4 < found["compared"]["mean_difference"] < 0.1
+    assert 1e-4 < found["compared"]["mean_difference"] < 0.3
 
 
 def test_what_differs_too_much_is_rejected(export: Export, folder: Path, tmp_path: Path) -> None:

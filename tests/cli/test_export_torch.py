@@ -89,6 +89,7 @@ def test_torch_runs_it_without_deepwire(folder: Path, programs: Path) -> None:
     assert done.stdout == translator.translate([line])[0] + "\n"
 
 
+@pytest.mark.slow
 def test_other_numbers_are_rejected(
     folder: Path,
     programs: Path,

@@ -134,11 +134,27 @@ def answers(model, sources, toys, **settings):
     return [(one.ids, pytest.approx(one.log_probability, abs=1e-4)) for each in found for one in each]
 
 
-@pytest.mark.parametrize("name", MODELS)
+SEARCHES: Mapping[str, Mapping[str, object]] = {
+    "beam": {"beam": 4, "n_best": 2},
+    "greedy": {"beam": 1},
+    "sampling": {"sampling": {"top_k": 5}, "n_best": 3},
+}
+# A beam reorders states as well; other searches of most models can wait for the night.
+PLAIN = ("self-attention", "depth-wise LSTM", "decoder only")
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [{"beam": 1}, {"beam": 4, "n_best": 2}, {"sampling": {"top_k": 5}, "n_best": 3}],
-    ids=["greedy", "beam", "sampling"],
+    ("name", "settings"),
+    [
+        pytest.param(
+            name,
+            settings,
+            marks=[] if search == "beam" or name in PLAIN else pytest.mark.slow,
+            id=f"{search}-{name}",
+        )
+        for search, settings in SEARCHES.items()
+        for name in MODELS
+    ],
 )
 def test_captured_steps_give_the_same_translations(toys, name, settings):
     model = small_model(MODELS[name])

@@ -19,6 +19,11 @@ Text = Mapping[str, Sequence[str]]
 LINES, LIMITS = 20, ParityLimits(0.01, same=True)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def short_comparisons() -> None:
+    """Not here: errors grow with the length."""
+
+
 @pytest.fixture(scope="module")
 def loaded(multi30k: Text, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     """A model that makes much of rounding: EM routing divides by variances near its 1e-8."""

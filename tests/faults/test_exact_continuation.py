@@ -42,6 +42,7 @@ def die_after(number: int) -> Patch:
     return lambda _rank: after_step(number, lambda _: os.kill(os.getpid(), signal.SIGKILL))
 
 
+@pytest.mark.slow
 def test_killed_at_the_end_of_an_epoch(
     launcher: Launcher, record_property: Callable[[str, object], None]
 ) -> None:

@@ -58,7 +58,7 @@ def test_two_processes_give_the_numbers_of_one(launcher: Launcher, one: str, sha
     assert any(key.startswith("weights.") for key in mine)
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
+@pytest.mark.parametrize("sharding", ["none", pytest.param("full", marks=pytest.mark.slow)])
 def test_connections_begin_alike_in_two_processes(launcher: Launcher, sharding: str) -> None:
     """Those that profile the first batch or follow the updates, also when the run is continued."""
     connections = (
@@ -84,6 +84,7 @@ def test_connections_begin_alike_in_two_processes(launcher: Launcher, sharding: 
     )
 
 
+@pytest.mark.slow
 def test_parameters_of_one_number_are_whole_in_each_process(launcher: Launcher) -> None:
     """Hyper-connections have some, which cannot be cut into parts."""
     hyper = (
@@ -120,29 +121,19 @@ LEVERS = (
 )
 
 
-@pytest.fixture(scope="module")
-def one_with_levers(launcher: Launcher) -> str:
-    assert launcher.train("levers", 1, *EXACT, *LEVERS) == [0], launcher.text()
-    assert launcher.train("muon", 1, *EXACT, *LEVERS, "training.optimizer=muon") == [0], launcher.text()
-    return "levers"
-
-
 @pytest.mark.parametrize(
-    ("settings", "wanted"),
-    [(("training.sharding=full",), "levers"), (("training.optimizer=muon",), "muon")],
+    ("sharding", "optimizer"), [pytest.param("full", "adam", marks=pytest.mark.slow), ("none", "muon")]
 )
-def test_two_processes_drop_the_layers_of_one(
-    launcher: Launcher, one_with_levers: str, settings: tuple[str, ...], wanted: str
-) -> None:
-    name = f"two-{wanted}"
+def test_two_processes_drop_the_layers_of_one(launcher: Launcher, sharding: str, optimizer: str) -> None:
+    one, two = f"one-{optimizer}", f"two-{optimizer}"
+    settings = (*EXACT, *LEVERS, f"training.optimizer={optimizer}")
+    assert launcher.train(one, 1, *settings) == [0], launcher.text()
     for limit in (UPDATES // 2, UPDATES):
-        assert launcher.train(name, 2, *EXACT, *LEVERS, *settings, f"training.max_updates={limit}") == [
-            0,
-            0,
-        ], launcher.text()
+        parts = (f"training.sharding={sharding}", f"training.max_updates={limit}")
+        assert launcher.train(two, 2, *settings, *parts) == [0, 0], launcher.text()
     mine, other = (
         load_file(launcher.run_directory(run).checkpoint_path(UPDATES) / "model.safetensors")
-        for run in (name, wanted)
+        for run in (two, one)
     )
     assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
 

@@ -75,6 +75,7 @@ def test_with_fewer_pairs_than_processes_some_have_nothing_to_do(launcher: Launc
     same_within_rounding(launcher, "starved", "single", 4)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_gives_the_same_run(pair: Launcher, record_property: Record) -> None:
     waits = (0.0, 0.1, 0.3)
     for wait in waits:
@@ -99,6 +100,7 @@ def test_a_signal_to_one_process_saves_and_stops_all(pair: Launcher) -> None:
     assert pair.outcome("signal") == pair.outcome("pair")
 
 
+@pytest.mark.slow
 def test_torchrun_starts_it_and_hands_signals_on(pair: Launcher) -> None:
     run = pair.run_directory("torchrun")
     # A port of its own: that of torchrun's default may be taken.

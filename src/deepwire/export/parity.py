@@ -42,8 +42,8 @@ _SEARCH: Mapping[str, object] = {
     **dict.fromkeys(("guards", "casing", "placeholders"), False),
 }
 
-# Subwords of a translation; sources of more than half as many are left out of the comparison.
-_LONGEST = 256
+# Subwords of a translation, and of a source; longer sources are left out of the comparison.
+_LONGEST, _LONGEST_SOURCE = 256, 128
 # Programs differ in what else counts as a subword of it.
 _SURE = _LONGEST - 2
 
@@ -201,7 +201,7 @@ def compare(
     """
     source = model.vocabularies.source
     encoded = [source.encode(line) for line in lines]
-    kept = [number for number, ids in enumerate(encoded) if 0 < len(ids) <= _LONGEST // 2]
+    kept = [number for number, ids in enumerate(encoded) if 0 < len(ids) <= _LONGEST_SOURCE]
     if not kept:
         raise DataError("no line to compare translations of", "give text with sentences of usual length")
     ours = _Ours(model, language, kept, [lines[number] for number in kept])
@@ -332,7 +332,7 @@ class _Ours:
         self, translator: Translator[DecoderState], row: int, pieces: Sequence[str]
     ) -> list[float]:
         """Of the subwords of a translation of a line, and of EOS."""
-        source = SourceTokenizer(self._model.vocabularies.source, _LONGEST, self._source_bos, _silent)
+        source = SourceTokenizer(self._model.vocabularies.source, _LONGEST_SOURCE, self._source_bos, _silent)
         tags = None if self._into is None else [self._into.source_tag]
         ids = [self._numbers[piece] for piece in pieces]
         (read,) = source.encode_lines([self._texts[row]], [1], tags)

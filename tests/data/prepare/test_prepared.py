@@ -36,7 +36,8 @@ def lines(language: str, count: int) -> list[str]:
         return [next(file).rstrip("\n") for _ in range(count)]
 
 
-GERMAN, ENGLISH = lines("de", 400), lines("en", 400)
+COUNT = 150
+GERMAN, ENGLISH = lines("de", COUNT), lines("en", COUNT)
 
 
 def write(path: Path, text: list[str], *, old: bool = True) -> Path:
@@ -78,9 +79,9 @@ def leftovers(folder: Path) -> list[str]:
 
 def test_the_store_holds_the_text_segmented(folder: Path) -> None:
     made = prepare_now(folder, vocabulary={"size": 600})
-    assert len(made.train) == 400
+    assert len(made.train) == COUNT
     assert not made.reused
-    for line in range(0, 400, 37):
+    for line in range(0, COUNT, 37):
         assert made.train.source_text(line) == GERMAN[line]
         assert made.train.target_text(line) == ENGLISH[line]
         assert made.train.source(line).tolist() == made.vocabularies.source.encode(GERMAN[line])
@@ -195,10 +196,10 @@ def test_several_corpora_are_parts_with_weights(folder: Path) -> None:
     train = [{"prefix": str(folder / "train"), "weight": 0.5}, {"tsv": str(folder / "more.tsv"), "weight": 2}]
     made = prepare_now(folder, train=train)
     assert [(part.start, part.stop, part.weight) for part in made.train.parts] == [
-        (0, 400, 0.5),
-        (400, 450, 2),
+        (0, COUNT, 0.5),
+        (COUNT, COUNT + 50, 2),
     ]
-    assert made.train.source_text(400) == f"{GERMAN[0]} zwei"
+    assert made.train.source_text(COUNT) == f"{GERMAN[0]} zwei"
     train[0]["weight"] = 7.0
     again = prepare_now(folder, train=train)
     assert again.reused
@@ -253,9 +254,9 @@ def write_in_every_form(folder: Path) -> list[dict[str, object]]:
     sides = [("".join(f"{line}\n" for line in side)).encode() for side in (source, target)]
     (folder / "two.de.gz").write_bytes(gzip.compress(sides[0] + b"kein \xff Text\n"))
     (folder / "two.en.xz").write_bytes(lzma.compress(sides[1] + b"no text\n"))
-    rows = ["wort\tword", *(f"{a}\t{b}" for a, b in zip(GERMAN[40:200], ENGLISH[40:200], strict=True)), "\t"]
+    rows = ["wort\tword", *(f"{a}\t{b}" for a, b in zip(GERMAN[40:130], ENGLISH[40:130], strict=True)), "\t"]
     write(folder / "table.tsv", rows)
-    records = [{"en": b, "de": a} for a, b in zip(GERMAN[150:], ENGLISH[150:], strict=True)]
+    records = [{"en": b, "de": a} for a, b in zip(GERMAN[100:], ENGLISH[100:], strict=True)]
     text = "".join(f"{json.dumps(record)}\n" for record in [*records, {"de": "a\nb", "en": "A B"}])
     (folder / "records.jsonl").write_bytes(zstandard.compress(text.encode()))
     return [
@@ -280,7 +281,7 @@ def test_one_process_and_several_make_the_same_files(folder: Path, monkeypatch: 
     dropped = {reason: found["count"] for reason, found in together.report["train"]["dropped"].items()}
     assert dropped.pop("too_long") > 10
     assert dropped == {
-        "duplicate": 1 + 20 + 50,
+        "duplicate": 1 + 20 + 30,
         "one_side_empty": 1,
         "both_empty": 1,
         "ratio": 1,
@@ -459,7 +460,7 @@ def _header_with(folder: Path, changes: dict[str, object]) -> None:
         {"corpora": ["train"]},
         {"corpora": [{"name": "train", "start": "0", "stop": 3}]},
         {"corpora": [{"name": "train", "start": -3, "stop": 1 << 40}]},
-        {"corpora": [{"name": 3, "start": 0, "stop": 400}]},
+        {"corpora": [{"name": 3, "start": 0, "stop": COUNT}]},
         {"files": 3},
         {"made_from": 3},
     ],
@@ -511,7 +512,7 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(folder: Path, monkeypatch: 
         assert str(folder / "prepared") in raised.value.message
         assert "data.prepared" in raised.value.hint
         assert leftovers(folder) == []
-    assert len(prepare_now(folder).train) == 400
+    assert len(prepare_now(folder).train) == COUNT
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -571,7 +572,7 @@ def test_text_from_stdin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(text.encode())))
         made = prepare_now(folder, train={"tsv": "-"})
         assert made.reused == reused
-        assert len(made.train) == 400
+        assert len(made.train) == COUNT
         assert leftovers(folder) == []
 
 
@@ -590,7 +591,7 @@ def test_text_from_a_pipe(folder: Path) -> None:
     thread.start()
     made = prepare_now(folder, train={"source_file": str(pipe), "target_file": str(folder / "train.en")})
     thread.join()
-    assert made.train.source_text(399) == GERMAN[399]
+    assert made.train.source_text(COUNT - 1) == GERMAN[COUNT - 1]
 
 
 @pytest.mark.parametrize(
@@ -599,7 +600,7 @@ def test_text_from_a_pipe(folder: Path) -> None:
         (lambda f: (f / "train.de").unlink(), r"train\.de: no such file"),
         (
             lambda f: write(f / "train.de", GERMAN[:-1]),
-            r"line counts differ: .*train\.de 399, .*train\.en 400",
+            rf"line counts differ: .*train\.de {COUNT - 1}, .*train\.en {COUNT}",
         ),
         (lambda f: (f / "train.en").write_bytes(b""), "is empty"),
         (lambda f: (f / "train.de").write_bytes(b"a\n\xff\n"), r"train\.de:2:1: not UTF-8"),
@@ -638,4 +639,4 @@ def test_progress_is_told(folder: Path) -> None:
     heard: list[tuple[str, int, int | None]] = []
     prepare(config(folder), seed=1, progress=lambda *news: heard.append(news))
     assert [what for what, _, _ in heard][:2] == ["reading files", "learning the vocabulary"]
-    assert heard[2] == ("segmenting", 400, 400)
+    assert heard[2] == ("segmenting", COUNT, COUNT)
