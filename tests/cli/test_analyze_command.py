@@ -124,12 +124,17 @@ def test_a_report_holds_all_of_a_run_and_what_was_measured_before(
 @pytest.mark.parametrize(
     ("arguments", "figures"),
     [
-        ("compare run run@update-3", 1),
-        ("depth run --sentences 4", 1),
-        ("linearise run --sentences 4 --layers 1 --updates 2 --update-tokens 200", 1),
-        ("length run --sentences 8 --rounds 1", 2),
         ("agreement run -s valid.de -r valid.en -c wrong.en --sample 8 --distances distances", 1),
         ("speed run --mode training --base 2,1,3 --batch 1,2 --length= --depth= --rounds 1", 2),
+        *(
+            pytest.param(arguments, figures, marks=pytest.mark.slow)
+            for arguments, figures in (
+                ("compare run run@update-3", 1),
+                ("depth run --sentences 4", 1),
+                ("linearise run --sentences 4 --layers 1 --updates 2 --update-tokens 200", 1),
+                ("length run --sentences 8 --rounds 1", 2),
+            )
+        ),
     ],
 )
 def test_a_browser_shows_the_page_of_every_analysis(

@@ -11,13 +11,17 @@ import pytest
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
+SLOW = pytest.mark.slow
 
 
 def test_there_are_two() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["inside_a_model", "train_and_translate"]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=SLOW if "train" in path.stem else (), id=path.stem) for path in NOTEBOOKS],
+)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "UPDATES": "4",

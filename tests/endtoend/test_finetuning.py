@@ -68,6 +68,7 @@ def losses(run: Path, kind: str, name: str) -> list[float]:
     return [entry[name] for entry in entries if entry["kind"] == kind]
 
 
+@pytest.mark.slow
 def test_a_student_learns_from_real_and_distilled_and_back_translated_text(corpus: Path) -> None:
     assert main(["distill", "runs/de-en", "--source", "train.de", "--output", "distilled.gz", "-q"]) == 0
     back = [

@@ -14,6 +14,7 @@ import deepwire
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from forked import deepwire_command
 
+pytestmark = pytest.mark.slow
 RUN_FILE = """
 data:
   source: de

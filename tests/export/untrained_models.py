@@ -16,7 +16,6 @@ from deepwire.export import parity
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
-
 LONGEST = 40
 
 

@@ -13,11 +13,11 @@ from toy_run import digests, records, run_file, write_corpus
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.cli.main import main
 
-UPDATES = 40
+UPDATES = 20
 RUN_FILE = run_file(
     max_updates=UPDATES,
     micro_batch_tokens=160,
-    log_every=4,
+    log_every=5,
     schedule={"peak": 0.01, "warmup": 10},
     validation={"every": 10},
     checkpoint={"every": 5, "keep_last": 2},

@@ -37,7 +37,7 @@ DAMAGE: dict[str, tuple[Damage, str]] = {
 
 @pytest.fixture(scope="module")
 def half(trainer: Trainer) -> Path:
-    """A run that stopped half-way, with checkpoints at updates 10, 15 and 20."""
+    """A run that stopped half-way, with checkpoints at updates 5 and 10."""
     limits = (f"training.max_updates={UPDATES // 2}", "training.checkpoint.keep_last=3")
     assert trainer.train("half", *limits) == 0, trainer.text()
     return trainer.run_directory("half").path
@@ -54,10 +54,10 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     damage(run.checkpoint_path(UPDATES // 2))
     assert trainer.train(name) == 0, trainer.text()
     assert f"checkpoint {run.checkpoint_path(UPDATES // 2)} is damaged ({reason}" in trainer.text()
-    assert "; using update-000015" in trainer.text()
-    assert "continued from update-000015" in trainer.text()
+    assert "; using update-000005" in trainer.text()
+    assert "continued from update-000005" in trainer.text()
     assert same_as_straight(trainer, name)
-    assert (run.checkpoints_folder / "update-000020.damaged").is_dir()
+    assert (run.checkpoints_folder / "update-000010.damaged").is_dir()
 
 
 def test_where_all_are_damaged_nothing_is_lost(trainer: Trainer, half: Path) -> None:
@@ -153,22 +153,22 @@ def lines_of(name: str, *numbers: int, text: str = "\x00") -> Damage:
 METRICS: dict[str, tuple[Damage, str]] = {
     "missing": (
         lambda run: (run / "metrics.jsonl").unlink(),
-        "metrics.jsonl is missing: the records up to update 20 are lost",
+        "metrics.jsonl is missing: the records up to update 10 are lost",
     ),
     "damaged": (
         lines_of("metrics.jsonl", 2, 4),
-        "metrics.jsonl: lines 2, 4 are damaged and left out; 6 records are kept, and the file as it was is "
+        "metrics.jsonl: lines 2, 4 are damaged and left out; 2 records are kept, and the file as it was is "
         "metrics.jsonl.damaged",
     ),
     "a line less": (
         lines_of("metrics.jsonl", 2, text=""),
-        "metrics.jsonl was changed since update 20 was saved: records may be wrong or missing",
+        "metrics.jsonl was changed since update 10 was saved: records may be wrong or missing",
     ),
     "another number": (
         lambda run: (run / "metrics.jsonl").write_text(
             (run / "metrics.jsonl").read_text().replace('"loss": 3', '"loss": 4', 1)
         ),
-        "metrics.jsonl was changed since update 20 was saved: records may be wrong or missing",
+        "metrics.jsonl was changed since update 10 was saved: records may be wrong or missing",
     ),
 }
 
@@ -187,7 +187,7 @@ def test_records_that_are_lost_are_missed(trainer: Trainer, half: Path, kind: st
     if kind == "damaged":
         assert (run.path / "metrics.jsonl.damaged").read_bytes() == damaged
         # It was said, and from here on all is well again.
-        assert trainer.train(run.path.name, "training.max_updates=41") == 0
+        assert trainer.train(run.path.name, "training.max_updates=21") == 0
         assert "warning: metrics" not in trainer.text()
 
 
@@ -202,7 +202,7 @@ def test_a_state_that_makes_no_sense_is_damage_too(trainer: Trainer, half: Path)
     write_manifest(folder)
     assert trainer.train("absurd") == 0, trainer.text()
     assert f"checkpoint {folder} is damaged (state.json: the stored training state" in trainer.text()
-    assert "continued from update-000015" in trainer.text()
+    assert "continued from update-000005" in trainer.text()
     assert same_as_straight(trainer, "absurd")
 
 
@@ -270,7 +270,7 @@ class Payload:
 def test_a_damaged_model_and_pickle_are_refused(trainer: Trainer, half: Path, tmp_path: Path) -> None:
     damaged, disguised, canary = tmp_path / "damaged", tmp_path / "disguised", tmp_path / "canary"
     for model in (damaged, disguised):
-        shutil.copytree(half / "checkpoints" / "update-000020", model)
+        shutil.copytree(half / "checkpoints" / "update-000010", model)
     flip(damaged / "model.safetensors")
     (disguised / "model.safetensors").write_bytes(pickle.dumps(Payload(canary)))
     write_manifest(disguised)

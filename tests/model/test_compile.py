@@ -34,9 +34,11 @@ LANGUAGES = {"norm": True, "transform": "released", "embedding": "both", "output
     ("system", "languages"),
     [
         *((system, None) for system in SYSTEMS),
-        ("depth_lstm", LANGUAGES),
-        *(pytest.param(system, LANGUAGES, marks=pytest.mark.slow) for system in ("post_norm", "mhplstm")),
         ("gtrans", LANGUAGES),
+        *(
+            pytest.param(system, LANGUAGES, marks=pytest.mark.slow)
+            for system in ("post_norm", "depth_lstm", "mhplstm")
+        ),
     ],
 )
 def test_the_training_step_compiles_without_a_graph_break(

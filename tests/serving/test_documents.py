@@ -46,7 +46,13 @@ def test_a_model_without_encoder_is_served(tmp_path: Path, serving) -> None:
 
 
 @pytest.mark.parametrize(
-    ("context", "count"), [({"source": 2}, 260), ({"source": 1, "target": 1}, 5)], ids=["2+0", "1+1"]
+    ("context", "count"),
+    [
+        ({"source": 2}, 5),
+        ({"source": 1, "target": 1}, 5),
+        pytest.param({"source": 2}, 260, marks=pytest.mark.slow),  # more than are translated together
+    ],
+    ids=["2+0", "1+1", "long"],
 )
 def test_documents_in_files_are_read_in_their_order(tmp_path: Path, serving, context, count) -> None:
     folder = serving.save(tmp_path / "model", None, ContextConfig(**context))

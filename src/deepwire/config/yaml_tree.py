@@ -26,6 +26,9 @@ _INTEGER = re.compile(r"[-+]?[0-9][0-9_]{0,40}")
 _OTHER_BASE = re.compile(r"0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+# The parser in C takes a fifth of the time. What it refuses, the one in Python reads again, for its messages;
+# and so it does with tabs, of which they take different ones.
+_QUICK = getattr(yaml, "CSafeLoader", None)
 _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 
@@ -102,7 +105,13 @@ def parse_yaml(
         UsageError: If the text is not YAML, uses tags, anchors or several documents, or is absurdly deep or
             large.
     """
-    return _Builder(text, location, problems, path).document()
+    if _QUICK is not None and "\t" not in text:
+        noted = len(problems.lines)
+        try:
+            return _Builder(text, location, problems, path).document(_QUICK)
+        except (yaml.YAMLError, UnicodeEncodeError):
+            del problems.lines[noted:]
+    return _Builder(text, location, problems, path).in_python()
 
 
 def plain(node: Node) -> PlainValue:
@@ -166,19 +175,10 @@ class _Builder:
         self._path = path
         self._values = 0
 
-    def document(self) -> Node | None:
+    def in_python(self) -> Node | None:
+        """What the text holds, with a `UsageError` where it is not YAML."""
         try:
-            events = iter(yaml.parse(self._text, Loader=yaml.SafeLoader))
-            next(events)  # stream start
-            if isinstance(next(events), yaml.StreamEndEvent):
-                return None
-            node = self._node(next(events), events, self._path, 0)
-            next(events)  # document end
-            follower = next(events)
-            if not isinstance(follower, yaml.StreamEndEvent):
-                raise self._error(
-                    follower, "a second document ('---') begins here; a run file is one document"
-                )
+            return self.document(yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
             raise self._syntax(error) from None
         except yaml.reader.ReaderError as error:
@@ -186,6 +186,18 @@ class _Builder:
             raise UsageError(
                 f"{self._named(self._at(line))}: character U+{_code(error.character):04X} is not allowed"
             ) from None
+
+    def document(self, loader: type[yaml.SafeLoader]) -> Node | None:
+        """What the text holds, with what the parser raises where it is not YAML."""
+        events = iter(yaml.parse(self._text, Loader=loader))
+        next(events)  # stream start
+        if isinstance(next(events), yaml.StreamEndEvent):
+            return None
+        node = self._node(next(events), events, self._path, 0)
+        next(events)  # document end
+        follower = next(events)
+        if not isinstance(follower, yaml.StreamEndEvent):
+            raise self._error(follower, "a second document ('---') begins here; a run file is one document")
         # "key: value" files whose only content is a comment still yield one empty scalar.
         return None if isinstance(node, ScalarNode) and node.value is None else node
 
@@ -255,7 +267,7 @@ class _Builder:
         text = _REFERENCE.sub(value_of, event.value)
         if "\0" in text:
             self._problems.add(location, f"{'.'.join(path)}: holds the character U+0000")
-        return ScalarNode(resolve_scalar(text) if event.style is None else text, location)
+        return ScalarNode(text if event.style else resolve_scalar(text), location)
 
     def _items(
         self, start: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int

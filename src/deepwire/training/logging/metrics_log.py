@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from deepwire.config.counts import few
+from deepwire.config.counts import counted, few
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, free_name, write_text
 from deepwire.io.json_lines import finite
@@ -107,7 +107,8 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> str:
         left_out = few([str(number) for number in damaged])
         left_out = f"line {left_out} is" if len(damaged) == 1 else f"lines {left_out} are"
         said = (
-            f"{path.name}: {left_out} damaged and left out; {len(kept)} records are kept, "
+            f"{path.name}: {left_out} damaged and left out; "
+            f"{counted(len(kept), 'record is', 'records are')} kept, "
             f"and the file as it was is {copy.name}"
         )
     if "\n".join([*kept, ""]) != "\n".join(lines):
