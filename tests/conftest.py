@@ -51,6 +51,7 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: no collection has to look at it again, nor in forked processes."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 50)  # what tests import later is not looked at every moment either
 
 
 @pytest.hookimpl(tryfirst=True)

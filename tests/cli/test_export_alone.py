@@ -84,6 +84,7 @@ def printed(folder: str, lines: Sequence[str], *options: str) -> list[str]:
     return done.stdout.split("\n")[:-1]
 
 
+@pytest.mark.slow
 def test_a_decoder_alone_reads_the_source_in_one_pass(
     here: Path, vocabularies: Vocabularies, multi30k: Text
 ) -> None:

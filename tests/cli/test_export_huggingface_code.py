@@ -278,6 +278,7 @@ def test_generate_does_what_a_generation_config_asks_for(
         there.generate(**batch, decoder_input_ids=torch.tensor([[1, 9]] * 3))
 
 
+@pytest.mark.slow
 def test_trainer_predicts_what_generate_finds(
     joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
 ) -> None:

@@ -87,7 +87,7 @@ def test_damage_is_seen(tmp_path: Path, stored: Path) -> None:
     with pytest.raises(DataError, match="not the header of a vocabulary"):
         prepare(config(tmp_path, "a b\n", wanted), seed=1)
     Vocabularies.load(next((tmp_path / "prepared").glob("*/vocabulary"))).save(stored / "vocabulary")
-    words = next(path for path in (stored / "vocabulary").iterdir() if path.name != "vocabulary.json")
+    words = stored / "vocabulary" / "joint.pieces.json"
     words.write_text(words.read_text().replace("a", "q"))
     with pytest.raises((DataError, ModelError), match="damaged"):
         prepare(config(tmp_path, "a b\n", wanted), seed=1)

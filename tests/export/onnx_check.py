@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from choices import LANGUAGES, SOCKETS, choices, combinations, model_settings
+from choices import LANGUAGES, SOCKETS, Combinations, choices, model_settings
 from test_product import refused
 
 from deepwire.errors import UsageError
@@ -192,7 +192,7 @@ def in_onnx(model: TranslationModel, folder: Path, *, int8: bool = False) -> Ste
 def drawn(seed: int, layers: int = 2) -> Mapping[str, object]:
     """The settings of a model with any choice at every socket of both sides, from all that fit each other."""
     generator = random.Random(seed)
-    stacks = [combinations("encoder"), combinations("decoder")]
+    stacks = [Combinations("encoder"), Combinations("decoder")]
     while True:
         encoder, decoder = ({"layers": layers, **generator.choice(each)} for each in stacks)
         wanted = model_settings(encoder, decoder, generator.choice(LANGUAGES))

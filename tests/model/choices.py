@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 import random
 from collections.abc import Iterator, Mapping
 
@@ -124,10 +124,24 @@ def choices(socket: str, side: Side) -> list[Options]:
     ]
 
 
-def combinations(side: Side) -> list[dict[str, Options]]:
-    """All stacks of one side."""
-    sockets = [choices(socket, side) for socket in SOCKETS]
-    return [dict(zip(SOCKETS, chosen, strict=True)) for chosen in itertools.product(*sockets)]
+class Combinations:
+    """All stacks of one side, each made when it is asked for: there are 370,000."""
+
+    def __init__(self, side: Side) -> None:
+        self._sockets = [choices(socket, side) for socket in SOCKETS]
+
+    def __len__(self) -> int:
+        return math.prod(map(len, self._sockets))
+
+    def __getitem__(self, number: int) -> dict[str, Options]:
+        chosen: list[Options] = []
+        for options in reversed(self._sockets):
+            number, place = divmod(number, len(options))
+            chosen.insert(0, options[place])
+        return dict(zip(SOCKETS, chosen, strict=True))
+
+    def __iter__(self) -> Iterator[dict[str, Options]]:
+        return map(self.__getitem__, range(len(self)))
 
 
 def model_settings(
@@ -150,7 +164,7 @@ def model_settings(
 def every_model(seed: int = 0) -> Iterator[dict[str, object]]:
     """Every stack of either side once, each with a random partner and random parameters of languages."""
     generator = random.Random(seed)
-    encoders, decoders = combinations("encoder"), combinations("decoder")
+    encoders, decoders = Combinations("encoder"), Combinations("decoder")
     for encoder in encoders:
         yield model_settings(encoder, generator.choice(decoders), generator.choice(LANGUAGES))
     for decoder in decoders:

@@ -65,6 +65,7 @@ def test_the_training_step_compiles_without_a_graph_break(
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_dropout_compiles_too() -> None:
     """In training with dropout; the numbers are random, so only the graph is looked at."""
     torch._dynamo.reset()

@@ -36,7 +36,6 @@ MODEL = {
 TRAINING = {
     "max_updates": 60,
     "batch_tokens": 200,
-    "micro_batch_tokens": 110,
     "log_every": 5,
     "schedule": {"type": "inverse_sqrt", "peak": 0.01, "warmup": 10},
     "validation": {"every": 20},

@@ -33,7 +33,7 @@ def one(launcher: Launcher) -> str:
     return "one"
 
 
-@pytest.mark.parametrize("sharding", ["none", "full"])
+@pytest.mark.parametrize("sharding", ["none", pytest.param("full", marks=pytest.mark.slow)])
 def test_two_processes_give_the_numbers_of_one(launcher: Launcher, one: str, sharding: str) -> None:
     settings = (*EXACT, *FEATURES, begin(launcher), f"training.sharding={sharding}")
     # Half of it, and the rest after the averages have been read again.

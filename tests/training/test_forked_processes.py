@@ -67,6 +67,7 @@ def gone(process: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_they_are_as_those_of_torchrun(launcher: Launcher) -> None:
     text = launcher.text()
     assert text.count("2 processes on cpu") == text.count("stopped at update") == 1

@@ -136,6 +136,7 @@ def test_from_one_process_to_two_and_back(alone: Launcher) -> None:
     assert records["changing"] == pytest.approx(records["alone"], rel=1e-5)
 
 
+@pytest.mark.slow
 def test_what_another_optimizer_keeps_reaches_all_processes(launcher: Launcher) -> None:
     """One that has nothing before its first step; the main process alone reads the checkpoint."""
 
@@ -293,6 +294,7 @@ def loss_of(launcher: Launcher, name: str, kind: str, update: int) -> object:
     return next(one["loss"] for one in records if (one["kind"], one["update"]) == (kind, update))
 
 
+@pytest.mark.slow
 def test_a_sharded_run_goes_on_exactly_and_recomputes_the_same(launcher: Launcher) -> None:
     layers = ("model.encoder.layers=2", "model.decoder.layers=1")
     common = (*SHARDED, *layers, "training.validation.every=2", "training.ema.decay=0.8")

@@ -327,6 +327,7 @@ class StopAfter(Callback):
             signal.raise_signal(signal.SIGTERM)
 
 
+@pytest.mark.slow
 def test_interruptions_take_no_place_of_a_checkpoint(make_job: JobMaker) -> None:
     """What is kept, and what the average of the last ones is made of, is as without them."""
     settings = {"max_updates": 50, "checkpoint": {"every": 10, "keep_last": 3}}

@@ -443,7 +443,6 @@ def damaged(content):
 
 
 DEEP = "<w:p>" * 5000
-BOMB = package({"word/document.xml": b"0" * (201 << 20)})
 
 
 @pytest.mark.parametrize(
@@ -456,12 +455,12 @@ BOMB = package({"word/document.xml": b"0" * (201 << 20)})
         ("a.docx", package({"a": "b"}), "there is no word/document.xml"),
         ("a.docx", package({"word/document.xml": "<a"}), "word/document.xml: line 1: not XML"),
         ("a.docx", docx(DEEP), "not XML: Excessive depth"),
-        ("a.docx", BOMB, "too large"),
-        ("a.docx", docx("<a/>" * 1_000_001), r"its XML has 1,000,0\d\d elements, .*at most 1,000,000: too large"),
-        ("a.docx", docx("<a/>" * 600_000, **{"word/header1.xml": "<a/>" * 600_000}), "its XML has 1,200,0"),
-        ("a.docx", docx("", **{"word/footnotes.xml": "a" * (32 << 20)}), r"its text has 33,554,\d+ bytes of XML"),
-        ("a.odt", odt("<a b='c'/>" * 500_001), "its XML has 1,000,0"),
-        ("a.odt", odt("<!---->" * 1_000_001), "its XML has 1,000,0"),
+        ("a.docx", lambda: package({"word/document.xml": b"0" * (201 << 20)}), "too large"),
+        ("a.docx", lambda: docx("<a/>" * 1_000_001), r"its XML has 1,000,0\d\d elements, .*at most 1,000,000: too large"),
+        ("a.docx", lambda: docx("<a/>" * 600_000, **{"word/header1.xml": "<a/>" * 600_000}), "its XML has 1,200,0"),
+        ("a.docx", lambda: docx("", **{"word/footnotes.xml": "a" * (32 << 20)}), r"its text has 33,554,\d+ bytes of XML"),
+        ("a.odt", lambda: odt("<a b='c'/>" * 500_001), "its XML has 1,000,0"),
+        ("a.odt", lambda: odt("<!---->" * 1_000_001), "its XML has 1,000,0"),
         ("a.xlf", b"<xliff>" + b"<a/>" * 1_000_000 + b"</xliff>", "its XML has 1,000,001"),
         ("a.odt", docx("<w:p/>"), "there is no content.xml"),
         ("a.odt", package({"content.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}), "entities of its own"),
@@ -486,7 +485,7 @@ BOMB = package({"word/document.xml": b"0" * (201 << 20)})
 )  # fmt: skip
 def test_wrong_files_are_refused_with_a_reason(name, content, said):
     with pytest.raises(DataError, match=said):
-        read_document(name, content, Options("de", "en"))
+        read_document(name, content() if callable(content) else content, Options("de", "en"))
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,7 @@ def done(
     return Interrupted(folder, trained, said.getvalue())
 
 
+@pytest.mark.slow
 def test_a_stopped_plan_goes_on_with_the_direction_that_is_not_measured(done: Interrupted) -> None:
     assert "stopped by SIGTERM; the same command goes on" in done.said
     assert done.trained == ["all.both.1", "all.both.1", "de-en.apart.1", "en-de.apart.1"]
