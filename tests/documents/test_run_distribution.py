@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import pytest
@@ -120,3 +121,11 @@ def test_no_word_of_the_translation_is_lost(translation, texts, fixed):
     assert fixed >= len(runs) or found[fixed] == texts[fixed]
     if fixed >= len(runs) and any(text.strip() for text in texts):
         assert "".join("".join(found).split()) == "".join(translation.split())
+
+
+def test_a_sentence_of_many_runs_is_put_together_in_linear_time():
+    texts = [f"wort{number} " for number in range(20_000)]
+    begun = time.process_time()
+    found = distribute("".join(texts).upper(), runs_of(*texts), [""] * len(texts))
+    assert time.process_time() - begun < 5, "it took minutes, and gigabytes"
+    assert "".join(found).split() == "".join(texts).upper().split()

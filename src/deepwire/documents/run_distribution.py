@@ -7,7 +7,7 @@ alignment the runs are also translated alone, and a word comes from the run whos
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from deepwire.documents.document import Run
@@ -39,8 +39,9 @@ def distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> l
     """
     pieces = [""] * len(runs)
     places, runs = _with_text(runs)
-    hits = _words_in_common(tokens_of(translation), runs, [alone[place] for place in places])
-    for place, piece in zip(places, _distribute(translation, runs, hits), strict=True):
+    others = [alone[place] for place in places]
+    found = _distribute(translation, runs, lambda: _words_in_common(tokens_of(translation), runs, others))
+    for place, piece in zip(places, found, strict=True):
         pieces[place] = piece
     return pieces
 
@@ -49,7 +50,10 @@ def distribute_aligned(matching: Matching) -> list[str]:
     """The same for a sentence with an alignment."""
     pieces = [""] * len(matching.runs)
     places, runs = _with_text(matching.runs)
-    hits = [[share.get(place, 0.0) for share in matching.shares] for place in places]
+
+    def hits() -> Hits:
+        return [[share.get(place, 0.0) for share in matching.shares] for place in places]
+
     for place, piece in zip(places, _distribute(matching.translation, runs, hits), strict=True):
         pieces[place] = piece
     return pieces
@@ -77,7 +81,8 @@ def _words_in_common(tokens: Sequence[str], runs: Sequence[Run], alone: Sequence
     ]
 
 
-def _distribute(translation: str, runs: Sequence[Run], hits: Hits) -> list[str]:
+def _distribute(translation: str, runs: Sequence[Run], hits: Callable[[], Hits]) -> list[str]:
+    """The pieces of runs with text; `hits` is asked only where runs and tokens are few enough for it."""
     tokens = tokens_of(translation)
     expected = [0.0 if run.fixed else float(len(run.text)) for run in runs]
     scale = len(tokens) / (sum(expected) or 1.0)
@@ -85,7 +90,7 @@ def _distribute(translation: str, runs: Sequence[Run], hits: Hits) -> list[str]:
     if len(tokens) ** 2 * len(runs) > MOST_STEPS:
         ranges = _by_length(expected, len(tokens))
     else:
-        ranges = _by_words(tokens, runs, hits, expected, copies_of(runs, translation))
+        ranges = _by_words(tokens, runs, hits(), expected, copies_of(runs, translation))
     pieces = [
         run.text if run.fixed else "".join(tokens[begin:end])
         for run, (begin, end) in zip(runs, ranges, strict=True)
@@ -161,7 +166,9 @@ def _outside(before: str, after: str, is_left_inner: bool) -> tuple[str, str]:
 
 def _with_spaces(pieces: list[str], runs: Sequence[Run]) -> list[str]:
     """Spaces where two runs meet, on the side on which the sentence has them."""
+    last = ""  # character of all pieces before the left one
     for place, (left, right) in enumerate(pairwise(runs)):
+        last = pieces[place - 1][-1:] or last if place else last
         spaced_left, spaced_right = left.text[-1:].isspace(), right.text[:1].isspace()
         if left.fixed and right.fixed:
             continue
@@ -172,18 +179,18 @@ def _with_spaces(pieces: list[str], runs: Sequence[Run]) -> list[str]:
             continue
         before = before if left.fixed else before.rstrip()
         after = after if right.fixed else after.lstrip()
-        said = "".join([*pieces[:place], before])
+        said = before[-1:] or last
         if left.text.isspace() or right.text.isspace():
             pass  # the space is there
         elif right.fixed or (spaced_left and not left.fixed):
             # The word between two runs may have no translation, but its spaces keep them apart.
             parts = bool(before) or after[:1] not in NO_SPACE_BEFORE
-            before += " " if parts and said and not said[-1:].isspace() else ""
+            before += " " if parts and said and not said.isspace() else ""
             # Where both have one, something may be between them, such as an image.
             wanted = spaced_right and not right.fixed and after and after[0] not in NO_SPACE_BEFORE
             after = " " + after if wanted else after
         else:
             wanted = bool(after) and after[0] not in NO_SPACE_BEFORE
-            after = " " + after if wanted and not said[-1:].isspace() else after
+            after = " " + after if wanted and not said.isspace() else after
         pieces[place : place + 2] = before, after
     return pieces
