@@ -238,6 +238,7 @@ def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
         assert "Traceback" not in errors
 
 
+@pytest.mark.slow
 @needs_matplotlib
 def test_links_that_are_written_to_stay_links(analyze: Command, tmp_path: Path) -> None:
     for name in ("text", "page", "plots/weights-decoder-layer-gates-over-training.svg"):

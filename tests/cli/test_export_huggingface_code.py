@@ -217,6 +217,7 @@ def test_a_package_that_the_model_needs_is_named(
             clear()
 
 
+@pytest.mark.slow
 def test_trainer_trains_it_and_what_it_saves_is_read_again(
     joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
 ) -> None:

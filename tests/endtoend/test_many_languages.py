@@ -253,6 +253,7 @@ def test_wrong_input_is_one_clear_line(trained: Path, arguments: list[str], code
     assert said in result.stderr
 
 
+@pytest.mark.slow
 def test_a_shortlist_has_subwords_of_each_language(trained: Path) -> None:
     sources = [(trained / f"valid.{name}").read_text(encoding="utf-8") for name in ("de", "qaa")]
     into = ("--to", "en", "--json", "--shortlist")

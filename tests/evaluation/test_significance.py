@@ -79,6 +79,7 @@ def test_clearly_different_systems_are_found(name, reference, damaged):
     assert sure.low * sure.high > 0
 
 
+@pytest.mark.slow
 def test_chance_differences_are_seldom_called_significant(reference, damaged):
     metric = make_metric("chrf")
     found = 0

@@ -32,7 +32,7 @@ def with_choice(side: Side, socket: str, options: Options) -> dict[str, object]:
 
 
 CHOICES = [
-    (side, socket, options)
+    pytest.param(side, socket, options, marks=pytest.mark.slow if side == "encoder" else ())
     for side in ("encoder", "decoder")
     for socket in SOCKETS
     for options in choices(socket, side)

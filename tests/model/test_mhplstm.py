@@ -270,6 +270,7 @@ def test_a_long_memory_is_as_long_in_bfloat16() -> None:
     )
 
 
+@pytest.mark.slow
 def test_compiled_without_a_break() -> None:
     """One graph forward and one backward, in both directions."""
     built = mixer("encoder", {})

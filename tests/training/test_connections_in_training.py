@@ -66,7 +66,10 @@ def test_admin_is_not_profiled_where_the_numbers_are_given(make_job: JobMaker) -
         session.stop()
 
 
-@pytest.mark.parametrize("model", [ADMIN, BRANCH_NORM], ids=["admin", "branch_norm"])
+@pytest.mark.parametrize(
+    "model",
+    [pytest.param(ADMIN, id="admin", marks=pytest.mark.slow), pytest.param(BRANCH_NORM, id="branch_norm")],
+)
 def test_a_continued_run_is_the_uninterrupted_one(
     make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest, model: Mapping[str, object]
 ) -> None:

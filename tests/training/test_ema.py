@@ -119,7 +119,7 @@ def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_re
     assert found.scores["loss"] == pytest.approx(read_records(job.run, "valid")[-1]["loss"], rel=1e-6)
 
 
-@pytest.mark.parametrize("model", ["average", "weights"])
+@pytest.mark.parametrize("model", ["average", pytest.param("weights", marks=pytest.mark.slow)])
 def test_a_continued_run_is_the_uninterrupted_one(
     make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest, model: str
 ) -> None:

@@ -58,7 +58,8 @@ def test_two_processes_give_the_numbers_of_one(launcher: Launcher, one: str, sha
     assert any(key.startswith("weights.") for key in mine)
 
 
-@pytest.mark.parametrize("sharding", ["none", pytest.param("full", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sharding", ["none", "full"])
 def test_connections_begin_alike_in_two_processes(launcher: Launcher, sharding: str) -> None:
     """Those that profile the first batch or follow the updates, also when the run is continued."""
     connections = (
@@ -105,6 +106,7 @@ def test_parameters_of_one_number_are_whole_in_each_process(launcher: Launcher) 
     assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
 
 
+@pytest.mark.slow
 def test_two_processes_go_on_exactly(launcher: Launcher) -> None:
     assert launcher.train("straight", 2, *FEATURES, begin(launcher)) == [0, 0], launcher.text()
     for limit in (6, UPDATES):

@@ -80,7 +80,7 @@ def test_frozen_parameters_stay_and_have_no_moments(make_job: JobMaker) -> None:
     ("setting", "value", "other"),
     [
         ("freeze", "decoder.*", ["encoder.*"]),
-        ("rate_factors", {"decoder.*": 0.3}, {"decoder.*": 0.2}),
+        pytest.param("rate_factors", {"decoder.*": 0.3}, {"decoder.*": 0.2}, marks=pytest.mark.slow),
         # Where both match, the last one counts.
         ("rate_factors", {"*": 0.5, "decoder.*": 0.3}, {"decoder.*": 0.3, "*": 0.5}),
     ],

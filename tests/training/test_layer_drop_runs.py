@@ -69,8 +69,13 @@ def test_scales_are_one_over_the_share_that_is_left() -> None:
 @pytest.mark.parametrize(
     ("connection", "drop", "others"),
     [
-        ("pre_norm", {"encoder": 0.4, "decoder": 0.4, "depth": "linear", "rescale": True}, {}),
-        ("depth_lstm", 0.5, {"ema": {"decay": 0.9}, "optimizer": "muon"}),
+        pytest.param(
+            "pre_norm",
+            {"encoder": 0.4, "decoder": 0.4, "depth": "linear", "rescale": True},
+            {},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("depth_lstm", 0.5, {"ema": {"decay": 0.9}, "optimizer": "muon"}, marks=pytest.mark.slow),
         ("post_norm", {"encoder": 0.3, "unit": "sublayer"}, {"sim_cut": 2, "record": {"gradients": 1}}),
     ],
 )

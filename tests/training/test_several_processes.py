@@ -54,7 +54,7 @@ def same_within_rounding(launcher: Launcher, name: str, other: str, update: int 
     assert all(torch.allclose(ours[key], theirs[key], rtol=1e-4, atol=1e-5) for key in ours)
 
 
-@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_number_of_processes_does_not_change_the_numbers(alone: Launcher, count: int) -> None:
     assert alone.train(f"exact{count}", count, *EXACT, BLEU) == [0] * count, alone.text()
     same_within_rounding(alone, f"exact{count}", "alone")
@@ -309,6 +309,7 @@ def test_a_sharded_run_goes_on_exactly_and_recomputes_the_same(launcher: Launche
     assert launcher.outcome("parts", 4) == launcher.outcome("whole", 4)
 
 
+@pytest.mark.slow
 def test_no_memory_for_a_single_pair_is_an_error(launcher: Launcher) -> None:
     codes = launcher.train("no-memory", 2, patch=losses(1, no_memory_for(0)))
     assert codes == [6, 6]

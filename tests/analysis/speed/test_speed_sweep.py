@@ -100,6 +100,7 @@ def test_memory_is_what_the_work_takes_at_its_peak() -> None:
     assert again < 30 << 20
 
 
+@pytest.mark.slow
 def test_command_on_a_run_file_and_a_run(run: str, corpus: Path, capsys) -> None:
     file = str(corpus / "small.yaml")
     axes = ["--batch", "2", "--beam", "1,2", "--length", "3", "--depth", "2"]

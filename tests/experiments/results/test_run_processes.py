@@ -24,7 +24,13 @@ from forked import Piped, fork
 _LONG = f"loss not finite: {'x' * 300}"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["asked", "terminal closed"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(signal.SIGTERM, id="asked"),
+        pytest.param(signal.SIGHUP, id="terminal closed", marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_stops_it_and_the_same_command_goes_on(
     plan: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
