@@ -415,9 +415,11 @@ def run(tests: Sequence[str]) -> list[ElementTree.Element]:
     """The test cases as JUnit describes them."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "", "-o", "junit_family=xunit1", f"--junit-xml={report}"]
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "", "-o", "junit_family=xunit1"]
         places = [str(TESTS / test) for test in tests]
-        subprocess.run([*command, *places], cwd=TESTS.parent, stdout=sys.stderr, check=False)
+        subprocess.run(
+            [*command, f"--junit-xml={report}", *places], cwd=TESTS.parent, stdout=sys.stderr, check=False
+        )
         return list(ElementTree.parse(report).getroot().iter("testcase"))
 
 
