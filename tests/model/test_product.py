@@ -23,7 +23,7 @@ def stacks(side: Side) -> st.SearchStrategy[dict[str, object]]:
     return st.fixed_dictionaries({socket: st.sampled_from(choices(socket, side)) for socket in SOCKETS})
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(stacks("encoder"), stacks("decoder"), st.sampled_from(LANGUAGES), st.integers(0, 2**16))
 def test_any_combination_works_or_is_refused_with_a_reason(encoder, decoder, languages, seed) -> None:
     """Finite gradients for every parameter, padding, causality, steps and selection: see `check_model`."""

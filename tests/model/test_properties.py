@@ -126,7 +126,7 @@ def models(draw: st.DrawFn) -> TranslationModel:
     return model
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(models())
 def test_any_options_work_together(model: TranslationModel) -> None:
     """Finite gradients for every parameter, padding, causality, steps and selection: see `check_model`."""

@@ -166,9 +166,10 @@ def _outside(before: str, after: str, is_left_inner: bool) -> tuple[str, str]:
 
 def _with_spaces(pieces: list[str], runs: Sequence[Run]) -> list[str]:
     """Spaces where two runs meet, on the side on which the sentence has them."""
-    last = ""  # character of all pieces before the left one
+    last = ""  # of the characters in front of the left piece
     for place, (left, right) in enumerate(pairwise(runs)):
-        last = pieces[place - 1][-1:] or last if place else last
+        if place:
+            last = pieces[place - 1][-1:] or last
         spaced_left, spaced_right = left.text[-1:].isspace(), right.text[:1].isspace()
         if left.fixed and right.fixed:
             continue

@@ -621,7 +621,7 @@ def test_what_has_no_end_is_read_in_linear_time(name, content):
 
 
 def test_a_text_of_many_sentences_is_put_together_in_linear_time():
-    document = read_document("a.txt", b"Ein Wort.\n" * 60_000, Options("de", "en"))
+    document = read_document("a.txt", b"Ein Wort.\n" * 200_000, Options("de", "en"))
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
     begun = time.process_time()
     plan.finished(["Ein anderes Wort und noch eines."] * len(plan.texts))
