@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from collections.abc import Sequence
@@ -32,8 +33,9 @@ from deepwire.experiments.questions.question_verdicts import (
     SystemResults,
     judge_claim,
     paired_difference,
+    seed_deviation,
 )
-from deepwire.experiments.questions.question_words import answer_of, count_of_claims
+from deepwire.experiments.questions.question_words import answer_of, claims_table, count_of_claims
 
 SENTENCES, WORDS = 60, 20
 
@@ -103,7 +105,8 @@ CLAIM = ClaimPlan(says="a above b", paper="P", better="a", than="b")
 
 
 def outcome(*systems: SystemResults) -> ClaimOutcome:
-    return judge_claim(CLAIM, {each.system: each for each in systems}, 200).outcome
+    deviation = seed_deviation(each.bleu("equal") for each in systems)
+    return judge_claim(CLAIM, {each.system: each for each in systems}, 200, deviation).outcome
 
 
 def test_packed_statistics_come_back() -> None:
@@ -140,7 +143,7 @@ def test_a_difference_within_the_noise_is_open() -> None:
 
 
 def test_seeds_that_disagree_leave_a_claim_open_that_one_seed_would_settle() -> None:
-    """Runs are resampled with the sentences."""
+    """Seeds count with the sentences."""
     first = system("a", result("a", 1, standing(0.8, 1))), system("b", result("b", 1, standing(0.6, 2)))
     assert outcome(*first) is ClaimOutcome.HOLDS
     a = [result("a", 1, standing(0.8, 1)), result("a", 2, standing(0.5, 3))]
@@ -148,10 +151,55 @@ def test_seeds_that_disagree_leave_a_claim_open_that_one_seed_would_settle() -> 
     assert outcome(system("a", *a), system("b", *b)) is ClaimOutcome.OPEN
 
 
+def test_all_seeds_count_also_where_one_system_has_more(plan: Path) -> None:
+    """By the first seed of each, a is above b; the second seed of b says that this is chance."""
+    a, b = result("a", 1, standing(0.8, 1)), result("b", 1, standing(0.6, 2))
+    other = result("b", 2, standing(0.95, 3))
+    assert outcome(system("a", a), system("b", b)) is ClaimOutcome.HOLDS
+    (question, _) = answered(plan, [a, b, other])
+    verdict = question.verdicts[0].equal
+    bleu = question.systems["b"].bleu("equal")
+    assert verdict.outcome is ClaimOutcome.OPEN
+    assert verdict.seeds == (1, 2)
+    assert verdict.bleu is not None
+    assert verdict.bleu[1] == pytest.approx(sum(bleu) / 2)
+    table = claims_table(question)
+    assert table is not None
+    assert table.rows[0][-1] == "1 and 2"
+    assert claims_table(answered(plan, [result("a", 2, standing(0.8, 4))])[0]).rows[0][-1] == "2"
+
+
+def test_a_single_seed_is_as_uncertain_as_those_of_other_systems(plan: Path) -> None:
+    """Two systems with one seed differ clearly by their sentences, and not beside the seeds of a third."""
+    pair = [result("a", 1, standing(0.75, 1)), result("b", 1, standing(0.65, 2))]
+    third = [result("c", seed, standing(share, seed)) for seed, share in ((1, 0.8), (2, 0.6))]
+    (alone, _), (beside, _) = answered(plan, pair), answered(plan, [*pair, *third])
+    assert (alone.deviation, alone.verdicts[0].outcome) == (None, ClaimOutcome.HOLDS)
+    assert beside.deviation is not None
+    first, second = beside.systems["c"].bleu("equal")
+    assert beside.deviation.sd == pytest.approx(abs(first - second) / 2**0.5)
+    assert beside.verdicts[0].outcome is ClaimOutcome.OPEN
+    words = question_finding(beside).measured
+    assert f"a standard deviation of {beside.deviation.sd:.2f} BLEU between seeds of one system" in words
+    assert "the tests count the sentences alone" in question_finding(alone).measured
+
+
+def test_the_error_of_means_falls_with_seeds() -> None:
+    """Against the formula: the standard deviation of one seed, for each mean over its seeds."""
+    deviation = seed_deviation([[30.0, 31.0], [20.0, 20.0, 23.0], [5.0]])
+    assert deviation is not None
+    assert deviation.degrees == 3
+    assert deviation.sd == pytest.approx(((0.5 + 6.0) / 3) ** 0.5)
+    many = dataclasses.replace(deviation, degrees=1000)
+    assert many.draws((1, 1), 20_000).std() == pytest.approx(deviation.sd * 2**0.5, rel=0.02)
+    assert many.draws((2, 4), 20_000).std() == pytest.approx(deviation.sd * 0.75**0.5, rel=0.02)
+    assert deviation.draws((1, 1), 20_000).std() > many.draws((1, 1), 20_000).std()
+
+
 def test_the_plateau_decides_where_it_was_reached() -> None:
     a = result("a", 1, standing(0.6, 1), standing(0.8, 2, updates=60))
     b = result("b", 1, standing(0.8, 3), standing(0.6, 4, updates=60))
-    verdict = judge_claim(CLAIM, {"a": system("a", a), "b": system("b", b)}, 200)
+    verdict = judge_claim(CLAIM, {"a": system("a", a), "b": system("b", b)}, 200, None)
     assert (verdict.equal.outcome, verdict.plateau.outcome) == (ClaimOutcome.REVERSED, ClaimOutcome.HOLDS)
     assert verdict.outcome is ClaimOutcome.HOLDS
     alone = b.model_copy(update={"standings": {"equal": b.standings["equal"]}})
@@ -166,7 +214,6 @@ def test_to_beat_a_system_that_has_not_learned_is_no_success() -> None:
 def test_failed_and_missing_runs_decide_nothing() -> None:
     a = result("a", 1, standing(0.8))
     assert outcome(system("a", a), system("b")) is ClaimOutcome.MISSING
-    assert outcome(system("a", a), system("b", result("b", 2, standing(0.6)))) is ClaimOutcome.MISSING
     assert (
         outcome(system("a", a), system("b", result("b", 1, None, failed="diverged"))) is ClaimOutcome.FAILED
     )
@@ -174,7 +221,7 @@ def test_failed_and_missing_runs_decide_nothing() -> None:
 
 def test_different_texts_are_not_compared() -> None:
     with pytest.raises(DataError, match="different texts"):
-        paired_difference([[standing(0.8)]], [[standing(0.6, text="other")]], 100)
+        paired_difference([[standing(0.8)]], [[standing(0.6, text="other")]], 100, None)
 
 
 SYSTEMS = """

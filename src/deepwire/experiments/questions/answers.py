@@ -13,9 +13,18 @@ from deepwire.experiments.questions.question_results import (
     ResultFolder,
     TriedSettings,
 )
-from deepwire.experiments.questions.question_verdicts import ClaimVerdict, SystemResults, judge_claim
+from deepwire.experiments.questions.question_verdicts import (
+    ClaimVerdict,
+    SeedDeviation,
+    SystemResults,
+    has_learned,
+    judge_claim,
+    seed_deviation,
+)
 from deepwire.experiments.results.results_plan import ALL, Plan
 from deepwire.runfile import locate
+
+_FEWEST_DEGREES = 3
 
 
 @dataclass(frozen=True)
@@ -48,6 +57,7 @@ class AnsweredQuestion:
         part: What is kept of its part.
         verdicts: On its claims, in their order.
         samples: Resamples of the significance tests.
+        deviation: Of seeds: of its part, or where few systems of it have several, of all parts.
     """
 
     name: str
@@ -55,6 +65,7 @@ class AnsweredQuestion:
     part: PartResults
     verdicts: tuple[ClaimVerdict, ...]
     samples: int
+    deviation: SeedDeviation | None
 
     @property
     def systems(self) -> dict[str, SystemResults]:
@@ -74,13 +85,32 @@ def answer_questions(plan: QuestionsPlan, results: Path) -> list[AnsweredQuestio
         DataError: A result is damaged.
     """
     parts = {name: _part_results(plan, name, results / name) for name in plan.parts}
+    deviations = _deviations(parts)
     answered = []
     for name, question in plan.questions.items():
-        part = parts[question.part]
+        part, deviation = parts[question.part], deviations[question.part]
         systems = {system: part.systems[system] for system in question.systems}
-        verdicts = tuple(judge_claim(claim, systems, plan.samples) for claim in question.claims)
-        answered.append(AnsweredQuestion(name, question, part, verdicts, plan.samples))
+        verdicts = tuple(judge_claim(claim, systems, plan.samples, deviation) for claim in question.claims)
+        answered.append(AnsweredQuestion(name, question, part, verdicts, plan.samples, deviation))
     return answered
+
+
+def _deviations(parts: Mapping[str, PartResults]) -> dict[str, SeedDeviation | None]:
+    """Of the seeds of each part, after equal updates."""
+    scores = {
+        name: [
+            system.bleu("equal")
+            for system in part.systems.values()
+            if has_learned(system, part.systems, "equal")
+        ]
+        for name, part in parts.items()
+    }
+    of_all = seed_deviation(each for of_part in scores.values() for each in of_part)
+    of_parts = {name: seed_deviation(of_part) for name, of_part in scores.items()}
+    return {
+        name: own if own is not None and own.degrees >= _FEWEST_DEGREES else of_all
+        for name, own in of_parts.items()
+    }
 
 
 def _part_results(questions: QuestionsPlan, name: str, folder: Path) -> PartResults:

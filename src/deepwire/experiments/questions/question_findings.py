@@ -128,9 +128,12 @@ def _above(question: AnsweredQuestion, reference: str, goal: Goal) -> dict[str, 
     above = {}
     for name, system in systems.items():
         if name != reference and has_learned(system, systems, goal):
-            compared = difference_between(system, systems[reference], goal, question.samples)
+            compared = difference_between(
+                system, systems[reference], goal, question.samples, question.deviation
+            )
             if compared is not None:
-                above[name] = compared[:2]
+                difference, bounds, _ = compared
+                above[name] = difference, bounds
     return above
 
 
@@ -175,8 +178,8 @@ def _how(question: AnsweredQuestion) -> str:
     return (
         f"{_batches(question)} They are compared after {question.part.equal_updates:,} updates, "
         f"{still if question.part.plateau else 'where all end'}. "
-        "The mean of the last checkpoints translates the test set. BLEU: mean over seeds; a claim compares "
-        "the seeds that both systems have. "
+        "The mean of the last checkpoints translates the test set. BLEU: mean over seeds. "
+        f"{_how_seeds_count(question)}"
         f"{_how_tuned(question)}"
     ).rstrip()
 
@@ -202,6 +205,17 @@ def _batches(question: AnsweredQuestion) -> str:
     if not others:
         return "All systems learn from the same text, those with one seed with the same batches."
     return f"All systems learn from the same text, but not all with the same batches: {'; '.join(others)}."
+
+
+def _how_seeds_count(question: AnsweredQuestion) -> str:
+    """What the tests take for the chance of seeds."""
+    deviation = question.deviation
+    if deviation is None:
+        return "No system has several seeds, so the tests count the sentences alone. "
+    return (
+        f"The tests count a standard deviation of {deviation.sd:.2f} BLEU between seeds of one system "
+        f"({deviation.degrees} degrees of freedom). "
+    )
 
 
 def _how_tuned(question: AnsweredQuestion) -> str:

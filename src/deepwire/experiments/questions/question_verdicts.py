@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -20,6 +21,7 @@ SIGNIFICANT = 0.05
 NOT_LEARNED = 0.25
 """A system whose BLEU is below this share of the best of its question has not learned to translate."""
 _ROUNDING = 1e-9
+_SEED_OF_SEEDS = 1
 
 
 class ClaimOutcome(StrEnum):
@@ -66,16 +68,57 @@ class SystemResults:
 
 
 @dataclass(frozen=True)
+class SeedDeviation:
+    """How far the seeds of one system lie apart in BLEU, by all systems with several seeds together.
+
+    Attributes:
+        sd: Pooled standard deviation, BLEU.
+        degrees: Of freedom: seeds less systems.
+    """
+
+    sd: float
+    degrees: int
+
+    def draws(self, seeds: tuple[int, int], samples: int) -> Floats:
+        """What the choice of seeds adds to a difference of means: ``[samples]`` of Student's t, in BLEU.
+
+        Args:
+            seeds: How many each of the two systems has.
+            samples: Number of draws.
+        """
+        error = self.sd * math.sqrt(sum(1 / number for number in seeds))
+        draws: Floats = np.random.default_rng(_SEED_OF_SEEDS).standard_t(self.degrees, samples) * error
+        return draws
+
+
+def seed_deviation(scores: Iterable[Sequence[float]]) -> SeedDeviation | None:
+    """Pool the variances of systems.
+
+    Args:
+        scores: BLEU of the seeds of each system; those with a single seed say nothing.
+
+    Returns:
+        None where no system has several seeds.
+    """
+    several = [of_system for of_system in scores if len(of_system) > 1]
+    degrees = sum(len(of_system) - 1 for of_system in several)
+    if not degrees:
+        return None
+    squares = sum(statistics.variance(of_system) * (len(of_system) - 1) for of_system in several)
+    return SeedDeviation(math.sqrt(squares / degrees), degrees)
+
+
+@dataclass(frozen=True)
 class GoalVerdict:
     """A claim at one of the goals.
 
     Attributes:
         outcome: What was found.
         bleu: Means of the better and of the other system, as the paper has them; None before both are there.
-        difference: Between them, over the seeds that both have.
-        bounds: 95 % of it, of resampled sentences and runs.
+        difference: Between them, over all seeds of each.
+        bounds: 95 % of it; see `paired_difference`.
         p_value: Two-sided.
-        seeds: Which both have.
+        seeds: How many the better and the other system have; (0, 0) before both have one.
         still: Whether all these runs stood still before their limit.
     """
 
@@ -84,7 +127,7 @@ class GoalVerdict:
     difference: float | None = None
     bounds: Interval | None = None
     p_value: float | None = None
-    seeds: tuple[int, ...] = ()
+    seeds: tuple[int, int] = (0, 0)
     still: bool = False
 
 
@@ -113,20 +156,22 @@ class ClaimVerdict:
         return self.decisive.outcome
 
 
-def judge_claim(claim: ClaimPlan, systems: Mapping[str, SystemResults], samples: int) -> ClaimVerdict:
+def judge_claim(
+    claim: ClaimPlan, systems: Mapping[str, SystemResults], samples: int, deviation: SeedDeviation | None
+) -> ClaimVerdict:
     """Hold a claim against the runs of a question.
 
     Args:
         claim: What the paper says.
         systems: Those of the question, by name.
         samples: Resamples of the significance tests.
+        deviation: Of seeds.
 
     Raises:
         DataError: The two were scored on different texts.
     """
-    return ClaimVerdict(
-        claim, _judge(claim, systems, "equal", samples), _judge(claim, systems, "plateau", samples)
-    )
+    equal, plateau = (_judge(claim, systems, goal, samples, deviation) for goal in ("equal", "plateau"))
+    return ClaimVerdict(claim, equal, plateau)
 
 
 def has_learned(system: SystemResults, systems: Mapping[str, SystemResults], goal: Goal) -> bool:
@@ -136,52 +181,64 @@ def has_learned(system: SystemResults, systems: Mapping[str, SystemResults], goa
     return bool(scores) and statistics.fmean(scores) >= NOT_LEARNED * best
 
 
-def _judge(claim: ClaimPlan, systems: Mapping[str, SystemResults], goal: Goal, samples: int) -> GoalVerdict:
+def _judge(
+    claim: ClaimPlan,
+    systems: Mapping[str, SystemResults],
+    goal: Goal,
+    samples: int,
+    deviation: SeedDeviation | None,
+) -> GoalVerdict:
     pair = systems[claim.better], systems[claim.than]
     if any(each.failures(goal) and not each.bleu(goal) for each in pair):
         return GoalVerdict(ClaimOutcome.FAILED)
-    compared = difference_between(*pair, goal, samples)
+    compared = difference_between(*pair, goal, samples, deviation)
     if compared is None:
         return GoalVerdict(ClaimOutcome.MISSING)
-    difference, bounds, p_value, seeds = compared
-    standings = [each.standings(goal) for each in pair]
-    first, second = (statistics.fmean(_mean_bleu(by_seed[seed]) for seed in seeds) for by_seed in standings)
+    difference, bounds, p_value = compared
+    bleu, others = (each.bleu(goal) for each in pair)
     if not all(has_learned(each, systems, goal) for each in pair):
         outcome = ClaimOutcome.NOT_LEARNED
     elif p_value >= SIGNIFICANT:
         outcome = ClaimOutcome.OPEN
     else:
         outcome = ClaimOutcome.HOLDS if difference > 0 else ClaimOutcome.REVERSED
-    still = all(standing.stood_still for by_seed in standings for seed in seeds for standing in by_seed[seed])
-    return GoalVerdict(outcome, (first, second), difference, bounds, p_value, seeds, still)
+    still = all(
+        standing.stood_still
+        for each in pair
+        for of_seed in each.standings(goal).values()
+        for standing in of_seed
+    )
+    means = statistics.fmean(bleu), statistics.fmean(others)
+    return GoalVerdict(outcome, means, difference, bounds, p_value, (len(bleu), len(others)), still)
 
 
 def difference_between(
-    better: SystemResults, than: SystemResults, goal: Goal, samples: int
-) -> tuple[float, Interval, float, tuple[int, ...]] | None:
-    """How far one system's BLEU lies above another's, 95 % of it, the p-value, and the seeds of both.
+    better: SystemResults, than: SystemResults, goal: Goal, samples: int, deviation: SeedDeviation | None
+) -> tuple[float, Interval, float] | None:
+    """How far one system's BLEU lies above another's, 95 % of it, and the p-value; see `paired_difference`.
 
-    None where no seed of both has reached the goal. See `paired_difference`.
+    None where one of them has no seed at the goal.
     """
-    standings = better.standings(goal), than.standings(goal)
-    seeds = tuple(sorted(standings[0].keys() & standings[1].keys()))
-    if not seeds:
-        return None
-    own, others = ([each[seed] for seed in seeds] for each in standings)
-    return *paired_difference(others, own, samples), seeds
+    own, others = (list(each.standings(goal).values()) for each in (better, than))
+    return paired_difference(others, own, samples, deviation) if own and others else None
 
 
 def paired_difference(
-    baseline: Sequence[Sequence[RunStanding]], system: Sequence[Sequence[RunStanding]], samples: int
+    baseline: Sequence[Sequence[RunStanding]],
+    system: Sequence[Sequence[RunStanding]],
+    samples: int,
+    deviation: SeedDeviation | None,
 ) -> tuple[float, Interval, float]:
     """How far a system's BLEU lies above a baseline's, 95 % of it, and the two-sided p-value.
 
-    Sentences and runs are resampled as `paired_bootstrap` does; of several directions each by itself, and
-    the mean over directions is compared.
+    Sentences are resampled as `paired_bootstrap` does, those of several directions each by itself, and the
+    mean over directions is compared. What other seeds would give is added to each resample by the deviation
+    of seeds: to draw from two or three runs says too little of it, and from a single one nothing.
 
     Args:
-        baseline, system: Models by seed, the same seeds in both.
+        baseline, system: Models by seed; one of the two may have more.
         samples: Number of resamples.
+        deviation: Of seeds; None counts the sentences alone.
 
     Raises:
         DataError: The two were scored on different texts, or statistics are damaged.
@@ -196,12 +253,14 @@ def paired_difference(
         )
     drawn, observed = [], []
     for number, direction in enumerate(directions):
-        both = [np.stack([run[direction] for run in runs]) for runs in (first, second)]
+        both = [np.sum([run[direction] for run in runs], axis=0) for runs in (first, second)]
         scores = resampled_scores(metric, (both[0], both[1]), samples=samples, seed=number)
         drawn.append(scores[1] - scores[0])
-        bleu = [float(metric.values(each.sum(axis=(0, 1)))) for each in both]
+        bleu = [float(metric.values(each.sum(axis=0))) for each in both]
         observed.append(bleu[1] - bleu[0])
     differences, difference = np.mean(drawn, axis=0), statistics.fmean(observed)
+    if deviation is not None:
+        differences = differences + deviation.draws((len(baseline), len(system)), samples)
     against = int(np.sum(differences * np.sign(difference) <= _ROUNDING))
     return difference, interval(differences), min(1.0, 2 * (against + 1) / (samples + 1))
 
@@ -216,7 +275,3 @@ def _statistics(standings: Sequence[RunStanding], metric: Metric) -> dict[tuple[
                 raise DataError(f"statistics of {direction} have the shape {rows.shape}")
             rows_of[direction, test.text] = rows
     return rows_of
-
-
-def _mean_bleu(standings: Sequence[RunStanding]) -> float:
-    return statistics.fmean(test.bleu for standing in standings for test in standing.tests.values())

@@ -70,7 +70,7 @@ def claims_table(question: AnsweredQuestion) -> Table | None:
                     "" if difference is None else f"{difference:+.2f}",
                     "" if bounds is None else f"{bounds.low:+.2f} to {bounds.high:+.2f}",
                     at_goal.p_value,
-                    len(at_goal.seeds) or None,
+                    _seeds(at_goal),
                 )
             )
             named = "", ""
@@ -98,27 +98,27 @@ def unmeasured_claims(question: AnsweredQuestion) -> str:
 def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
     """How many claims went which way, in one paragraph.
 
-    A claim that several questions ask counts once, where it has most seeds. Claims of a question with one
-    outcome that rest on the same system count once: a system that learns slowly loses to all others, and that
-    is one fact.
+    A claim that several questions ask counts once, where it has most seeds of both systems. Claims of a
+    question with one outcome that rest on the same system count once: a system that learns slowly loses to
+    all others, and that is one fact.
     """
     every = [(question.name, verdict) for question in questions for verdict in question.verdicts]
     measured = [entry for entry in every if entry[1].outcome is not ClaimOutcome.MISSING]
     # The last of several with as many seeds: questions go from short trainings to long ones.
     by_claim = {
         verdict.claim.says: (name, verdict)
-        for name, verdict in sorted(measured, key=lambda entry: len(entry[1].decisive.seeds))
+        for name, verdict in sorted(measured, key=lambda entry: min(entry[1].decisive.seeds))
     }
     facts = Counter(outcome for *_, outcome in {_fact(*entry) for entry in by_claim.values()})
     parts = [f"*{outcome}* ({facts[outcome]})" for outcome in ClaimOutcome if facts[outcome]]
     found = f" They make {facts.total()} findings: {', '.join(parts)}." if parts else ""
     return (
         f"Claims of the papers were put to {len(every)} comparisons, of which {len(measured)} are measured. "
-        "A claim in the same words in several questions counts where it has most seeds, or in the last of "
-        f"them, which leaves {len(by_claim)}.{found} Claims of a question that put the same system first and "
-        "come out alike are one finding. They are judged at the end of the long training where both systems "
-        "have had it, otherwise after equal updates. Speeds are not among them, and a system that has not "
-        "learned to translate decides none."
+        "A claim in the same words in several questions counts where it has most seeds of both systems, or "
+        f"in the last of them, which leaves {len(by_claim)}.{found} Claims of a question that put the same "
+        "system first and come out alike are one finding. They are judged at the end of the long training "
+        "where both systems have had it, otherwise after equal updates. Speeds are not among them, and a "
+        "system that has not learned to translate decides none."
     )
 
 
@@ -142,6 +142,11 @@ def _scores(question: AnsweredQuestion, claim: ClaimPlan, bleu: tuple[float, flo
         f"{name} {score:.1f} ({parameters(question.systems[name]) / _MILLION:.1f}M)"
         for name, score in zip((claim.better, claim.than), bleu or (), strict=False)
     )
+
+
+def _seeds(at_goal: GoalVerdict) -> str:
+    """How many seeds both systems of a claim have, ``3``, or each of them, ``1 and 3``; empty without."""
+    return " and ".join(map(str, dict.fromkeys(at_goal.seeds))) if all(at_goal.seeds) else ""
 
 
 def parameters(system: SystemResults) -> int:
