@@ -626,7 +626,10 @@ def test_text_of_a_recipe_that_is_missing_is_told_where_it_is_looked_for(
     ("training", "message"),
     [
         ({"input_noise": {"source": 0.1}}, "input_noise.source: a language model has no source"),
-        ({"layer_drop": {"encoder": 0.3}}, "layer_drop.encoder: the model has no encoder"),
+        (
+            {"layer_drop": {"encoder": 0.3, "decoder": 0.1}},
+            "layer_drop.encoder is 0.3, and the model has no encoder; set it to 0, and layer_drop.decoder",
+        ),
     ],
 )
 def test_a_language_model_refuses_what_is_of_a_source(training: dict[str, object], message: str) -> None:

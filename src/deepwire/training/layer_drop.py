@@ -55,7 +55,10 @@ class LayerDropConfig(NumberSection):
     def check(self, model: ModelConfig) -> None:
         """Refuse connections that need all layers, with a `ValueError`; nothing is built."""
         if model.is_decoder_only and self.encoder not in (0, self.decoder):
-            raise ValueError("layer_drop.encoder: the model has no encoder; set layer_drop.decoder")
+            raise ValueError(
+                f"layer_drop.encoder is {self.encoder:g}, and the model has no encoder; set it to 0, and "
+                "layer_drop.decoder to what you want"
+            )
         for side, context in model.contexts().items():
             connection = model.stack(side).connection
             if not self.of(side):
