@@ -37,7 +37,9 @@ $(READY): pyproject.toml
 demo: $(READY) ## train a small model on examples/multi30k, translate, score (about ten minutes on two cores)
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh
 
+# With PYTHONDONTWRITEBYTECODE set, each process that a test starts would compile the package anew.
 test: $(READY) ## all tests
+	@$(BIN)/python -m compileall -q src/deepwire
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check: $(READY) ## style, types, import directions
