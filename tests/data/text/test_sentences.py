@@ -87,3 +87,28 @@ def test_without_its_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr("deepwire.data.text.sentences.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="needs the package sentencex"):
         SentenceSplitter("de")
+
+
+@pytest.mark.parametrize(
+    "piece", ["「はい。」「いいえ。」", '。"', "」‘「", 'He said "No." And left. ', "(a) b. [c] d! "]
+)
+def test_a_line_with_many_quotation_marks_is_not_given_to_the_rules_as_a_whole(piece, monkeypatch):
+    """Their time grows with the square of the marks: one line could hold a server for hours."""
+    import sentencex
+
+    original, sizes = sentencex.segment, []
+
+    def segment(language, text):
+        sizes.append(sum(text.count(mark) for mark in set(piece) & set('「」‘"()[]')))
+        return original(language, text)
+
+    language = "en" if piece.isascii() else "ja"
+    text = piece * 400
+    expected = SentenceSplitter(language).split(piece * 10).texts
+    monkeypatch.setattr(sentencex, "segment", segment)
+    found = SentenceSplitter(language).split(text)
+    assert max(sizes) <= 128
+    assert len(sizes) > 5
+    assert found.joined(found.texts, language) == text
+    if len(expected) > 1:
+        assert found.texts == expected * 40

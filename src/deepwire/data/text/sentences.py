@@ -34,6 +34,12 @@ _CUTS = tuple(
 )
 _MIDDLE = 0.25
 """A cut leaves each side at least this share of the text, if there is any such place."""
+# sentencex pairs each quotation mark and bracket of a line with the others: its time grows with their square.
+_QUOTATION = re.compile(
+    '["\u00ab\u00bb\u2018-\u201f\u2039\u203a\u3008-\u3011\u3014-\u301b\uff3b\uff3d\uff5f-\uff63\\[\\]{}()]'
+)
+_MOST_QUOTATION = 64
+"""So many it gets at once, and those of a sentence that began before them."""
 CHARACTERS_PER_SUBWORD = 64
 """More than subwords have on average: a text with more than that for each allowed one is too long."""
 
@@ -221,8 +227,40 @@ def _sentences(line: str, language: str) -> list[str]:
     """The sentences of a line, with the spaces behind them; without a language the line."""
     if not language or is_blank(line):
         return [line]
-    import sentencex
-
-    sentences: list[str] = sentencex.segment(language, line)
+    sentences = list(_sentences_in_windows(line, language))
     # Nothing of a text may be lost, whatever the package makes of it.
     return sentences if "".join(sentences) == line else [line]
+
+
+def _sentences_in_windows(line: str, language: str) -> Iterator[str]:
+    """What sentencex finds in a line, in time that grows with its length.
+
+    A line with few quotation marks goes to it as a whole. Of others it gets a window at a time, begun with
+    the last sentence of the window before. Where a window has no end of a sentence, the next one begins anew.
+    """
+    import sentencex
+
+    begun: list[str] = []
+    last = ""
+    for window in _windows(line):
+        first, *others = sentencex.segment(language, last + window)
+        begun.append(first)
+        last = ""
+        if others:
+            yield "".join(begun)
+            begun.clear()
+            *whole, last = others
+            yield from whole
+    if begun or last:
+        yield "".join([*begun, last])
+
+
+def _windows(line: str) -> Iterator[str]:
+    """A line in pieces that end with their last allowed quotation mark."""
+    start = 0
+    for number, mark in enumerate(_QUOTATION.finditer(line), 1):
+        if number % _MOST_QUOTATION == 0:
+            yield line[start : mark.end()]
+            start = mark.end()
+    if start < len(line):
+        yield line[start:]
