@@ -50,8 +50,8 @@ def sample(
     """`config.width` random translations of each sentence `[N, S]`, the best score first; some may be equal.
 
     Args:
-        numbers: A number for each sentence, its line: with the seed it determines its random numbers, so
-            that a translation does not depend on the batch.
+        numbers: A number for each sentence: with the seed it determines its random numbers, so that a
+            translation does not depend on the batch.
     """
     constraints = Constraints(config, limits, prefixes, source.device, before)
     lengths = [int(limit) + 1 for limit in constraints.limits.tolist()]
@@ -232,7 +232,7 @@ def generate(
         source: Subword ids, padded with PAD.
         limits: Most subwords of each translation, EOS not counted.
         config: How to search.
-        numbers: The line of each sentence; random numbers follow from it.
+        numbers: One for each sentence, from which its random numbers follow.
         prefixes: Subwords that each translation must begin with.
         before: Subwords that the model has read before each: no n-gram of theirs is repeated.
         shortlist: `[k]` ascending, the subwords whose log-probabilities the model gives; None = all.

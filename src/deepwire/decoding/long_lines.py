@@ -91,7 +91,7 @@ class LongLines:
                     continue
                 places.append(len(piece_requests))
                 numbers.append(line)
-                piece_requests.append(replace(request, text=text, prefix=prefix))
+                piece_requests.append(replace(request, text=text, prefix=prefix, piece=index))
                 prefix = ""
             cuts.append(LongLine(segments, tuple(places)))
         return numbers, piece_requests, cuts

@@ -48,7 +48,7 @@ class SearchInputs:
     """What is to be searched for, sentence by sentence.
 
     Attributes:
-        lines: Their numbers in the text, which seed random draws.
+        draws: A number for each, from which its random numbers follow.
         sources: Subwords, as the model reads them; empty = nothing to translate.
         prefixes: Subwords that each translation begins with.
         languages: The target languages; None with one direction.
@@ -57,7 +57,7 @@ class SearchInputs:
         preferred: Phrases that the translation of each should rather have; None: there are none.
     """
 
-    lines: Sequence[int]
+    draws: Sequence[int]
     sources: Sequence[Sequence[int]]
     prefixes: Sequence[Sequence[int]]
     languages: Sequence[TargetLanguage | None]
@@ -152,13 +152,13 @@ class SentenceSearch(Generic[StateT]):
                     for prefix, phrases in zip(prefixes, preferred, strict=True)
                 ]
             shortlist = self._batch_shortlist(languages, source, needed)
-            limits, lines = self._limits(sentences, rows, config), [sentences.lines[row] for row in rows]
+            limits, draws = self._limits(sentences, rows, config), [sentences.draws[row] for row in rows]
 
             tokens = None if shortlist is None else shortlist.tokens
             chosen = self.model if shortlist is None else self.model.select(*shortlist)
             model = self._into(chosen, sentences, rows, stop)
             return generate(
-                model, source, limits, config, lines, prefixes, shortlist=tokens, preferred=preferred
+                model, source, limits, config, draws, prefixes, shortlist=tokens, preferred=preferred
             )
 
         tokens = max(1, config.batch_tokens // config.width)
@@ -246,8 +246,8 @@ class SentenceSearch(Generic[StateT]):
             ended = torch.tensor([[prefix.whole] for prefix in chosen], device=self.device)
             model = self._behind(sentences, chosen, stop, ended & inside)
             source = pad_batch([sentences.sources[prefix.row] for prefix in chosen], self.device)
-            lines = [sentences.lines[prefix.row] for prefix in chosen]
-            return generate(model, source, [prefix.more for prefix in chosen], config, lines)
+            draws = [sentences.draws[prefix.row] for prefix in chosen]
+            return generate(model, source, [prefix.more for prefix in chosen], config, draws)
 
         lengths = [len(sentences.sources[prefix.row]) for prefix in prefixes]
         tokens = max(1, config.batch_tokens // config.width)

@@ -47,6 +47,8 @@ class Request:
     """The language of the text, where it is known: for a note where the model was not trained so."""
     context: tuple[ContextLine, ...] = ()
     """Previous lines of its document, the earliest first, for models that were trained with context."""
+    piece: int = 0
+    """Which piece of its line it is, where a long one was cut."""
     where: str = field(default="", compare=False)
     """`file:line` of a line that can bring its languages along: a wrong one is a fault of the file."""
 

@@ -47,6 +47,8 @@ from deepwire.decoding.translation_io import Request, Translation, has_several_l
 from deepwire.decoding.translation_scoring import PairScore, TranslationScorer
 from deepwire.errors import DataError, Tell, UsageError
 
+_MOST_LINES = 1 << 40  # more than any text has
+
 
 class Translator(Generic[StateT]):
     """Translates and scores raw text.
@@ -365,7 +367,7 @@ class Translator(Generic[StateT]):
         texts = ["" if copy else text for text, copy in zip(texts, copied, strict=True)]
         tags = [None if language is None else language.source_tag for language in languages]
         sentences = SearchInputs(
-            lines,
+            [line + each.piece * _MOST_LINES for line, each in zip(lines, requests, strict=True)],
             self._source_tokenizer.encode_lines(texts, lines, tags),
             [self.vocabularies.target.encode(prefix) if prefix else [] for prefix in prefixes],
             languages,
