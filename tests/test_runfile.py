@@ -308,6 +308,17 @@ data:
   vocabulary: {type: subword_nmt, codes: codes, threshold: 5}  # *
 """,
     """
+model:
+  encoder:
+    layers: 2
+    connection: pre_norm
+    aggregation: {type: dlcl, embedding_norm: twice}  # *
+  decoder:
+    layers: 2
+    aggregation: {type: dense, norm: before, embedding_norm: twice}  # *
+data: {source: de, target: en, train: train}
+""",
+    """
 model: {encoder: {layers: 2, connection: depth_lstm}, decoder: {layers: 2, connection: sdu}}
 training:
   record:

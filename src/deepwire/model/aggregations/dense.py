@@ -18,6 +18,8 @@ from deepwire.model.aggregations.dlcl import (
     EmbeddingNorm,
     HistoryNorm,
     Window,
+    norm_of,
+    unused_embedding_norm,
 )
 from deepwire.model.context import StackContext
 
@@ -44,6 +46,10 @@ class DenseConfig(AggregationSection):
         """A norm of the embedding where nothing is normalised."""
         if self.norm == "none":
             yield "embedding_norm", "nothing is normalised with norm: none"
+
+    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+        """A second norm of the embedding where each entry has one of its own."""
+        yield from unused_embedding_norm(self.embedding_norm, norm_of(self.norm, context))
 
     def has_norm(self, context: StackContext) -> bool:
         """Unless left out."""

@@ -25,6 +25,22 @@ Window = Annotated[int | None, Field(ge=1, description="only the last so many ou
 CombinationDropout = Annotated[float, Field(ge=0, lt=1, description="dropout of the combination")]
 
 
+def norm_of(norm: HistoryNorm, context: StackContext) -> Literal["before", "after", "none"]:
+    """Where outputs are normalised: what ``auto`` stands for in a stack."""
+    if norm != "auto":
+        return norm
+    return "after" if context.norm_style == "output" else "before"
+
+
+def unused_embedding_norm(embedding_norm: EmbeddingNorm, norm: str) -> UnusedSettings:
+    """``twice``, where it is what ``once`` is."""
+    if embedding_norm == "twice" and norm == "before":
+        yield (
+            "embedding_norm",
+            "with norm: before, which pre-norm has, twice is what once is; set norm: after",
+        )
+
+
 class DLCLConfig(AggregationSection):
     """Dynamic linear combination of layers, with the ablations of the paper's Table 6."""
 
@@ -64,6 +80,10 @@ class DLCLConfig(AggregationSection):
         if self.norm == "none":
             yield "embedding_norm", "nothing is normalised with norm: none"
 
+    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+        """A second norm of the embedding where each entry has one of its own."""
+        yield from unused_embedding_norm(self.embedding_norm, norm_of(self.norm, context))
+
     @model_validator(mode="after")
     def _fits(self) -> DLCLConfig:
         if isinstance(self.weights, int) and self.weights < 1:
@@ -99,8 +119,7 @@ class DLCL(Aggregation):
 
     def __init__(self, config: DLCLConfig, context: StackContext, weights: int) -> None:
         super().__init__()
-        auto = "after" if context.norm_style == "output" else "before"
-        self.norm = auto if config.norm == "auto" else config.norm
+        self.norm = norm_of(config.norm, context)
         self.softmax = config.softmax
         self.embedding_norm = config.embedding_norm
         self.repeats = context.dim // weights
