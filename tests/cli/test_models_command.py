@@ -113,6 +113,25 @@ def test_an_interrupted_download_goes_on(address: str, shelf: Path) -> None:
     assert (Path("got") / "model.safetensors").read_bytes() == whole
 
 
+def test_a_file_that_is_larger_than_registered_is_not_fetched_whole(address: str, shelf: Path) -> None:
+    (shelf / "ab" / "config.json").write_bytes(bytes(1 << 20))
+    with pytest.raises(DataError, match=r"config\.json: has more than \d"):
+        Shelf(address).get("ab", Path("new"))
+    assert not list(Path(".new.part").glob("*config*"))
+
+
+@pytest.mark.parametrize("remote", [True, False])
+def test_files_of_another_model_do_not_get_into_this_one(shelf: Path, address: str, remote: bool) -> None:
+    """An interrupted call for another model of the same target left them."""
+    Path(".new.part/inner").mkdir(parents=True)
+    for stale in (".new.part/stale.bin", ".new.part/inner/.x.part"):
+        Path(stale).write_bytes(b"x")
+    found = Shelf(address if remote else str(shelf))
+    found.get("ab", Path("new"))
+    there = {path.relative_to("new").as_posix() for path in Path("new").rglob("*") if path.is_file()}
+    assert there == {file.path for file in found.find("ab").files}
+
+
 @pytest.mark.parametrize("remote", [False, True])
 def test_a_file_that_was_changed_is_refused(shelf: Path, address: str, remote: bool) -> None:
     weights = shelf / "ab" / "model.safetensors"

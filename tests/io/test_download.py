@@ -24,6 +24,7 @@ class Server(http.server.ThreadingHTTPServer):
 
     stop_after: int | None = None
     ranges = True
+    announces = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -50,7 +51,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(206 if start else 200)
         if start:
             self.send_header("Content-Range", f"bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}")
-        self.send_header("Content-Length", str(len(CONTENT) - start))
+        if self.server.announces:
+            self.send_header("Content-Length", str(len(CONTENT) - start))
         self.end_headers()
         self.wfile.write(CONTENT[start : self.server.stop_after])
 
@@ -140,6 +142,29 @@ def test_a_wrong_digest_leaves_nothing(server: Server, tmp_path: Path, part: byt
     with pytest.raises(DataError, match=f"SHA-256 is [0-9a-f]{{64}}, not {wrong}"):
         download(server.url, tmp_path, sha256=wrong)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("digest", [None, DIGEST])
+@pytest.mark.parametrize("announced", [True, False])
+def test_no_more_is_written_than_may_be(
+    server: Server, tmp_path: Path, digest: str | None, announced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+    original = downloads._write
+
+    def write(response: Any, part: Path, *rest: Any) -> int:
+        try:
+            return original(response, part, *rest)
+        finally:
+            written.append(part.stat().st_size)
+
+    monkeypatch.setattr(downloads, "_write", write)
+    server.announces = announced
+    with pytest.raises(DataError, match="has more than 300,000 bytes"):
+        download(server.url, tmp_path, sha256=digest, most_bytes=300_000)
+    assert written[0] <= 300_000
+    assert not list(tmp_path.iterdir())
+    assert download(server.url, tmp_path, sha256=digest, most_bytes=len(CONTENT)).fetched
 
 
 def test_a_file_that_is_there_is_checked_not_fetched(server: Server, tmp_path: Path) -> None:

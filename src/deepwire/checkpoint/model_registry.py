@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
@@ -143,6 +143,7 @@ class Shelf:
             tell = None if progress is None else _from(before, model.size, progress)
             self._fetch(model, file, part / file.path, tell)
             before += file.size
+        _remove_others(part, {part / file.path for file in model.files})
         require_model(part)
         with disk_errors(target):
             part.replace(target)
@@ -154,7 +155,7 @@ class Shelf:
             path.parent.mkdir(parents=True, exist_ok=True)
         if self._remote:
             url = urljoin(self.place, quote(f"{model.name}/{file.path}"))
-            download(url, path.parent, sha256=file.sha256, on_progress=tell)
+            download(url, path.parent, sha256=file.sha256, on_progress=tell, most_bytes=file.size)
             return
         source = Path(self.place).parent / model.name / file.path
         if not source.is_file():
@@ -167,9 +168,22 @@ class Shelf:
 
     def _read_remote(self) -> str:
         with TemporaryDirectory() as folder:
-            return _read(
-                download(self.place, Path(folder), protect="use an https address", warn=self._warn).path
+            fetched = download(
+                self.place,
+                Path(folder),
+                protect="use an https address",
+                warn=self._warn,
+                most_bytes=_MOST_BYTES,
             )
+            return _read(fetched.path)
+
+
+def _remove_others(folder: Path, files: Set[Path]) -> None:
+    """Leave nothing in a folder but these files: an interrupted call may have got others."""
+    with disk_errors(folder):
+        for path in folder.rglob("*"):
+            if path not in files and not path.is_dir():
+                path.unlink()
 
 
 def register(

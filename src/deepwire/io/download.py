@@ -35,6 +35,14 @@ class Download:
     """False when it was there already."""
 
 
+class _TooLargeError(Exception):
+    """The server sends more than so many bytes."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self.most = most
+
+
 def download(
     url: str,
     folder: Path,
@@ -43,6 +51,7 @@ def download(
     on_progress: Callable[[int, int | None], None] | None = None,
     warn: Tell | None = None,
     protect: str = _PROTECT,
+    most_bytes: int | None = None,
 ) -> Download:
     """Fetch `url` into `folder` under the last part of its path.
 
@@ -56,10 +65,11 @@ def download(
         on_progress: Called with the bytes there are and the bytes there will be (None: not known).
         warn: Hears, before it begins, that a plain http address without a digest can bring anything.
         protect: What the user can do about that.
+        most_bytes: No more is written to the disk, however much the server sends; None: as much as it sends.
 
     Raises:
         UsageError: the address or the digest is malformed.
-        DataError: the digest differs; nothing is left under the name.
+        DataError: the digest differs, or there are more bytes than may be; nothing is left of the file.
         ResourceError: the disk is full.
         DeepwireError: the server cannot be reached or refuses, or leads from https to an address that is not
             encrypted, without a digest.
@@ -84,7 +94,7 @@ def download(
         folder.mkdir(parents=True, exist_ok=True)
         if expected is None:
             part.unlink(missing_ok=True)
-        _fetch(url, part, on_progress, protect=None if expected else protect)
+        _fetch(url, part, on_progress, protect=None if expected else protect, most_bytes=most_bytes)
         actual = file_digest(part)
         if expected not in (None, actual):
             part.unlink()
@@ -93,6 +103,9 @@ def download(
                 "the file changed or was damaged; nothing was kept",
             )
         part.replace(path)
+    except _TooLargeError as fault:
+        part.unlink()
+        raise DataError(f"{url}: has more than {fault.most:,} bytes", "nothing of it was kept") from None
     except OSError as fault:
         raise _disk_error(folder, fault) from None
     return Download(path, actual, fetched=True)
@@ -127,7 +140,12 @@ def _encrypted(url: str) -> bool:
 
 
 def _fetch(
-    url: str, part: Path, on_progress: Callable[[int, int | None], None] | None, *, protect: str | None
+    url: str,
+    part: Path,
+    on_progress: Callable[[int, int | None], None] | None,
+    *,
+    protect: str | None,
+    most_bytes: int | None,
 ) -> None:
     """Bring `part` to its full length, from where it ends now; `protect`: what helps without a digest."""
     start = part.stat().st_size if part.exists() else 0
@@ -141,7 +159,7 @@ def _fetch(
             start = _first_byte(response) if start else 0
             length = response.headers.get("Content-Length")
             total = start + int(length) if length and length.isdigit() else None
-            done = _write(response, part, start, total, on_progress)
+            done = _write(response, part, start, total, on_progress, most_bytes)
     except urllib.error.HTTPError as fault:
         fault.close()
         if fault.code == 416 and start:
@@ -169,14 +187,17 @@ def _write(
     start: int,
     total: int | None,
     on_progress: Callable[[int, int | None], None] | None,
+    most_bytes: int | None,
 ) -> int:
     done = start
     with part.open("r+b" if start else "wb") as file:
         file.seek(start)
         try:
             while chunk := response.read(_CHUNK):
-                file.write(chunk)
                 done += len(chunk)
+                if most_bytes is not None and done > most_bytes:
+                    raise _TooLargeError(most_bytes)
+                file.write(chunk)
                 if on_progress is not None:
                     on_progress(done, total)
         finally:
