@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import struct
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -462,6 +463,25 @@ def test_a_request_has_its_time(served_model, serving):
         model.free.set()
         serving.wait_until(lambda: server.service.batcher.texts == 0)
         assert server.metric("deepwire_cancelled_total") == 1
+
+
+def test_detection_has_its_time_and_ends_with_its_request(polyglot, serving):
+    """It ran on for all texts, with no limit, and the texts of other requests waited."""
+    free, begun = threading.Event(), []
+
+    def held(texts, target):
+        begun.append(texts)
+        free.wait(30)
+        return [[] for _ in texts]
+
+    with serving.running(polyglot, request_seconds=0.2) as server:
+        server.service.sources.detect = held
+        body = json.dumps({"texts": ["ein", "zwei", "drei"]}).encode()
+        answer = server.request("POST", "/detect", body, {"Content-Type": "application/json"})
+        assert (answer.status, answer.code) == (503, "out_of_time")
+        free.set()
+        assert server.metric("deepwire_cancelled_total") == 1
+    assert begun == [["ein"]]
 
 
 def test_without_the_token_there_is_no_translation(served_model, serving):

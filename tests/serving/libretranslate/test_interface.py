@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from urllib.parse import urlencode
 
 import pytest
 
 from deepwire.serving.access import Token
+from deepwire.serving.libretranslate import translating
 from deepwire.serving.libretranslate.fields import ApiKeys
 from deepwire.serving.libretranslate.interface import Choices, libretranslate_site
 
@@ -51,6 +53,20 @@ def translate(server, **fields):
 def error(answer):
     assert set(answer.json) == {"error"}
     return answer.status, answer.json["error"]
+
+
+def test_answers_are_written_beside_the_connections(plain, monkeypatch):
+    """Many tags took half a minute, in which nobody else was answered."""
+    threads = []
+
+    def pages(documents, translated):
+        threads.append(threading.current_thread().name)
+        return original(documents, translated)
+
+    original = translating._pages
+    monkeypatch.setattr(translating, "_pages", pages)
+    assert translate(plain, q="<b>ein</b> hund", format="html").status == 200
+    assert [name.split("_")[0] for name in threads] == ["segmenting"]
 
 
 def test_a_text_is_translated_sentence_by_sentence_and_keeps_its_line_breaks(plain, into):

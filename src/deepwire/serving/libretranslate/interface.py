@@ -163,7 +163,8 @@ class _Interface:
         texts = text if isinstance(text, list) else [text]
         if not all(isinstance(value, str) for value in texts):
             raise RefusedError("Invalid request: q parameter is not a string")
-        return JSONResponse(await self._translator.detect(" ".join(map(str, texts))))
+        async with self._service.in_time(self._service.limits.request_seconds):
+            return JSONResponse(await self._translator.detect(" ".join(map(str, texts))))
 
     async def translate_file(self, request: Request, fields: Fields) -> Response:
         """POST /translate_file."""

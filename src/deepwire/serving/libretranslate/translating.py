@@ -121,17 +121,22 @@ class LibreTranslator:
             n_best = 1 + (0 if asked.is_html else asked.alternatives)
             translations = await translate_plan(self._service, plan, route, n_best, client, disconnected)
         if plan is None:
-            best = list(asked.texts)
-        elif documents is not None:
-            best = _pages(documents, finished(plan, translations))
-        else:
-            best = self._texts(asked, plan, translations, 0)
-        others = (
-            []
-            if plan is None or documents is not None
-            else [self._texts(asked, plan, translations, rank) for rank in range(1, asked.alternatives + 1)]
-        )
+            return _answer(asked, list(asked.texts), [], detected, plan)
+        written = partial(self._written, asked, documents, plan, translations)
+        best, *others = await self._service.run_in_worker(written)
         return _answer(asked, best, others, detected, plan)
+
+    def _written(
+        self,
+        asked: AskedTranslation,
+        documents: Sequence[HtmlDocument] | None,
+        plan: TranslationPlan,
+        translations: Sequence[Translation],
+    ) -> list[list[str]]:
+        """The translation of each text; behind it each alternative, which HTML has not."""
+        if documents is not None:
+            return [_pages(documents, finished(plan, translations))]
+        return [self._texts(asked, plan, translations, rank) for rank in range(asked.alternatives + 1)]
 
     def _texts(
         self, asked: AskedTranslation, plan: TranslationPlan, translations: Sequence[Translation], rank: int
