@@ -8,6 +8,7 @@ import io
 import json
 import re
 import time
+import tracemalloc
 import zipfile
 
 import pytest
@@ -417,6 +418,20 @@ def test_docx():
     with zipfile.ZipFile(io.BytesIO(found)) as after, zipfile.ZipFile(io.BytesIO(source)) as before:
         assert after.namelist() == before.namelist()
         assert after.read("word/media/a.png") == b"\x89PNG"
+
+
+def test_what_is_no_text_stays_packed_while_a_document_waits():
+    """A small upload could hold 200 megabytes until it was translated, and many could be sent."""
+    source = docx("<w:p><w:r><w:t>Hund</w:t></w:r></w:p>", **{"word/media/a.png": bytes(30 << 20)})
+    tracemalloc.start()
+    document = read_document("a.docx", source, Options("de", "en", ()))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2 << 20
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
+    with zipfile.ZipFile(io.BytesIO(document.written(plan.finished(["Dog"])))) as archive:
+        assert archive.read("word/media/a.png") == bytes(30 << 20)
+        assert archive.read("[Content_Types].xml") == b"<Types/>"
 
 
 def test_odt():

@@ -61,7 +61,7 @@ Blocks = Iterator[SlotParagraph | WordParagraph | SegmentContent]
 
 
 class PackageDocument:
-    """A package of files, some of which are XML with text.
+    """A package of files, some of which are XML with text. All others stay packed until it is written.
 
     Args:
         content: The whole package.
@@ -73,14 +73,14 @@ class PackageDocument:
     """
 
     def __init__(self, content: bytes, parts: re.Pattern[str], blocks: Callable[[Any], Blocks]) -> None:
-        self._files = _unpacked(content)
-        texts = {info.filename: data for info, data in self._files if parts.fullmatch(info.filename)}
-        if (size := sum(map(len, texts.values()))) > MOST_TEXT_BYTES:
+        self._content = content
+        self._texts = _texts_of(content, parts)
+        if (size := sum(map(len, self._texts.values()))) > MOST_TEXT_BYTES:
             raise DataError(
                 f"its text has {size:,} bytes of XML, at most {MOST_TEXT_BYTES:,}: too large",
                 "split the document",
             )
-        self._trees = parse_xml(texts)
+        self._trees = parse_xml(self._texts)
         self._blocks = [block for tree in self._trees.values() for block in blocks(tree)]
         self.units: Sequence[Sequence[Run]] = [block.runs for block in self._blocks]
 
@@ -94,10 +94,15 @@ class PackageDocument:
         for block, pieces in zip(self._blocks, translations, strict=True):
             block.put(pieces)
         packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package:
-            for info, data in self._files:
-                tree = self._trees.get(info.filename)
-                package.writestr(info, data if tree is None else write_xml(tree, data), info.compress_type)
+        with (
+            zipfile.ZipFile(io.BytesIO(self._content)) as before,
+            zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package,
+        ):
+            for info in before.infolist():
+                name, kind = info.filename, info.compress_type
+                tree = self._trees.get(name)
+                data = before.read(info) if tree is None else write_xml(tree, self._texts[name])
+                package.writestr(info, data, kind)
         return packed.getvalue()
 
 
@@ -114,7 +119,8 @@ _DAMAGED = (
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 
 
-def _unpacked(content: bytes) -> list[tuple[zipfile.ZipInfo, bytes]]:
+def _texts_of(content: bytes, parts: re.Pattern[str]) -> dict[str, bytes]:
+    """The files with text, by name; all others are looked at, and not kept."""
     if content.startswith(_OLD_OFFICE):
         raise DataError("it is encrypted, or a .doc file: save it without a password, in the new format")
     try:
@@ -128,7 +134,12 @@ def _unpacked(content: bytes) -> list[tuple[zipfile.ZipInfo, bytes]]:
             # A name that comes twice would be read once and written twice.
             if len({info.filename for info in infos}) < len(infos):
                 raise DataError("a damaged file: a part comes twice")
-            return [(info, package.read(info)) for info in infos]
+            texts = {}
+            for info in infos:
+                data = package.read(info)
+                if parts.fullmatch(info.filename):
+                    texts[info.filename] = data
+            return texts
     except _DAMAGED as fault:
         raise DataError(f"a damaged file: {str(fault)[:100]}") from None
 
