@@ -194,8 +194,8 @@ class TrainingConfig(Section):
         default=None,
         ge=1,
         le=256,
-        description="on a CPU: processes that `deepwire train` shares these threads among; default: one, or "
-        "up to four where a micro-batch has fewer than 512 tokens for each thread",
+        description="on a CPU: processes that `deepwire train` shares these threads among; default: as many, "
+        "up to four, as still have a thread for each 512 tokens of a micro-batch",
     )
     validation: ValidationConfig = Field(
         json_schema_extra=MAY_CHANGE, default=ValidationConfig(), description="scores on the validation set"
