@@ -147,6 +147,19 @@ def test_a_test_set_that_is_not_there_is_noted(toy: Path, capsys: pytest.Capture
         assert note in shown.out + shown.err
 
 
+def test_a_config_file_of_a_folder_that_is_no_run_is_not_replaced(
+    toy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the user's: a project folder was taken for a run, and its file was gone."""
+    Path("project").mkdir()
+    Path("project/config.yaml").write_text("mine: true\n", encoding="utf-8")
+    assert main(["train", "toy.yaml", "training.max_updates=2", "run=project"]) == 2
+    assert "project/config.yaml: is there already, and project is no run" in capsys.readouterr().err
+    assert Path("project/config.yaml").read_text(encoding="utf-8") == "mine: true\n"
+    Path("project/config.yaml").unlink()
+    assert main(["train", "toy.yaml", "training.max_updates=2", "run=project"]) == 0
+
+
 def test_updates_of_hardly_any_pairs_are_warned_about(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "toy.yaml", "training.max_updates=1", "training.batch_tokens=9"]) == 0
     assert "warning: training.batch_tokens=9 makes updates of 1." in capsys.readouterr().err

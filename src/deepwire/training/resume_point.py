@@ -280,6 +280,12 @@ def _taken_back(run: RunDirectory, before: Collection[Path] | None, aside: Path 
 def _require_nothing_lost(spec: TrainingSpec) -> None:
     """See that a run without a checkpoint never had one: it begins anew, which cuts its records."""
     run, last = spec.run, 0
+    ours = run.resolved_config.exists() or not run.user_config.exists() or not spec.user_config
+    if not ours and run.user_config.read_bytes() != spec.user_config.encode():
+        raise UsageError(
+            f"{run.user_config}: is there already, and {run.path} is no run: it would be replaced",
+            "name another folder with run=FOLDER",
+        )
     with suppress(DataError):  # what is damaged is kept, and said
         updates = [record.get("update") for record in read_records(run.metrics)]
         last = max((update for update in updates if isinstance(update, int)), default=0)
