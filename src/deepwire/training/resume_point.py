@@ -282,10 +282,8 @@ def _require_nothing_lost(spec: TrainingSpec) -> None:
     run, last = spec.run, 0
     ours = run.resolved_config.exists() or not run.user_config.exists() or not spec.user_config
     if not ours and run.user_config.read_bytes() != spec.user_config.encode():
-        raise UsageError(
-            f"{run.user_config}: is there already, and {run.path} is no run: it would be replaced",
-            "name another folder with run=FOLDER",
-        )
+        where = f"{run.user_config}: is there already, and {run.path} is no run"
+        raise UsageError(where, "name another folder with run=FOLDER")
     with suppress(DataError):  # what is damaged is kept, and said
         updates = [record.get("update") for record in read_records(run.metrics)]
         last = max((update for update in updates if isinstance(update, int)), default=0)
