@@ -153,9 +153,11 @@ def test_a_config_file_of_a_folder_that_is_no_run_is_not_replaced(
     """It is the user's: a project folder was taken for a run, and its file was gone."""
     Path("project").mkdir()
     Path("project/config.yaml").write_text("mine: true\n", encoding="utf-8")
+    Path("project/log.txt").write_text("mine\n", encoding="utf-8")
     assert main(["train", "toy.yaml", "training.max_updates=2", "run=project"]) == 2
     assert "project/config.yaml: is there already, and project is no run" in capsys.readouterr().err
     assert Path("project/config.yaml").read_text(encoding="utf-8") == "mine: true\n"
+    assert Path("project/log.txt").read_text(encoding="utf-8") == "mine\n"
     Path("project/config.yaml").unlink()
     assert main(["train", "toy.yaml", "training.max_updates=2", "run=project"]) == 0
 

@@ -465,14 +465,22 @@ def test_a_request_has_its_time(served_model, serving):
         assert server.metric("deepwire_cancelled_total") == 1
 
 
+def test_detection_refuses_a_language_that_nothing_is_translated_into(polyglot, serving):
+    with serving.running(polyglot) as server:
+        for texts in (["ein"], []):
+            body = json.dumps({"texts": texts, "target": "xx"}).encode()
+            answer = server.request("POST", "/detect", body, {"Content-Type": "application/json"})
+            assert (answer.status, answer.code) == (422, "invalid")
+
+
 def test_detection_has_its_time_and_ends_with_its_request(polyglot, serving):
     """It ran on for all texts, with no limit, and the texts of other requests waited."""
     free, begun = threading.Event(), []
 
-    def held(texts, target):
-        begun.append(texts)
+    def held(text, among):
+        begun.append([text])
         free.wait(30)
-        return [[] for _ in texts]
+        return []
 
     with serving.running(polyglot, request_seconds=0.2) as server:
         server.service.sources.detect = held

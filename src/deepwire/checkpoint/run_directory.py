@@ -167,6 +167,18 @@ class RunDirectory:
             "wait for it, stop it, or train in another directory with run=DIR",
         )
 
+    def require_config_kept(self, text: str) -> None:
+        """See that a run file with this text would not replace another one, in a folder that is no run.
+
+        Raises:
+            UsageError: It would.
+        """
+        if not text or self.resolved_config.exists() or not self.user_config.exists():
+            return
+        if self.user_config.read_bytes() != text.encode():
+            where = f"{self.user_config}: is there already, and {self.path} is no run"
+            raise UsageError(where, "name another folder with run=FOLDER")
+
     def checkpoint_path(self, update: int) -> Path:
         """Folder of the checkpoint after ``update`` updates."""
         return self.checkpoints_folder / f"update-{update:06d}"

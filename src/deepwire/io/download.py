@@ -35,14 +35,6 @@ class Download:
     """False when it was there already."""
 
 
-class _TooLargeError(Exception):
-    """The server sends more than so many bytes."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self.most = most
-
-
 def download(
     url: str,
     folder: Path,
@@ -97,15 +89,14 @@ def download(
         _fetch(url, part, on_progress, protect=None if expected else protect, most_bytes=most_bytes)
         actual = file_digest(part)
         if expected not in (None, actual):
-            part.unlink()
             raise DataError(
                 f"{url}: SHA-256 is {actual}, not {expected}",
                 "the file changed or was damaged; nothing was kept",
             )
         part.replace(path)
-    except _TooLargeError as fault:
+    except DataError:
         part.unlink()
-        raise DataError(f"{url}: has more than {fault.most:,} bytes", "nothing of it was kept") from None
+        raise
     except OSError as fault:
         raise _disk_error(folder, fault) from None
     return Download(path, actual, fetched=True)
@@ -171,6 +162,8 @@ def _fetch(
             f"{url}: cannot download: {str(reason) or type(reason).__name__}",
             f"is there a network connection? {_RESUME}",
         ) from None
+    if most_bytes is not None and done > most_bytes:
+        raise DataError(f"{url}: has more than {most_bytes:,} bytes", "nothing of it was kept")
     if total is not None and done < total:
         raise DeepwireError(f"{url}: the connection ended after {done:,} of {total:,} bytes", _RESUME)
 
@@ -189,6 +182,7 @@ def _write(
     on_progress: Callable[[int, int | None], None] | None,
     most_bytes: int | None,
 ) -> int:
+    """How many bytes came, with those that were there before; it ends with the first that are too many."""
     done = start
     with part.open("r+b" if start else "wb") as file:
         file.seek(start)
@@ -196,7 +190,7 @@ def _write(
             while chunk := response.read(_CHUNK):
                 done += len(chunk)
                 if most_bytes is not None and done > most_bytes:
-                    raise _TooLargeError(most_bytes)
+                    break
                 file.write(chunk)
                 if on_progress is not None:
                     on_progress(done, total)

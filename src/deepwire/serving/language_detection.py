@@ -117,22 +117,17 @@ class SourceDetector:
         labels = sorted({label for direction in self._directions for label in direction})
         return LanguageDetector(labels, self._profiles)
 
-    def detect(self, texts: Sequence[str], target: str | None) -> list[list[Detection]]:
-        """The likely languages of each text that somebody wants to have in the language `target`.
-
-        Raises:
-            RequestError: It is not known which languages there are, or nothing is translated into `target`.
-        """
-        among = self._among(target)
-        return [self._detector.detect(text, among) for text in texts]
+    def detect(self, text: str, among: Collection[str]) -> list[Detection]:
+        """The likely languages of a text, of those that `among` gives."""
+        return self._detector.detect(text, among)
 
     def language_of(self, texts: Sequence[str], target: str | None) -> Detection | None:
         """In which language texts are, all together; None where there is nothing to tell by.
 
         Raises:
-            RequestError: As `detect`.
+            RequestError: As `among`.
         """
-        detections = self._detector.detect(" ".join(texts), self._among(target))
+        detections = self.detect(" ".join(texts), self.among(target))
         return detections[0] if detections else None
 
     def is_target(self, language: str, target: str | None) -> bool:
@@ -141,8 +136,12 @@ class SourceDetector:
             target is None and {direction.target for direction in self._directions} == {language}
         )
 
-    def _among(self, target: str | None) -> frozenset[str]:
-        """The languages that are translated into this one, and itself."""
+    def among(self, target: str | None) -> frozenset[str]:
+        """The languages that are translated into this one, and itself.
+
+        Raises:
+            RequestError: It is not known which languages there are, or nothing is translated into `target`.
+        """
         directions = [direction for direction in self._directions if target in (None, direction.target)]
         if not directions:
             reason = (

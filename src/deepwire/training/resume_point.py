@@ -226,6 +226,7 @@ def open_run(
     if spec.run.path.is_dir():
         before = frozenset(spec.run.path.iterdir())
     with spec.run.locked(), _taken_back(spec.run, before, aside) as attempt, ExitStack() as stack:
+        spec.run.require_config_kept(spec.user_config)
         display = stack.enter_context(Display(spec.run.log, quiet))
         with disk_errors(spec.run.path):
             recover(spec.run.path)
@@ -280,10 +281,6 @@ def _taken_back(run: RunDirectory, before: Collection[Path] | None, aside: Path 
 def _require_nothing_lost(spec: TrainingSpec) -> None:
     """See that a run without a checkpoint never had one: it begins anew, which cuts its records."""
     run, last = spec.run, 0
-    ours = run.resolved_config.exists() or not run.user_config.exists() or not spec.user_config
-    if not ours and run.user_config.read_bytes() != spec.user_config.encode():
-        where = f"{run.user_config}: is there already, and {run.path} is no run"
-        raise UsageError(where, "name another folder with run=FOLDER")
     with suppress(DataError):  # what is damaged is kept, and said
         updates = [record.get("update") for record in read_records(run.metrics)]
         last = max((update for update in updates if isinstance(update, int)), default=0)

@@ -243,7 +243,8 @@ def _sentences_in_windows(line: str, language: str) -> Iterator[str]:
     begun: list[str] = []
     last = ""
     for window in _windows(line):
-        first, *others = sentencex.segment(language, last + window)
+        text = last + window
+        first, *others = sentencex.segment(language, text) or [text]
         begun.append(first)
         last = ""
         if others:

@@ -132,8 +132,7 @@ def _above(question: AnsweredQuestion, reference: str, goal: Goal) -> dict[str, 
                 system, systems[reference], goal, question.samples, question.deviation
             )
             if compared is not None:
-                difference, bounds, _ = compared
-                above[name] = difference, bounds
+                above[name] = compared[:2]
     return above
 
 

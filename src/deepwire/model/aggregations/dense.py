@@ -42,13 +42,8 @@ class DenseConfig(AggregationSection):
     window: Window = None
     dropout: CombinationDropout = 0.0
 
-    def unused_settings(self) -> UnusedSettings:
-        """A norm of the embedding where nothing is normalised."""
-        if self.norm == "none":
-            yield "embedding_norm", "nothing is normalised with norm: none"
-
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
-        """A second norm of the embedding where each entry has one of its own."""
+        """A norm of the embedding where nothing is normalised, a second one where each entry has its own."""
         yield from unused_embedding_norm(self.embedding_norm, norm_of(self.norm, context))
 
     def has_norm(self, context: StackContext) -> bool:

@@ -33,8 +33,10 @@ def norm_of(norm: HistoryNorm, context: StackContext) -> Literal["before", "afte
 
 
 def unused_embedding_norm(embedding_norm: EmbeddingNorm, norm: str) -> UnusedSettings:
-    """``twice``, where it is what ``once`` is."""
-    if embedding_norm == "twice" and norm == "before":
+    """Any where nothing is normalised, and ``twice`` where it is what ``once`` is."""
+    if norm == "none":
+        yield "embedding_norm", "nothing is normalised with norm: none"
+    elif embedding_norm == "twice" and norm == "before":
         yield (
             "embedding_norm",
             "with norm: before, which pre-norm has, twice is what once is; set norm: after",
@@ -70,18 +72,16 @@ class DLCLConfig(AggregationSection):
     dropout: CombinationDropout = 0.0
 
     def unused_settings(self) -> UnusedSettings:
-        """What windows, norms and learning are not there for."""
+        """What windows and learning are not there for."""
         if self.window is None:
             yield "window_form", "there is no window"
         elif self.softmax:
             yield "window_form", "with softmax a window is always enforced"
         if not self.learned:
             yield "weights", "they stay as they begin, all the same, with learned: false"
-        if self.norm == "none":
-            yield "embedding_norm", "nothing is normalised with norm: none"
 
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
-        """A second norm of the embedding where each entry has one of its own."""
+        """A norm of the embedding where nothing is normalised, a second one where each entry has its own."""
         yield from unused_embedding_norm(self.embedding_norm, norm_of(self.norm, context))
 
     @model_validator(mode="after")
