@@ -226,6 +226,8 @@ def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
             "is read, and",
         ),
         (["agreement", "run", "-c", "valid.en", "--output", "valid.en"], 2, "is read, and"),
+        (["gates", "run", "--output", "valid.de"], 2, "is read, and"),
+        (["compare", "run", "run@last", "--html", "valid.en"], 2, "is read, and"),
         (["agreement", "run", "-c", "valid.en", "--seed", "2"], 2, "--seed is that of --sample"),
         (["signal", "run.yaml", "--html", "run.yaml"], 2, "is read, and"),
         (["depth", "run", "--runs", "--side", "encoder"], 2, "--runs leaves out none"),

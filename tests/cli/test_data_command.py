@@ -113,6 +113,7 @@ def test_rejects_are_written_whole_and_escaped(corpus: Path) -> None:
             "links: 2 lines, but the text has 5",
         ),
         (["run.yaml", "data.train={prefix: train, alignments: links}", "--rejects", "links"], 2, "would be"),
+        (["run.yaml", "--rejects", "run.yaml"], 2, "is a text that is read"),
         (["missing.yaml"], 2, "missing.yaml: no such file"),
     ],
 )

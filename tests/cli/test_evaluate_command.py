@@ -353,6 +353,17 @@ def test_a_run_without_a_test_set_says_so(folder, models, capsys):
     assert "names no data.test" in capsys.readouterr().err
 
 
+def test_the_test_set_of_a_run_is_not_replaced(folder, models, capsys):
+    _write_run(folder / "runs/x", {"prefix": str(folder / "test")})
+    names = "test.de", "test.en"
+    for name in names:
+        Path(name).write_text("".join(f"{line}\n" for line in RAW), encoding="utf-8")
+    for name in names:
+        assert main(["evaluate", "--model", "runs/x@avg5", "--output", name]) == 2
+        assert f"{name}: is a text that is read" in capsys.readouterr().err
+    assert models == []
+
+
 def test_damaged_settings_of_a_run_are_a_model_error(folder, models, capsys):
     _write_run(folder / "runs/x", None)
     (folder / "runs/x/config.resolved.json").write_text("{", encoding="utf-8")

@@ -96,6 +96,33 @@ def test_zstd_without_its_package_is_refused_before_any_work(tmp_path, monkeypat
         check_output(tmp_path / "out.zst")
 
 
+def test_the_file_behind_stdin_is_not_replaced(tmp_path):
+    """``deepwire translate RUN -o FILE < FILE``: the shell opened it, so no argument names it as read."""
+    path, other = tmp_path / "text", tmp_path / "other"
+    path.write_text("old")
+    other.write_text("old")
+    before = os.dup(0)
+    try:
+        with path.open("rb") as text:
+            os.dup2(text.fileno(), 0)
+        with pytest.raises(UsageError, match="text: is a text that is read, and would be replaced"):
+            check_output(path, [output.STDOUT])
+        check_output(path)
+        check_output(other, [output.STDOUT])
+    finally:
+        os.dup2(before, 0)
+        os.close(before)
+
+
+def test_settings_are_not_replaced(tmp_path):
+    """A run file may extend others, a plan names more: no command writes over YAML, read or not."""
+    path = tmp_path / "base.yaml"
+    check_output(path)
+    path.write_text("seed: 1")
+    with pytest.raises(UsageError, match="base.yaml: holds settings, and would be replaced"):
+        check_output(path)
+
+
 def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "real").write_text("old")
     link = tmp_path / "link.gz"

@@ -15,6 +15,8 @@ from deepwire.errors import DataError, UsageError
 from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from deepwire.data.data_config import DataConfig
     from deepwire.data.filtering.filter_report import CheckReport
     from deepwire.data.filtering.selection import Checked
@@ -82,7 +84,7 @@ def check(
         loaded = load_run_file(run_file, overrides or [])
         data, naming = loaded.config.data, naming_texts(loaded.config, loaded.origins)
     with naming:
-        checked = _checked(data, seed, samples, rejects)
+        checked = _checked(data, seed, samples, rejects, [] if run_file is None else [Path(run_file)])
     if as_json:
         _print_json(checked)
         return
@@ -131,14 +133,16 @@ def download(
         print(f"{file.sha256}  {file.path}")
 
 
-def _checked(data: DataConfig, seed: int, samples: int, rejects: Path | None) -> Checked:
-    """What the text holds; dropped pairs are written to `rejects`."""
+def _checked(
+    data: DataConfig, seed: int, samples: int, rejects: Path | None, read: Sequence[Path]
+) -> Checked:
+    """What the text holds; dropped pairs are written to `rejects`, which is none of the files `read`."""
     from deepwire.cli.line_by_line import ProgressLine
     from deepwire.data.filtering.selection import RejectFile, check_corpora, checked_files
     from deepwire.io.output import check_output
 
     if rejects is not None:
-        check_output(rejects, checked_files(data))
+        check_output(rejects, [*read, *checked_files(data)])
     with (
         ProgressLine(transient=False) as line,
         RejectFile.at(rejects) if rejects else nullcontext() as file,

@@ -190,6 +190,7 @@ def _check_inputs(
     output: Path | None,
     for_models: Mapping[str, object],
 ) -> None:
+    from deepwire.evaluation.texts import test_files
     from deepwire.io.output import check_output
 
     if not systems:
@@ -204,9 +205,8 @@ def _check_inputs(
     if output is not None and len(models) != 1:
         raise UsageError(f"--output needs exactly one --model, not {len(models)}", "run it once per model")
     if output is not None:
-        check_output(
-            output, [*map(Path, systems), *(references or ()), *([] if source is None else [source])]
-        )
+        read = [*map(Path, systems), *(references or ()), *([] if source is None else [source])]
+        check_output(output, [*read, *(path for name in models for path in test_files(name))])
 
 
 def _commands(commands: Sequence[str], lower_is_better: Sequence[str]) -> list[MetricCommand]:

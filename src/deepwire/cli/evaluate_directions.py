@@ -160,7 +160,7 @@ def evaluate_directions(
     from deepwire.evaluation.multilingual import direction_evaluation as work
 
     read = [*_files_of(system), *_files_of(baseline), *_texts_at(test), *_texts_at(language_text), sizes]
-    outputs = FindingOutputs(as_json, html, plots, read=read, needs_pictures=False)
+    outputs = FindingOutputs(as_json, html, plots, read=read, models=[system], needs_pictures=False)
     changes = with_others(search_settings(beam, length_penalty, None, None, batch_tokens), set_)
     request = work.DirectionsRequest(
         system=system,

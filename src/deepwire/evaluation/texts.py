@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.languages import Direction, Languages, named_direction
-from deepwire.data.text.corpus import by_reference, read_pairs
+from deepwire.data.text.corpus import by_reference, corpus_files, directed, read_pairs
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.io.atomic import disk_errors
@@ -229,6 +229,18 @@ def test_set(model: str) -> tuple[Text, Text]:
             "or use deepwire evaluate-directions",
         )
     return read_test_set(data.test[0], data)
+
+
+def test_files(model: str) -> list[Path]:
+    """The files that a command reads where it reads ``data.test`` of a run, so that none is written over.
+
+    None where there is no such run or text: whoever reads it says so.
+    """
+    try:
+        data = data_section(model)
+        return [path for corpus in directed(data, "test") for path in corpus_files(corpus, data)]
+    except (UsageError, ModelError, DataError):
+        return []
 
 
 def read_test_set(corpus: CorpusConfig, data: DataConfig) -> tuple[Text, Text]:

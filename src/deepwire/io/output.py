@@ -19,6 +19,7 @@ from deepwire.io.atomic import disk_errors, is_disk_full, unwound_by_signals
 
 STDOUT = Path("-")
 _ZSTD = ".zst"
+_SETTINGS = (".yaml", ".yml")
 COMPRESSED_SUFFIXES = (".gz", _ZSTD, ".xz")
 
 
@@ -66,11 +67,11 @@ def check_output(path: Path, read: Iterable[Path] = ()) -> None:
 
     Args:
         path: Where to.
-        read: Files whose text is read, and must still be there afterwards.
+        read: Files whose text is read, and must still be there afterwards; `-` is the file behind stdin.
 
     Raises:
-        UsageError: the folder does not exist or may not be written, `path` is a directory or one of the files
-            that are read, or there is no package for zstd.
+        UsageError: the folder does not exist or may not be written, `path` is a directory, one of the files
+            that are read or a YAML file, or there is no package for zstd.
     """
     if path == STDOUT:
         return
@@ -81,14 +82,24 @@ def check_output(path: Path, read: Iterable[Path] = ()) -> None:
     replaced = not path.exists() or path.is_file()
     if replaced and not os.access(folder := path.resolve().parent, os.W_OK | os.X_OK):
         raise UsageError(f"{path}: cannot write: no new file may be made in {folder}", "name another file")
-    if path.is_file() and any(other.is_file() and path.samefile(other) for other in read):
+    if path.is_file() and any(_is_same_file(path, other) for other in read):
         raise UsageError(
             f"{path}: is a text that is read, and would be replaced", "name another file to write"
         )
+    if path.is_file() and path.suffix in _SETTINGS:  # perhaps one that another file extends
+        raise UsageError(f"{path}: holds settings, and would be replaced", "name another file to write")
     if path.suffix == _ZSTD and find_spec("zstandard") is None:
         raise UsageError(
             f"{path}: writing zstd needs the package zstandard", "pip install 'deepwire[zstd]', or write .gz"
         )
+
+
+def _is_same_file(path: Path, read: Path) -> bool:
+    """Whether `read` is the file `path`; of `-`, whether the shell reads it from there: ``< FILE``."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(0) if read == STDOUT else read.stat())
+    except OSError:  # it does not exist, or stdin is closed
+        return False
 
 
 def _is_our_stdout(path: Path) -> bool:

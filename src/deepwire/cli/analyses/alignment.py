@@ -50,7 +50,7 @@ def alignment(
     from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.evaluation.texts import selected_target
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(gold, source, reference))
+    outputs = FindingOutputs(as_json, html, plots, output, read=(gold, source, reference), models=[model])
     parsed = read_direction(direction)
     pairs = read_pairs(model, source, reference, direction=parsed)  # the whole text, as the gold alignments
     to = selected_target(model, parsed) or ""

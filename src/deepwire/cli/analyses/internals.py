@@ -59,7 +59,7 @@ def weights(
     """
     from deepwire.analysis.internals.connection_weights import analyse_weights
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
+    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=[model])
     parsed = read_direction(direction)
     text = (source, reference, sentences, device, parsed)
     outputs.write([analyse_weights(model, layer, *text, blank=not all_weights)])
@@ -83,7 +83,7 @@ def gates(
     """
     from deepwire.analysis.internals.gates import analyse_gates
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
+    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=[model])
     outputs.write([analyse_gates(model, source, reference, sentences, device, read_direction(direction))])
 
 

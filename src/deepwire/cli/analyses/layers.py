@@ -76,7 +76,7 @@ def depth(
     from deepwire.cli.analyses.options import one_or_all
     from deepwire.model.context import SIDES
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
+    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=models)
     sides = one_or_all(side, SIDES, "--side")
     if over_runs and len(sides) == 1:
         raise UsageError("--side says whose layers are left out, and --runs leaves out none", "leave one out")
@@ -117,7 +117,7 @@ def similarity(
     from deepwire.cli.analyses.options import one_or_all
     from deepwire.model.context import SIDES
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
+    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=[model])
     sides = one_or_all(side, SIDES, "--side")
     use_threads(threads)
     text = (source, reference, sentences, device, read_direction(direction))
@@ -212,7 +212,7 @@ def linearise(
     from deepwire.analysis.subject.training_text import training_text
     from deepwire.experiments.linearisation.layer_scores import layer_scores, linearisation_finding
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
+    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=[model])
     settings = _settings(reading, cell, side, layers, updates, update_tokens, rate, seed)
     use_threads(threads)
     parsed = read_direction(direction)

@@ -81,6 +81,7 @@ class FindingOutputs:
         as_json: Print JSON and no text.
         html, plots, output: Where the page, the drawings, and text or JSON are written; None: not.
         read: Files that the analysis reads, None for what was not named; nothing is written over them.
+        models: MODEL names whose run's ``data.test`` it may read, over which nothing is written either.
         needs_pictures: Whether a page without drawings is refused where matplotlib is not installed;
             otherwise a warning says that it shows the numbers only.
 
@@ -94,17 +95,20 @@ class FindingOutputs:
     plots: Path | None = None
     output: Path | None = None
     read: Sequence[Path | None] = ()
+    models: Sequence[str] = ()
     needs_pictures: bool = True
 
     def __post_init__(self) -> None:
         from deepwire.analysis.report.plots import require_matplotlib
+        from deepwire.evaluation.texts import test_files
         from deepwire.io.output import check_output
 
         if self.plots is not None or (self.html is not None and self.needs_pictures):
             require_matplotlib()
+        named = [each for each in self.read if each is not None]
         for path in (self.html, self.output):
             if path is not None:
-                check_output(path, [each for each in self.read if each is not None])
+                check_output(path, [*named, *(file for name in self.models for file in test_files(name))])
         if self.html is not None and self.output is not None and self.html.resolve() == self.output.resolve():
             raise UsageError(f"--html and --output are both {self.html}", "write them to two files")
         if self.plots is not None and self.plots.exists() and not self.plots.is_dir():

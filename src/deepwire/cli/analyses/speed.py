@@ -97,7 +97,9 @@ def speed(
     from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.decoding.model_loading import pick_device
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(*map(Path, subjects), source, reference))
+    outputs = FindingOutputs(
+        as_json, html, plots, output, read=(*map(Path, subjects), source, reference), models=subjects
+    )
     modes, work = _modes(mode), _base(base)
     values = _values({"batch": batch, "beam": beam, "length": length, "depth": depth})
     use_threads(threads)

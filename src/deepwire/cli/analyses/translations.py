@@ -76,7 +76,7 @@ def compare(
     from deepwire.analysis.compare.run_comparison import ComparisonRequest, compare_runs
     from deepwire.evaluation.comparison import PairedTest
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
+    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=runs)
     text = {"--source": source, "--reference": reference, "--sentences": sentences}
     if no_translation and (given := [option for option, value in text.items() if value is not None]):
         raise UsageError(f"{given[0]} is for translating, and --no-translation does not", "leave one out")
@@ -144,7 +144,9 @@ def agreement(
     """
     from deepwire.analysis.contrastive_scoring import analyse_agreement
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(contrastive, source, reference, distances))
+    outputs = FindingOutputs(
+        as_json, html, plots, output, read=(contrastive, source, reference, distances), models=models
+    )
     if seed is not None and sample is None:
         raise UsageError("--seed is that of --sample, and all contrasts are scored", "leave it out")
     contrasts = _read_contrasts(contrastive, source, reference, distances)
@@ -234,7 +236,7 @@ def length(
     )
     from deepwire.analysis.subject.model_and_text import read_pairs
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference))
+    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=models)
     use_threads(threads)
     parsed = read_direction(direction)
     pairs = read_pairs(models[0], source, reference, sentences, parsed)
