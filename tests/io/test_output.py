@@ -119,7 +119,7 @@ def test_settings_are_not_replaced(tmp_path):
     path = tmp_path / "base.yaml"
     check_output(path)
     path.write_text("seed: 1")
-    with pytest.raises(UsageError, match="base.yaml: holds settings, and would be replaced"):
+    with pytest.raises(UsageError, match=r"base.yaml: holds settings, and would be replaced"):
         check_output(path)
 
 

@@ -414,8 +414,23 @@ def test_fresh_keeps_the_old_run(make_job: JobMaker, read_records: ReadRecords) 
     for number in (1, 2):
         run_training(job, fresh=True, quiet=True)
         old = RunDirectory(job.run.path.with_name(f"run.{number}"))
+        assert f"is now {old.path}" in job.run.log.read_text()
         assert read_records(old) == read_records(job.run)
         assert old.checkpoints()
+
+
+def test_fresh_moves_nothing_but_runs(make_job: JobMaker, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = make_job(max_updates=5)
+    job.run.path.mkdir()
+    (job.run.path / "thesis.tex").write_text("")
+    with pytest.raises(UsageError, match="run: is no run, and --fresh moves only runs aside"):
+        run_training(job, fresh=True, quiet=True)
+    assert [path.name for path in job.run.path.iterdir()] == ["thesis.tex"]
+    job.run.metrics.write_text("")
+    monkeypatch.chdir(job.run.path)
+    here = dataclasses.replace(job, run=RunDirectory(Path()))
+    with pytest.raises(UsageError, match="cannot move the working directory aside"):
+        run_training(here, fresh=True, quiet=True)
 
 
 def test_a_run_without_a_checkpoint_begins_anew_even_with_other_settings(

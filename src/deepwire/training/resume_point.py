@@ -5,7 +5,7 @@ One process does this and tells the others, which need not even see the director
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,12 @@ from typing import cast
 
 import torch
 
-from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
+from deepwire.checkpoint.run_directory import Checkpoint
 from deepwire.checkpoint.store import read_config
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, ModelError, UsageError
-from deepwire.io.atomic import disk_errors, move_aside, recover, remove_folder, write_json, write_text
+from deepwire.io.atomic import disk_errors, recover, write_json, write_text
 from deepwire.io.regular_files import read_json
 from deepwire.plugins import check_recorded
 from deepwire.training.device import PrecisionPolicy, describe, usual_micro_batch
@@ -32,7 +32,8 @@ from deepwire.training.logging.metrics_log import (
     read_records,
 )
 from deepwire.training.logging.progress import Display
-from deepwire.training.recorder import Attempt, RunRecorder
+from deepwire.training.recorder import RunRecorder
+from deepwire.training.run.fresh_start import hold_run
 from deepwire.training.run.spec import (
     TrainingSpec,
     changed_settings,
@@ -215,19 +216,16 @@ def open_run(
     """Hold the run directory, and bring it into a state to go on from; for the main process.
 
     Raises:
-        UsageError: If another run trains there, or the settings or text are not those of the run.
+        UsageError: If another run trains there, what is there cannot be moved, or the settings or text are
+            not those of the run.
         ModelError: If all its checkpoints are damaged or gone.
         ResourceError: If the directory cannot be written.
     """
-    aside, before = None, None
-    if fresh and spec.run.path.exists():
-        with spec.run.locked():
-            aside = move_aside(spec.run.path)
-    if spec.run.path.is_dir():
-        before = frozenset(spec.run.path.iterdir())
-    with spec.run.locked(), _taken_back(spec.run, before, aside) as attempt, ExitStack() as stack:
+    with hold_run(spec.run, fresh=fresh) as (attempt, aside), ExitStack() as stack:
         spec.run.require_config_kept(spec.user_config)
         display = stack.enter_context(Display(spec.run.log, quiet))
+        if aside is not None:
+            display.say(f"the run that was in {spec.run.path} is now {aside}")
         with disk_errors(spec.run.path):
             recover(spec.run.path)
         checkpoint = spec.run.newest_sound(display.say, load_state)
@@ -249,33 +247,6 @@ def open_run(
         records = stack.enter_context(DepthRecords(spec.run, spec.config.record))
         recorder = RunRecorder(spec, display, metrics, events, records, attempt)
         yield ResumePoint(record, state, checkpoint), recorder
-
-
-@contextmanager
-def _taken_back(run: RunDirectory, before: Collection[Path] | None, aside: Path | None) -> Iterator[Attempt]:
-    """Leave things as they were where a run fails before it trains: the next try begins without its traces.
-
-    Args:
-        run: Held by this process.
-        before: What was in its folder; None where there was none.
-        aside: Where a run was moved that was there before.
-    """
-    attempt = Attempt()
-    try:
-        yield attempt
-    except BaseException:
-        if not attempt.training and not run.checkpoints():
-            with suppress(OSError):
-                for path in set(run.path.iterdir()).difference(before or ()):
-                    if path.is_dir():
-                        remove_folder(path)
-                    else:
-                        path.unlink()
-                if before is None:
-                    run.path.rmdir()
-                if aside is not None:
-                    aside.rename(run.path)
-        raise
 
 
 def _require_nothing_lost(spec: TrainingSpec) -> None:
