@@ -445,6 +445,7 @@ def test_speeds_by_length_are_a_picture_and_missing_ones_are_said(plan: Path) ->
     assert [line.name for line in chart.series] == ["atr", "mhplstm"]
     assert chart.series[0].x == (5, 10, 20, 30, 50)
     assert chart.series[0].y[1] == pytest.approx(2 / (10 * 0.01))
+    page.unlink()
     assert main(command) == 0
     assert (
         "not yet measured." not in page.read_text().split("Q2. Is c better?")[1].split("![")[1].split("\n")[0]
@@ -467,6 +468,15 @@ def test_the_plan_is_never_written_over(plan: Path, capsys) -> None:
     assert main(["questions", str(plan), "--report-only", "--markdown", str(plan)]) == 2
     assert f"{plan}: is a text that is read, and would be replaced" in capsys.readouterr().err
     assert plan.read_text() == before
+
+
+def test_a_finished_page_is_not_replaced_by_an_empty_one(plan: Path, capsys) -> None:
+    page, results = plan.parent / "page.md", plan.parent / "wrong"
+    page.write_text("all answers")
+    command = ["questions", str(plan), "--report-only", "--results", str(results), "--markdown", str(page)]
+    assert main(command) == 2
+    assert f"{results}: holds no result of this plan, so {page} stays" in capsys.readouterr().err
+    assert page.read_text() == "all answers"
 
 
 def test_a_pair_is_claimed_once(plan: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from deepwire.analysis.report.plots import svg
 from deepwire.analysis.report.tables_and_figures import BarChart, LineChart
 from deepwire.analysis.report.text_pages import as_markdown, table_markdown
+from deepwire.errors import UsageError
 from deepwire.experiments.questions.answers import AnsweredQuestion, answer_questions
 from deepwire.experiments.questions.question_findings import (
     differences,
@@ -34,12 +35,18 @@ def write_answers(plan: QuestionsPlan, results: Path, markdown: Path) -> list[An
         markdown: The page.
 
     Raises:
-        UsageError: The plan of a part is wrong, or matplotlib is missing.
+        UsageError: The plan of a part is wrong, matplotlib is missing, or a page is there and no result.
         DataError: A result is damaged.
         ResourceError: A file cannot be written.
     """
     questions = answer_questions(plan, results)
     pictures = {question.name: _pictures(question) for question in questions}
+    begun = [each for each in questions if any(system.runs for system in each.systems.values())]
+    if not begun and markdown.exists():
+        raise UsageError(
+            f"{results}: holds no result of this plan, so {markdown} stays as it is",
+            "name the folder that holds them with --results, or another page with --markdown",
+        )
     folder = markdown.with_suffix("")
     for charts in pictures.values():
         for chart in charts:
@@ -49,7 +56,6 @@ def write_answers(plan: QuestionsPlan, results: Path, markdown: Path) -> list[An
     for question in questions:
         opening += _opening(question, pictures[question.name], folder.name)
     opening += [plan.appendix, "## The numbers"]
-    begun = [each for each in questions if any(system.runs for system in each.systems.values())]
     findings = [question_finding(question) for question in begun]
     about = "\n\n".join(filter(None, opening))
     write_output(markdown, as_markdown(findings, plan.title, about, origins=False, level=3))
