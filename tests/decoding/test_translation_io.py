@@ -108,6 +108,7 @@ def test_json_lines(file):
         ("[1]", "text:2: no field text"),
         ('{"text": "a", "x": NaN}', "text:2: not JSON: NaN"),
         ('{"text": "a", "x": -1e999}', "text:2: not JSON: -1e999 is too large a number"),
+        ('{"text": "a", "text": "b"}', "text:2: not JSON: a key comes twice"),
         ('{"text": 5}', "text:2: text is not a string"),
         ('{"text": "a", "prefix": 1}', "text:2: prefix must be a string"),
         ("[" * 100_000, "text:2: not JSON"),

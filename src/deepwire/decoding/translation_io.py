@@ -19,7 +19,7 @@ from deepwire.data.text.files import HEAD_BYTES, MAX_LINE_BYTES, BadLine, ReadNo
 from deepwire.data.text.pairs import is_blank, plain, without_surrogates
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.errors import DataError, Tell
-from deepwire.io.json_lines import json_line
+from deepwire.io.json_lines import json_line, unique_keys
 
 _END = object()
 _REPAIRED = {
@@ -177,7 +177,9 @@ def json_requests(path: Path, warn: Tell) -> Iterator[Request]:
     for number, line in enumerate(read_text(path, warn), 1):
         where = f"{display(path)}:{number}"
         try:
-            fields = json.loads(line, parse_constant=_refuse, parse_float=_float)
+            fields = json.loads(
+                line, object_pairs_hook=unique_keys, parse_constant=_refuse, parse_float=_float
+            )
         except (ValueError, RecursionError) as fault:
             raise DataError(f"{where}: not JSON: {fault}", 'one object a line: {"text": "..."}') from None
         if not isinstance(fields, dict) or not isinstance(fields.get("text"), str):

@@ -1,9 +1,10 @@
-"""Values as JSON of one line: what every ``--json`` prints."""
+"""JSON lines: what every ``--json`` prints, and what objects that are read may look like."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 
 
 def json_line(value: object) -> str:
@@ -24,3 +25,19 @@ def finite(value: object) -> object:
     if isinstance(value, list | tuple):
         return [finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class RepeatedKeyError(ValueError):
+    """A key comes twice in one object."""
+
+
+def unique_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """The ``object_pairs_hook`` of ``json.loads`` for text: without it the last of two values wins silently.
+
+    Raises:
+        RepeatedKeyError: A key comes twice.
+    """
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
+        raise RepeatedKeyError("a key comes twice")
+    return keys

@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from deepwire.config.section import Section
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.sentences import LINE_BREAK
+from deepwire.io.json_lines import unique_keys
 
 
 class Limits(Section):
@@ -238,7 +239,10 @@ def _read(body: bytes, limits: Limits, kind: type[Body]) -> Body:
 def _parsed(body: bytes) -> object:
     try:
         return json.loads(
-            body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number, parse_int=_whole_number
+            body.decode("utf-8"),
+            object_pairs_hook=unique_keys,
+            parse_constant=_no_number,
+            parse_int=_whole_number,
         )
     except UnicodeDecodeError as fault:
         raise RequestError("bad_json", f"the body is not UTF-8: byte {fault.start}") from None
@@ -248,13 +252,6 @@ def _parsed(body: bytes) -> object:
         raise RequestError("bad_json", "not JSON that anybody reads: too deep") from None
     except ValueError as fault:
         raise RequestError("bad_json", f"not JSON: {str(fault)[:_SHOWN]}") from None
-
-
-def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    keys = dict(pairs)
-    if len(keys) < len(pairs):
-        raise ValueError("a key comes twice")
-    return keys
 
 
 def _no_number(constant: str) -> object:

@@ -17,6 +17,7 @@ from deepwire.data.data_config import BadUtf8
 from deepwire.data.text.files import CHUNK, BadLine, Decoder, Line, Raw, ReadNotes, display, read_raw
 from deepwire.data.text.pairs import is_blank, joined, without_surrogates
 from deepwire.errors import DataError
+from deepwire.io.json_lines import RepeatedKeyError, unique_keys
 
 
 class Layout(NamedTuple):
@@ -343,9 +344,11 @@ class JsonReader(OneFileReader):
 
 def _parse(line: str, where: str) -> dict[str, object]:
     try:
-        record = json.loads(line)
+        record = json.loads(line, object_pairs_hook=unique_keys)
     except json.JSONDecodeError as fault:
         raise DataError(f"{where}: not JSON: {fault.msg} at character {fault.pos + 1}") from None
+    except RepeatedKeyError as fault:
+        raise DataError(f"{where}: not usable JSON: {fault}") from None
     except (ValueError, RecursionError):
         raise DataError(f"{where}: not usable JSON: nested too deep, or a number too long") from None
     if not isinstance(record, dict):
