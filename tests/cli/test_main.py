@@ -100,6 +100,24 @@ def test_every_verb_has_help_and_is_described_in_one_line(capsys: pytest.Capture
         assert f"deepwire {verb}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["translate", "run", "-i", "a", "--input=b"], "--input or -i"),
+        (["data", "check", "--tsv", "a", "--tsv", "b"], "--tsv"),
+        (["evaluate", "-o", "a", "hyp", "-ob"], "--output or -o"),
+    ],
+)
+def test_an_option_with_one_value_is_given_once(arguments, names, capsys) -> None:
+    assert cli.main(arguments) == 2
+    assert f"error: {names} is given twice, and has one value\n" in capsys.readouterr().err
+
+
+def test_options_with_several_values_and_flags_may_come_twice(capsys) -> None:
+    assert cli.main(["evaluate", "a", "-r", "b", "-r", "c", "--json", "--json"]) == 3
+    assert "twice" not in capsys.readouterr().err
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert re.fullmatch(r"deepwire \S+ \(torch \d\S+, Python 3\.\S+\)\n", capsys.readouterr().out)

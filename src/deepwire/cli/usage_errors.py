@@ -8,6 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import typer
+from typer.core import TyperOption
+
+from deepwire.errors import UsageError
 
 
 @contextmanager
@@ -22,18 +25,43 @@ def naming_the_command(app: typer.Typer, arguments: Sequence[str]) -> Iterator[N
         yield
     except typer.TyperException as error:
         if getattr(error, "ctx", None) is None:
-            vars(error).update(ctx=_chosen(app, arguments))
+            vars(error).update(ctx=_chosen(app, arguments)[0])
         raise
 
 
-def _chosen(app: typer.Typer, arguments: Sequence[str]) -> typer.Context:
-    """The context of the command that the arguments name, as far as they name one."""
-    context = typer.Context(typer.main.get_command(app), info_name="deepwire")
-    for argument in arguments:
+def refuse_repeated(app: typer.Typer, arguments: Sequence[str]) -> None:
+    """See that no option is given twice whose last value would win without a word: ``-i A -i B``.
+
+    Args:
+        app: The whole of ``deepwire``.
+        arguments: Its arguments.
+
+    Raises:
+        UsageError: One is.
+    """
+    context, rest = _chosen(app, arguments)
+    try:
+        order = context.command.make_parser(context).parse_args(rest)[2]
+    except typer.TyperException:
+        return  # said when the command is run
+    options = [
+        each for each in order if isinstance(each, TyperOption) and not (each.multiple or each.is_flag)
+    ]
+    for option in options:
+        if options.count(option) > 1:
+            names = " or ".join(option.opts)
+            raise UsageError(f"{names} is given twice, and has one value", "leave one out")
+
+
+def _chosen(app: typer.Typer, arguments: Sequence[str]) -> tuple[typer.Context, list[str]]:
+    """The context of the command that the arguments name, as far as they name one; and what follows."""
+    context, rest = typer.Context(typer.main.get_command(app), info_name="deepwire"), list(arguments)
+    for place, argument in enumerate(arguments, 1):
         commands = getattr(context.command, "commands", {})
         if argument in commands:
             context = typer.Context(commands[argument], parent=context, info_name=argument)
-    return context
+            rest = list(arguments[place:])
+    return context, rest
 
 
 def described(error: typer.TyperException) -> tuple[list[str], str, int]:
