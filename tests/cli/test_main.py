@@ -118,6 +118,17 @@ def test_options_with_several_values_and_flags_may_come_twice(capsys) -> None:
     assert "twice" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["recipes"]])
+def test_a_reader_that_has_ended_is_no_error(arguments) -> None:
+    """As with ``| head -1``: exit code 141, and nothing on stderr."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "deepwire", *arguments]
+    result = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=300, check=False)
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (cli.BROKEN_PIPE, b"")
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert re.fullmatch(r"deepwire \S+ \(torch \d\S+, Python 3\.\S+\)\n", capsys.readouterr().out)

@@ -162,6 +162,10 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except BrokenPipeError:
         return _handle_broken_pipe()
+    except SystemExit as end:  # rich, which prints --help, makes this of it
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        return _handle_broken_pipe()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
