@@ -71,11 +71,12 @@ def results(
     from deepwire.analysis.report.text_pages import as_text
     from deepwire.experiments.results.experiment_runner import ExperimentRunner
     from deepwire.experiments.results.planned_runs import load_plan
-    from deepwire.experiments.results.result_pages import write_pages
+    from deepwire.experiments.results.result_pages import require_own_pages, write_pages
     from deepwire.experiments.results.run_processes import Stopped
     from deepwire.io.output import check_output
 
     check_folder(folder)
+    require_own_pages(folder)
     loaded = load_plan(plan, folder, overrides or ())
     check_names("--only", only or (), loaded.plan.systems)
     check_names("--direction", direction or (), loaded.plan.directions)

@@ -524,6 +524,19 @@ def test_the_plan_is_never_written_over(plan: Path, tmp_path: Path, capsys) -> N
     assert plan.read_text() == before
 
 
+def test_pages_of_something_else_are_not_replaced(plan: Path, tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    page = folder / "results.md"
+    page.write_text("my results")
+    command = ["results", str(plan), "--report-only", "-q", "--folder"]
+    assert main([*command, str(folder)]) == 2
+    assert f"--folder: {page} is not from this command, and would be replaced" in capsys.readouterr().err
+    assert page.read_text() == "my results"
+    for _ in range(2):  # a page without any run is one of this command, too
+        assert main([*command, str(tmp_path / "ours")]) == 0
+
+
 def test_without_a_run_no_page_is_written(plan: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     folder = tmp_path / "results"

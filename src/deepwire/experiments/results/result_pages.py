@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.report.report_files import save_html, save_json
 from deepwire.analysis.report.text_pages import as_markdown
+from deepwire.errors import ModelError, UsageError
 from deepwire.experiments.results.experiment_runner import ExperimentRunner
 from deepwire.experiments.results.result_findings import build_report
 from deepwire.io.atomic import disk_errors, write_json
 from deepwire.io.output import write_output
+from deepwire.io.regular_files import read_json
 
 JSON, FINDINGS, MARKDOWN, HTML = "results.json", "findings.json", "results.md", "results.html"
+
+
+def require_own_pages(folder: Path) -> None:
+    """See that pages which are in a folder are those of an earlier call, before they are written anew.
+
+    Raises:
+        UsageError: They are not.
+    """
+    there = [path for name in (JSON, FINDINGS, MARKDOWN, HTML) if (path := folder / name).exists()]
+    if not there or (folder / "runs").is_dir() or (folder / "measured").is_dir():
+        return
+    with suppress(ModelError):
+        if "plan" in read_json(folder / JSON):
+            return
+    raise UsageError(
+        f"--folder: {there[0]} is not from this command, and would be replaced", "name another folder"
+    )
 
 
 def write_pages(
