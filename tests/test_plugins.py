@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import torch
 from pydantic import Field, ValidationError
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.utils import parametrizations
 
 import deepwire
 from deepwire import plugins
-from deepwire.checkpoint.store import CONFIG, load_model, save_model
+from deepwire.checkpoint.store import CONFIG, load_model, model_parameters, save_model
 from deepwire.cli.main import main
 from deepwire.cli.train import options_of_plugins
 from deepwire.config import choice
@@ -32,6 +34,8 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
+from deepwire.model.cost import meta_model
+from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import LoadedRunFile, load_run_file
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin"
@@ -559,6 +563,81 @@ def test_entry_points_that_nothing_can_name_are_left_out_with_a_warning(
         in caplog.text
     )
     assert "entry point conection.mine of deepwire_example is left out: its name must begin" in caplog.text
+
+
+class LookingConfig(PreNormConfig):
+    """A connection that looks at values while it is built."""
+
+    type: Literal["looking"] = "looking"  # type: ignore[assignment]
+    mistaken: bool = False
+
+    def build(self, context: StackContext) -> Connection:
+        part = PreNorm(self, context)
+        part.turn = parametrizations.orthogonal(nn.Linear(context.dim, context.dim))
+        part.scale = torch.linspace(0, 1, context.dim).max().item()  # type: ignore[assignment]
+        if self.mistaken:
+            raise KeyError("mistaken")
+        return part
+
+
+def saved_model(folder: Path, connection: object) -> TranslationModel:
+    vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, "ein Haus", "a house", 0)])
+    settings = {**SHAPE, "encoder": {"layers": 1, "connection": connection}}
+    model = deepwire.build(settings, (vocabularies.source.size, vocabularies.target.size))
+    save_model(folder, model, vocabularies, {})
+    return model
+
+
+def test_a_part_may_look_at_values_while_it_is_built(tmp_path: Path) -> None:
+    """There are none on the meta device, where models are built of which only the shapes are wanted."""
+    deepwire.register_connection(LookingConfig)
+    model = saved_model(tmp_path / "model", "looking")
+    state = torch.random.get_rng_state()
+    loaded = load_model(tmp_path / "model").model
+    assert torch.equal(torch.random.get_rng_state(), state)
+    expected = model_parameters(model)
+    assert all(torch.equal(value, expected[name]) for name, value in model_parameters(loaded).items())
+    shapes = meta_model(model.config, model.source_vocabulary, model.target_vocabulary)
+    assert all(value.is_meta for value in shapes.parameters())
+    assert [name for name, _ in shapes.named_parameters()] == [name for name, _ in model.named_parameters()]
+    mistaken = LookingConfig(mistaken=True)
+    with pytest.raises(KeyError, match="mistaken"):
+        meta_model(ModelConfig(encoder={"connection": mistaken}), 20, 20)  # type: ignore[arg-type]
+
+
+class SharedTable(PreNorm):
+    """A table that every layer has, and two more that are parts of one."""
+
+    def __init__(self, config: PreNormConfig, context: StackContext) -> None:
+        super().__init__(config, context)
+        table = torch.linspace(0, 1, 2 * context.dim)
+        for number in range(2):
+            module = nn.Module()
+            module.register_buffer("table", table)
+            self.add_module(f"holder{number}", module)
+        self.register_buffer("first", table[: context.dim])
+        self.register_buffer("rest", table[context.dim :])
+
+
+class SharedTableConfig(PreNormConfig):
+    """A connection whose modules share a buffer."""
+
+    type: Literal["shared_table"] = "shared_table"  # type: ignore[assignment]
+
+    def build(self, context: StackContext) -> Connection:
+        return SharedTable(self, context)
+
+
+def test_modules_may_share_a_buffer(tmp_path: Path) -> None:
+    """Each has it after loading, too; and the parts of a table, which share its memory."""
+    deepwire.register_connection(SharedTableConfig)
+    model = saved_model(tmp_path / "model", "shared_table")
+    with torch.no_grad():
+        model.get_buffer("encoder.connection.holder1.table").mul_(3)
+    save_model(tmp_path / "model", model, load_model(tmp_path / "model").vocabularies, {})
+    loaded = load_model(tmp_path / "model").model
+    for name, value in model.named_buffers(remove_duplicate=False):
+        assert torch.equal(loaded.get_buffer(name), value)
 
 
 def test_what_builds_no_part_is_named() -> None:

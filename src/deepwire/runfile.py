@@ -198,10 +198,9 @@ class RunFile(Section):
     def _stacks(self) -> dict[Side, Stack]:
         """The stacks without values, for what only they know about themselves."""
         from deepwire.model.build import build_stacks
-        from deepwire.model.meta_init import meta_init
+        from deepwire.model.meta_init import outline
 
-        with meta_init():
-            return build_stacks(self.model, self.model.contexts())
+        return outline(self.model, lambda: build_stacks(self.model, self.model.contexts()))
 
 
 CHANGEABLE = frozenset(changeable_keys(RunFile))

@@ -190,7 +190,7 @@ _LARGEST_SIZE = (1 << 63) - 1
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write named tensors to ``path``. They may lie on any device; none may share memory with another.
+    """Write named tensors to ``path``. They may lie on any device; what shares memory is written as copies.
 
     ``metadata`` is kept in the head of the file, for programs that look for it there.
 
@@ -200,12 +200,21 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     path.touch()  # with the permissions of any new file; the library makes one for its owner alone
     permissions = stat.S_IMODE(path.stat().st_mode)
     try:
-        save_file(
-            {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path, metadata
-        )
+        save_file(_apart(tensors), path, metadata)
     except SafetensorError as error:
         raise _system_error(error) from error
     path.chmod(permissions)
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The values on the CPU, none in the memory of another, as the library wants them."""
+    apart, seen = dict[str, Tensor](), set[int]()
+    for name, tensor in tensors.items():
+        value = tensor.detach().contiguous().cpu()
+        place = value.untyped_storage().data_ptr()
+        apart[name] = value.clone() if place in seen else value
+        seen.add(place)
+    return apart
 
 
 def _system_error(error: SafetensorError) -> OSError:

@@ -10,6 +10,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -37,7 +38,7 @@ from deepwire.io.atomic import json_text, new_folder, require_space
 from deepwire.io.regular_files import cannot_read, read_json
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.meta_init import meta_init
+from deepwire.model.meta_init import outline
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers
 
@@ -363,12 +364,8 @@ def _fitting_model(
     if config.languages.used and not languages:
         raise ModelError(f"{folder / CONFIG}: has parameters of each target language, but names no languages")
     # On the meta device nothing is allocated, so a configuration of absurd sizes is refused for free.
-    with meta_init():
-        outline = build_model(config, *sizes, languages=languages)
-    check_fit(
-        folder / WEIGHTS,
-        shapes,
-        {name: tuple(value.shape) for name, value in model_parameters(outline).items()},
-    )
+    build = partial(build_model, config, *sizes, languages=languages)
+    expected = model_parameters(outline(config, build))
+    check_fit(folder / WEIGHTS, shapes, {name: tuple(value.shape) for name, value in expected.items()})
     with own_random_numbers(torch.device("cpu")):  # what is drawn is overwritten
-        return build_model(config, *sizes, languages=languages)
+        return build()

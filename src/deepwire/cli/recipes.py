@@ -174,11 +174,9 @@ def _languages(config: RunFile) -> int:
 
 def _count(model: ModelConfig, source_vocabulary: int, target_vocabulary: int, languages: int) -> int:
     """All parameters of a model; no memory is taken for their values."""
-    from deepwire.model.build import build_model
-    from deepwire.model.meta_init import meta_init
+    from deepwire.model.cost import meta_model
 
-    with meta_init():
-        built = build_model(model, source_vocabulary, target_vocabulary, languages=languages)
+    built = meta_model(model, source_vocabulary, target_vocabulary, languages)
     return sum(parameter.numel() for parameter in built.parameters())
 
 

@@ -10,18 +10,20 @@ together are below a hundredth of them, and what they cost is memory traffic. Nu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.meta_init import meta_init
+from deepwire.model.meta_init import outline
 from deepwire.model.translation_model import TranslationModel
 
 if TYPE_CHECKING:
@@ -84,9 +86,16 @@ class StepCost:
 def meta_model(
     config: ModelConfig, source_vocabulary: int, target_vocabulary: int, languages: int = 0
 ) -> TranslationModel:
-    """A model on the meta device: all its shapes, and no memory taken."""
-    with meta_init():
-        return build_model(config, source_vocabulary, target_vocabulary, languages=languages)
+    """A model on the meta device: all its shapes, and no memory kept."""
+    build = partial(build_model, config, source_vocabulary, target_vocabulary, languages=languages)
+    model = outline(config, build)
+    values = (*model.parameters(), *model.buffers())
+    if all(value.is_meta for value in values):
+        return model
+    # A copy, as moving the model itself would give each user of a shared parameter one of its own.
+    moved = {id(value): value.to("meta") for value in model.buffers()}
+    moved |= {id(value): nn.Parameter(value.detach().to("meta")) for value in model.parameters()}
+    return deepcopy(model, moved)
 
 
 def training_cost(

@@ -19,7 +19,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.meta_init import meta_init
+from deepwire.model.meta_init import outline
 from deepwire.model.translation_model import TranslationModel
 
 
@@ -224,15 +224,15 @@ def convert(
                 "the four special ones included",
                 "is it the vocabulary of this model, and complete?",
             )
+    final = importer.final_config(config)
     build = partial(
         build_model,
-        importer.final_config(config),
+        final,
         vocabularies.source.size,
         vocabularies.target.size,
         languages=importer.languages(foreign),
     )
-    with meta_init():
-        _refuse_larger(build(), foreign)
+    _refuse_larger(outline(final, build), foreign)
     model = build()
 
     def values() -> Iterator[tuple[str, Tensor, Destinations | None]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from deepwire.data.languages import Languages
 from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
 from deepwire.errors import ModelError
 from deepwire.model.build import build_model
-from deepwire.model.meta_init import meta_init
+from deepwire.model.meta_init import outline
 from deepwire.model.translation_model import TranslationModel
 
 _SPECIAL = len(SPECIAL_PIECES)
@@ -105,8 +106,8 @@ def own_parameters(model: TranslationModel) -> frozenset[str]:
     if not model.languages:
         return frozenset()
     sizes = (model.source_vocabulary, model.target_vocabulary)
-    with meta_init():
-        larger = build_model(model.config, *sizes, languages=model.languages + 1)
+    build = partial(build_model, model.config, *sizes, languages=model.languages + 1)
+    larger = outline(model.config, build)
     shapes = {name: parameter.shape for name, parameter in larger.named_parameters(remove_duplicate=False)}
     named = model.named_parameters(remove_duplicate=False)
     return frozenset(name for name, parameter in named if parameter.shape != shapes[name])
