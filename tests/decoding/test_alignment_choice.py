@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 import torch
 
 from deepwire.decoding.alignment_choice import Attention, best_attention, mutual_information
-from deepwire.decoding.attention_alignment import AlignedPair
-from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.attention_alignment import AlignedPair, AttentionAligner, CannotAlignError
+from deepwire.decoding.decoding_config import AlignmentConfig, DecodingConfig, with_settings
 from deepwire.decoding.step_models import EnsembleMember
-from deepwire.errors import ModelError
+from deepwire.errors import ModelError, UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.mixers.merged_attention import MergedAttention, MergedAttentionConfig
+from deepwire.model.mixers.mixer import TokenMixer
+from deepwire.training.guided_alignment import GuidedAlignment, GuidedAlignmentConfig
 
 CPU = torch.device("cpu")
 
@@ -78,6 +83,31 @@ def test_a_model_that_does_not_look_at_the_source_has_none():
             raise ModelError("nothing")
 
     assert best_attention(cast("EnsembleMember[Any]", Blind()), pairs(), CPU) is None
+
+
+class Pooling(MergedAttention):
+    """It reads the source in another way, which nobody can look at."""
+
+    source_weights = TokenMixer.source_weights  # type: ignore[assignment]
+
+
+class PoolingConfig(MergedAttentionConfig):
+    type: Literal["pooling"] = "pooling"  # type: ignore[assignment]
+
+    def build(self, context):
+        return Pooling(context, own_value=True)
+
+
+def test_a_mixer_may_read_the_source_without_weights():
+    decoder = {"layers": 1, "mixer": PoolingConfig()}
+    shape = {"d_model": 8, "heads": 2, "feed_forward": 16, "encoder": {"layers": 1}, "decoder": decoder}
+    model = build_model(ModelConfig.model_validate(shape), 50, 50).eval()
+    assert best_attention(model, pairs(), CPU) is None
+    reason = "and no layer of the decoder gives weights to the source"
+    with pytest.raises(CannotAlignError, match=f"^alignments come from attention to the source, {reason}$"):
+        AttentionAligner(model, AlignmentConfig(), 100, CPU)
+    with pytest.raises(UsageError, match=f"^training.guided_alignment looks at the source, {reason}$"):
+        GuidedAlignment(GuidedAlignmentConfig(), model)
 
 
 def test_another_layer_is_not_given_the_stored_head():

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from deepwire.errors import ModelError
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.mixers.companion import Carried
 
@@ -17,8 +18,11 @@ Layers = Collection[int] | None
 class SourceReader(Protocol):
     """A cross-attention, or a mixer that takes its place."""
 
-    def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
-        """The weight that each head gives to each source position, `[N, H, T, S]`, for x `[N, T, d]`."""
+    def source_weights(self, x: Tensor, memory: Memory) -> Tensor | None:
+        """The weight that each head gives to each source position, `[N, H, T, S]`, for x `[N, T, d]`.
+
+        None where it reads the source in another way.
+        """
         ...
 
 
@@ -45,6 +49,16 @@ class CrossAttentionRecorder:
     def record(self, layer: int, reader: SourceReader, x: Tensor, memory: Memory) -> None:
         """Record one evaluation of a layer."""
         if self.layers is None or layer in self.layers:
-            weights = reader.source_weights(x, memory)
-            packed = self._packed.get(layer)
-            self.weights[layer] = weights if packed is None else weights @ packed
+            weights, packed = reader.source_weights(x, memory), self._packed.get(layer)
+            if weights is not None:
+                self.weights[layer] = weights if packed is None else weights @ packed
+
+    def found(self) -> dict[int, Tensor]:
+        """The weights.
+
+        Raises:
+            ModelError: No layer has any.
+        """
+        if not self.weights:
+            raise ModelError("no layer of the decoder gives weights to the source")
+        return self.weights

@@ -267,12 +267,12 @@ class TranslationModel(nn.Module, ABC):
     def source_weights(
         self, source: Tensor, target_input: Tensor, layers: Layers = None, *, languages: Tensor | None = None
     ) -> Mapping[int, Tensor]:
-        """How prefixes `[B, T]` look at sources `[B, S]`: `[B, H, T, S]` by layer; ModelError: no encoder."""
+        """How prefixes `[B, T]` look at sources `[B, S]`: `[B, H, T, S]` by layer; ModelError: none does."""
         self.stack("encoder")
         recorder = CrossAttentionRecorder(layers)
         recorded = self.with_stacks(decoder=self.decoder.with_recorder(recorder))
         recorded.decode(source, target_input, languages=languages)
-        return recorder.weights
+        return recorder.found()
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read one token per row, `[rows]`: log-probabilities `[rows, V]` of the next, and the next state.

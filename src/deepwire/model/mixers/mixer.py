@@ -166,12 +166,12 @@ class TokenMixer(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not look at the encoder")
 
-    def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
+    def source_weights(self, x: Tensor, memory: Memory) -> Tensor | None:
         """The weight that each head gives to each source position, `[N, H, T, S]`, for x `[N, T, d]`.
 
-        Only mixers that take the place of cross-attention have them.
+        Only mixers that take the place of cross-attention have them; None where it has none either.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not look at the encoder")
+        return None
 
     def accompany(
         self, x: Tensor, carried: Carried, padding: Tensor | None, languages: Tensor | None = None
