@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.parametrization import UpdateScale
 from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.optimizers.torch_optimizer import Groups, TorchOptimizerSection
 from deepwire.training.parallel_strategy import ParallelStrategy
@@ -68,6 +70,104 @@ def test_classes_of_torch_pass_the_checks(name: str, options: dict[str, Any]) ->
 
 def test_one_that_keeps_numbers_passes_them() -> None:
     check_optimizer(CountingConfig(), learning_rate=1e-2)
+
+
+class Keeping(CountingConfig):
+    """Its state has other number formats than its parameters, and its groups have more than numbers."""
+
+    form: Literal["int64", "bfloat16", "float64", "bool", "tensor"]
+
+    def make(self, groups: Groups) -> torch.optim.Optimizer:
+        form = self.form
+
+        class Kept(torch.optim.Optimizer):
+            @torch.no_grad()
+            def step(self, closure: object = None) -> None:  # type: ignore[override]
+                for group in self.param_groups:
+                    factor = 1.0
+                    if form == "bool":
+                        factor = 1.0 if group["begun"] else 0.5
+                    elif form == "tensor":
+                        factor = 1 / float(group["total"])
+                    group["begun"] = True
+                    group["total"] += 1
+                    for parameter in group["params"]:
+                        kept = self.state[parameter]
+                        dtype = torch.float32 if form in ("bool", "tensor") else getattr(torch, form)
+                        if "sum" not in kept:
+                            kept["sum"] = torch.zeros_like(parameter, dtype=dtype)
+                        if form == "int64":
+                            kept["sum"] = kept["sum"] + (2**25 + 1) * (parameter.grad > 0)
+                            factor = 1 + kept["sum"] % 3
+                            parameter.sub_(group["lr"] * parameter.grad * factor)
+                        else:
+                            kept["sum"].mul_(0.9).add_(parameter.grad)
+                            parameter.sub_(group["lr"] * factor * kept["sum"].to(parameter.dtype))
+
+        return Kept(groups, {"lr": 1.0, "begun": False, "total": torch.ones(())})
+
+
+@pytest.mark.parametrize("form", ["int64", "bfloat16", "float64", "bool", "tensor"])
+def test_what_is_kept_keeps_its_number_format(form: Any) -> None:
+    check_optimizer(Keeping(form=form), learning_rate=1e-3)
+
+
+class Splitting(CountingConfig):
+    """Weight decay for matrices alone, which come last."""
+
+    def make(self, groups: Groups) -> torch.optim.Optimizer:
+        split: Groups = []
+        for group in groups:
+            for vectors in (True, False):
+                chosen = [each for each in group["params"] if (each.dim() < 2) == vectors]
+                split.append({"params": chosen, "weight_decay": 0.0 if vectors else 0.1})
+        return torch.optim.AdamW([*split, {"params": []}])
+
+
+def test_groups_may_be_split() -> None:
+    """Each parameter keeps its factor of the rate, and goes on from its own state."""
+    check_optimizer(Splitting())
+
+
+class Regrouping(CountingConfig):
+    """It makes something else of its groups."""
+
+    form: Literal["less", "more", "joined", "nothing", "shared_state", "plain_state"]
+
+    def make(self, groups: Groups) -> torch.optim.Optimizer:
+        all_parameters = [parameter for group in groups for parameter in group["params"]]
+        if self.form == "nothing":
+            return None  # type: ignore[return-value]
+        if self.form == "less":
+            return torch.optim.SGD(all_parameters[1:])
+        if self.form == "more":
+            return torch.optim.SGD([*all_parameters, nn.Parameter(torch.zeros(2))])
+        made = torch.optim.SGD(all_parameters)
+        if self.form == "shared_state":
+            made.state["all"] = {"calls": 1}  # type: ignore[index]
+        elif self.form == "plain_state":
+            made.state[all_parameters[0]] = 1
+        return made
+
+
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ("nothing", "make gave NoneType, and no torch.optim.Optimizer"),
+        ("less", r"SGD leaves out \S+, which make was given; put each parameter into one group"),
+        ("more", r"SGD has a parameter \[2\] which make was not given; put each parameter into one group"),
+        ("joined", "SGD has one group of parameters whose factors of the rate differ; leave groups apart"),
+        ("shared_state", "SGD keeps all, of no parameter, which no checkpoint can hold; let it keep"),
+        ("plain_state", "SGD keeps int for a parameter, which no checkpoint can hold; let it keep"),
+    ],
+)
+def test_what_becomes_of_groups_is_checked(form: Any, message: str) -> None:
+    model = build_model(ModelConfig.model_validate(SHAPE), 12, 12)
+    strategy, scales = ParallelStrategy(model, ProcessGroup()), {"head.bias": UpdateScale(rate=2.0)}
+    scales = scales if form == "joined" else {}
+    with pytest.raises(UsageError, match="^training.optimizer: ") as raised:
+        make_optimizer(model, Regrouping(form=form), None, strategy, scales=scales).state()
+    assert re.search(f"{message}", f"{raised.value.message}; {raised.value.hint}")
 
 
 class Forgetful(CountingConfig):

@@ -32,8 +32,8 @@ class TorchOptimizerSection(OptimizerSection):
     """Base of the settings of an optimizer of torch's interface.
 
     Its ``step`` is called without a closure, and only where loss and gradient are finite; to know that, each
-    update waits for the device. The learning rate is that of the schedule. What it keeps in `state`, tensors
-    and numbers, and the numbers of its `param_groups`, are in the checkpoints.
+    update waits for the device. The learning rate is that of the schedule. What it keeps in `state` of each
+    parameter, tensors and numbers, and those of its `param_groups`, are in the checkpoints.
     """
 
     @abstractmethod
@@ -42,6 +42,7 @@ class TorchOptimizerSection(OptimizerSection):
 
         Args:
             groups: Its parameter groups, each with ``params``; the rate of each is set before every step.
+                They may be split, so that each parameter is in one group.
         """
 
     def rules(self, context: OptimizerContext) -> Sequence[UpdateRule]:
@@ -57,7 +58,8 @@ class TorchRule(UpdateRule):
         context: See `OptimizerContext`.
 
     Raises:
-        UsageError: Its step cannot be called without a closure.
+        UsageError: It is none, or its groups do not have each parameter once; or its step cannot be called
+            without a closure.
     """
 
     def __init__(self, make: Callable[[Groups], TorchOptimizer], context: OptimizerContext) -> None:
@@ -65,11 +67,45 @@ class TorchRule(UpdateRule):
         groups: dict[float, list[str]] = defaultdict(list)
         for name in parameters:
             groups[context.scale(name).rate].append(name)
-        self._factors = list(groups)
-        # As torch numbers the parameters in its `state_dict`.
-        self._names = [name for names in groups.values() for name in names]
         self.optimizer = make([{"params": [parameters[n] for n in names]} for names in groups.values()])
+        if not isinstance(self.optimizer, torch.optim.Optimizer):
+            gave = type(self.optimizer).__name__
+            raise UsageError(f"training.optimizer: make gave {gave}, and no torch.optim.Optimizer")
         _require_plain_step(self.optimizer)
+        names_of = self._names_of_groups(parameters)
+        # As torch numbers the parameters in its `state_dict`.
+        self._names = [name for names in names_of for name in names]
+        self._factors = [self._factor(names, context) for names in names_of]
+        self._flags = [_flags(group) for group in self.optimizer.param_groups]
+
+    def _names_of_groups(self, parameters: Mapping[str, Tensor]) -> list[list[str]]:
+        """The names of the parameters of each group that the optimizer has now."""
+        name_of, names_of = {id(each): name for name, each in parameters.items()}, list[list[str]]()
+        for group in self.optimizer.param_groups:
+            for each in group["params"]:
+                if id(each) not in name_of:
+                    raise self._wrong_groups(f"has a parameter {list(each.shape)} which make was not given")
+            names_of.append([name_of[id(each)] for each in group["params"]])
+        grouped = {name for names in names_of for name in names}
+        for name in parameters:
+            if name not in grouped:
+                raise self._wrong_groups(f"leaves out {name}, which make was given")
+        return names_of
+
+    def _factor(self, names: Sequence[str], context: OptimizerContext) -> float:
+        """The factor of the rate of a group."""
+        factors = {context.scale(name).rate for name in names} or {1.0}
+        if len(factors) > 1:
+            why = f"{self._kind} has one group of parameters whose factors of the rate differ"
+            raise UsageError(f"training.optimizer: {why}", "leave groups apart that make was given")
+        return factors.pop()
+
+    @property
+    def _kind(self) -> str:
+        return type(self.optimizer).__name__
+
+    def _wrong_groups(self, why: str) -> UsageError:
+        return UsageError(f"training.optimizer: {self._kind} {why}", "put each parameter into one group")
 
     def step(self, gradients: Mapping[str, Tensor], step: Step) -> None:
         """Set the rates, clip the gradients in place, and let it move the parameters."""
@@ -84,27 +120,39 @@ class TorchRule(UpdateRule):
     def state(self) -> dict[str, Tensor]:
         """``KEY.NAME``; of what is a plain number ``number.KEY.NAME``, and of groups ``group.KEY.INDEX``.
 
+        Of groups, true and false are kept where they are no longer as `make` has set them.
+
         Raises:
             UsageError: It keeps something else, which no checkpoint could hold.
         """
         kept, told = dict[str, Tensor](), self.optimizer.state_dict()
         for index, values in told["state"].items():
+            if not isinstance(index, int):
+                raise self._cannot_be_kept(f"{index}, of no parameter")
+            if not isinstance(values, Mapping):
+                raise self._cannot_be_kept(f"{type(values).__name__} for a parameter")
             for key, value in values.items():
                 if isinstance(value, Tensor) and _can_be_kept(key):
                     kept[f"{key}.{self._names[index]}"] = value
                 elif type(value) in _NUMBERS and _can_be_kept(key):
                     kept[f"{_NUMBER}.{key}.{self._names[index]}"] = _tensor(value)
                 elif value is not None:
-                    raise UsageError(
-                        f"training.optimizer: {type(self.optimizer).__name__} keeps {key}, "
-                        f"{type(value).__name__}, for each parameter, which no checkpoint can hold",
-                        "let it keep tensors and numbers",
-                    )
+                    raise self._cannot_be_kept(f"{key}, {type(value).__name__}, for each parameter")
         for index, group in enumerate(told["param_groups"]):
             for key, value in group.items():
-                if type(value) in (int, float) and key != "lr" and _can_be_kept(key):
+                if key == "lr" or not _can_be_kept(key):
+                    continue
+                if isinstance(value, Tensor):
+                    kept[f"{_GROUP}.{key}.{index}"] = value
+                elif type(value) in _NUMBERS and self._flags[index].get(key) is not value:
                     kept[f"{_GROUP}.{key}.{index}"] = _tensor(value)
         return kept
+
+    def _cannot_be_kept(self, what: str) -> UsageError:
+        return UsageError(
+            f"training.optimizer: {self._kind} keeps {what}, which no checkpoint can hold",
+            "let it keep tensors and numbers of each parameter",
+        )
 
     def state_to_fill(self, kept: Mapping[str, KeptTensor]) -> dict[str, Tensor]:
         """Tensors like those in the checkpoint, of parameters that there are."""
@@ -117,18 +165,30 @@ class TorchRule(UpdateRule):
         }
 
     def filled(self, state: Mapping[str, Tensor]) -> None:
-        """Hand them to the optimizer, which puts them where their parameters are."""
+        """Hand them to the optimizer, which puts them where their parameters are, in their number formats."""
         if not state:
             return
         told, numbers = self.optimizer.state_dict(), {name: i for i, name in enumerate(self._names)}
         for whole, value in state.items():
             form, key, of = _parts(whole)
             if form == _GROUP:
-                told["param_groups"][int(of)][key] = value.item()
+                group = told["param_groups"][int(of)]
+                mine = group.get(key)
+                group[key] = value.to(mine.device) if isinstance(mine, Tensor) else value.item()
             else:
                 values = told["state"].setdefault(numbers[of], {})
                 values[key] = value.item() if form == _NUMBER else value
         self.optimizer.load_state_dict(told)
+        parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
+        for whole, value in state.items():
+            form, key, of = _parts(whole)
+            if not form:
+                values = self.optimizer.state[parameters[numbers[of]]]
+                mine = values.get(key)
+                if (
+                    isinstance(mine, Tensor) and mine.dtype != value.dtype
+                ):  # torch has given it the parameter's
+                    values[key] = value.to(mine.device)
 
 
 def _require_plain_step(optimizer: TorchOptimizer) -> None:
@@ -141,13 +201,17 @@ def _require_plain_step(optimizer: TorchOptimizer) -> None:
         ) from None
 
 
+def _flags(group: Mapping[str, object]) -> dict[str, bool]:
+    return {key: value for key, value in group.items() if isinstance(value, bool)}
+
+
 def _tensor(number: float) -> Tensor:
     return torch.tensor(number, dtype=_NUMBERS[type(number)])
 
 
-def _can_be_kept(key: str) -> bool:
+def _can_be_kept(key: object) -> bool:
     """Whether the name under which a checkpoint has a value can be taken apart again."""
-    return "." not in key and key not in (_NUMBER, _GROUP)
+    return isinstance(key, str) and "." not in key and key not in (_NUMBER, _GROUP)
 
 
 def _parts(name: str) -> tuple[str, str, str]:
