@@ -90,6 +90,20 @@ def test_a_right_connection_passes() -> None:
     check_connection({"type": "pre_norm", "final_norm": False}, {"decoder": {"mixer": "average_attention"}})
 
 
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (3, "model: must be a mapping, not int"),
+        ({"encoder": 3}, "model.encoder: must be a mapping, not int"),
+        ({"decoder": None}, "model.decoder: must be a mapping, not NoneType"),
+    ],
+)
+def test_settings_of_the_model_that_are_none_are_refused(model, message) -> None:
+    for check, settings in ((check_connection, "rezero"), (check_initialization, "xavier")):
+        with pytest.raises(UsageError, match=f"^{message}$"):
+            check(settings, model)
+
+
 class ForgetfulConfig(SelfAttentionConfig):
     """Self-attention whose steps are wrong."""
 

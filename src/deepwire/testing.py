@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from deepwire.model.apply_initialization import initialize
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionSection
-from deepwire.model.context import SocketSection
+from deepwire.model.context import SIDES, SocketSection
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import LearnedPositions, TokenEmbedding
 from deepwire.model.fusions.fusion import FusionSection
@@ -98,8 +98,9 @@ def check_initialization(settings: Initialization | Settings | str, model: Setti
         UsageError: The settings are wrong.
     """
     chosen = section_of(Initialization, settings)  # type: ignore[type-abstract]
+    model = _model_settings(model)
     relative = {"mixer": {"type": "self_attention", "relative": 2, "relative_values": True}}
-    built = small_model({"positions": "learned", "encoder": relative, **(model or {})})
+    built = small_model({"positions": "learned", "encoder": relative, **model})
     draws = []
     for _ in range(2):
         with torch.no_grad():
@@ -131,13 +132,11 @@ def section_of(base: type[ChoiceT], settings: ChoiceT | Settings | str) -> Choic
 def _check_socket(
     socket: str, base: type[SocketSection], settings: SocketSection | Settings | str, model: Settings | None
 ) -> None:
-    chosen = section_of(base, settings)
+    chosen, given = section_of(base, settings), _model_settings(model)
     for side in ("encoder", "decoder"):
         if side in chosen.sides:
-            stack = (model or {}).get(side, {})
-            assert isinstance(stack, Mapping)
-            wanted = {**(model or {}), side: {**stack, socket: chosen}}
-            with _as_assertion(f"{socket} {chosen.type} in the {side}"):
+            wanted = {**given, side: {**cast("Settings", given.get(side, {})), socket: chosen}}
+            with as_assertion(f"{socket} {chosen.type} in the {side}"):
                 check_model(wanted)
                 check_model({**wanted, "languages": {"norm": True}})
                 built = small_model(wanted)
@@ -145,8 +144,18 @@ def _check_socket(
                 _check_record(built)
 
 
+def _model_settings(model: Settings | None) -> Settings:
+    """Settings of a model, once they and those of its stacks are known to be mappings."""
+    given: object = {} if model is None else model
+    stacks = {f"model.{side}": given.get(side, {}) for side in SIDES} if isinstance(given, Mapping) else {}
+    for name, value in {"model": given, **stacks}.items():
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{name}: must be a mapping, not {type(value).__name__}")
+    return cast("Settings", given)
+
+
 @contextmanager
-def _as_assertion(what: str) -> Iterator[None]:
+def as_assertion(what: str) -> Iterator[None]:
     """Any other error of a part says which part it is."""
     try:
         yield

@@ -301,6 +301,24 @@ def test_parts_begin_as_training_does(data: dict[str, object], tmp_path: Path) -
             assert torch.equal(mine, theirs)
 
 
+@pytest.mark.parametrize(
+    "disturbed", [{"input_noise": {"source": {"cutoff": 0.5}}}, {"sim_cut": 3}, {"r_drop": 5.0}]
+)
+def test_nothing_disturbs_the_loss_of_an_evaluated_model(
+    data: dict[str, object], disturbed: dict[str, object]
+) -> None:
+    plain, other = (
+        deepwire.training_parts(SETTINGS, data=data, training=training) for training in ({}, disturbed)
+    )
+    batch = next(other.validation_batches())
+    disturbed_losses = [other.loss(batch).item() for _ in range(2)]
+    plain.model.eval()
+    other.model.eval()
+    losses = {plain.loss(batch).item(), *(other.loss(batch).item() for _ in range(2))}
+    assert len(losses) == 1
+    assert losses.isdisjoint(disturbed_losses)
+
+
 def test_a_model_is_built_for_a_prepared_text(data: dict[str, object]) -> None:
     prepared = deepwire.prepare(SETTINGS, data=data)
     model = deepwire.build(SETTINGS["model"], prepared)

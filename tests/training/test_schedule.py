@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepwire.errors import UsageError
 from deepwire.training.schedule import (
     ConstantConfig,
     CosineConfig,
@@ -16,6 +20,7 @@ from deepwire.training.schedule import (
     NoamConfig,
     Schedule,
     WarmupStableDecayConfig,
+    rates_of,
 )
 from deepwire.training.testing import check_schedule
 
@@ -189,6 +194,47 @@ def test_every_rate_is_finite_and_not_negative(
 )
 def test_ours_pass_the_checks_of_any(settings: str | dict[str, object]) -> None:
     check_schedule(settings)
+
+
+@pytest.mark.parametrize("rate", [np.float32(0.25), torch.tensor(0.25), torch.tensor([0.25]), 0.25])
+def test_rates_may_be_any_numbers(rate: object) -> None:
+    rates = rates_of(Giving(rate=rate), d_model=8, max_updates=10)
+    assert type(rates(3)) is float
+    assert rates(3) == 0.25
+    check_schedule(Giving(rate=rate))
+
+
+@pytest.mark.parametrize(
+    "rate", [math.nan, math.inf, -0.1, torch.tensor(math.nan), None, "0.1", torch.ones(2)]
+)
+def test_a_rate_that_is_none_is_refused(rate: object) -> None:
+    rates = rates_of(Giving(rate=rate), d_model=8, max_updates=10)
+    message = f"training.schedule: giving gives update 3 the rate {rate!r}, which is no number of 0 or more"
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
+        rates(3)
+    with pytest.raises(AssertionError, match=re.escape(f"the rate of update 1 is {rate!r}")):
+        check_schedule(Giving(rate=rate))
+
+
+class Giving(ConstantConfig):
+    """The same for all updates; as a function that fails, an error."""
+
+    type: Literal["giving"] = "giving"  # type: ignore[assignment]
+    rate: Any
+
+    def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
+        if isinstance(self.rate, Exception):
+            raise self.rate
+        return lambda update: self.rate  # type: ignore[no-any-return]
+
+
+def test_the_checks_raise_what_they_say() -> None:
+    with pytest.raises(AssertionError, match="schedule giving: KeyError: 'lost'"):
+        check_schedule(Giving(rate=KeyError("lost")))
+    with pytest.raises(UsageError, match=r"^settings: max_updates is 100, where .* lasts 1000 updates: make"):
+        check_schedule("cosine")
+    with pytest.raises(UsageError, match=r"^max_updates: must be a whole number of 1 or more, not 'x'$"):
+        check_schedule("constant", "x")  # type: ignore[arg-type]
 
 
 class Strange(ConstantConfig):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
@@ -165,9 +166,24 @@ def test_what_becomes_of_groups_is_checked(form: Any, message: str) -> None:
     model = build_model(ModelConfig.model_validate(SHAPE), 12, 12)
     strategy, scales = ParallelStrategy(model, ProcessGroup()), {"head.bias": UpdateScale(rate=2.0)}
     scales = scales if form == "joined" else {}
-    with pytest.raises(UsageError, match="^training.optimizer: ") as raised:
+    with pytest.raises(UsageError, match=r"^training\.optimizer: ") as raised:
         make_optimizer(model, Regrouping(form=form), None, strategy, scales=scales).state()
     assert re.search(f"{message}", f"{raised.value.message}; {raised.value.hint}")
+
+
+class Failing(CountingConfig):
+    """It fails."""
+
+    def make(self, groups: Groups) -> torch.optim.Optimizer:
+        raise KeyError("lost")
+
+
+def test_the_check_raises_what_it_says() -> None:
+    with pytest.raises(AssertionError, match=r"^optimizer counting: KeyError: 'lost'$"):
+        check_optimizer(Failing())
+    for rate in (None, "x", math.nan, 0):
+        with pytest.raises(UsageError, match=f"^learning_rate: must be a number above 0, not {rate!r}$"):
+            check_optimizer("adamw", rate)  # type: ignore[arg-type]
 
 
 class Forgetful(CountingConfig):

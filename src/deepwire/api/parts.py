@@ -33,7 +33,7 @@ from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizers.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.schedule import Schedule
+from deepwire.training.schedule import Schedule, rates_of
 
 
 def build(
@@ -180,17 +180,20 @@ class TrainingParts:
         return (to_device(batch, self.device) for batch in batches)
 
     def loss(self, batch: DeviceBatch) -> Tensor:
-        """Smoothed cross-entropy per target token of a batch, nats: a scalar to call ``backward()`` on."""
-        config = self.settings.training
+        """Smoothed cross-entropy per target token of a batch, nats: a scalar to call ``backward()`` on.
+
+        In training mode the input is disturbed as the settings say, and R-Drop and SimCut count.
+        """
+        config, trains = self.settings.training, self.model.training
         sums = self.model.loss(
             batch.source,
             batch.target_input,
             batch.target_output,
             config.label_smoothing,
             config.label_smoothing_form,
-            config.r_drop,
+            config.r_drop if trains else 0.0,
             languages=batch.languages,
-            perturbation=perturbation_of(config, self.prepared.vocabularies),
+            perturbation=perturbation_of(config, self.prepared.vocabularies) if trains else None,
         )
         return sums.smoothed / sums.tokens
 
@@ -234,7 +237,7 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
         model=model,
         optimizer=make_optimizer(model, training.optimizer, training.clip_norm, strategy, scales=scales),
         schedule=_from_one(
-            training.schedule.build(d_model=config.model.base_width, max_updates=training.max_updates)
+            rates_of(training.schedule, d_model=config.model.base_width, max_updates=training.max_updates)
         ),
         device=device,
         settings=config,

@@ -35,6 +35,7 @@ from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.schedule import rates_of
 
 Dimension = Literal["width", "depth"]
 Sizes = Mapping[str, float]
@@ -139,9 +140,8 @@ def _highest_rate(run: UntrainedRun) -> float:
     """What the schedule comes to."""
     config = run.text.config
     last = min(config.training.max_updates or _MOST_UPDATES_OF_A_SCHEDULE, _MOST_UPDATES_OF_A_SCHEDULE)
-    schedule = config.training.schedule.build(
-        d_model=config.model.base_width, max_updates=config.training.max_updates
-    )
+    training = config.training
+    schedule = rates_of(training.schedule, d_model=config.model.base_width, max_updates=training.max_updates)
     return max(schedule(update) for update in range(1, last + 1))
 
 

@@ -43,6 +43,7 @@ from deepwire.training.run.spec import (
     require_same_settings,
 )
 from deepwire.training.run.state import TrainingState, load_state
+from deepwire.training.schedule import rates_of
 
 
 @dataclass(frozen=True)
@@ -313,7 +314,7 @@ def _rates_of_other_length(spec: TrainingSpec, made: int) -> list[str]:
             "exactly from the newest one that is left",
         ) from None
     # Of any width: they are compared with each other alone.
-    old, new = (schedule.build(d_model=1, max_updates=length) for length in (before, now))
+    old, new = (rates_of(schedule, d_model=1, max_updates=length) for length in (before, now))
     was, is_now = old(made + 1), new(made + 1)
     # From the last one on: where the lengths matter at all, rates of early updates are the most alike.
     if was == is_now or all(old(update) == new(update) for update in range(made, 0, -1)):

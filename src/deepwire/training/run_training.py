@@ -36,6 +36,7 @@ from deepwire.training.resume_point import ResumePoint, RunRecord, open_run
 from deepwire.training.run.spec import CHANGEABLE, Complete, TrainingSpec, as_recorded, require_same_settings
 from deepwire.training.run.state import TrainingState, load_moments, newest_state
 from deepwire.training.run.stopping import Signals, StopReason, cut_short, limit_reached, tiny_batches
+from deepwire.training.schedule import rates_of
 from deepwire.training.session import Callback, TrainingSession
 from deepwire.training.trainer import Trainer
 from deepwire.training.training_stream import training_stream
@@ -242,7 +243,7 @@ def make_trainer(
         loss=torch.compile(model.forward, dynamic=True) if config.compile else strategy.loss,
         optimizer=optimizer,
         average=average,
-        schedule=config.schedule.build(d_model=model.config.base_width, max_updates=config.max_updates),
+        schedule=rates_of(config.schedule, d_model=model.config.base_width, max_updates=config.max_updates),
         stream=training_stream(spec, record.micro_batch_tokens, (processes.rank, processes.count)),
         epoch_size=EpochOrder(spec.prepared.train.parts, spec.seed).size,
         validator=_validator(spec, processes),

@@ -10,8 +10,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from deepwire.config.choice import Choice, ChoiceTable, by_name_or
-from deepwire.config.counts import Count, Positive
+from deepwire.config.counts import Count, Positive, number_argument, shown
 from deepwire.config.section import UnusedSettings
+from deepwire.errors import UsageError
 from deepwire.plugins import Kind
 
 Schedule = Callable[[int], float]
@@ -73,6 +74,24 @@ class ScheduleSection(Choice, ABC):
         """The constants that count updates, for a run of ``updates`` updates in place of ``of``."""
         counts = {name: getattr(self, name, None) for name in ("warmup", "updates")}
         return {name: max(1, round(count * updates / of)) for name, count in counts.items() if count}
+
+
+def rates_of(section: ScheduleSection, *, d_model: int, max_updates: int | None) -> Schedule:
+    """What a schedule builds, whose rates may be any numbers, as plain numbers; arguments as of `build`.
+
+    The rates raise UsageError where one is not finite, negative or no number.
+    """
+    given = section.build(d_model=d_model, max_updates=max_updates)
+
+    def rate(update: int) -> float:
+        value: object = given(update)
+        number = number_argument(value)
+        if not (math.isfinite(number) and number >= 0):
+            told = f"{section.type} gives update {update} the rate {shown(value)}"
+            raise UsageError(f"training.schedule: {told}, which is no number of 0 or more")
+        return number
+
+    return rate
 
 
 class InverseSqrtConfig(ScheduleSection):

@@ -7,13 +7,16 @@ raise `AssertionError` with what is wrong, as the checks of `deepwire.testing` d
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
+from deepwire.config.counts import number_argument, shown, whole_argument
 from deepwire.distributed.process_group import ProcessGroup
+from deepwire.errors import UsageError
 from deepwire.model.translation_model import TranslationModel
-from deepwire.testing import TOLERANCE, Settings, batch, section_of, small_model
+from deepwire.testing import TOLERANCE, Settings, as_assertion, batch, section_of, small_model
 from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizers.optimizer import Optimizer, OptimizerSection, StepResult, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
@@ -39,6 +42,14 @@ def check_optimizer(settings: OptimizerSection | Settings | str, learning_rate: 
         UsageError: The settings are wrong, or it keeps what no checkpoint can hold.
     """
     chosen: OptimizerSection = section_of(OptimizerSection, settings)  # type: ignore[type-abstract]
+    rate = number_argument(learning_rate)
+    if not (math.isfinite(rate) and rate > 0):
+        raise UsageError(f"learning_rate: must be a number above 0, not {shown(learning_rate)}")
+    with as_assertion(f"optimizer {chosen.type}"):
+        _check_optimizer(chosen, rate)
+
+
+def _check_optimizer(chosen: OptimizerSection, learning_rate: float) -> None:
     model, first = _model_with(chosen)
     begun = _parameters(model)
     _check_factors(chosen, learning_rate)
@@ -71,26 +82,38 @@ def check_schedule(settings: ScheduleSection | Settings | str, max_updates: int 
         UsageError: The settings are wrong.
     """
     chosen: ScheduleSection = section_of(ScheduleSection, settings)  # type: ignore[type-abstract]
-    rates = _rates(chosen, max_updates, max_updates)
-    for update, rate in enumerate(rates, 1):
-        assert math.isfinite(rate), f"the rate of update {update} is {rate}"
-        assert rate >= 0, f"the rate of update {update} is {rate}"
+    max_updates = whole_argument(max_updates, "max_updates", 1)
+    with as_assertion(f"schedule {chosen.type}"):
+        try:
+            chosen.check(max_updates)
+        except ValueError as error:
+            raise UsageError(f"settings: {error}") from None
+        _check_schedule(chosen, max_updates)
+
+
+def _check_schedule(chosen: ScheduleSection, max_updates: int) -> None:
+    rates = _rates(chosen, max_updates, range(1, max_updates + 1))
     assert any(rates), "all rates are 0"
-    schedule = chosen.build(d_model=16, max_updates=max_updates)
-    backwards = [schedule(update) for update in range(max_updates, 0, -1)]
+    backwards = _rates(chosen, max_updates, range(max_updates, 0, -1))
     assert backwards[::-1] == rates, "the rate of an update depends on those that were asked for before it"
     if not chosen.follows_length:
-        longer = _rates(chosen, 2 * max_updates, max_updates)
+        longer = _rates(chosen, 2 * max_updates, range(1, max_updates + 1))
         assert longer == rates, "a longer run has other rates, and follows_length does not say so"
     half = max(1, max_updates // 2)
     constants = chosen.shortened(half, max_updates)
-    _rates(section_of(type(chosen), {**chosen.model_dump(), **constants}), half, half)
+    _rates(section_of(type(chosen), {**chosen.model_dump(), **constants}), half, range(1, half + 1))
 
 
-def _rates(section: ScheduleSection, max_updates: int, count: int) -> list[float]:
+def _rates(section: ScheduleSection, max_updates: int, updates: Iterable[int]) -> list[float]:
     section.check(max_updates)
-    schedule = section.build(d_model=16, max_updates=max_updates)
-    return [schedule(update) for update in range(1, count + 1)]
+    schedule, rates = section.build(d_model=16, max_updates=max_updates), list[float]()
+    for update in updates:
+        given: object = schedule(update)
+        rate = number_argument(given)
+        assert math.isfinite(rate), f"the rate of update {update} is {shown(given)}"
+        assert rate >= 0, f"the rate of update {update} is {shown(given)}"
+        rates.append(rate)
+    return rates
 
 
 def _model_with(section: OptimizerSection, factor: float = 1.0) -> tuple[TranslationModel, Optimizer]:
