@@ -650,3 +650,29 @@ def test_a_language_model_refuses_what_is_of_a_source(training: dict[str, object
         load_run_file({**settings, "training": training})
     for fine in ({"input_noise": {"target": 0.1}}, {"layer_drop": 0.3}, {"layer_drop": {"decoder": 0.3}}):
         assert load_run_file({**settings, "training": fine}).config.task == "language_model"
+
+
+@pytest.mark.parametrize("extends", [None, "base.yaml"])
+@pytest.mark.parametrize(
+    ("mapping", "arguments"),
+    [
+        ({}, {"model": {"dropout": 0.2}, "seed": 3}),
+        ({"model": {"dropout": {"embedding": 0.3}}}, {"model": {"dropout": 0.2}, "run": Path("runs/second")}),
+        ({"training": {"schedule": {"peak": 0.003}}}, {"training": {"schedule": {"type": "cosine"}}}),
+        ({"training": {"schedule": {"peak": 0.003}}}, {"training": {"schedule": "inverse_sqrt"}}),
+        ({"training": {"schedule": "noam"}}, {"training": {"schedule": {"warmup": 7}}}),
+        ({"training": {"max_updates": 5}}, {"training": {"optimizer": {"type": "adamw", "eps": 1e-7}}}),
+    ],
+)
+def test_the_text_of_a_mapping_has_its_arguments(
+    here: Path, extends: str | None, mapping: dict[str, object], arguments: dict[str, object]
+) -> None:
+    """Whoever copies it to a file goes on with the same settings."""
+    data = {"source": "de", "target": "en", "train": "train"}
+    schedule = {"type": "cosine", "peak": 0.002, "warmup": 9, "updates": 100}
+    base = {"data": data, "training": {"schedule": schedule, "max_updates": 100}}
+    write(here / "base.yaml", json.dumps(base))
+    settings = {**mapping, **({"data": data} if extends is None else {"extends": extends})}
+    loaded = load_run_file(settings, (), arguments)
+    write(here / "second.yaml", loaded.text)
+    assert load_run_file("second.yaml").resolved == loaded.resolved

@@ -222,7 +222,7 @@ class LoadedRunFile:
     origins: dict[str, str]
     """Where each value was written: dotted key to ``file:line`` or ``command line``; others are defaults."""
     text: str
-    """The file as it was read."""
+    """The file as it was read; of a mapping one that says the same, with the arguments."""
 
     def to_json(self) -> dict[str, object]:
         """All of it for another process, which makes the same of it with `from_json`."""

@@ -60,7 +60,7 @@ class Settings(Generic[SectionType]):
     tree: MappingNode
     document: SettingsDocument
     text: str
-    """The file as it was read."""
+    """The file as it was read; of a mapping one that says the same, with what was given besides."""
 
     def location_of(self, path: Sequence[str | int]) -> SourceLocation | None:
         """Where the value at ``path`` (or the text that stands for it) was written; None for a default."""
@@ -113,12 +113,15 @@ def read_settings(
         document = SettingsDocument(Path.cwd() / MAPPING, MAPPING, Path.cwd())
         text = json_of(name, indent=2)
         written = _tree_of(name, MAPPING, problems)
+    alone = MappingNode(dict(written.entries), written.location)
     tree = _extended(section, document, written, locate, own_keys, problems, ())
     # Put together first: which of them comes first must not decide whether a size survives a new type.
     changes = tree_of_overrides(section, overrides, problems, "model.d_model=256")
     if arguments:
         given = merge(changes, _arguments(arguments, problems), section)
         changes = given if isinstance(given, MappingNode) else changes
+        if not isinstance(name, str):
+            text = json_of(plain(merge(_with_types(alone, tree), changes, section, whole=True)), indent=2)
     merged = merge(tree, changes, section, whole=True)
     whole = replace(merged, location=tree.location) if isinstance(merged, MappingNode) else tree
     problems.raise_if_any()
@@ -287,6 +290,15 @@ def _extended(
     inherited = {key: value for key, value in below.entries.items() if key not in own_keys}
     merged = merge(MappingNode(inherited, below.location), tree, section, whole=True)
     return merged if isinstance(merged, MappingNode) else tree
+
+
+def _with_types(file: Node, tree: Node | None) -> Node:
+    """A file whose sections say their types, so that changes make of it what they make of its whole tree."""
+    if not (isinstance(file, MappingNode) and isinstance(tree, MappingNode)):
+        return file
+    entries = {key: _with_types(value, tree.entries.get(key)) for key, value in file.entries.items()}
+    types = {key: value for key, value in tree.entries.items() if key == "type"}
+    return MappingNode({**types, **entries}, file.location)
 
 
 def _prepared(node: Node, annotation: object | None) -> Node:
