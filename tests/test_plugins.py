@@ -510,6 +510,9 @@ def test_a_plugin_that_fails_says_where(
 
 
 def test_a_plugin_that_is_not_there_is_to_be_installed() -> None:
+    for wrong in (None, 3):
+        with pytest.raises(UsageError, match=f"^plugin {wrong}: must be the name of a package"):
+            plugins.use(wrong)  # type: ignore[arg-type]
     with pytest.raises(UsageError) as raised:
         plugins.use("no_such_package")
     assert str(raised.value) == (

@@ -137,7 +137,8 @@ def use(package: str) -> None:
     Raises:
         UsageError: It cannot be imported.
     """
-    if f"{package}".endswith(".py") or not PLACE.fullmatch(f"_.{package}"):
+    given: object = package
+    if not isinstance(given, str) or given.endswith(".py") or not PLACE.fullmatch(f"_.{package}"):
         hint = "for parts.py it is parts, with the folder of the file on PYTHONPATH"
         raise UsageError(f"plugin {package!r}: must be the name of a package, not of a file", hint)
     allow(package)

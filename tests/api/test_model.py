@@ -274,6 +274,9 @@ def test_parts_for_a_loop_of_ones_own(data: dict[str, object], tmp_path: Path) -
     assert len(deepwire.load(tmp_path / "mine").translate(SOURCE)) == 4
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "train.de").write_text("Ein Hund.\n")
+    for folder in (None, 3):
+        with pytest.raises(UsageError, match=f"^folder: must be a path, not {folder}$"):
+            parts.save(folder)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="corpus: exists already and is no model"):
         parts.save(tmp_path / "corpus")
     assert (tmp_path / "corpus" / "train.de").read_text() == "Ein Hund.\n"
@@ -346,6 +349,18 @@ def test_the_updates_of_ones_own_loop_are_counted_from_one(data: dict[str, objec
     assert len(list(parts.batches(epochs=torch.tensor(1)))) > 0  # type: ignore[arg-type]
 
 
+def test_true_is_no_number_of_a_mapping() -> None:
+    """As in a run file; where a section may be true, it may."""
+    for settings, key in (
+        ({"encoder": {"layers": True}}, "encoder.layers"),
+        ({"encoder": {"connection": {"type": "sdu", "layers": True}}}, "encoder.connection.layers"),
+        ({"decoder": {"fusion": {"type": "groups", "size": True}}}, "decoder.fusion.size"),
+    ):
+        with pytest.raises(UsageError, match=f"^model: {key}: must be a .*, not .?[Tt]rue"):
+            deepwire.build(settings, 30)
+    deepwire.build({"d_model": 8, "heads": 2, "qk_norm": True, "bias": {"output": True}}, 30)
+
+
 @pytest.mark.parametrize(
     ("size", "message"),
     [
@@ -356,6 +371,8 @@ def test_the_updates_of_ones_own_loop_are_counted_from_one(data: dict[str, objec
         ),
         ((100, "120"), "vocabulary_size: must be a whole number of 4 or more, not '120'"),
         (-5, "vocabulary_size: must be a whole number of 4 or more, not -5"),
+        (10**12, "vocabulary_size: must be at most 16777216, not 1000000000000"),
+        ((100, 10**30), "vocabulary_size: must be at most 16777216, not 1000000000000000000000000000000"),
     ],
 )
 def test_what_is_no_size_of_a_vocabulary_is_refused(size: Any, message: str) -> None:

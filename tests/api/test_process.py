@@ -141,3 +141,6 @@ def test_a_wrong_number_of_threads_changes_nothing(threads: Any, monkeypatch: py
     with pytest.raises(UsageError, match=f"threads: must be a whole number of 1 or more, not {threads!r}"):
         deepwire.configure_process(threads=threads)
     assert (kept, state()) == ([], before)
+    with pytest.raises(UsageError, match="threads: must be at most 4096, not 1000000000"):
+        deepwire.configure_process(threads=10**9)
+    assert (kept, state()) == ([], before)

@@ -213,6 +213,9 @@ def test_a_session_can_follow_the_schedule_again(data: dict[str, object], tmp_pa
         session.follow_schedule()
         assert session.learning_rate == scheduled
         assert next(iter(session)).learning_rate == scheduled
+    with pytest.raises(UsageError, match="the training session has ended: its learning rate stays"):
+        session.learning_rate = 0.5
+    assert session.learning_rate > 0
 
 
 def test_a_session_that_is_left_early_is_saved_and_goes_on_as_if_nothing_happened(
@@ -288,6 +291,18 @@ def test_mistakes_are_told_as_in_a_run_file(data: dict[str, object], tmp_path: P
         deepwire.train(SETTINGS, data=data, training={"validation": {"beam": 7}})
     with pytest.raises(DataError, match=r"gone\.src"):
         deepwire.prepare(SETTINGS, data={**data, "train": "gone"})
+
+
+def test_processes_that_are_none_are_refused() -> None:
+    for call in (deepwire.train, deepwire.dry_run):
+        with pytest.raises(UsageError, match=r"^processes: must be a ProcessGroup, not 2") as raised:
+            call(
+                {**SETTINGS, "data": {"source": "src", "target": "trg", "train": "text"}, "run": "unseen"},
+                processes=2,
+            )  # type: ignore[operator]
+        assert (
+            raised.value.hint == "torchrun starts processes, and `deepwire train` those of training.processes"
+        )
 
 
 def test_a_recipe_with_arguments(data: dict[str, object]) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from deepwire.api.prepare import RunSettings, load_settings
 from deepwire.api.specification import model_metadata, untrained_model
 from deepwire.checkpoint.store import save_model
-from deepwire.config.counts import shown, whole_argument
+from deepwire.config.counts import MAX_SIZE, shown, whole_argument
 from deepwire.config.settings_reader import from_mapping
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
 from deepwire.data.prepare import prepared as preparation
@@ -54,9 +54,9 @@ def build(
 
     Raises:
         UsageError: If the mapping, run file or recipe is wrong, a vocabulary has no room for the special
-            entries, or the number of languages is needed and not known.
+            entries or absurdly many, or the number of languages is needed and not known.
     """
-    languages = whole_argument(languages, "languages", 0)
+    languages = whole_argument(languages, "languages", 0, most=MAX_SIZE)
     if isinstance(config, str | PathLike):
         run = load_run_file(fspath(config)).config
         config, listed = run.model, run.data.languages
@@ -79,7 +79,8 @@ def _sizes(given: object) -> tuple[int, int]:
             f"vocabulary_size: must be a number, or those of source and target, not {shown(given)}"
         )
     source, target = (
-        whole_argument(size, "vocabulary_size", 4, "four entries are special") for size in sizes
+        whole_argument(size, "vocabulary_size", 4, "four entries are special", most=MAX_SIZE)
+        for size in sizes
     )
     return source, target
 
@@ -201,9 +202,11 @@ class TrainingParts:
         """Write the model as a model directory, which `deepwire.load` and all commands read.
 
         Raises:
-            UsageError: The folder is there and holds no model.
+            UsageError: The folder is there and holds no model, or is none.
             ResourceError: It cannot be written; what was there before is intact.
         """
+        if not isinstance(folder, str | PathLike):
+            raise UsageError(f"folder: must be a path, not {shown(folder)}")
         metadata = model_metadata(self.settings, self.prepared)
         save_model(Path(folder), self.model, self.prepared.vocabularies, metadata)
 

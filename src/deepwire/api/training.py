@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from deepwire.api.prepare import RunSettings, load_settings
 from deepwire.api.specification import require_startable, training_spec
 from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
+from deepwire.config.counts import shown
 from deepwire.data.prepare import prepared as preparation
 from deepwire.data.text.missing_texts import naming_texts
 from deepwire.distributed.launch import join_process_group
@@ -262,7 +263,13 @@ def dry_run(run: RunSettings, /, *, processes: ProcessGroup | None = None, **set
 
 @contextmanager
 def _joined(processes: ProcessGroup | None) -> Iterator[ProcessGroup]:
+    given: object = processes
     if processes is not None:
+        if not isinstance(given, ProcessGroup):
+            raise UsageError(
+                f"processes: must be a ProcessGroup, not {shown(given)}",
+                "torchrun starts processes, and `deepwire train` those of training.processes",
+            )
         yield processes
         return
     with join_process_group() as group:

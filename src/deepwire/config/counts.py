@@ -23,6 +23,8 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 
 MAX_SIZE = 2**24
 """More of anything is a mistake, and numbers of elements would not fit into the integers of a machine."""
+MAX_THREADS = 4096
+"""More are a mistake, too."""
 
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _UNITS: dict[str, Unit] = {"": "updates", "u": "updates", "e": "epochs", "t": "tokens"}
@@ -48,7 +50,7 @@ def parse_count(value: object) -> int:
     return _scaled(match[1], match[2], str(value))
 
 
-def whole_argument(value: object, name: str, least: int, hint: str = "") -> int:
+def whole_argument(value: object, name: str, least: int, hint: str = "", *, most: int | None = None) -> int:
     """The whole number that a function was given; those of numpy are taken, too.
 
     Args:
@@ -56,9 +58,10 @@ def whole_argument(value: object, name: str, least: int, hint: str = "") -> int:
         name: Of the argument.
         least: The smallest number that it may be.
         hint: What errors say besides.
+        most: The largest number that it may be.
 
     Raises:
-        UsageError: It is none, or smaller.
+        UsageError: It is none, or smaller or larger.
     """
     try:
         number = least - 1 if isinstance(value, bool) else index(cast("int", value))
@@ -66,6 +69,8 @@ def whole_argument(value: object, name: str, least: int, hint: str = "") -> int:
         number = least - 1
     if number < least:
         raise UsageError(f"{name}: must be a whole number of {least} or more, not {shown(value)}", hint)
+    if most is not None and number > most:
+        raise UsageError(f"{name}: must be at most {most}, not {shown(value)}")
     return number
 
 

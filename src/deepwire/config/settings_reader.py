@@ -184,7 +184,7 @@ def from_mapping(
     problems = Problems()
     tree = _tree_of(values, name, problems)
     try:
-        built = section.model_validate(_plain_numbers(values), context=TRUSTED)
+        built = section.model_validate(_plain_numbers(values, section), context=TRUSTED)
     except ValidationError as error:
         note_errors(error.errors(include_url=False), tree, section, problems)
         problems.raise_if_any()
@@ -212,13 +212,15 @@ def _plain_number(value: object) -> object:
     return value.item() if getattr(value, "shape", None) == () and hasattr(value, "item") else value
 
 
-def _plain_numbers(values: object) -> object:
-    """Settings with the numbers of numpy in them as Python's own."""
+def _plain_numbers(values: object, annotation: object | None) -> object:
+    """Settings with the numbers of numpy in them as Python's own, and true nowhere as 1."""
     if isinstance(values, Mapping):
-        return {key: _plain_numbers(value) for key, value in values.items()}
+        tag = values.get("type")
+        return {key: _plain_numbers(value, child(annotation, key, tag)) for key, value in values.items()}
     if isinstance(values, list | tuple):
-        return [_plain_numbers(value) for value in values]
-    return _plain_number(values)
+        return [_plain_numbers(value, child(annotation, 0)) for value in values]
+    number = _plain_number(values)
+    return str(number) if _is_wrong_truth(number, annotation) else number
 
 
 def _tree_of(values: object, label: str, problems: Problems) -> MappingNode:
@@ -312,10 +314,13 @@ def _prepared(node: Node, annotation: object | None) -> Node:
         return SequenceNode([_prepared(item, inner) for item in node.items], node.location)
     if is_empty_section(node, annotation):
         return MappingNode({}, node.location)
+    return ScalarNode(str(node.value), node.location) if _is_wrong_truth(node.value, annotation) else node
+
+
+def _is_wrong_truth(value: object, annotation: object | None) -> bool:
+    """Whether it is true or false in the place of a number: pydantic would count with it."""
     kinds = alternatives(annotation)
-    if isinstance(node.value, bool) and bool not in kinds and (int in kinds or float in kinds):
-        return ScalarNode(str(node.value), node.location)  # pydantic would count with a truth value
-    return node
+    return isinstance(value, bool) and bool not in kinds and (int in kinds or float in kinds)
 
 
 def _text(document: SettingsDocument) -> str:

@@ -40,12 +40,12 @@ def configure_process(
             `torch.set_float32_matmul_precision` to the fastest kind that is true float32 on this machine.
 
     Raises:
-        UsageError: There are to be no threads; nothing is changed then.
+        UsageError: There are to be no threads, or too many; nothing is changed then.
     """
     # Late, as torch: every command imports this module, also one that only shows its help.
-    from deepwire.config.counts import whole_argument
+    from deepwire.config.counts import MAX_THREADS, whole_argument
 
-    threads = None if threads is None else whole_argument(threads, "threads", 1)
+    threads = None if threads is None else whole_argument(threads, "threads", 1, most=MAX_THREADS)
     import torch
 
     from deepwire.ops import allocator

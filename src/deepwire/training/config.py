@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from deepwire.config.choice import ChoiceName
-from deepwire.config.counts import Count, Duration, Positive
+from deepwire.config.counts import MAX_THREADS, Count, Duration, Positive
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.model.perturbation import InputNoiseConfig, SimCutConfig
 from deepwire.training.ema import EmaConfig
@@ -186,7 +186,7 @@ class TrainingConfig(Section):
         json_schema_extra=MAY_CHANGE,
         default=None,
         ge=1,
-        le=4096,
+        le=MAX_THREADS,
         description="CPU threads; default: torch's own choice",
     )
     processes: int | None = Field(

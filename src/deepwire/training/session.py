@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
+from deepwire.errors import UsageError
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.loop import UpdateResult, train
 from deepwire.training.run.stopping import StopReason
@@ -51,6 +52,7 @@ class TrainingSession:
         self.scores: Mapping[str, float] = {}
         self._callbacks = tuple(callbacks)
         self._updates: Generator[UpdateResult] | None = None
+        self._ended = False
         trainer.validated = self._validated
 
     @property
@@ -84,6 +86,11 @@ class TrainingSession:
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
+        if self._ended:
+            raise UsageError(
+                "the training session has ended: its learning rate stays as it is",
+                "another deepwire.training_session continues the run",
+            )
         self.trainer.learning_rate = rate
 
     def follow_schedule(self) -> None:
@@ -110,13 +117,17 @@ class TrainingSession:
                 yield update
 
     def close(self) -> None:
-        """Make no more updates."""
+        """End: nothing can be set any more."""
+        self._make_no_more()
+        self._ended = True
+
+    def _make_no_more(self) -> None:
         if self._updates is not None:
             self._updates.close()
 
     def finish(self) -> None:
         """Save where the caller broke off, record why training ended, and tell the callbacks."""
-        self.close()
+        self._make_no_more()
         if self.stop_reason is None:
             self.stop()
             self.trainer.after_update()
