@@ -37,6 +37,7 @@ from deepwire.model.context import StackContext
 from deepwire.model.cost import meta_model
 from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import LoadedRunFile, load_run_file
+from deepwire.testing import check_connection
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin"
 PLACE = "deepwire_example.highway.HighwayConfig"
@@ -656,6 +657,32 @@ def test_what_builds_no_part_is_named() -> None:
     deepwire.register_metric("nothing", lambda options: None)
     with pytest.raises(UsageError, match="plugin metric nothing: gave NoneType, and no Metric"):
         corpus_score("nothing", ["a"], ["a"])
+
+
+@pytest.mark.parametrize("form", ["parameter", "buffer"])
+def test_complex_numbers_are_refused(form: str) -> None:
+    """Optimizers, averages and number formats take real ones; the check of a plugin finds it, too."""
+
+    class TurningConfig(PreNormConfig):
+        type: Literal["turning"] = "turning"  # type: ignore[assignment]
+
+        def build(self, context: StackContext) -> Connection:
+            part = PreNorm(self, context)
+            turn = torch.ones(context.dim // 2, dtype=torch.complex64)
+            if form == "parameter":
+                part.turn = nn.Parameter(turn)
+            else:
+                part.register_buffer("turn", turn)
+            return part
+
+    message = (
+        r"encoder\.connection turning: turn has complex numbers \(complex64\), and models real ones alone"
+    )
+    with pytest.raises(ModelError, match=f"^{message}") as raised:
+        deepwire.build({**SHAPE, "encoder": {"layers": 1, "connection": TurningConfig()}}, 20)
+    assert raised.value.hint == "keep real and imaginary parts, and join them with torch.view_as_complex"
+    with pytest.raises(AssertionError, match=message):
+        check_connection(TurningConfig())
 
 
 class Hits(Metric):

@@ -129,11 +129,18 @@ def _made(part: PartT, kind: type, section: SocketSection, side: Side) -> PartT:
     """What the settings of a socket have built, which may come from another package.
 
     Raises:
-        ModelError: It is something else, or has state that is not saved.
+        ModelError: It is something else, or has complex numbers or state that is not saved.
     """
     what = f"{side}.{section.kind} {section.type}"
     if not isinstance(part, kind):
         raise ModelError(f"{what}: its build gave {type(part).__name__}, and no {kind.__name__}")
+    for name, value in (*part.named_parameters(), *part.named_buffers()):
+        if value.is_complex():
+            numbers = f"complex numbers ({str(value.dtype).removeprefix('torch.')})"
+            raise ModelError(
+                f"{what}: {name} has {numbers}, and models real ones alone",
+                "keep real and imaginary parts, and join them with torch.view_as_complex",
+            )
     for module in part.modules():
         if type(module).get_extra_state is not nn.Module.get_extra_state:
             raise ModelError(
