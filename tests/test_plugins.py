@@ -470,9 +470,9 @@ def test_what_cannot_be_registered() -> None:
     with pytest.raises(UsageError, match="small letters"):
         deepwire.register_metric("my metric", ChrfMetric)
     with pytest.raises(UsageError, match=r"plugin metric xx: must be a function that .*, not 'yy'"):
-        deepwire.register_metric("xx", "yy")  # type: ignore[arg-type]
+        deepwire.register_metric("xx", "yy")  # type: ignore[type-var]
     with pytest.raises(UsageError, match="plugin metric 3: a name has"):
-        deepwire.register_metric(3, ChrfMetric)  # type: ignore[arg-type]
+        deepwire.register_metric(3, ChrfMetric)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="plugin 3: a connection needs settings"):
         deepwire.register_connection(3)  # type: ignore[type-var]
     with pytest.raises(UsageError, match=r"plugin .*: a connection needs settings"):
@@ -814,6 +814,20 @@ def test_a_registered_metric_is_a_metric() -> None:
     assert raised.value.hint.endswith("multi-bleu, spbleu, spbleu-101, own")
     with pytest.raises(UsageError, match="deepwire has a metric of this name"):
         deepwire.register_metric("bleu", make)
+
+
+def test_a_metric_is_registered_by_a_decorator() -> None:
+    """As the classes of the other kinds are; what is decorated stays what it is."""
+
+    @deepwire.register_metric("own")
+    def make(options: MetricOptions) -> ChrfMetric:
+        return ChrfMetric(lowercase=options.lowercase)
+
+    assert isinstance(make(MetricOptions()), ChrfMetric)
+    assert deepwire.register_metric("own", make) is make
+    assert corpus_score("own", ["a house"], ["a house"]).value == 100
+    with pytest.raises(UsageError, match=r"plugin metric <function .*make at .*: a name has small letters"):
+        deepwire.register_metric(make)  # type: ignore[call-overload]
 
 
 class CopiedMetric(ChrfMetric):

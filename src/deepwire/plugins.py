@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions
 from importlib.metadata import version as distribution_version
-from typing import Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args, overload
 
 from deepwire.errors import ModelError, UsageError
 from deepwire.plugin_import import PluginImportError, import_module
@@ -37,6 +37,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")  # of a choice: my_package.MyConfig
 SectionT = TypeVar("SectionT", bound=type)
+MakeT = TypeVar("MakeT", bound=Callable[..., object])
 
 
 class PluginError(ValueError):
@@ -116,19 +117,30 @@ def register_schedule(section: SectionT) -> SectionT:
     return _register("schedule", section)
 
 
-def register_metric(name: str, make: Callable[..., object]) -> None:
-    """Make a metric known by a name.
+@overload
+def register_metric(name: str) -> Callable[[MakeT], MakeT]: ...
+@overload
+def register_metric(name: str, make: MakeT) -> MakeT: ...
+def register_metric(name: str, make: MakeT | None = None) -> MakeT | Callable[[MakeT], MakeT]:
+    """Make a metric known by a name; also as a decorator, ``@register_metric("my_metric")``.
 
     Args:
         name: As ``--metric`` and ``training.validation.metrics`` have it; it ends no run, nor chooses one.
-        make: Gives a `Metric` for `MetricOptions`.
+        make: Gives a `Metric` for `MetricOptions`; default: the function that is decorated.
+
+    Returns:
+        `make`, or the decorator.
 
     Raises:
         UsageError: The name is taken, or is no name; or `make` cannot be called.
     """
+    _require_name("metric", name)
+    if make is None:
+        return lambda chosen: register_metric(name, chosen)
     if not callable(make):
         raise UsageError(f"plugin metric {name}: must be a function that makes a metric, not {make!r}")
     _add("metric", name, make)
+    return make
 
 
 def use(package: str) -> None:
@@ -309,9 +321,13 @@ def _register(kind: Kind, section: SectionT) -> SectionT:
     return section
 
 
-def _add(kind: Kind, name: object, choice: object) -> None:
+def _require_name(kind: Kind, name: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(f"plugin {kind} {name!r}: a name has small letters, digits, _ and - alone")
+
+
+def _add(kind: Kind, name: str, choice: object) -> None:
+    _require_name(kind, name)
     _refuse_own(kind, name)
     place, before = _place(choice), _registered[kind].get(name)
     if before is not None:
