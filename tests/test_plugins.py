@@ -470,7 +470,7 @@ def test_what_cannot_be_registered() -> None:
     with pytest.raises(UsageError, match="small letters"):
         deepwire.register_metric("my metric", ChrfMetric)
     with pytest.raises(UsageError, match=r"plugin metric xx: must be a function that .*, not 'yy'"):
-        deepwire.register_metric("xx", "yy")  # type: ignore[type-var]
+        deepwire.register_metric("xx", "yy")  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="plugin metric 3: a name has"):
         deepwire.register_metric(3, ChrfMetric)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="plugin 3: a connection needs settings"):
@@ -606,7 +606,7 @@ def test_a_part_may_look_at_values_while_it_is_built(tmp_path: Path) -> None:
     assert [name for name, _ in shapes.named_parameters()] == [name for name, _ in model.named_parameters()]
     mistaken = LookingConfig(mistaken=True)
     with pytest.raises(KeyError, match="mistaken"):
-        meta_model(ModelConfig(encoder={"connection": mistaken}), 20, 20)  # type: ignore[arg-type]
+        meta_model(ModelConfig(encoder={"connection": mistaken}), 20, 20)
 
 
 class SharedTable(PreNorm):

@@ -294,12 +294,11 @@ def test_mistakes_are_told_as_in_a_run_file(data: dict[str, object], tmp_path: P
 
 
 def test_processes_that_are_none_are_refused() -> None:
+    settings = {**SETTINGS, "data": {"source": "src", "target": "trg", "train": "text"}, "run": "unseen"}
+    wrong: Any = 2
     for call in (deepwire.train, deepwire.dry_run):
         with pytest.raises(UsageError, match=r"^processes: must be a ProcessGroup, not 2") as raised:
-            call(
-                {**SETTINGS, "data": {"source": "src", "target": "trg", "train": "text"}, "run": "unseen"},
-                processes=2,
-            )  # type: ignore[operator]
+            call(settings, processes=wrong)
         assert (
             raised.value.hint == "torchrun starts processes, and `deepwire train` those of training.processes"
         )

@@ -145,7 +145,7 @@ class Regrouping(CountingConfig):
             return torch.optim.SGD([*all_parameters, nn.Parameter(torch.zeros(2))])
         made = torch.optim.SGD(all_parameters)
         if self.form == "shared_state":
-            made.state["all"] = {"calls": 1}  # type: ignore[index]
+            made.state["all"] = {"calls": 1}
         elif self.form == "plain_state":
             made.state[all_parameters[0]] = 1
         return made
