@@ -182,13 +182,12 @@ class TorchRule(UpdateRule):
         parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
         for whole, value in state.items():
             form, key, of = _parts(whole)
-            if not form:
-                values = self.optimizer.state[parameters[numbers[of]]]
-                mine = values.get(key)
-                if (
-                    isinstance(mine, Tensor) and mine.dtype != value.dtype
-                ):  # torch has given it the parameter's
-                    values[key] = value.to(mine.device)
+            if form:
+                continue
+            values = self.optimizer.state[parameters[numbers[of]]]
+            mine = values.get(key)
+            if isinstance(mine, Tensor) and mine.dtype != value.dtype:  # torch has given it the parameter's
+                values[key] = value.to(mine.device)
 
 
 def _require_plain_step(optimizer: TorchOptimizer) -> None:
