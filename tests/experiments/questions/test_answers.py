@@ -17,7 +17,7 @@ from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.experiments.questions.answers import AnsweredQuestion, answer_questions
 from deepwire.experiments.questions.question_findings import differences, question_finding, speeds_by_length
-from deepwire.experiments.questions.question_plan import ClaimPlan, read_questions
+from deepwire.experiments.questions.question_plan import GOALS, ClaimPlan, read_questions
 from deepwire.experiments.questions.question_results import (
     LearningCurve,
     QuestionResult,
@@ -106,7 +106,8 @@ CLAIM = ClaimPlan(says="a above b", paper="P", better="a", than="b")
 
 def outcome(*systems: SystemResults) -> ClaimOutcome:
     deviation = seed_deviation(each.bleu("equal") for each in systems)
-    return judge_claim(CLAIM, {each.system: each for each in systems}, 200, deviation).outcome
+    deviations = dict.fromkeys(GOALS, deviation)
+    return judge_claim(CLAIM, {each.system: each for each in systems}, 200, deviations).outcome
 
 
 def test_packed_statistics_come_back() -> None:
@@ -174,14 +175,33 @@ def test_a_single_seed_is_as_uncertain_as_those_of_other_systems(plan: Path) -> 
     pair = [result("a", 1, standing(0.75, 1)), result("b", 1, standing(0.65, 2))]
     third = [result("c", seed, standing(share, seed)) for seed, share in ((1, 0.8), (2, 0.6))]
     (alone, _), (beside, _) = answered(plan, pair), answered(plan, [*pair, *third])
-    assert (alone.deviation, alone.verdicts[0].outcome) == (None, ClaimOutcome.HOLDS)
-    assert beside.deviation is not None
+    assert (alone.deviations["equal"], alone.verdicts[0].outcome) == (None, ClaimOutcome.HOLDS)
+    deviation = beside.deviations["equal"]
+    assert deviation is not None
     first, second = beside.systems["c"].bleu("equal")
-    assert beside.deviation.sd == pytest.approx(abs(first - second) / 2**0.5)
+    assert deviation.sd == pytest.approx(abs(first - second) / 2**0.5)
     assert beside.verdicts[0].outcome is ClaimOutcome.OPEN
     words = question_finding(beside).measured
-    assert f"a standard deviation of {beside.deviation.sd:.2f} BLEU between seeds of one system" in words
+    assert f"a standard deviation between seeds of one system of {deviation.sd:.2f} BLEU" in words
     assert "the tests count the sentences alone" in question_finding(alone).measured
+
+
+def test_seeds_are_judged_by_how_far_they_lie_apart_where_they_are_compared(plan: Path) -> None:
+    """Far apart in the midst of training, close together at its end."""
+    runs = [
+        result(name, seed, standing(early, seed), standing(0.8 + seed / 1000, seed, updates=60))
+        for name in "abc"
+        for seed, early in ((1, 0.7), (2, 0.4))
+    ]
+    question, _ = answered(plan, runs)
+    equal, plateau = question.deviations["equal"], question.deviations["plateau"]
+    assert equal is not None
+    assert plateau is not None
+    assert (equal.degrees, plateau.degrees) == (3, 3)
+    assert equal.sd > 5 * plateau.sd
+    words = question_finding(question).measured
+    assert f"{equal.sd:.2f} BLEU (3 degrees of freedom) after 30 updates" in words
+    assert f"{plateau.sd:.2f} BLEU (3 degrees of freedom) at the end" in words
 
 
 def test_the_error_of_means_falls_with_seeds() -> None:
@@ -199,7 +219,7 @@ def test_the_error_of_means_falls_with_seeds() -> None:
 def test_the_plateau_decides_where_it_was_reached() -> None:
     a = result("a", 1, standing(0.6, 1), standing(0.8, 2, updates=60))
     b = result("b", 1, standing(0.8, 3), standing(0.6, 4, updates=60))
-    verdict = judge_claim(CLAIM, {"a": system("a", a), "b": system("b", b)}, 200, None)
+    verdict = judge_claim(CLAIM, {"a": system("a", a), "b": system("b", b)}, 200, dict.fromkeys(GOALS))
     assert (verdict.equal.outcome, verdict.plateau.outcome) == (ClaimOutcome.REVERSED, ClaimOutcome.HOLDS)
     assert verdict.outcome is ClaimOutcome.HOLDS
     alone = b.model_copy(update={"standings": {"equal": b.standings["equal"]}})

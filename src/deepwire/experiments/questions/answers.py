@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepwire.config.settings_reader import read_settings
-from deepwire.experiments.questions.question_plan import QuestionPlan, QuestionsPlan
+from deepwire.experiments.questions.question_plan import GOALS, Goal, QuestionPlan, QuestionsPlan
 from deepwire.experiments.questions.question_results import (
     QuestionResult,
     ResultFolder,
@@ -57,7 +57,7 @@ class AnsweredQuestion:
         part: What is kept of its part.
         verdicts: On its claims, in their order.
         samples: Resamples of the significance tests.
-        deviation: Of seeds: of its part, or where few systems of it have several, of all parts.
+        deviations: Of seeds at each goal: of its part, or where few systems of it have several, of all parts.
     """
 
     name: str
@@ -65,7 +65,7 @@ class AnsweredQuestion:
     part: PartResults
     verdicts: tuple[ClaimVerdict, ...]
     samples: int
-    deviation: SeedDeviation | None
+    deviations: Mapping[Goal, SeedDeviation | None]
 
     @property
     def systems(self) -> dict[str, SystemResults]:
@@ -88,28 +88,30 @@ def answer_questions(plan: QuestionsPlan, results: Path) -> list[AnsweredQuestio
     deviations = _deviations(parts)
     answered = []
     for name, question in plan.questions.items():
-        part, deviation = parts[question.part], deviations[question.part]
+        part, of_part = parts[question.part], deviations[question.part]
         systems = {system: part.systems[system] for system in question.systems}
-        verdicts = tuple(judge_claim(claim, systems, plan.samples, deviation) for claim in question.claims)
-        answered.append(AnsweredQuestion(name, question, part, verdicts, plan.samples, deviation))
+        verdicts = tuple(judge_claim(claim, systems, plan.samples, of_part) for claim in question.claims)
+        answered.append(AnsweredQuestion(name, question, part, verdicts, plan.samples, of_part))
     return answered
 
 
-def _deviations(parts: Mapping[str, PartResults]) -> dict[str, SeedDeviation | None]:
-    """Of the seeds of each part, after equal updates."""
+def _deviations(parts: Mapping[str, PartResults]) -> dict[str, dict[Goal, SeedDeviation | None]]:
+    """Of the seeds of each part, at each goal; where that are few, of all there are."""
     scores = {
-        name: [
-            system.bleu("equal")
-            for system in part.systems.values()
-            if has_learned(system, part.systems, "equal")
+        (name, goal): [
+            system.bleu(goal) for system in part.systems.values() if has_learned(system, part.systems, goal)
         ]
         for name, part in parts.items()
+        for goal in GOALS
     }
     of_all = seed_deviation(each for of_part in scores.values() for each in of_part)
-    of_parts = {name: seed_deviation(of_part) for name, of_part in scores.items()}
+    own = {key: seed_deviation(of_part) for key, of_part in scores.items()}
     return {
-        name: own if own is not None and own.degrees >= _FEWEST_DEGREES else of_all
-        for name, own in of_parts.items()
+        name: {
+            goal: mine if (mine := own[name, goal]) and mine.degrees >= _FEWEST_DEGREES else of_all
+            for goal in GOALS
+        }
+        for name in parts
     }
 
 

@@ -19,7 +19,7 @@ from deepwire.analysis.report.tables_and_figures import (
 from deepwire.errors import DataError
 from deepwire.evaluation.significance import Interval
 from deepwire.experiments.questions.answers import AnsweredQuestion
-from deepwire.experiments.questions.question_plan import Goal
+from deepwire.experiments.questions.question_plan import GOALS, Goal
 from deepwire.experiments.questions.question_results import QuestionResult, TriedSettings
 from deepwire.experiments.questions.question_verdicts import SystemResults, difference_between, has_learned
 from deepwire.experiments.questions.question_words import parameters
@@ -129,7 +129,7 @@ def _above(question: AnsweredQuestion, reference: str, goal: Goal) -> dict[str, 
     for name, system in systems.items():
         if name != reference and has_learned(system, systems, goal):
             compared = difference_between(
-                system, systems[reference], goal, question.samples, question.deviation
+                system, systems[reference], goal, question.samples, question.deviations[goal]
             )
             if compared is not None:
                 above[name] = compared[:2]
@@ -208,13 +208,18 @@ def _batches(question: AnsweredQuestion) -> str:
 
 def _how_seeds_count(question: AnsweredQuestion) -> str:
     """What the tests take for the chance of seeds."""
-    deviation = question.deviation
-    if deviation is None:
+    goals: tuple[Goal, ...] = GOALS if question.part.plateau else ("equal",)
+    places = {"equal": f"after {question.part.equal_updates:,} updates", "plateau": "at the end"}
+    told = {
+        goal: f"{deviation.sd:.2f} BLEU ({deviation.degrees} degrees of freedom)"
+        for goal in goals
+        if (deviation := question.deviations[goal]) is not None
+    }
+    if not told:
         return "No system has several seeds, so the tests count the sentences alone. "
-    return (
-        f"The tests count a standard deviation of {deviation.sd:.2f} BLEU between seeds of one system "
-        f"({deviation.degrees} degrees of freedom). "
-    )
+    single = len(set(told.values())) == 1
+    shown = told["equal"] if single else ", ".join(f"{told[goal]} {places[goal]}" for goal in told)
+    return f"The tests count a standard deviation between seeds of one system of {shown}. "
 
 
 def _how_tuned(question: AnsweredQuestion) -> str:

@@ -16,6 +16,7 @@ from deepwire.runfile import locate
 
 QuestionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,30}$")]
 Goal = Literal["equal", "plateau"]
+GOALS: tuple[Goal, ...] = ("equal", "plateau")
 """How far a run goes: to the update at which all are compared, or on until it stands still."""
 
 

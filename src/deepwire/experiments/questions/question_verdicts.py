@@ -14,7 +14,7 @@ from deepwire.errors import DataError
 from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
-from deepwire.experiments.questions.question_plan import ClaimPlan, Goal
+from deepwire.experiments.questions.question_plan import GOALS, ClaimPlan, Goal
 from deepwire.experiments.questions.question_results import QuestionResult, RunStanding, unpack
 
 SIGNIFICANT = 0.05
@@ -157,7 +157,10 @@ class ClaimVerdict:
 
 
 def judge_claim(
-    claim: ClaimPlan, systems: Mapping[str, SystemResults], samples: int, deviation: SeedDeviation | None
+    claim: ClaimPlan,
+    systems: Mapping[str, SystemResults],
+    samples: int,
+    deviations: Mapping[Goal, SeedDeviation | None],
 ) -> ClaimVerdict:
     """Hold a claim against the runs of a question.
 
@@ -165,12 +168,12 @@ def judge_claim(
         claim: What the paper says.
         systems: Those of the question, by name.
         samples: Resamples of the significance tests.
-        deviation: Of seeds.
+        deviations: Of seeds at each goal: in the midst of training they lie further apart than at its end.
 
     Raises:
         DataError: The two were scored on different texts.
     """
-    equal, plateau = (_judge(claim, systems, goal, samples, deviation) for goal in ("equal", "plateau"))
+    equal, plateau = (_judge(claim, systems, goal, samples, deviations[goal]) for goal in GOALS)
     return ClaimVerdict(claim, equal, plateau)
 
 
