@@ -26,9 +26,9 @@ ODF = (
 )
 
 
-def translated(name, content, change=str.upper, *, target="en", paths=()):
+def translated(name, content, change=str.upper, *, target="en", paths=(), warn=print):
     """The file with `change` in place of a model."""
-    options = Options("de", target, paths)
+    options = Options("de", target, paths, warn)
     document = read_document(name, content.encode() if isinstance(content, str) else content, options)
     plan = TranslationPlan(document.units, SentenceSplitter("de"), target)
     return document.written(plan.finished([change(text) for text in plan.texts]))
@@ -449,6 +449,40 @@ def test_odt():
     assert "<text:p>weg</text:p></text:tracked-changes><text:p>DA<office:annotation><text:p>Frage" in content
     with zipfile.ZipFile(io.BytesIO(found)) as archive:
         assert archive.namelist()[0] == "mimetype"
+
+
+XLIFF_OF_TWO = (
+    '<xliff version="1.2"><file source-language="de"><body><trans-unit id="1"><source>Hund.</source></trans-unit>'
+    '<trans-unit id="2"><source>Katze.</source></trans-unit></body></file></xliff>'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "inside", "expected"),
+    [
+        ("a.xlf", XLIFF_OF_TWO, None, [">Ahund.</target>", ">Akatze.</target>"]),
+        ("a.docx", docx("<w:p><w:r><w:t>Hund.</w:t></w:r></w:p><w:p><w:r><w:t>Katze.</w:t></w:r></w:p>"), "word/document.xml", [">Ahund.<", ">Akatze.<"]),
+        ("a.docx", docx("<w:p><w:r><w:rPr><w:b/></w:rPr><w:t>Hund </w:t></w:r><w:r><w:t>bellt</w:t></w:r></w:p><w:p><w:r><w:t>Katze</w:t></w:r></w:p>"), "word/document.xml", [">Ahund", ">Akatze<"]),
+        ("a.odt", odt("<text:p>Hund.</text:p><text:p>Katze.</text:p>"), "content.xml", [">Ahund.<", ">Akatze.<"]),
+        ("a.odt", odt("<text:p><text:span>Hund</text:span> bellt.</text:p><text:p>Katze.</text:p>"), "content.xml", [">Ahund", ">Akatze.<"]),
+        ("a.html", "<p>Hund.</p><p>Katze.</p>", None, ["<p>Ahund.</p>", "<p>Akatze.</p>"]),
+    ],
+    ids=["xlf", "docx", "docx in two looks", "odt", "odt with spans", "html"],
+)  # fmt: skip
+def test_what_xml_cannot_hold_is_left_out_and_told_once(name, content, inside, expected):
+    """A model may write control characters; the whole document was lost."""
+    told = []
+    found = translated(name, content, lambda text: f"\x02A\uffff\ud800{text.lower()}", warn=told.append)
+    text = found.decode() if inside is None else part(found, inside)
+    assert [one for one in expected if one not in text] == []
+    said = re.fullmatch(r"left out (\d+) characters in 2 texts: the file cannot hold them", *told)
+    assert int(said[1]) % 3 == 0
+
+
+def test_of_a_page_only_translated_text_loses_what_it_cannot_hold():
+    told = []
+    found = translated("a.html", "<p>Hund <code>\x02</code></p><!--\x02-->", warn=told.append)
+    assert (found, told) == (b"<p>HUND <code>\x02</code></p><!--\x02-->", [])
 
 
 def damaged(content):

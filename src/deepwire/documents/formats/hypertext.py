@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from deepwire.documents.document import Options
+from deepwire.documents.document import Options, Pieces
 from deepwire.documents.file_text import decoded
 from deepwire.documents.formats.character_references import unescaped
 from deepwire.documents.formats.inline_elements import Item, Kind, block_of
 from deepwire.documents.formats.replaced_text import ReplacedText
+from deepwire.documents.formats.xml_tree import xml_texts
+from deepwire.errors import Tell
 
 INLINE = frozenset(
     [
@@ -93,11 +96,17 @@ class HtmlDocument(ReplacedText):
     Args:
         source: All of it.
         in_ascii: Whether other characters are written as references.
+        warn: Is told what of the translations it cannot hold.
     """
 
-    def __init__(self, source: str, *, in_ascii: bool = False) -> None:
+    def __init__(self, source: str, *, in_ascii: bool = False, warn: Tell = lambda _: None) -> None:
+        self._warn = warn
         blocks = [block_of(source, items) for items in _Reader(source).blocks()]
         super().__init__(source, blocks, _encoded_in_ascii if in_ascii else _encoded)
+
+    def text_with(self, translations: Sequence[Pieces]) -> str:
+        """See the base class; what XML cannot hold has no place in HTML either."""
+        return super().text_with(xml_texts(self.units, translations, self._warn))
 
 
 _SPACES = re.compile(r"[ \t\n\r\f]+")
@@ -312,7 +321,7 @@ _HEAD = 1024
 """How much of a page browsers look at for it."""
 
 
-def read_html(content: bytes, options: Options) -> HtmlDocument:  # noqa: ARG001 - as all readers
+def read_html(content: bytes, options: Options) -> HtmlDocument:
     """Read a page.
 
     Raises:
@@ -321,4 +330,5 @@ def read_html(content: bytes, options: Options) -> HtmlDocument:  # noqa: ARG001
     source = decoded(content)
     charset = _CHARSET.search(source, 0, _HEAD)
     # What has been ASCII so far is read as what the page says that it is.
-    return HtmlDocument(source, in_ascii=charset is not None and charset[1].lower() not in ("utf-8", "utf8"))
+    in_ascii = charset is not None and charset[1].lower() not in ("utf-8", "utf8")
+    return HtmlDocument(source, in_ascii=in_ascii, warn=options.warn)

@@ -24,8 +24,9 @@ from deepwire.documents.formats.xml_tree import (
     parse_xml,
     text_slots,
     write_xml,
+    xml_texts,
 )
-from deepwire.errors import DataError
+from deepwire.errors import DataError, Tell
 
 MOST_BYTES = 200 << 20
 """Of all files in a package, unpacked; most of it may be pictures."""
@@ -67,13 +68,16 @@ class PackageDocument:
         content: The whole package.
         parts: Which of the files have text.
         blocks: The paragraphs of such a file.
+        warn: Is told what of the translations it cannot hold.
 
     Raises:
         DataError: It is no package, damaged, encrypted, without text parts, or larger than anybody writes it.
     """
 
-    def __init__(self, content: bytes, parts: re.Pattern[str], blocks: Callable[[Any], Blocks]) -> None:
-        self._content = content
+    def __init__(
+        self, content: bytes, parts: re.Pattern[str], blocks: Callable[[Any], Blocks], warn: Tell
+    ) -> None:
+        self._content, self._warn = content, warn
         self._texts = _texts_of(content, parts)
         if (size := sum(map(len, self._texts.values()))) > MOST_TEXT_BYTES:
             raise DataError(
@@ -91,7 +95,8 @@ class PackageDocument:
 
     def written(self, translations: Sequence[Pieces]) -> bytes:
         """The package with other texts."""
-        for block, pieces in zip(self._blocks, translations, strict=True):
+        texts = xml_texts(self.units, translations, self._warn)
+        for block, pieces in zip(self._blocks, texts, strict=True):
             block.put(pieces)
         packed = io.BytesIO()
         with (
@@ -144,25 +149,25 @@ def _texts_of(content: bytes, parts: re.Pattern[str]) -> dict[str, bytes]:
         raise DataError(f"a damaged file: {str(fault)[:100]}") from None
 
 
-def read_docx(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG001 - as all readers
+def read_docx(content: bytes, options: Options) -> PackageDocument:
     """Read a document of Word.
 
     Raises:
         DataError: As `PackageDocument`; or it is another kind of package.
     """
-    document = PackageDocument(content, _WORD_PARTS, _word_paragraphs)
+    document = PackageDocument(content, _WORD_PARTS, _word_paragraphs, options.warn)
     if not any(name.startswith("word/document") for name in document.names):
         raise DataError("not a document of Word: there is no word/document.xml in it")
     return document
 
 
-def read_odt(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG001 - as all readers
+def read_odt(content: bytes, options: Options) -> PackageDocument:
     """Read a text of OpenDocument.
 
     Raises:
         DataError: As `PackageDocument`; or it is another kind of package.
     """
-    document = PackageDocument(content, _ODT_PARTS, _odt_paragraphs)
+    document = PackageDocument(content, _ODT_PARTS, _odt_paragraphs, options.warn)
     if "content.xml" not in document.names:
         raise DataError("not a text of OpenDocument: there is no content.xml in it")
     return document

@@ -9,7 +9,7 @@ from typing import Any
 from deepwire.data.text.language_guess import language_code
 from deepwire.documents.document import Options, Pieces, Run
 from deepwire.documents.formats.xliff_content import Markers, SegmentContent
-from deepwire.documents.formats.xml_tree import local, parse_xml, write_xml
+from deepwire.documents.formats.xml_tree import local, parse_xml, write_xml, xml_texts
 from deepwire.errors import DataError
 
 
@@ -49,7 +49,8 @@ class XliffDocument:
 
     def written(self, translations: Sequence[Pieces]) -> bytes:
         """The file with more targets."""
-        for content, pieces in zip(self._contents, translations, strict=True):
+        texts = xml_texts(self.units, translations, self._options.warn)
+        for content, pieces in zip(self._contents, texts, strict=True):
             content.put(pieces)
         for segment, target in self._targets:
             old = segment.find(target.tag)

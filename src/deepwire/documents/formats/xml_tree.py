@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from deepwire.documents.document import Pieces, Run
-from deepwire.errors import DataError
+from deepwire.config.counts import counted
+from deepwire.documents.document import Piece, Pieces, Run, Unit
+from deepwire.errors import DataError, Tell
 
 SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 MOST_NODES = 1_000_000
@@ -108,6 +110,42 @@ def write_xml(tree: Any, source: bytes) -> bytes:
     )
     end = next((end for end in (b"\n", b"\r\n") if source.endswith(b">" + end)), b"")
     return content + end
+
+
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What is no character of XML 1.0 (section 2.2)."""
+
+
+def xml_texts(units: Sequence[Unit], translations: Sequence[Pieces], warn: Tell) -> Sequence[Pieces]:
+    """Translations of units without what XML cannot hold; a model may write it.
+
+    Args:
+        units: Of a document.
+        translations: One for each; of fixed runs the file keeps its own.
+        warn: Is told once, if there is any.
+    """
+    cleaned = [_xml_pieces(*each) for each in zip(units, translations, strict=True)]
+    counts = [count for _, count in cleaned if count]
+    if counts:
+        characters, texts = counted(sum(counts), "character"), counted(len(counts), "text")
+        warn(f"left out {characters} in {texts}: the file cannot hold them")
+    return [pieces for pieces, _ in cleaned]
+
+
+def _xml_pieces(unit: Unit, pieces: Pieces) -> tuple[Pieces, int]:
+    """Pieces as XML can hold them, and how many characters are left out."""
+    kept, count = list[Piece](), 0
+    for piece in pieces:
+        text, gone = piece.text, 0
+        if piece.run is None or not unit[piece.run].fixed:
+            text, gone = _NO_XML.subn(_space_or_nothing, text)
+        kept.append(piece._replace(text=text) if gone else piece)
+        count += gone
+    return kept, count
+
+
+def _space_or_nothing(character: re.Match[str]) -> str:
+    return " " if character[0].isspace() else ""
 
 
 def local(element: Any) -> str:
