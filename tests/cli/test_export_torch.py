@@ -200,3 +200,13 @@ def test_it_runs_without_python(folder: Path, tmp_path: Path) -> None:
     )
     assert wrong.returncode == 1
     assert wrong.stderr.startswith("error: there is no manifest.json")
+
+
+def test_positions_in_halves(multi30k: Text, tmp_path: Path) -> None:
+    """The program was given the position as `[1]` and computed vectors `[1, 1, d]`."""
+    settings = {**SETTINGS, "positions": {"type": "sinusoidal", "layout": "halves"}}
+    metadata = {"source_bos": True, "decoding": {"max_length_extra": 12}}
+    save_untrained(tmp_path / "model", vocabularies_of(multi30k), settings, metadata)
+    for language in ("de", "en"):
+        (tmp_path / f"text.{language}").write_text("\n".join(multi30k[language][:6]) + "\n")
+    proven(exported(tmp_path, "torch_export"))

@@ -44,7 +44,7 @@ def _torch(path: Path, threads: int, *, compiled: bool) -> Run:
 
     def run(tensors: Tensors) -> list[Array]:
         with torch.no_grad():
-            results = program(*(torch.from_numpy(np.ascontiguousarray(each)) for each in tensors.values()))
+            results = program(*(torch.from_numpy(np.asarray(each, order="C")) for each in tensors.values()))
         return [each.numpy() for each in results]
 
     return run
