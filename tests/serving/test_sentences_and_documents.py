@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import http.client
 import io
+import threading
 import zipfile
 from urllib.parse import unquote
 
 import pytest
+
+from deepwire.documents.registry import read_document
+from deepwire.serving import document_translation
 
 GERMAN = "Der Hund läuft auf dem Ball und die Katze schläft."
 ENGLISH = "The house of the man is blue, and the woman sleeps."
@@ -157,6 +162,33 @@ def test_a_wrong_document_gets_one_clear_answer_and_harms_nothing(plain, polyglo
     assert "\n" not in message
     answer = plain.request("POST", "/translate_file?name=a.txt&source=de&target=en", GERMAN.encode())
     assert answer.body.decode() == in_english(polyglot, GERMAN)[0]
+
+
+def test_a_large_document_keeps_those_of_other_clients_not_waiting(served_model, serving, monkeypatch):
+    """All documents were read by one thread, and one whose time was over went on in it."""
+    begun, free = threading.Event(), threading.Event()
+
+    def slowly(name, content, options):
+        if content == b"slow":
+            begun.set()
+            assert free.wait(serving.PATIENCE)
+        return read_document(name, content, options)
+
+    monkeypatch.setattr(document_translation, "read_document", slowly)
+
+    def sent(server, content, client):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, serving.PATIENCE, (client, 0))
+        connection.request("POST", "/translate_file?name=a.txt", content)
+        return connection
+
+    with serving.running(served_model) as server:
+        try:
+            large = sent(server, b"slow", "127.0.0.2")
+            assert begun.wait(serving.PATIENCE)
+            large.close()
+            assert sent(server, b"ein hund", "127.0.0.3").getresponse().status == 200
+        finally:
+            free.set()
 
 
 def test_no_documents_where_the_operator_wants_none(served_model, serving):

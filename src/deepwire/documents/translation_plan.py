@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from deepwire.data.text.sentences import SentenceSplitter, fitting_gap, has_words, is_spaced
@@ -69,7 +69,7 @@ class TranslationPlan:
 
     def __init__(
         self,
-        units: Sequence[Unit],
+        units: Iterable[Unit],
         splitter: SentenceSplitter,
         language: str = "",
         *,

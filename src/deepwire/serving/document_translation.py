@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import PurePath
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from deepwire.decoding.translation_io import Translation
 from deepwire.documents.document import Document, Options, Piece, Unit
 from deepwire.documents.registry import read_document, require_reader
 from deepwire.documents.translation_plan import TranslationPlan
+from deepwire.serving.client_threads import ClientThreads, Wanted
 from deepwire.serving.disconnection import Disconnected
 from deepwire.serving.model_pool import Route
 from deepwire.serving.served_model import Search
 from deepwire.serving.service import Service
 
 _SAMPLE = 500  # units of a document that its language is told by
-_Result = TypeVar("_Result")
+_THREADS = 4  # that read documents, each of another client; the model has to have the rest
 
 
 class Upload(NamedTuple):
@@ -57,12 +55,29 @@ class DocumentRoute(NamedTuple):
 
 
 def plan_of(
-    service: Service, units: Sequence[Unit], route: Route, language: str, starts: Collection[int]
+    service: Service,
+    units: Sequence[Unit],
+    route: Route,
+    language: str,
+    starts: Collection[int],
+    wanted: Wanted = lambda: None,
 ) -> TranslationPlan:
-    """What is to be translated of documents; `starts` are the units that begin one."""
+    """What is to be translated of documents; `starts` are the units that begin one.
+
+    Raises:
+        DisconnectedError: It is no more `wanted`.
+    """
     aligned = any(len(unit) > 1 for unit in units) and not service.models.why_not_aligned(route)
     given = starts if service.models.reads_in_order(route) else None
-    return TranslationPlan(units, service.splitter(route), language, aligned=aligned, starts=given)
+    return TranslationPlan(
+        _while_wanted(units, wanted), service.splitter(route), language, aligned=aligned, starts=given
+    )
+
+
+def _while_wanted(units: Sequence[Unit], wanted: Wanted) -> Iterator[Unit]:
+    for unit in units:
+        wanted()
+        yield unit
 
 
 async def translate_plan(
@@ -95,8 +110,8 @@ class DocumentTranslator:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        # Reading a large document must not keep the texts of others from being split.
-        self._reading = ThreadPoolExecutor(1, "reading")
+        # Reading a large document must not keep the texts of others from being split, nor their documents.
+        self._threads = ClientThreads(_THREADS)
 
     async def translate(
         self,
@@ -120,19 +135,24 @@ class DocumentTranslator:
                 `resolve`.
         """
         require_reader(file.name)
-        document = await self._beside(partial(read_document, file.name, file.content, options))
+        document = await self._threads.run(
+            lambda _: read_document(file.name, file.content, options), client, disconnected
+        )
         route, target, code = await resolve(beginning(document))
         stem, ending = PurePath(file.name).stem, PurePath(file.name).suffix
         name = f"{stem}_{code}{ending}"
         if route is None:
             return TranslatedDocument(name, file.content)
-        plan = await self._beside(partial(plan_of, self._service, document.units, route, target, {0}))
+        plan = await self._threads.run(
+            lambda wanted: plan_of(self._service, document.units, route, target, {0}, wanted),
+            client,
+            disconnected,
+        )
         translations = await translate_plan(self._service, plan, route, 1, client, disconnected)
-        content = await self._beside(lambda: document.written(finished(plan, translations)))
+        content = await self._threads.run(
+            lambda _: document.written(finished(plan, translations)), client, disconnected
+        )
         return TranslatedDocument(name, content, plan.untranslated)
-
-    async def _beside(self, work: Callable[[], _Result]) -> _Result:
-        return await asyncio.get_running_loop().run_in_executor(self._reading, work)
 
 
 def beginning(document: Document) -> str:

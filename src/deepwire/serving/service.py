@@ -18,7 +18,7 @@ from deepwire.decoding.document_context import Documents, Wave
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serving.batcher import Batcher
-from deepwire.serving.disconnection import Disconnected, DisconnectedError
+from deepwire.serving.disconnection import Disconnected, DisconnectedError, unless_gone
 from deepwire.serving.language_detection import Detection, SourceDetector
 from deepwire.serving.line_answers import (
     LinePosition,
@@ -379,17 +379,12 @@ class Service:
     async def _answer(self, job: Job, disconnected: Disconnected) -> list[Translation]:
         """Wait for the model or for the end of the client, whichever comes first."""
         self.batcher.submit(job)
-        answer = asyncio.wrap_future(job.answer)
-        leaving = asyncio.ensure_future(disconnected())
-        either: list[asyncio.Future[list[Translation]] | asyncio.Future[None]] = [answer, leaving]
         try:
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                self.metrics.cancelled.inc()
-                raise DisconnectedError
-            return answer.result()
+            return await unless_gone(asyncio.wrap_future(job.answer), disconnected)
+        except DisconnectedError:
+            self.metrics.cancelled.inc()
+            raise
         finally:
-            leaving.cancel()
             if not job.answer.done():
                 self.batcher.drop(job)
 

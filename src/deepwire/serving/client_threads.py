@@ -1,0 +1,71 @@
+"""Long work beside the model, such as reading a large document: no client keeps the others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import TypeVar
+from weakref import WeakValueDictionary
+
+from deepwire.serving.disconnection import Disconnected, DisconnectedError, unless_gone
+
+_Result = TypeVar("_Result")
+Wanted = Callable[[], None]
+"""Raises DisconnectedError where nobody waits for the result any more."""
+
+
+class ClientThreads:
+    """A few threads, of which a client has one at a time.
+
+    A thread cannot be stopped from outside: work whose client has gone away, or whose time is over, ends
+    where it next asks whether it is wanted. Until then the client has no other.
+
+    Args:
+        most: Threads of all clients.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._threads = ThreadPoolExecutor(most, "client")
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+
+    async def run(
+        self, work: Callable[[Wanted], _Result], client: str, disconnected: Disconnected
+    ) -> _Result:
+        """The result of work, in a thread.
+
+        Args:
+            work: What to do; it is begun only if it is still wanted when it is its turn.
+            client: Whose turn it is.
+            disconnected: Returns when the client has gone away.
+
+        Raises:
+            DisconnectedError: The client has gone away.
+        """
+        turn = self._turns.setdefault(client, asyncio.Lock())
+        given_up, is_turn = Event(), False
+
+        def wanted() -> None:
+            if given_up.is_set():
+                raise DisconnectedError
+
+        def begin() -> _Result:
+            wanted()
+            return work(wanted)
+
+        async def in_turn() -> _Result:
+            nonlocal is_turn
+            async with turn:
+                is_turn = True
+                return await asyncio.get_running_loop().run_in_executor(self._threads, begin)
+
+        # A task of its own: it keeps the turn until the thread has ended, also when nobody waits for it.
+        result = asyncio.ensure_future(in_turn())
+        result.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            return await unless_gone(result, disconnected)
+        finally:
+            given_up.set()
+            if not is_turn:
+                result.cancel()
