@@ -64,7 +64,7 @@ def test_a_file_that_may_not_be_read_is_no_damage(
     assert sorted(path.name for path in run.checkpoints_folder.iterdir()) == before
 
 
-@pytest.mark.parametrize("folder", ["checkpoints", "checkpoints/update-000400"])
+@pytest.mark.parametrize("folder", ["", "checkpoints", "checkpoints/update-000400"])
 def test_a_folder_that_may_not_be_read_is_no_missing_run(
     run: RunDirectory, checkpoint: CheckpointMaker, folder: str
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from permissions import permissions_obeyed
 
 from deepwire import errors
 from deepwire.cli import main as cli
@@ -176,6 +177,33 @@ def test_a_wrong_number_of_an_option_is_repeated(
 ) -> None:
     assert cli.main(arguments) == 2
     assert f"error: Invalid value for {problem}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["evaluate", "closed", "--reference", "text"],
+        ["evaluate", "text", "--reference", "closed"],
+        ["translate-file", "model", "--input", "closed.md"],
+        ["data", "check", "--source", "closed", "--target", "text"],
+    ],
+    ids=" ".join,
+)
+def test_what_may_not_be_read_is_said_by_the_command_that_reads_it(
+    arguments: list[str], tmp_path: Path, monkeypatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The parser of options asked first, and called a text that may not be read a wrong command."""
+    monkeypatch.chdir(tmp_path)
+    # It answers for the permissions that the process could have.
+    monkeypatch.setattr(os, "access", lambda path, _: bool(Path(path).stat().st_mode & 0o400))
+    Path("text").write_text("a\n")
+    for name in ("closed", "closed.md"):
+        Path(name).write_text("a\n")
+        Path(name).chmod(0)
+    with permissions_obeyed():
+        assert cli.main(arguments) == 3
+    error = capsys.readouterr().err.splitlines()[0]
+    assert re.fullmatch(r"error: closed(\.md)?: cannot (open|read): Permission denied", error)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from permissions import permissions_obeyed
 
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
@@ -48,6 +49,14 @@ def score(model, tmp_path, capsys):
         return code, captured.out.split("\n")[:-1], captured.err
 
     return run
+
+
+def test_text_that_may_not_be_read_is_wrong_data(score, tmp_path, monkeypatch):
+    (tmp_path / "closed").touch(0)
+    monkeypatch.setattr("os.access", lambda path, _: False)
+    with permissions_obeyed():
+        code, _, errors = score("--source", str(tmp_path / "closed"))
+    assert (code, errors) == (3, f"error: {tmp_path / 'closed'}: cannot open: Permission denied\n")
 
 
 def test_one_number_for_each_pair(score):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -35,7 +36,7 @@ from deepwire.checkpoint.store import (
 )
 from deepwire.errors import ModelError
 from deepwire.io.atomic import disk_errors, json_text, new_folder, require_space
-from deepwire.io.regular_files import acquire_lock
+from deepwire.io.regular_files import acquire_lock, cannot_read
 
 
 def average_models(folders: Sequence[Path], output: Path) -> None:
@@ -122,7 +123,26 @@ def find_model(name: str) -> Path:
 
     Raises:
         ModelError: If there is no such model, or which is the best cannot be told.
+        UnreadableError: If it is in a folder that may not be read.
     """
+    with readable(name):
+        return _found(name)
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Around looking for the model of this name.
+
+    Raises:
+        UnreadableError: It is in a folder that may not be read.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        raise cannot_read(Path(error.filename or name), error) from error
+
+
+def _found(name: str) -> Path:
     path = Path(name)
     if path.exists() or "@" not in path.name:
         return _existing(path)
@@ -209,6 +229,8 @@ def _warn(text: str) -> None:
 
 def _checkpoints(run: RunDirectory, name: str) -> list[Checkpoint]:
     if not run.path.is_dir():
+        if run.path.exists():
+            raise ModelError(f"{name}: {run.path} is a file, not the directory of a run")
         raise ModelError(f"{name}: no such run: {run.path} does not exist")
     checkpoints = run.checkpoints()
     if not checkpoints:

@@ -24,7 +24,13 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
 
     Examples: deepwire average runs/demo --last 2 --output demo-avg2; deepwire average runs/a runs/b -o mean
     """
-    from deepwire.checkpoint.model_path import average_models, averaged, find_model, last_checkpoints
+    from deepwire.checkpoint.model_path import (
+        average_models,
+        averaged,
+        find_model,
+        last_checkpoints,
+        readable,
+    )
     from deepwire.checkpoint.run_directory import RunDirectory
     from deepwire.checkpoint.store import WEIGHTS
 
@@ -39,12 +45,14 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
     else:
         run = RunDirectory(Path(models[0]))
         name, at, _ = models[0].rpartition("@")
-        if at and not run.path.exists():
+        with readable(models[0]):
+            exists, is_model = run.path.exists(), (run.path / WEIGHTS).is_file()
+        if at and not exists:
             raise UsageError(
                 f"{models[0]}: names one model, and the average of a run is one of its last checkpoints",
                 f"name the run, {name}, and perhaps --last N",
             )
-        if (run.path / WEIGHTS).is_file():
+        if is_model:
             raise UsageError(
                 f"{models[0]}: is one model; average needs a run, or two models and more",
                 "name the run that it came from, or add another model",

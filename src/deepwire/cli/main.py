@@ -20,7 +20,12 @@ import typer
 
 from deepwire import __version__, command_line, plugins
 from deepwire.cli import completion
-from deepwire.cli.usage_errors import described, naming_the_command, refuse_repeated
+from deepwire.cli.usage_errors import (
+    described,
+    leave_reading_to_commands,
+    naming_the_command,
+    refuse_repeated,
+)
 from deepwire.errors import DeepwireError, UsageError
 from deepwire.io.atomic import is_disk_full
 from deepwire.ops.process import allow_float32_choice
@@ -243,6 +248,7 @@ def _invoke(arguments: Sequence[str]) -> int:
     app = build_app(verb if verb in COMMANDS else None)
     command = typer.main.get_command(app)
     refuse_repeated(app, arguments)
+    leave_reading_to_commands(command)
     try:
         with (
             naming_the_command(app, arguments),

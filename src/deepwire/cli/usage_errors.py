@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import typer
 from typer.core import TyperOption
@@ -62,6 +63,20 @@ def _chosen(app: typer.Typer, arguments: Sequence[str]) -> tuple[typer.Context, 
             context = typer.Context(commands[argument], parent=context, info_name=argument)
             rest = list(arguments[place:])
     return context, rest
+
+
+def leave_reading_to_commands(command: Any) -> None:
+    """Have the parser not ask whether a path may be read: the command that reads it knows what it is.
+
+    Args:
+        command: A command of the parser, or a group of them.
+    """
+    for parameter in command.params:
+        # Only a parameter of ours has one, and nothing public leads there.
+        if (described_as := getattr(parameter, "type_descriptor", None)) is not None:
+            described_as.parameter_info.readable = False
+    for inside in getattr(command, "commands", {}).values():
+        leave_reading_to_commands(inside)
 
 
 def described(error: typer.TyperException) -> tuple[list[str], str, int]:
