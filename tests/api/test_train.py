@@ -84,6 +84,13 @@ def test_a_finished_run_is_not_trained_again(trained: deepwire.Run, data: dict[s
     again = deepwire.train(SETTINGS, data=data, run=str(trained.path), quiet=True)
     assert again.nothing_to_do == "nothing to do: run finished at update 20 (training.max_updates=20)"
     assert again.stop_reason == trained.stop_reason
+    done = trained.path / "DONE"
+    before = done.read_bytes()
+    for damaged in (b"", b"xx\0", b"[]"):
+        done.write_bytes(damaged)
+        again = deepwire.train(SETTINGS, data=data, run=str(trained.path), quiet=True)
+        assert (again.nothing_to_do is None, again.stop_reason) == (False, None)
+    done.write_bytes(before)
     with pytest.raises(UsageError, match="callbacks: must be a list of objects"):
         deepwire.train(SETTINGS, data=data, run=str(trained.path), callbacks=deepwire.Callback())  # type: ignore[arg-type]
 

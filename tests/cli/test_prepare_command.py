@@ -74,7 +74,7 @@ def test_a_program_gets_one_json_object(corpus: Path, capsys: pytest.CaptureFixt
         (["run.yaml", "data.vocabulary=bpa"], 2, "bpa", ""),
         (["run.yaml", "data.train=gone"], 3, "gone.de: no such file", ""),
         (["gone.yaml"], 2, "gone.yaml", ""),
-        (["run.yaml", "data.prepared=run.yaml"], 6, "cannot write", "data.prepared"),
+        (["run.yaml", "data.prepared=run.yaml"], 2, "run.yaml: cannot be made: File exists", "data.prepared"),
     ],
 )
 def test_mistakes_are_one_error(

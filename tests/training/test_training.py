@@ -400,6 +400,16 @@ def test_other_settings_are_refused_with_every_key(make_job: JobMaker) -> None:
     assert "--fresh" in caught.value.hint
 
 
+def test_a_record_without_any_settings_is_damaged(make_job: JobMaker) -> None:
+    """Every setting of the run file was listed as changed."""
+    job = make_job(max_updates=2)
+    run_training(job, quiet=True)
+    job.run.resolved_config.write_text("{}")
+    with pytest.raises(ModelError, match=r"config\.resolved\.json is damaged") as caught:
+        run_training(job, quiet=True)
+    assert "put back a copy" in caught.value.hint
+
+
 def test_other_text_is_refused(make_job: JobMaker) -> None:
     run_training(make_job(max_updates=2), quiet=True)
     job = make_job(max_updates=40)

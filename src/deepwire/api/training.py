@@ -19,7 +19,7 @@ from deepwire.data.prepare import prepared as preparation
 from deepwire.data.text.missing_texts import naming_texts
 from deepwire.distributed.launch import join_process_group
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.io.regular_files import read_json
 from deepwire.ops.process import given_back
 from deepwire.runfile import CHANGEABLE, LoadedRunFile, completed
@@ -118,9 +118,13 @@ class Run:
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why its training ended; None where that is not known: it goes on, or was interrupted before."""
+        """Why its training ended; None where that is not known: it goes on, or was interrupted before.
+
+        Nor is it known where the file that says it is damaged.
+        """
         if self._stop_reason is None and self._directory.done.exists():
-            return StopReason(str(read_json(self._directory.done).get("reason")), finished=True)
+            with suppress(ModelError):
+                return StopReason(str(read_json(self._directory.done).get("reason")), finished=True)
         return self._stop_reason
 
 

@@ -27,7 +27,7 @@ from deepwire.checkpoint.model_files import (
 from deepwire.checkpoint.store import WEIGHTS
 from deepwire.config.counts import shown
 from deepwire.data.vocabulary import UNK, Vocabularies
-from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.io.atomic import json_text, new_folder
 from deepwire.io.regular_files import read_json
 
@@ -246,15 +246,14 @@ def check_shortlist_path(folder: Path) -> None:
     """See, before anything is learned, that a shortlist can be saved there and replaces nothing else.
 
     Raises:
-        UsageError: Something else is there.
-        ResourceError: No folder can be made there.
+        UsageError: Something else is there, or no folder can be made.
     """
     is_shortlist = folder.is_dir() and ((folder / RECORD).is_file() or not any(folder.iterdir()))
     if folder.exists() and not is_shortlist:
         raise UsageError(f"{folder}: exists, and is no shortlist", "name another folder with --output")
     above = next(path for path in folder.absolute().parents if path.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        raise ResourceError(f"{folder}: cannot write in {above}", "name another folder with --output")
+        raise UsageError(f"{folder}: cannot write in {above}", "name another folder with --output")
 
 
 def shortlist_path(model: Path, name: str = SHORTLIST) -> Path:

@@ -26,7 +26,7 @@ from deepwire.data.prepare import prepared as prepared_module
 from deepwire.data.prepare.fingerprint import with_checksum
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.errors import DataError, ResourceError
+from deepwire.errors import DataError, ResourceError, UsageError
 
 MULTI30K = Path(__file__).parents[3] / "examples" / "multi30k"
 
@@ -631,7 +631,7 @@ def test_too_large_a_vocabulary_is_an_error(folder: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_an_error(folder: Path) -> None:
     (folder / "prepared").write_text("in the way")
-    with pytest.raises(ResourceError, match="cannot write"):
+    with pytest.raises(UsageError, match="prepared: cannot be made: File exists"):
         prepare_now(folder)
 
 

@@ -34,8 +34,8 @@ from deepwire.data.prepare.fingerprint import (
 )
 from deepwire.data.text.corpus import corpus_files, directed, directions_of, is_stream, with_streams_copied
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.errors import DataError, ModelError, ResourceError
-from deepwire.io.atomic import is_disk_full, json_text, sync
+from deepwire.errors import DataError, DeepwireError, ModelError, ResourceError
+from deepwire.io.atomic import disk_errors, is_disk_full, json_text, sync
 from deepwire.io.regular_files import acquire_lock
 
 Record = TypeVar("Record")
@@ -161,7 +161,8 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
 
     Raises:
         DataError: the text cannot be read or used, or does not support the vocabulary.
-        ResourceError: there is no room, or the folder cannot be written.
+        UsageError: the folder cannot be made, or may not be written.
+        ResourceError: there is no room.
     """
     progress = progress or _silent
     with _write_errors(data.prepared), with_streams_copied(data) as files:
@@ -364,6 +365,9 @@ def _write_errors(folder: Path) -> Iterator[None]:
                 f"{where}: no space left on the disk",
                 "free some, or set data.prepared to a folder elsewhere; nothing half-made was left",
             ) from None
-        raise ResourceError(
-            f"{where}: cannot write: {fault.strerror or fault}", "set data.prepared to a folder you may write"
-        ) from None
+        try:
+            with disk_errors(Path(where)):
+                raise fault
+        except DeepwireError as error:
+            error.hint = "set data.prepared to a folder you may write"
+            raise

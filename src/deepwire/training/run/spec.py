@@ -88,9 +88,15 @@ def changed_settings(
         resolved_config, now, complete: See `require_same_settings`.
 
     Raises:
-        ModelError: If the file cannot be read.
+        ModelError: If the file cannot be read, or is damaged.
     """
-    before, after = _leaves(complete(read_run_file(resolved_config))), _leaves(complete(now))
+    record = read_run_file(resolved_config)
+    if not record.keys() & now.keys():
+        raise ModelError(
+            f"{resolved_config} is damaged: it does not hold the settings of a run",
+            missing_file_hint(resolved_config),
+        )
+    before, after = _leaves(complete(record)), _leaves(complete(now))
     keys = sorted(key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
     both = {key: (before.get(key), after.get(key)) for key in keys}
     changed = {key: (old, new) for key, (old, new) in both.items() if old != new}
