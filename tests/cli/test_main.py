@@ -169,6 +169,10 @@ def test_a_wrong_command_gets_a_suggestion(
         (["translate", "m", "--beam", "0"], "'--beam': must be at least 1, not 0"),
         (["translate", "m", "--beam", "x"], "'--beam': must be a whole number, not x"),
         (["translate", "m", "--beam", "1.5"], "'--beam': must be a whole number, not 1.5"),
+        (
+            ["generate", "m", "--max-length", "9999999999"],
+            "'--max-length': must be at most 100000, not 9999999999",
+        ),
         (["translate", "m", "--length-penalty", "nan!"], "'--length-penalty': must be a number, not nan!"),
     ],
 )

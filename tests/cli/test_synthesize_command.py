@@ -228,6 +228,8 @@ def test_it_never_writes_over_a_text(model: str, folder: Path, capsys: pytest.Ca
     ("arguments", "code", "message"),
     [
         (["distill", "MODEL", "-i", "none", "-o", "x"], 3, "none: no such file"),
+        (["distill", "MODEL", "-i", ".", "-o", "x"], 3, ".: is a folder, not a file"),
+        (["distill", "MODEL", "-i", "text", "-o", "x", "--part", "9999999"], 2, "'--part': must be at most"),
         (["distill", "MODEL", "-i", "-", "-o", "x"], 2, "deepwire distill reads no stdin (-)"),
         (["distill", "MODEL", "-i", "text", "-o", "no/x"], 2, "the folder no does not exist"),
         (["distill", "no-model", "-i", "text", "-o", "x"], 4, "no such model"),

@@ -19,6 +19,7 @@ from deepwire.decoding.shortlist import (
     Shortlist,
     ShortlistTable,
     batch_shortlist,
+    load_shortlist,
     shortlist_path,
 )
 from deepwire.decoding.translation_io import Request
@@ -254,6 +255,13 @@ def test_what_is_stored_comes_back_and_damage_is_seen(tmp_path, toys):
     ]
     with pytest.raises(ModelError, match="another vocabulary"):
         Shortlist.load(tmp_path / "list", toys.vocabularies(SIZE + 1))
+    for name in ("theirs", "ours"):
+        (tmp_path / name / "checkpoints").mkdir(parents=True)
+    made.save(tmp_path / "theirs" / "shortlist")
+    with pytest.raises(ModelError, match="another vocabulary") as caught:
+        model = tmp_path / "ours" / "checkpoints" / "update-1"
+        load_shortlist(tmp_path / "theirs" / "shortlist", model, toys.vocabularies(SIZE + 1))
+    assert caught.value.hint == f"learn it for this model: deepwire shortlist {tmp_path / 'ours'}"
     with pytest.raises(UsageError, match="no shortlist"):
         Shortlist.load(tmp_path / "nowhere", words)
     with pytest.raises(ModelError, match="damaged"):

@@ -37,7 +37,9 @@ Input = Annotated[
 MaxLength = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Most subwords behind a prompt. Default: the model's decoding.max_length_extra, 50."
+        min=1,
+        max=100_000,
+        help="Most subwords behind a prompt. Default: the model's decoding.max_length_extra, 50.",
     ),
 ]
 Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses per prompt. Default: 1, greedy search.")]

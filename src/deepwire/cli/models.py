@@ -129,7 +129,7 @@ def _scores(file: Path, test: str) -> list[RegisteredScore]:
     """The scores in what ``deepwire evaluate --json`` printed.
 
     Raises:
-        UsageError: It is something else.
+        UsageError: It is something else, or cannot be read.
     """
     from deepwire.checkpoint.model_registry import RegisteredScore
 
@@ -142,7 +142,9 @@ def _scores(file: Path, test: str) -> list[RegisteredScore]:
             )
             for score in system["scores"]
         ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except OSError as error:
+        raise UsageError(f"--scores {file}: cannot read: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise UsageError(
             f"--scores {file}: is not what 'deepwire evaluate --json' prints of one system"
         ) from None

@@ -75,7 +75,9 @@ Languages = Annotated[
 ]
 PartLines = Annotated[
     int | None,
-    typer.Option("--part", min=1, help="Lines of a part, which stays done when the job is interrupted."),
+    typer.Option(
+        "--part", min=1, max=1_000_000, help="Lines of a part, which stays done when the job is interrupted."
+    ),
 ]
 
 
@@ -267,7 +269,8 @@ def _run(work: _Work, threads: int | None, quiet: bool) -> None:
                 "put the text into a file",
             )
         if not work.text.is_file():
-            raise DataError(f"{work.text}: no such file", "give a file of text, one sentence a line")
+            said = "is a folder, not a file" if work.text.is_dir() else "no such file"
+            raise DataError(f"{work.text}: {said}", "give a file of text, one sentence a line")
         _synthesize(work, processes, quiet=quiet or not processes.main)
 
 

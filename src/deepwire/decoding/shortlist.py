@@ -195,8 +195,13 @@ class Shortlist:
             write_manifest(temporary)
 
     @classmethod
-    def load(cls, folder: Path, vocabularies: Vocabularies) -> Shortlist:
+    def load(cls, folder: Path, vocabularies: Vocabularies, own: Path | None = None) -> Shortlist:
         """Read what `save` wrote.
+
+        Args:
+            folder: Where it is; it may lie in the run of another model.
+            vocabularies: Those of the model that uses it.
+            own: Where that model has its own shortlist; None: not known.
 
         Raises:
             ModelError: It is damaged, or of another vocabulary.
@@ -218,7 +223,7 @@ class Shortlist:
         if record.get("vocabulary") != vocabularies.digest:
             raise ModelError(
                 f"{folder}: the shortlist was learned for another vocabulary",
-                f"learn it for this model: {_learning(folder)}",
+                f"learn it for this model: {_learning(own or folder)}",
             )
         made_from, tensors = record.get("tables"), read_tensors(folder / TABLES, torch.device("cpu"))
         if not isinstance(made_from, dict) or not made_from:
@@ -270,7 +275,8 @@ def load_shortlist(choice: ShortlistChoice, model: Path, vocabularies: Vocabular
         UsageError: There is none.
     """
     folder = shortlist_folder(choice, model)
-    return None if folder is None else Shortlist.load(folder, vocabularies)
+    own = shortlist_path(model, SEEN if folder is not None and folder.name == SEEN else SHORTLIST)
+    return None if folder is None else Shortlist.load(folder, vocabularies, own)
 
 
 def shortlist_folder(choice: ShortlistChoice, model: Path) -> Path | None:

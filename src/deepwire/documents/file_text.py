@@ -15,8 +15,9 @@ def decoded(content: bytes) -> str:
     try:
         return content.decode(encoding)
     except UnicodeDecodeError as fault:
-        line = content.count(b"\n", 0, fault.start) + 1
-        raise DataError(f"line {line}: not UTF-8 (byte {fault.start})", "convert it to UTF-8 first") from None
+        line = content[: fault.start].decode(encoding).count("\n") + 1
+        said = f"line {line}: not {encoding.upper()} (byte {fault.start})"
+        raise DataError(said, "convert it to UTF-8 first") from None
 
 
 _ASCII = "".join(map(chr, range(128)))

@@ -530,6 +530,7 @@ DEEP = "<w:p>" * 5000
         ("a.po", b'msgid "a"\n"b"\n\n', "line 2: the file ends without a msgstr for its last msgid"),
         ("a.srt", b"Hallo\n", "no subtitles"),
         ("a.txt", b"gut\nsch\xf6n", r"line 2: not UTF-8 \(byte 7\)"),
+        ("a.txt", "\ufeffgut\n\u0a0a".encode("utf-16-le") + b"a", r"line 2: not UTF-16 \(byte 12\)"),
     ],
 )  # fmt: skip
 def test_wrong_files_are_refused_with_a_reason(name, content, said):

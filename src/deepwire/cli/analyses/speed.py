@@ -61,6 +61,7 @@ Size = Annotated[
 ]
 
 _TEXT = "text"
+_MOST = 100_000  # of a batch, a beam, a length or a depth
 
 
 def speed(
@@ -138,8 +139,19 @@ def _modes(mode: str) -> list[Mode]:
 
 
 def _values(written: Mapping[Axis, str]) -> dict[Axis, list[int]]:
-    """The values of every axis that is looked at."""
-    return {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
+    """The values of every axis that is looked at.
+
+    Raises:
+        UsageError: One is no number, or such as nothing is measured with.
+    """
+    from deepwire.errors import UsageError
+
+    values = {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
+    for axis, each in values.items():
+        wrong = next((value for value in each if not 1 <= value <= _MOST), None)
+        if wrong is not None:
+            raise UsageError(f"--{axis}: must be from 1 to {_MOST:,}, not {wrong}")
+    return values
 
 
 def _check_trained(systems: Sequence[tuple[MeasuredArchitecture, ModelSource | None]]) -> None:
