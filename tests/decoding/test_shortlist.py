@@ -258,8 +258,8 @@ def test_what_is_stored_comes_back_and_damage_is_seen(tmp_path, toys):
     for name in ("theirs", "ours"):
         (tmp_path / name / "checkpoints").mkdir(parents=True)
     made.save(tmp_path / "theirs" / "shortlist")
+    model = tmp_path / "ours" / "checkpoints" / "update-1"
     with pytest.raises(ModelError, match="another vocabulary") as caught:
-        model = tmp_path / "ours" / "checkpoints" / "update-1"
         load_shortlist(tmp_path / "theirs" / "shortlist", model, toys.vocabularies(SIZE + 1))
     assert caught.value.hint == f"learn it for this model: deepwire shortlist {tmp_path / 'ours'}"
     with pytest.raises(UsageError, match="no shortlist"):
