@@ -312,7 +312,8 @@ class RunDirectory:
             ModelError: If there are checkpoints and all are damaged.
             UnreadableError: If the newest that may be sound cannot be read; nothing is renamed.
         """
-        if self.checkpoints_folder in _folders(self.path):
+        _folders(self.checkpoints_folder)  # an error where it may not be read
+        if self.checkpoints_folder.is_dir():
             recover(self.checkpoints_folder)
         damaged: list[DamagedError] = []
         for checkpoint in reversed(self.checkpoints()):

@@ -471,7 +471,7 @@ XLIFF_OF_TWO = (
 )  # fmt: skip
 def test_what_xml_cannot_hold_is_left_out_and_told_once(name, content, inside, expected):
     """A model may write control characters; the whole document was lost."""
-    told = []
+    told: list[str] = []
     found = translated(name, content, lambda text: f"\x02A\uffff\ud800{text.lower()}", warn=told.append)
     text = found.decode() if inside is None else part(found, inside)
     assert [one for one in expected if one not in text] == []
@@ -480,7 +480,7 @@ def test_what_xml_cannot_hold_is_left_out_and_told_once(name, content, inside, e
 
 
 def test_of_a_page_only_translated_text_loses_what_it_cannot_hold():
-    told = []
+    told: list[str] = []
     found = translated("a.html", "<p>Hund <code>\x02</code></p><!--\x02-->", warn=told.append)
     assert (found, told) == (b"<p>HUND <code>\x02</code></p><!--\x02-->", [])
 
