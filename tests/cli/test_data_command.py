@@ -100,6 +100,7 @@ def test_rejects_are_written_whole_and_escaped(corpus: Path) -> None:
         (["--jsonl", "a", "--columns", "1,2"], 2, "--columns 1,2: a jsonl column is a key, not the number 1"),
         ([], 2, "nothing to check"),
         (["run.yaml", "--tsv", "a"], 2, "a run file says itself where its text is"),
+        (["data.filters.x=", "--tsv", "a"], 2, "data.filters.x=: there is no run file whose settings"),
         (["run.yaml", "data.train=none/train"], 3, "no such file (also tried .gz, .zst, .xz)"),
         (["run.yaml", "data.train=none/train"], 3, "command line: "),
         (

@@ -78,6 +78,8 @@ def check(
     if run_file is None:
         with options_named(_OPTIONS, UsageError, DataError):
             data = _data_of_files(files, columns, languages, on_bad_utf8)
+    elif "=" in run_file and files:
+        raise UsageError(f"{run_file}: there is no run file whose settings it could change", "leave it out")
     elif files or columns or languages or on_bad_utf8:
         raise UsageError("a run file says itself where its text is", "change it with data.KEY=VALUE")
     else:

@@ -73,8 +73,9 @@ def leave_reading_to_commands(command: Any) -> None:
     """
     for parameter in command.params:
         # Only a parameter of ours has one, and nothing public leads there.
-        if (described_as := getattr(parameter, "type_descriptor", None)) is not None:
-            described_as.parameter_info.readable = False
+        info = getattr(getattr(parameter, "type_descriptor", None), "parameter_info", None)
+        if info is not None:
+            info.readable = False
     for inside in getattr(command, "commands", {}).values():
         leave_reading_to_commands(inside)
 
