@@ -22,6 +22,7 @@ from deepwire.io.atomic import disk_errors, recover, write_json, write_text
 from deepwire.io.regular_files import read_json
 from deepwire.plugins import check_recorded
 from deepwire.training.device import PrecisionPolicy, describe, usual_micro_batch
+from deepwire.training.fresh_start import hold_run
 from deepwire.training.logging.depth_records import DepthRecords
 from deepwire.training.logging.metrics_log import (
     EventWriter,
@@ -33,7 +34,6 @@ from deepwire.training.logging.metrics_log import (
 )
 from deepwire.training.logging.progress import Display
 from deepwire.training.recorder import RunRecorder
-from deepwire.training.run.fresh_start import hold_run
 from deepwire.training.run.spec import (
     TrainingSpec,
     changed_settings,
