@@ -105,7 +105,7 @@ def _argument(parameter: Any) -> str:
     return str(parameter.metavar or parameter.name.upper())
 
 
-def _plain(number: float) -> str:
+def _number(number: float) -> str:
     return f"{int(number) if number == int(number) else number:,}"
 
 
@@ -121,8 +121,8 @@ def _value(option: Any) -> str:
     if values and all(isinstance(value, str) for value in values):
         return ", ".join(f"`{value}`" for value in values)
     low, high = option.min, option.max
-    limits = [f"≥ {_plain(low)}"] if low is not None else []
-    limits += [f"≤ {_plain(high)}"] if high is not None and high < 2**24 else []
+    limits = [f"≥ {_number(low)}"] if low is not None else []
+    limits += [f"≤ {_number(high)}"] if high is not None and high < 2**24 else []
     return f"{text} {', '.join(limits)}".strip()
 
 
