@@ -214,11 +214,11 @@ def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
         (["weights", "run", "--layer", "9"], 2, "layers 1 to 3"),
         (["report", str(tmp_path / "broken.json")], 3, "holds no findings"),
         (["report", str(tmp_path / "no.json")], 3, "cannot read"),
-        (["speed", "run", "--depth", "0"], 2, "--depth: must be from 1 to 100,000, not 0"),
+        (["speed", "run", "--depth", "0"], 2, "--depth must be at least 1 and at most 100,000, not 0"),
         (
             ["speed", "run", "--length", "20,999999999"],
             2,
-            "--length: must be from 1 to 100,000, not 999999999",
+            "--length must be at least 1 and at most 100,000, not 999999999",
         ),
         (["weights", "run", "--output", str(tmp_path / "no" / "f.txt")], 2, "does not exist"),
         (

@@ -24,7 +24,7 @@ from deepwire.cli.usage_errors import (
     described,
     leave_reading_to_commands,
     naming_the_command,
-    refuse_repeated,
+    warn_of_repeated,
 )
 from deepwire.errors import DeepwireError, UsageError
 from deepwire.io.atomic import is_disk_full
@@ -247,7 +247,7 @@ def _invoke(arguments: Sequence[str]) -> int:
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
     app = build_app(verb if verb in COMMANDS else None)
     command = typer.main.get_command(app)
-    refuse_repeated(app, arguments)
+    warn_of_repeated(app, arguments)
     leave_reading_to_commands(command)
     try:
         with (

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperOption
 
-from deepwire.errors import UsageError
+from deepwire.cli.line_by_line import warn
 
 
 @contextmanager
@@ -30,28 +30,25 @@ def naming_the_command(app: typer.Typer, arguments: Sequence[str]) -> Iterator[N
         raise
 
 
-def refuse_repeated(app: typer.Typer, arguments: Sequence[str]) -> None:
-    """See that no option is given twice whose last value would win without a word: ``-i A -i B``.
+def warn_of_repeated(app: typer.Typer, arguments: Sequence[str]) -> None:
+    """Say where an option of one value is given twice: ``-i A -i B``, where the last counts, as everywhere.
 
     Args:
         app: The whole of ``deepwire``.
         arguments: Its arguments.
-
-    Raises:
-        UsageError: One is.
     """
     context, rest = _chosen(app, arguments)
     try:
-        order = context.command.make_parser(context).parse_args(rest)[2]
+        given, _, order = context.command.make_parser(context).parse_args(rest)
     except typer.TyperException:
         return  # said when the command is run
     options = [
         each for each in order if isinstance(each, TyperOption) and not (each.multiple or each.is_flag)
     ]
-    for option in options:
+    for option in dict.fromkeys(options):
         if options.count(option) > 1:
             names = " or ".join(option.opts)
-            raise UsageError(f"{names} is given twice, and has one value", "leave one out")
+            warn(f"{names} is given {options.count(option)} times; the last counts: {given[option.name]}")
 
 
 def _chosen(app: typer.Typer, arguments: Sequence[str]) -> tuple[typer.Context, list[str]]:

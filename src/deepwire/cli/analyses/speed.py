@@ -148,9 +148,9 @@ def _values(written: Mapping[Axis, str]) -> dict[Axis, list[int]]:
 
     values = {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
     for axis, each in values.items():
-        wrong = next((value for value in each if not 1 <= value <= _MOST), None)
-        if wrong is not None:
-            raise UsageError(f"--{axis}: must be from 1 to {_MOST:,}, not {wrong}")
+        for value in each:
+            if not 1 <= value <= _MOST:
+                raise UsageError(f"--{axis} must be at least 1 and at most {_MOST:,}, not {value}")
     return values
 
 
