@@ -37,10 +37,11 @@ $(READY): pyproject.toml
 demo: $(READY) ## train a small model on examples/multi30k, translate, score (about ten minutes on two cores)
 	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh
 
+# Files come in the order of tests/conftest.py: xdist would begin with those that have most tests.
 # With PYTHONDONTWRITEBYTECODE set, each process that a test starts would compile the package anew.
 test: $(READY) ## all tests
 	@$(BIN)/python -m compileall -q src/deepwire
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: $(READY) ## style, types, import directions
 	$(BIN)/ruff check .

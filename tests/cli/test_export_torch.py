@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from untrained_models import save_untrained, vocabularies_of
@@ -19,6 +20,7 @@ from deepwire.cli.main import main
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 from deepwire.export import graph_folder, torch_programs
+from deepwire.export.host import graphs
 from deepwire.export.host.translator import SubwordTranslator
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cpp" / "translate.cpp"
@@ -202,6 +204,22 @@ def test_it_runs_without_python(folder: Path, tmp_path: Path) -> None:
     assert wrong.stderr.startswith("error: there is no manifest.json")
 
 
+def test_a_position_stays_a_scalar(tmp_path: Path) -> None:
+    """A program made for a scalar would take `[1]` for one more dimension."""
+
+    class Added(torch.nn.Module):
+        def forward(self, vectors: torch.Tensor, position: torch.Tensor) -> tuple[torch.Tensor]:
+            return (vectors + position,)
+
+    program = torch.export.export(Added(), (torch.zeros(2, 3), torch.tensor(1)))
+    torch.export.save(program, tmp_path / "program.pt2")
+    run = graphs._torch(tmp_path / "program.pt2", 0, compiled=False)
+    turned = np.arange(6, dtype=np.float32).reshape(3, 2).T
+    (found,) = run({"vectors": turned, "position": np.array(2)})
+    assert found.tolist() == (turned + 2).tolist()
+
+
+@pytest.mark.slow
 def test_positions_in_halves(multi30k: Text, tmp_path: Path) -> None:
     """The program was given the position as `[1]` and computed vectors `[1, 1, d]`."""
     settings = {**SETTINGS, "positions": {"type": "sinusoidal", "layout": "halves"}}
