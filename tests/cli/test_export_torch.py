@@ -209,14 +209,14 @@ def test_a_position_stays_a_scalar(tmp_path: Path) -> None:
 
     class Added(torch.nn.Module):
         def forward(self, vectors: torch.Tensor, position: torch.Tensor) -> tuple[torch.Tensor]:
-            return (vectors + position,)
+            return (vectors + position[None, None],)
 
     program = torch.export.export(Added(), (torch.zeros(2, 3), torch.tensor(1)))
     torch.export.save(program, tmp_path / "program.pt2")
     run = graphs._torch(tmp_path / "program.pt2", 0, compiled=False)
     turned = np.arange(6, dtype=np.float32).reshape(3, 2).T
     (found,) = run({"vectors": turned, "position": np.array(2)})
-    assert found.tolist() == (turned + 2).tolist()
+    assert found.tolist() == (turned + 2).tolist()  # and no [1, 2, 3]
 
 
 @pytest.mark.slow
