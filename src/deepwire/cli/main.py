@@ -247,11 +247,11 @@ def _invoke(arguments: Sequence[str]) -> int:
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
     app = build_app(verb if verb in COMMANDS else None)
     command = typer.main.get_command(app)
-    warn_of_repeated(app, arguments)
+    warn_of_repeated(command, arguments)
     leave_reading_to_commands(command)
     try:
         with (
-            naming_the_command(app, arguments),
+            naming_the_command(command, arguments),
             command.make_context("deepwire", list(arguments)) as context,
         ):
             command.invoke(context)

@@ -15,29 +15,29 @@ from deepwire.cli.line_by_line import warn
 
 
 @contextmanager
-def naming_the_command(app: typer.Typer, arguments: Sequence[str]) -> Iterator[None]:
+def naming_the_command(command: Any, arguments: Sequence[str]) -> Iterator[None]:
     """Give errors their command where the parser does not, as for an option without its value.
 
     Args:
-        app: The whole of ``deepwire``.
+        command: The whole of ``deepwire``, for the parser.
         arguments: Its arguments.
     """
     try:
         yield
     except typer.TyperException as error:
         if getattr(error, "ctx", None) is None:
-            vars(error).update(ctx=_chosen(app, arguments)[0])
+            vars(error).update(ctx=_chosen(command, arguments)[0])
         raise
 
 
-def warn_of_repeated(app: typer.Typer, arguments: Sequence[str]) -> None:
+def warn_of_repeated(command: Any, arguments: Sequence[str]) -> None:
     """Say where an option of one value is given twice: ``-i A -i B``, where the last counts, as everywhere.
 
     Args:
-        app: The whole of ``deepwire``.
+        command: The whole of ``deepwire``, for the parser.
         arguments: Its arguments.
     """
-    context, rest = _chosen(app, arguments)
+    context, rest = _chosen(command, arguments)
     try:
         given, _, order = context.command.make_parser(context).parse_args(rest)
     except typer.TyperException:
@@ -51,9 +51,9 @@ def warn_of_repeated(app: typer.Typer, arguments: Sequence[str]) -> None:
             warn(f"{names} is given {options.count(option)} times; the last counts: {given[option.name]}")
 
 
-def _chosen(app: typer.Typer, arguments: Sequence[str]) -> tuple[typer.Context, list[str]]:
+def _chosen(command: Any, arguments: Sequence[str]) -> tuple[typer.Context, list[str]]:
     """The context of the command that the arguments name, as far as they name one; and what follows."""
-    context, rest = typer.Context(typer.main.get_command(app), info_name="deepwire"), list(arguments)
+    context, rest = typer.Context(command, info_name="deepwire"), list(arguments)
     for place, argument in enumerate(arguments, 1):
         commands = getattr(context.command, "commands", {})
         if argument in commands:
