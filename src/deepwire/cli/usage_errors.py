@@ -53,7 +53,9 @@ def warn_of_repeated(command: Any, arguments: Sequence[str]) -> None:
 
 def _chosen(command: Any, arguments: Sequence[str]) -> tuple[typer.Context, list[str]]:
     """The context of the command that the arguments name, as far as they name one; and what follows."""
-    context, rest = typer.Context(command, info_name="deepwire"), list(arguments)
+    # With its settings, such as the names of --help, which the command keeps from its first use on.
+    context = typer.Context(command, info_name="deepwire", **command.context_settings)
+    rest = list(arguments)
     for place, argument in enumerate(arguments, 1):
         commands = getattr(context.command, "commands", {})
         if argument in commands:
