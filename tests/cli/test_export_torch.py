@@ -227,4 +227,6 @@ def test_positions_in_halves(multi30k: Text, tmp_path: Path) -> None:
     save_untrained(tmp_path / "model", vocabularies_of(multi30k), settings, metadata)
     for language in ("de", "en"):
         (tmp_path / f"text.{language}").write_text("\n".join(multi30k[language][:6]) + "\n")
-    proven(exported(tmp_path, "torch_export"))
+    programs = exported(tmp_path, "torch_export")
+    proven(programs)
+    assert json.loads((programs / "manifest.json").read_text())["runs"] == "torch_export"

@@ -18,6 +18,7 @@ from deepwire.errors import UsageError
 from deepwire.io.atomic import disk_errors, is_disk_full, unwound_by_signals
 
 STDOUT = Path("-")
+_STDIN, _STDOUT = 0, 1
 _ZSTD = ".zst"
 _SETTINGS = (".yaml", ".yml")
 COMPRESSED_SUFFIXES = (".gz", _ZSTD, ".xz")
@@ -37,7 +38,8 @@ def open_output(path: Path) -> Iterator[TextIO]:
         ResourceError: it cannot be written.
     """
     check_output(path)
-    if path == STDOUT or _is_our_stdout(path):
+    # To replace the file that stdout goes to would lose what stood in it: `--output /dev/stdout >> FILE`.
+    if path == STDOUT or _is_same_file(path, _STDOUT):
         yield sys.stdout
         return
     device = path.exists() and not path.is_file()
@@ -82,7 +84,7 @@ def check_output(path: Path, read: Iterable[Path] = ()) -> None:
     replaced = not path.exists() or path.is_file()
     if replaced and not os.access(folder := path.resolve().parent, os.W_OK | os.X_OK):
         raise UsageError(f"{path}: cannot write: no new file may be made in {folder}", "name another file")
-    if path.is_file() and any(_is_same_file(path, other) for other in read):
+    if any(_is_same_file(path, _STDIN if other == STDOUT else other) for other in read):
         raise UsageError(
             f"{path}: is a text that is read, and would be replaced", "name another file to write"
         )
@@ -94,22 +96,12 @@ def check_output(path: Path, read: Iterable[Path] = ()) -> None:
         )
 
 
-def _is_same_file(path: Path, read: Path) -> bool:
-    """Whether `read` is the file `path`; of `-`, whether the shell reads it from there: ``< FILE``."""
+def _is_same_file(path: Path, other: Path | int) -> bool:
+    """Whether `path` is the file `other`, or the one behind an open descriptor; not where there is none."""
     try:
-        return os.path.samestat(path.stat(), os.fstat(0) if read == STDOUT else read.stat())
-    except OSError:  # it does not exist, or stdin is closed
-        return False
-
-
-def _is_our_stdout(path: Path) -> bool:
-    """Whether `path` is the file that stdout goes to already: `--output /dev/stdout >> FILE`.
-
-    To replace it would lose what stood in it.
-    """
-    try:
-        return path.is_file() and os.path.samestat(path.stat(), os.fstat(1))
-    except OSError:  # stdout is closed
+        there = os.fstat(other) if isinstance(other, int) else other.stat()
+        return path.is_file() and os.path.samestat(path.stat(), there)
+    except OSError:  # it does not exist, or the descriptor is closed
         return False
 
 

@@ -105,10 +105,11 @@ class FindingOutputs:
 
         if self.plots is not None or (self.html is not None and self.needs_pictures):
             require_matplotlib()
-        named = [each for each in self.read if each is not None]
-        for path in (self.html, self.output):
-            if path is not None:
-                check_output(path, [*named, *(file for name in self.models for file in test_files(name))])
+        if written := [path for path in (self.html, self.output) if path is not None]:
+            read = [each for each in self.read if each is not None]
+            read += [file for name in self.models for file in test_files(name)]
+            for path in written:
+                check_output(path, read)
         if self.html is not None and self.output is not None and self.html.resolve() == self.output.resolve():
             raise UsageError(f"--html and --output are both {self.html}", "write them to two files")
         if self.plots is not None and self.plots.exists() and not self.plots.is_dir():
