@@ -95,9 +95,13 @@ def test_a_race_does_not_count_the_time_of_other_programs() -> None:
 def test_auto_takes_the_other_path_only_where_it_is_clearly_faster(
     monkeypatch: pytest.MonkeyPatch, highest: float, medium: float, expected: str
 ) -> None:
+    def true(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        """True float32 on every CPU: those with AMX tiles round to bfloat16 at "medium"."""
+        return (left.double() @ right.double()).to(left.dtype)
+
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(precision, "_race", lambda first, second: (highest, medium))
-    monkeypatch.setattr(torch, "mm", torch.matmul)
+    monkeypatch.setattr(torch, "mm", true)
     assert set_fp32_matmul("auto") == expected
     assert torch.get_float32_matmul_precision() == expected
 

@@ -103,7 +103,10 @@ def test_any_shape_takes_five_steps(shape: tuple[int, int], monkeypatch: pytest.
     x = given.double() / given.double().flatten(1).norm(dim=1)[:, None, None]
     for _ in range(5):
         x = 3.4445 * x - 4.7750 * x @ x.mT @ x + 2.0315 * x @ x.mT @ x @ x.mT @ x
-    torch.testing.assert_close(orthogonalize(given).double(), x, atol=3e-5, rtol=0)
+    found = orthogonalize(given).double()
+    torch.testing.assert_close(found[1:], x[1:], atol=3e-6, rtol=0)
+    # What is rounded in directions that it has not, by about 2^-23, grows 3.4445^5 = 485 times.
+    torch.testing.assert_close(found[0], x[0], atol=2 * 485 * 2**-23, rtol=0)
     assert float(torch.linalg.svdvals(orthogonalize(given, torch.bfloat16)).max()) < 1.5
 
 
