@@ -26,7 +26,7 @@ from deepwire.errors import ModelError
 from deepwire.export.decoding_graphs import Graph, decoding_graphs
 from deepwire.export.export_format import ExportedModel, ExportFormat
 from deepwire.export.host.translator import SubwordTranslator
-from deepwire.export.searched_model import SearchedModel, host_settings
+from deepwire.export.searched_model import HostOf, SearchedModel, host_settings
 from deepwire.io.atomic import json_text
 from deepwire.model.language_model import LanguageModel
 from deepwire.model.translation_model import TranslationModel
@@ -95,8 +95,9 @@ class GraphFolder(ExportFormat):
         (folder / MANIFEST).write_text(json_text(manifest), encoding="utf-8")
 
     def read(self, folder: Path) -> ExportedModel:
-        """See the base class."""
-        return SearchedModel(folder / VOCABULARY, partial(SubwordTranslator, folder))
+        """See the base class; the graphs are opened once, for all settings of a search."""
+        host = SubwordTranslator(folder)
+        return SearchedModel(folder / VOCABULARY, partial(HostOf, host.model, host.manifest))
 
 
 def _blame_plugins(model: LoadedModel, format_name: str, error: RuntimeError) -> None:
