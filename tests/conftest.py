@@ -89,9 +89,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Numbers that a test draws, also in fixtures that it shares, do not depend on the tests before it."""
+    """Numbers that a test draws, also in fixtures that it shares, do not depend on the tests before it.
+
+    `torch.manual_seed` would format the stack each time, for a GPU that may come to be used later.
+    """
     if (torch := sys.modules.get("torch")) is not None:
-        torch.manual_seed(1)
+        torch.default_generator.manual_seed(1)
+        if torch.cuda.is_initialized():
+            torch.cuda.manual_seed_all(1)
 
 
 @pytest.fixture(autouse=True)

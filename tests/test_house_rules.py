@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -63,9 +64,14 @@ def name_of(path: Path) -> str:
     return path.relative_to(SOURCE).as_posix()
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def functions(path: Path) -> Iterator[tuple[str, int]]:
     """Name and number of lines of every function, without its parameters: a command has many options."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             begin = node.body[0].lineno
             yield f"{name_of(path)}: {node.name}", (node.end_lineno or begin) - begin + 2
@@ -111,7 +117,7 @@ def test_functions_are_short() -> None:
 def test_docstrings_name_arguments_that_there_are() -> None:
     seen, wrong = 0, []
     for path in SOURCES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 named = documented_arguments(node)
                 seen += len(named)

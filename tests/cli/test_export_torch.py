@@ -76,6 +76,7 @@ def test_it_translates_the_same_there(programs: Path) -> None:
     assert {path.name for path in programs.glob("*.pt2")} == names
 
 
+@pytest.mark.slow
 def test_torch_runs_it_without_deepwire(folder: Path, programs: Path) -> None:
     """As a program, and neither deepwire nor onnxruntime can be imported."""
     line = (folder / "text.de").read_text().split("\n")[0]

@@ -16,7 +16,7 @@ from test_product import refused
 from deepwire.errors import UsageError
 from deepwire.export.decoding_graphs import Graph, decoding_graphs
 from deepwire.export.host.graphs import Begun
-from deepwire.export.rounding import in_float64
+from deepwire.export.rounding import in_float64, nudged
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.translation_model import TranslationModel
@@ -89,11 +89,21 @@ def largest_difference(model: TranslationModel, other: Stepped) -> float:
 
 
 def rounding(model: TranslationModel) -> float:
-    """The largest difference of a log-probability in float32 and in float64, both of PyTorch."""
-    rounded = [expected for expected, _ in _log_probs(model, Eager(decoding_graphs(model)))]
+    """The largest difference of a log-probability in float32 and in float64, both of PyTorch.
+
+    Of the model, and of copies with nudged weights: what one of them differs by is luck.
+    """
+
+    def log_probs(of: TranslationModel) -> list[np.ndarray]:
+        return [expected for expected, _ in _log_probs(of, Eager(decoding_graphs(of)))]
+
     with in_float64(model) as exact:
-        right = [expected for expected, _ in _log_probs(exact, Eager(decoding_graphs(exact)))]
-    return max(float(np.abs(one - other).max()) for one, other in zip(rounded, right, strict=True))
+        right = log_probs(exact)
+    return max(
+        float(np.abs(one - other).max())
+        for rounded in (model, *nudged(model))
+        for one, other in zip(log_probs(rounded), right, strict=True)
+    )
 
 
 def most_allowed(model: TranslationModel, difference: float) -> float:

@@ -133,8 +133,7 @@ def test_weights_of_each_head_stay_as_they_are_in_eight_bits(tmp_path: Path) -> 
 
 def test_a_model_that_makes_much_of_rounding_may_differ_by_so_much() -> None:
     """Its graphs are right in float64, and PyTorch's float32 is off by more than is usually allowed."""
-    # Which of the two rounds worse depends on the CPU.
-    model = max((small_model(drawn(seed), seed) for seed in (12, 26)), key=rounding)
+    model = small_model(drawn(12), 12)
     assert exact_difference(model) < 1e-9
     own = rounding(model)
     assert own > 3 * ALLOWED

@@ -125,8 +125,8 @@ class Parity:
         mean_difference: Mean of |difference| of the log-probability of a subword, in nats; both programs
             score our translations.
         largest_difference: The largest of them.
-        rounding: Most that our own log-probabilities in float32 differ from those in float64 by; measured
-            where `largest_difference` is more than usually allowed.
+        rounding: Most that our own log-probabilities in float32 differ from those in float64 by, also with
+            nudged weights; measured where `largest_difference` is more than usually allowed.
         bleu: BLEU of ours and of theirs, where there are references.
         unequal: The greedy translations that are not the same; `beam_unequal` those by beam search.
     """
