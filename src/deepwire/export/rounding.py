@@ -1,7 +1,7 @@
 """How far float32 is from float64: as much as that, two programs that compute the same may differ.
 
-How much a model amplifies rounding is luck, above all with EM routing. With other kernels, or with
-weights one unit in the last place away, the error may be seven times as large. So it is measured several times.
+How much a model amplifies rounding is luck, above all with EM routing. With other kernels, or with weights
+one unit in the last place away, the error may be seven times as large. So it is measured several times.
 """
 
 from __future__ import annotations
