@@ -159,6 +159,8 @@ def test_texts_begin_with_their_prompts(model: Model) -> None:
     texts = model.generate(prompts, max_length=12)
     assert [text.startswith(prompt) for text, prompt in zip(texts, prompts, strict=True)] == [True] * 3
     assert texts == [model.generate([prompt], max_length=12)[0] for prompt in prompts]
+    with pytest.raises(UsageError, match=r"^max_length: must be at most 100000, not 100001$"):
+        model.generate(prompts, max_length=100_001)
     best = model.generate(prompts, max_length=12, beam=3)
     drawn = model.generate(prompts, sampling={"seed": 3, "top_k": 20})
     assert drawn == model.generate(prompts, sampling={"seed": 3, "top_k": 20})

@@ -60,6 +60,7 @@ class Known:
     def __init__(self, weights: torch.Tensor) -> None:
         self.weights = weights
         self.decoder = SimpleNamespace(recorder=None)
+        self.config = SimpleNamespace(decoder=SimpleNamespace(layers=3))
 
 
 def guide(weights: torch.Tensor, monkeypatch: pytest.MonkeyPatch, **config: Any) -> GuidedAlignment:
@@ -67,6 +68,16 @@ def guide(weights: torch.Tensor, monkeypatch: pytest.MonkeyPatch, **config: Any)
         "deepwire.training.guided_alignment._heads", lambda _: dict.fromkeys(range(3), weights.size(1))
     )
     return GuidedAlignment(GuidedAlignmentConfig(**config), Known(weights))  # type: ignore[arg-type]  # as known
+
+
+def test_layers_without_weights_of_the_source_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where mixers of another package look at the source in some layers."""
+    monkeypatch.setattr("deepwire.training.guided_alignment._heads", lambda _: {0: 2, 2: 2})
+    model: Any = Known(torch.zeros(1))
+    with pytest.raises(UsageError, match=r"layer 2: the decoder has weights of the source in layers 1, 3$"):
+        GuidedAlignment(GuidedAlignmentConfig(), model)
+    with pytest.raises(UsageError, match=r"head 3: layer 3 has heads 1 to 2$"):
+        GuidedAlignment(GuidedAlignmentConfig(layer=3, head=3), model)
 
 
 @pytest.mark.parametrize(("step", "shift"), [("writes", 0), ("reads", 1)])

@@ -22,7 +22,7 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.parametrization import UpdateScale
-from deepwire.training.optimizers.optimizer import make_optimizer
+from deepwire.training.optimizers.optimizer import OptimizerContext, make_optimizer
 from deepwire.training.optimizers.torch_optimizer import Groups, TorchOptimizerSection
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.run.spec import TrainingSpec
@@ -169,6 +169,25 @@ def test_what_becomes_of_groups_is_checked(form: Any, message: str) -> None:
     with pytest.raises(UsageError, match=r"^training\.optimizer: ") as raised:
         make_optimizer(model, Regrouping(form=form), None, strategy, scales=scales).state()
     assert re.search(f"{message}", f"{raised.value.message}; {raised.value.hint}")
+
+
+class Ruleless(CountingConfig):
+    """Its rules are none."""
+
+    form: Literal["nothing", "names", "one"]
+
+    def rules(self, context: OptimizerContext) -> Any:
+        given = super().rules(context)
+        return {"nothing": None, "names": ["adam"], "one": given[0]}[self.form]
+
+
+@pytest.mark.parametrize("form", ["nothing", "names", "one"])
+def test_rules_that_are_none_are_refused(form: Any) -> None:
+    model = build_model(ModelConfig.model_validate(SHAPE), 12, 12)
+    with pytest.raises(
+        UsageError, match=r"^training\.optimizer counting: rules gave .+, and no list of update rul"
+    ):
+        make_optimizer(model, Ruleless(form=form), None, ParallelStrategy(model, ProcessGroup()))
 
 
 class Failing(CountingConfig):

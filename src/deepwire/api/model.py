@@ -183,7 +183,11 @@ class Model(Translator[DecoderState]):
         config = with_settings(self.config, changes)
         if config.sampling is not None and config.sampling.mbr:
             raise UsageError("sampling.mbr chooses among translations, and this is a language model")
-        limit = config.max_length_extra if max_length is None else whole_argument(max_length, "max_length", 1)
+        limit = (
+            config.max_length_extra
+            if max_length is None
+            else whole_argument(max_length, "max_length", 1, most=100_000)
+        )
         generator = TextGenerator(
             self.model, self.vocabularies.target, text, config, limit, self.device, self.positions
         )

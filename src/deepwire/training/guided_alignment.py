@@ -66,11 +66,17 @@ class GuidedAlignment:
         self.weight, self._head, self._reads = config.weight, config.head - 1, config.step == "reads"
         self._model = model
         heads = _heads(model)
-        self._layer = config.layer_of(len(heads)) - 1
+        layers = model.config.decoder.layers
+        self._layer = config.layer_of(layers) - 1
         if self._layer not in heads:
-            raise UsageError(
-                f"training.guided_alignment.layer {self._layer + 1}: the decoder has layers 1 to {len(heads)}"
+            # Mixers of other packages may look at the source, and not show how.
+            shown = ", ".join(str(layer + 1) for layer in heads)
+            there = (
+                f"layers 1 to {layers}"
+                if len(heads) == layers
+                else f"weights of the source in layers {shown}"
             )
+            raise UsageError(f"training.guided_alignment.layer {self._layer + 1}: the decoder has {there}")
         if config.head > heads[self._layer]:
             raise UsageError(
                 f"training.guided_alignment.head {config.head}: layer {self._layer + 1} has heads 1 to "
