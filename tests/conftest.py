@@ -16,7 +16,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from deepwire.ops.process import allow_float32_choice
+from deepwire.ops.process import allow_float32_choice, seed_random_numbers
 
 # No example may fail because the machine is busy, and each run tries the same ones; others are tried with
 # pytest --hypothesis-profile=default.
@@ -94,9 +94,7 @@ def pytest_runtest_setup() -> None:
     `torch.manual_seed` would format the stack each time, for a GPU that may come to be used later.
     """
     if (torch := sys.modules.get("torch")) is not None:
-        torch.default_generator.manual_seed(1)
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(1)
+        seed_random_numbers(1, torch.device("cuda" if torch.cuda.is_initialized() else "cpu"))
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
+from deepwire.export import rounding
 from deepwire.export.export_format import ExportedModel
 from deepwire.export.parity import SAME, ParityLimits, compare, numbers_of_pieces, unequal
 from deepwire.export.rounding import in_float64, nudged
@@ -72,6 +73,20 @@ class InFloat64(ExportedModel):
     def texts(self, vocabulary: Vocabulary, segmented: Sequence[Sequence[str]]) -> list[str]:
         numbers = numbers_of_pieces(vocabulary)
         return [vocabulary.decode(numbers[piece] for piece in pieces) for pieces in segmented]
+
+
+def test_the_rounding_is_the_difference_from_float64(
+    loaded: LoadedModel, multi30k: Text, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is measured once, without nudged copies."""
+    monkeypatch.setattr(rounding, "NUDGED", 0)
+    lines = multi30k["de"][:LINES]
+    found = compare(loaded, InFloat64(loaded), lines, None, largest=SAME)
+    assert found.rounding is not None
+    assert found.largest_difference == pytest.approx(found.rounding, rel=0.01)
+    worse = compare(loaded, InFloat64(loaded, 1.5 * found.rounding), lines, None, largest=SAME)
+    assert worse.rounding == found.rounding
+    assert "twice the model's own rounding" in worse.faults(LIMITS)[0]
 
 
 def test_a_model_may_differ_by_its_own_rounding(loaded: LoadedModel, multi30k: Text) -> None:

@@ -14,6 +14,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import TrainingConfig
+from deepwire.training.optimizers import muon
 from deepwire.training.optimizers.adam import AdamWConfig
 from deepwire.training.optimizers.muon import (
     Matrices,
@@ -101,8 +102,11 @@ def test_any_shape_takes_five_steps(shape: tuple[int, int], monkeypatch: pytest.
     given = torch.randn(5, *shape)
     given[0] = given[0, :, :1] * given[0, :1]  # of rank one
     x = given.double() / given.double().flatten(1).norm(dim=1)[:, None, None]
+    wide = x.mT if shape[0] > shape[1] else x
     for _ in range(5):
         x = 3.4445 * x - 4.7750 * x @ x.mT @ x + 2.0315 * x @ x.mT @ x @ x.mT @ x
+    for steps in (muon._steps, muon._steps_of_products):
+        torch.testing.assert_close(steps(wide), x.mT if shape[0] > shape[1] else x, atol=1e-11, rtol=0)
     found = orthogonalize(given).double()
     torch.testing.assert_close(found[1:], x[1:], atol=3e-6, rtol=0)
     # What is rounded in directions that it has not, by about 2^-23, grows 3.4445^5 = 485 times.

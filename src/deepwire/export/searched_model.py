@@ -47,7 +47,7 @@ class SteppedModel(Protocol):
 
 
 class HostOf(SubwordTranslator):
-    """The host with another model in the place of ONNX graphs."""
+    """The host with a model that is there already: its graphs, opened before, or another in their place."""
 
     def __init__(self, model: SteppedModel, manifest: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         self.manifest, self.model = manifest, model  # type: ignore[assignment]
