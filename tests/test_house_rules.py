@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE, TESTS = ROOT / "src" / "deepwire", ROOT / "tests"
 SOURCES = sorted(SOURCE.rglob("*.py"))
 
-MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION, MOST_FILES_OF_A_NAME = 400, 60, 2
+MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION, MOST_FILES_OF_A_NAME = 800, 60, 2
 
 # Exceptions, each to be mended: an entry that needs none any longer fails its test.
 LONG_FILES: set[str] = set()
