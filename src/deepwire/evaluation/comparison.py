@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
+from deepwire.config.counts import counted
 from deepwire.errors import UsageError
 from deepwire.evaluation.metric import (
     Floats,
@@ -12,6 +13,8 @@ from deepwire.evaluation.metric import (
     Score,
     check_line_counts,
     detokenized_share,
+    is_gap,
+    reference_count,
     tokenized_share,
 )
 from deepwire.evaluation.metric_choice import script_without_spaces
@@ -122,7 +125,8 @@ def compare(
         SystemResult(
             name=system.name,
             scores=tuple(
-                metric.score_of(row, len(answers)) for metric, row in zip(metrics, rows, strict=True)
+                metric.score_of(row, reference_count(answers))
+                for metric, row in zip(metrics, rows, strict=True)
             ),
             comparisons=()
             if paired is None or number == paired.baseline
@@ -136,6 +140,7 @@ def compare(
         systems=results,
         baseline=None if paired is None else paired.baseline,
         warnings=(
+            *gap_warnings(systems, references, source),
             *text_warnings([*systems, *references], metrics),
             *few_sentences(paired, len(answers[0])),
         ),
@@ -172,6 +177,28 @@ def few_sentences(paired: PairedTest | None, sentences: int, unit: str = "senten
     return [
         f"fewer than {_FEW_SENTENCES} {unit}: a bootstrap draws the same few again and again, so its "
         "p-values and intervals say little; randomization (--paired randomization) is valid for any number"
+    ]
+
+
+def gap_warnings(systems: Sequence[Text], references: Sequence[Text], source: Text | None) -> list[str]:
+    """Which references or source lack lines that other texts have, one line each."""
+    gaps = [list(map(is_gap, text.lines)) for text in references]
+    none = [all(row) for row in zip(*gaps, strict=True)]
+    silent = [all(map(is_gap, row)) for row in zip(*(system.lines for system in systems), strict=True)]
+    empty = [
+        (text.name, [gap > no for gap, no in zip(rows, none, strict=True)], "it counts as missing there")
+        for text, rows in zip(references, gaps, strict=True)
+    ]
+    each = references[0].name if len(references) == 1 else "each reference"
+    unanswerable = [no > nothing for no, nothing in zip(none, silent, strict=True)]
+    empty.append((each, unanswerable, "every word of a system counts as wrong there"))
+    if source is not None:
+        rows = [is_gap(line) > no for line, no in zip(source.lines, none, strict=True)]
+        empty.append((source.name, rows, "there is a reference, but nothing to translate"))
+    return [
+        f"{name} is empty in {counted(sum(rows), 'line')}, first in line {rows.index(True) + 1}: {effect}"
+        for name, rows, effect in empty
+        if any(rows)
     ]
 
 

@@ -69,7 +69,7 @@ class Metric(ABC):
 
     @abstractmethod
     def signature(self, references: int) -> str:
-        """Return the settings that change the score; ``references`` is the number of reference texts."""
+        """Return the settings that change the score; ``references`` is what `reference_count` says."""
 
     @abstractmethod
     def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
@@ -87,6 +87,8 @@ class Metric(ABC):
     ) -> Floats:
         """Return the statistics of every sentence, ``[N, K]``.
 
+        An empty line of one of several references is no translation of no words: it counts as missing.
+
         Args:
             hypotheses: N lines.
             references: N lines, or several lists of N lines each.
@@ -102,12 +104,17 @@ class Metric(ABC):
             raise UsageError(f"{self.name} reads the source, too", "add --source FILE, from Python source=")
         if source is not None:
             check_line_counts([("hypotheses", hypotheses), ("source", source)])
-        counts = np.asarray(self._count_with_source(hypotheses, texts, source), np.float64)
-        if counts.shape != (len(hypotheses), self.width):
-            raise UsageError(
-                f"{self.name}: statistics of shape {counts.shape}, not {(len(hypotheses), self.width)}",
-                "a metric of another package is wrong; or install a sacrebleu that deepwire's tests cover",
-            )
+        counts = np.empty((len(hypotheses), self.width))
+        for present, rows in _by_references(texts).items():
+            answers = [_taken(texts[number], rows) for number in present]
+            read = None if source is None else _taken(source, rows)
+            part = np.asarray(self._count_with_source(_taken(hypotheses, rows), answers, read), np.float64)
+            if part.shape != (len(rows), self.width):
+                raise UsageError(
+                    f"{self.name}: statistics of shape {part.shape}, not {(len(rows), self.width)}",
+                    "a metric of another package is wrong; or install a sacrebleu that deepwire's tests have",
+                )
+            counts[rows] = part
         return counts
 
     def score(self, hypotheses: Sequence[str], references: References) -> Score:
@@ -117,10 +124,10 @@ class Metric(ABC):
             DataError: The line counts differ, or there are no lines or no references.
         """
         texts = reference_texts(references)
-        return self.score_of(self.statistics(hypotheses, texts), len(texts))
+        return self.score_of(self.statistics(hypotheses, texts), reference_count(texts))
 
     def score_of(self, statistics: Floats, references: int) -> Score:
-        """Score a text from its sentence statistics ``[N, K]`` and its number of references."""
+        """Score a text from its sentence statistics ``[N, K]`` and `reference_count`."""
         totals = statistics.sum(axis=0)
         return Score(
             name=self.name,
@@ -148,6 +155,30 @@ def reference_texts(references: References) -> list[Sequence[str]]:
     if isinstance(references[0], str):
         return [[str(line) for line in references]]
     return list(references)
+
+
+def _taken(lines: Sequence[str], rows: Sequence[int]) -> list[str]:
+    return [lines[row] for row in rows]
+
+
+def is_gap(line: str) -> bool:
+    """Whether nothing can be seen in a line, be it empty or of spaces, also those without a width."""
+    return not any(character.isprintable() and character != " " for character in line)
+
+
+def _by_references(texts: Sequence[Sequence[str]]) -> dict[tuple[int, ...], list[int]]:
+    """The rows that have the same of several references; the first one alone where all are gaps."""
+    rows: dict[tuple[int, ...], list[int]] = {}
+    for row, lines in enumerate(zip(*texts, strict=True)):
+        present = tuple(number for number, line in enumerate(lines) if len(lines) > 1 and not is_gap(line))
+        rows.setdefault(present or (0,), []).append(row)
+    return rows
+
+
+def reference_count(texts: Sequence[Sequence[str]]) -> int:
+    """How many references each line has; -1 where some have fewer."""
+    counts = {len(present) for present in _by_references(texts)}
+    return counts.pop() if len(counts) == 1 else -1
 
 
 def check_line_counts(texts: Sequence[tuple[str, Sequence[str]]]) -> None:

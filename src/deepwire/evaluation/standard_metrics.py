@@ -279,7 +279,8 @@ class MultiBleuMetric(Metric):
         case = "lc" if self.lowercase else "mixed"
         hyphens = "split" if self.split_hyphens else "kept"
         made_by = f"deepwire-{version('deepwire')}"
-        return f"nrefs:{references}|case:{case}|tok:none|smooth:none|hyphens:{hyphens}|version:{made_by}"
+        count = "var" if references < 0 else references
+        return f"nrefs:{count}|case:{case}|tok:none|smooth:none|hyphens:{hyphens}|version:{made_by}"
 
     def details(self, totals: Floats) -> dict[str, float | tuple[float, ...]]:
         """Return precisions, brevity penalty, length ratio and lengths."""

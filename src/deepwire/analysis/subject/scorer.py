@@ -13,8 +13,8 @@ from deepwire.decoding.model_inputs import LanguageSelector, target_language_ids
 from deepwire.decoding.model_loading import LoadedModels, load_models
 from deepwire.decoding.translator import Translator
 from deepwire.errors import Tell
-from deepwire.evaluation.comparison import without_spaces
-from deepwire.evaluation.metric import Metric
+from deepwire.evaluation.comparison import gap_warnings, without_spaces
+from deepwire.evaluation.metric import Metric, reference_count
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
 from deepwire.evaluation.texts import SearchSettings, named_target
 from deepwire.model.decoder_state import DecoderState
@@ -76,6 +76,8 @@ class Scorer:
         into = LanguageSelector(self.loaded.languages, self.loaded.models[0].vocabularies, warn).select(to)
         self.languages = None if into is None else target_language_ids([into], self.loaded.device)
         self.metric, self._warn = self._bleu(warn) if metric is None else metric, warn
+        for warning in gap_warnings([pairs.source], pairs.reference.references, pairs.source):
+            warn(warning)
 
     def _bleu(self, warn: Tell) -> Metric:
         reference = self.pairs.reference
@@ -106,7 +108,7 @@ class Scorer:
             "batch tokens": str(config.batch_tokens),
             "device": str(self.loaded.device),
             "precision": self.loaded.precision,
-            "BLEU": self.metric.signature(len(self.pairs.reference.answers)),
+            "BLEU": self.metric.signature(reference_count(self.pairs.reference.answers)),
             "text digest": digest_of(self.pairs),
         }
 

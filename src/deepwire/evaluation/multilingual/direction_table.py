@@ -12,11 +12,12 @@ from deepwire.evaluation.comparison import (
     JsonValue,
     PairedTest,
     few_sentences,
+    gap_warnings,
     paired_comparison,
     plain,
     text_warnings,
 )
-from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts
+from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts, reference_count
 from deepwire.evaluation.multilingual.direction_names import Group
 from deepwire.evaluation.significance import Comparison, holm
 from deepwire.evaluation.texts import Text
@@ -293,6 +294,7 @@ class DirectionTable:
         metrics = self.settings.metrics(about.direction.target)
         texts = [*hypotheses, *baseline, *reference.references]
         check_line_counts([(text.name, text.lines) for text in texts])
+        self.warnings += gap_warnings([*hypotheses, *baseline], reference.references, source)
         self.warnings += text_warnings(texts, metrics)
         ours, theirs = (
             [_statistics(metric, outputs, reference, source) for metric in metrics] if outputs else []
@@ -357,8 +359,8 @@ def _statistics(metric: Metric, outputs: Sequence[Text], reference: Text, source
 
 def _scores(metrics: Sequence[Metric], statistics: Sequence[Floats], reference: Text) -> tuple[Score, ...]:
     """Of all outputs as one text, by each metric; none where there are no outputs."""
-    pairs = zip(metrics, statistics, strict=False)
-    return tuple(metric.score_of(counts.sum(axis=0), len(reference.answers)) for metric, counts in pairs)
+    pairs, answers = zip(metrics, statistics, strict=False), reference_count(reference.answers)
+    return tuple(metric.score_of(counts.sum(axis=0), answers) for metric, counts in pairs)
 
 
 def _score_to_json(score: Score) -> JsonValue:
