@@ -62,7 +62,7 @@ format: $(READY) ## rewrite the code in the one style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## speed against every toolkit set up under PEERS, into docs/reports/benchmarks.md
+bench: $(READY) ## speed against every toolkit set up under PEERS, into benchmarks/results
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task small --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task base --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task base-32k --rounds $(ROUNDS)
@@ -70,7 +70,6 @@ bench: $(READY) ## speed against every toolkit set up under PEERS, into docs/rep
 	$(BIN)/python benchmarks/decoding_speed.py --peers "$(PEERS)" --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/export_speed.py --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/decoding_toolkits.py --peers "$(PEERS)" --rounds $(ROUNDS)
-	$(BIN)/python benchmarks/page.py
 
 clean: ## remove the environment, caches and demo runs
 	rm -rf $(VENV) runs/demo prepared .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
