@@ -15,6 +15,7 @@ from deepwire.model.meta_init import meta_init
 from deepwire.recipes.notes import read_note
 from deepwire.recipes.sizes import SizeCheck
 from deepwire.runfile import LoadedRunFile, load_run_file
+from deepwire.training.optimizers.adam import AdamConfig
 
 WITHOUT_SIZE = 1000
 
@@ -98,3 +99,53 @@ def test_rare_tokens_are_left_out_where_the_paper_says_so() -> None:
     }
     assert least["papers/dlcl-2019/dlcl-pre-30-6"] == (5, "unknown")
     assert {least[name] for name in least if "zh-en" in name or "gtrans-2022" in name} == {(1, "split")}
+
+
+@pytest.mark.parametrize("name", [name for name in recipes.names() if name.startswith("papers/")])
+def test_a_paper_leaves_out_the_pairs_that_it_says(name: str) -> None:
+    """Xu et al. keep at most 256 subwords, or 80 for two decoders; others what fits into positions."""
+    config = loaded(name).config
+    filters, training = config.data.filters, config.training
+    assert not filters.drop_duplicates
+    assert min(filters.max_characters, filters.max_ratio) >= 1_000_000
+    recurrent = name.rpartition("/")[2] in {"atr-6-6", "ln-lstm-6-6"}
+    if training.label_smoothing_form == "uniform_wrong" or name.endswith("luna-6-6"):  # Xu et al.
+        assert filters.max_length == (80 if recurrent else 256)
+    else:
+        assert filters.max_length == (509 if config.model.max_length == 512 else 1023)
+
+
+@pytest.mark.parametrize("name", [name for name in recipes.names() if name.startswith("papers/")])
+def test_fairseq_starts_with_the_end_symbol(name: str) -> None:
+    config = loaded(name).config
+    if isinstance(config.training.optimizer, AdamConfig) and config.training.optimizer.eps_form == "fairseq":
+        assert config.model.embeddings.start == "eos"
+
+
+@pytest.mark.parametrize(
+    "name", [*recipes.below("papers/dlcl-2019"), *recipes.below("papers/depth-lstm-2024")]
+)
+def test_papers_before_half_precision_train_without_it(name: str) -> None:
+    wanted = "bf16" if name.endswith("transformer-ott-big-6-6") else "fp32"
+    assert loaded(name).config.training.precision == wanted
+
+
+def test_gtrans_trains_for_the_epochs_of_the_paper() -> None:
+    """At least 80 for two languages, 15 for several; its quoted row is by others."""
+    for name in recipes.below("papers/gtrans-2022"):
+        training = loaded(name).config.training
+        if name.endswith("opus100-laln-lalt-24-24"):
+            continue
+        several = "iwslt17" in name or "opus100" in name
+        assert training.max_updates is None
+        assert str(training.stop_after) == ("15e" if several else "80e")
+
+
+def test_printed_numbers_beside_scores_are_published() -> None:
+    lines = {"depth-lstm-2020/transformer-6-6": 26.42, "depth-lstm-2020/depth-lstm-6-6": 19.87}
+    for name, score in lines.items():
+        published = read_note(f"papers/{name}").published
+        assert len([key for key in published if key.endswith("linear")]) == 12
+        assert published["en-de newstest2014, decoder layer 6 linear"] == score
+    speeds = [key for name in recipes.names() for key in read_note(name).published if "/s on" in key]
+    assert len(speeds) == 36

@@ -47,7 +47,8 @@ class RecipeNote(Section):
     paper: str = Field(default="", description="authors, year, title")
     row: str = Field(default="", description="tables and row of the paper")
     published: dict[str, float | str] = Field(
-        default_factory=dict, description="test set: reported score, or what was reported in its place"
+        default_factory=dict,
+        description="test set or speed: reported number, or what was reported in its place",
     )
     size: PublishedSize | None = Field(default=None, description="reported number of parameters")
     parameters: dict[str, RecipeParameter] = Field(
