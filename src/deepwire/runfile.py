@@ -70,9 +70,7 @@ class RunFile(Section):
             yield "training.checkpoint.keep_best", "no checkpoint is the best without data.valid"
         if not self.model.has_dropout():
             yield "training.r_drop", "two passes without any dropout are the same"
-        if self.training.record.depth_weights and not any(
-            stack.depth_weights() for stack in self._stacks().values()
-        ):
+        if self.training.record.depth_weights and not self._learns_depth_weights():
             yield "training.record.depth_weights", "this model learns no weights of layers"
 
     @model_validator(mode="after")
@@ -194,6 +192,17 @@ class RunFile(Section):
     def vocabulary_sizes(self, size: int) -> tuple[int, int]:
         """Entries of both vocabularies of a model, where each has so many; 0: there is no source."""
         return (0 if self.data.text is not None else size, size)
+
+    def _learns_depth_weights(self) -> bool:
+        """Whether a stack shows weights of layers, which are put together where its parameters are."""
+        from deepwire.model.build import build_stacks
+        from deepwire.model.meta_init import outline
+
+        def look() -> bool:
+            stacks = build_stacks(self.model, self.model.contexts())
+            return any(stack.depth_weights() for stack in stacks.values())
+
+        return outline(self.model, look)
 
     def _stacks(self) -> dict[Side, Stack]:
         """The stacks without values, for what only they know about themselves."""

@@ -28,7 +28,13 @@ from deepwire.analysis.report.tables_and_figures import (
     Table,
 )
 from deepwire.analysis.subject.document_text import ReadText, text_for
-from deepwire.analysis.subject.model_and_text import PairBatch, open_model, present, repeating
+from deepwire.analysis.subject.model_and_text import (
+    NotApplicableError,
+    PairBatch,
+    open_model,
+    present,
+    repeating,
+)
 from deepwire.data.languages import Direction
 from deepwire.errors import Tell
 from deepwire.model.context import SIDES, Side
@@ -66,16 +72,29 @@ class LayersLeftOut:
 
 
 @torch.inference_mode()
-def similarities(model: TranslationModel, text: ReadText) -> Mapping[Side, Similarities]:
-    """Let a model read a text and compare its streams at real tokens."""
+def similarities(
+    model: TranslationModel, text: ReadText, sides: Sequence[Side] = SIDES
+) -> Mapping[Side, Similarities]:
+    """Let a model read a text and compare its streams at real tokens.
+
+    Raises:
+        NotApplicableError: The layers of a side give vectors of another width than the embedding's.
+    """
     sums: dict[tuple[Side, str], Tensor] = {}
     words: dict[Side, int] = {}
     for batch in text.batches():
         values = signal_values(model, _as_training_reads(batch), logits=False)
-        for side, stack in model.stacks().items():
-            layers = range(stack.depth)
+        for side in present(model, sides):
+            layers = range(model.stack(side).depth)
             outputs = [values[Signal(side, "output", layer)] for layer in layers]
-            units = _units([values[Signal(side, "embedding")], *outputs])
+            embedding = values[Signal(side, "embedding")]
+            if embedding.shape != outputs[0].shape:
+                raise NotApplicableError(
+                    f"depths of the {side} cannot be compared: {side}.connection "
+                    f"{model.config.stack(side).connection.type} widens the stream",
+                    "choose the other stack with --side",
+                )
+            units = _units([embedding, *outputs])
             entering = _units([values[Signal(side, "enters", layer)] for layer in layers])
             products = {
                 "depths": torch.einsum("ind,jnd->ij", units, units),
@@ -165,7 +184,7 @@ def analyse_similarity(
     subject = open_model(model, device)
     inside = subject.loaded.model
     text = text_for(subject, source, reference, sentences, direction)
-    alike = similarities(inside, text)
+    alike = similarities(inside, text, sides)
     whole = loss_of(inside, text)
     tables: list[Table] = []
     figures: list[Figure] = []

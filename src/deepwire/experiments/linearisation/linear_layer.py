@@ -134,28 +134,36 @@ def linearised(
 
 
 def width(model: TranslationModel, side: Side, cell: Cell) -> int:
-    """Features of what the linear map reads: d, or that times the tensors that pass between layers.
+    """Features of what the linear map reads: the stream, or all tensors of its width that pass on.
 
     Raises:
-        UsageError: Nothing passes between layers but the stream, or something that is not of its shape.
+        UsageError: Layers above read what a layer made inside; or nothing passes between layers but the
+            stream, or something that is not of its shape.
     """
-    dim = model.config.size(side)[0]
-    if cell == "carry":
-        return dim
+    mixer = model.config.stack(side).mixer
+    if mixer.reads_below:
+        raise UsageError(
+            f"no layer of the {side} can be replaced: {side}.mixer {mixer.type} reads what the layers below "
+            "made"
+        )
     state = _passed_on(model, side)
-    if len(state) == 1:
+    stream = model.stack(side).connection.stream(state)
+    if cell == "carry":
+        return stream.size(-1)
+    if not has_cell(model, side):
         raise UsageError(
             f"cell map: the layers of the {side} pass on nothing but the stream; they have no cell",
             "leave the cell setting out",
         )
-    if any(each.shape != state[0].shape for each in state):
+    if any(each.shape != stream.shape for each in state):
         raise UsageError(f"cell map: what the layers of the {side} pass on is not all of one width")
-    return dim * len(state)
+    return stream.size(-1) * len(state)
 
 
 def has_cell(model: TranslationModel, side: Side) -> bool:
-    """Whether anything passes from layer to layer besides the stream."""
-    return len(_passed_on(model, side)) > 1
+    """Whether anything passes from layer to layer besides the stream, which may have several parts itself."""
+    state = _passed_on(model, side)
+    return len(state) > 1 and model.stack(side).connection.stream(state) is state[0]
 
 
 def _passed_on(model: TranslationModel, side: Side) -> DepthState:

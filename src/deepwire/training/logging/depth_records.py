@@ -70,8 +70,10 @@ class DepthRecords:
     def weights(self, update: int, model: TranslationModel) -> None:
         """Record the depth weights as they are now, if an update of this number is due."""
         every = self._config.depth_weights
-        if self._weights is not None and every is not None and update % every == 0:
-            self._weights.write({"update": update, **depth_weights(model)})
+        if self._weights is None or every is None or update % every:
+            return
+        if weights := depth_weights(model):  # a run file may inherit the wish for a model without any
+            self._weights.write({"update": update, **weights})
 
     def sync(self) -> None:
         """Wait until all records have reached the disk."""
