@@ -336,6 +336,30 @@ def test_pages_of_strangers_cannot_pretend_to_be_ours(served_model, serving, hos
             assert received(client).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({}, False),  # no browser
+        ({"Origin": "http://127.0.0.1:PORT"}, False),
+        ({"Origin": "https://mt.example.org", "Sec-Fetch-Site": "same-origin"}, False),  # behind a proxy
+        ({"Sec-Fetch-Site": "none"}, False),
+        ({"Origin": "https://a.example", "Sec-Fetch-Site": "cross-site"}, True),
+        ({"Origin": "https://a.example"}, True),
+        ({"Origin": "null"}, True),
+        ({"Origin": "http://127.0.0.1:1"}, True),
+        ({"Origin": "http://127.0.0.1:1", "Sec-Fetch-Site": "same-site"}, True),
+        ({"Origin": "http://127.0.0.1:PORT.a.example"}, True),
+    ],
+)
+def test_pages_of_strangers_send_nothing(served_model, serving, said, refused):
+    """Forms and documents need no preflight: what is sent is looked at."""
+    with serving.running(served_model) as server:
+        headers = {name: value.replace("PORT", str(server.port)) for name, value in said.items()}
+        document = server.request("POST", "/translate_file?name=a.txt", b"ein", headers)
+        assert document.status == server.post({"text": "ein"}, **headers).status == (403 if refused else 200)
+        assert server.get("/", **headers).status == 200  # a link of another page leads here
+
+
 def test_a_server_that_cannot_translate_says_so_at_once(served_model, serving, caplog):
     class Ending(serving.Held):  # type: ignore[name-defined]  # the class comes with a fixture
         def translate(self, requests, lengths, search):

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -126,6 +126,20 @@ def check_origins(origins: Sequence[str]) -> None:
                 f"--cors {origin}: must be as browsers say it, such as https://example.org or "
                 "http://localhost:3000: small letters, no path, and no port where it is the usual one"
             )
+
+
+def is_of_stranger(headers: Mapping[bytes, bytes], origins: Collection[str]) -> bool:
+    """Whether a page of another server sends a request, other than one of `origins` (`*` = of all).
+
+    Browsers say where a request comes from, and pages cannot change it; other programs say nothing. To an
+    address without encryption browsers send `Origin` alone.
+    """
+    origin, site = headers.get(b"origin", b""), headers.get(b"sec-fetch-site")
+    if "*" in origins or origin.decode("latin-1") in origins:
+        return False
+    if site is not None:
+        return site not in (b"same-origin", b"none")
+    return bool(origin) and origin.partition(b"://")[2] != headers.get(b"host")
 
 
 def _plain_name(name: str) -> str:

@@ -99,7 +99,7 @@ class Site(NamedTuple):
         paths: Paths that the metrics tell apart; others are made up by clients, and there is no end to them.
         open_folders: Beginnings of paths.
         refuse: The answer to a request that is not even looked at.
-        cors: Whether pages of other servers may use it: their browsers ask first, without a token.
+        origins: Whose pages may use it; `*` = all. Their browsers ask first, without a token.
         close: Removes what it keeps on disk.
     """
 
@@ -108,7 +108,7 @@ class Site(NamedTuple):
     paths: frozenset[str] = PATHS
     open_folders: tuple[str, ...] = ()
     refuse: ErrorAnswer = error_response
-    cors: bool = False
+    origins: Sequence[str] = ()
     close: Callable[[], object] = lambda: None
 
     def for_pages_of(self, origins: Sequence[str]) -> Site:
@@ -121,7 +121,7 @@ class Site(NamedTuple):
             expose_headers=("Authorization", _UNTRANSLATED),
             max_age=_CORS_SECONDS,
         )
-        return self._replace(app=app, cors=True)
+        return self._replace(app=app, origins=origins)
 
     def is_open(self, path: str) -> bool:
         """Whether a path can be had without a token."""

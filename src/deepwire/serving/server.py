@@ -18,7 +18,7 @@ import uvicorn
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
 
-from deepwire.serving.access import Hosts, Token
+from deepwire.serving.access import Hosts, Token, is_of_stranger
 from deepwire.serving.connections import GRACE, LimitedProtocol, ServerConfig
 from deepwire.serving.request import RequestError
 from deepwire.serving.routes import WATCHED, Site, log_failure, own_site
@@ -40,6 +40,10 @@ _STOPPING = RequestError("stopping", "the server is being stopped", headers={"Re
 _WRONG_HOST = RequestError(
     "wrong_host", "this server has another name; deepwire serve --host-name NAME gives it one"
 )
+_STRANGER = RequestError(
+    "forbidden", "pages of other servers cannot use this one; deepwire serve --cors ORIGIN admits them"
+)
+_ONLY_READ = frozenset({"GET", "HEAD", "OPTIONS"})
 
 log = logging.getLogger("deepwire.serving")
 
@@ -103,8 +107,10 @@ class RequestMiddleware:
             return _WRONG_HOST
         if self._service.work.stopping and path not in WATCHED:
             return _STOPPING
-        if self._site.cors and scope["method"] == "OPTIONS":
+        if self._site.origins and scope["method"] == "OPTIONS":
             return None
+        if scope["method"] not in _ONLY_READ and is_of_stranger(headers, self._site.origins):
+            return _STRANGER
         if self._token is None or self._site.is_open(path):
             return None
         if self._token.admits(headers.get(b"authorization")):

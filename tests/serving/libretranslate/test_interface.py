@@ -300,6 +300,20 @@ def test_pages_of_other_servers_may_use_it_only_where_that_is_wanted(polyglot, p
         other = server.get("/languages", Origin="https://b.example").headers
         assert "access-control-allow-origin" not in other
 
+        form = f"q=ein&source=de&target=en&api_key={KEY}".replace(" ", "+").encode()
+        for origin, status in (("https://a.example", 200), ("https://b.example", 403)):
+            said = {"Origin": origin, "Sec-Fetch-Site": "cross-site"}
+            assert server.request("POST", "/translate", form, said).status == status
+
+
+@pytest.mark.parametrize("path", ["/translate", "/detect", "/translate_file", "/deepwire/translate"])
+@pytest.mark.parametrize(
+    "kind", ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=b"]
+)
+def test_forms_of_other_servers_are_refused(plain, path, kind):
+    said = {"Origin": "https://a.example", "Sec-Fetch-Site": "cross-site", "Content-Type": kind}
+    assert plain.request("POST", path, b"q=ein&source=de&target=en", said).status == 403
+
 
 def test_a_prefix_of_all_addresses(polyglot, serving):
     with serving.running(polyglot, site=site_with(prefix="/mt"), prefix="/mt") as server:
