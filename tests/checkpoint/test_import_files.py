@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import sys
 import warnings
 import zipfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from deepwire.checkpoint.importers import (
     read_foreign_checkpoint,
     read_vocabularies,
 )
-from deepwire.errors import ModelError
+from deepwire.errors import DeepwireError, ModelError
 from deepwire.model.config import ModelConfig
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -226,3 +229,16 @@ def test_a_shape_that_no_tensor_can_have_is_refused(tmp_path: Path) -> None:
     path.write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(ModelError, match=r"tensor a: shape \[0, 9223372036854775808\] is too large"):
         read_foreign_checkpoint(path)
+
+
+@pytest.mark.parametrize("name", ["x.pt", "x.safetensors", "dict.txt", "codes"])
+def test_pipes_are_not_waited_for(name: str, tmp_path: Path) -> None:
+    dictionary = write_dictionary(tmp_path / "there", 4)
+    path = tmp_path / name
+    os.mkfifo(path)
+    read: Callable[[], object] = partial(read_foreign_checkpoint, path)
+    if not name.startswith("x"):
+        first, codes = (path, None) if name == "dict.txt" else (dictionary, path)
+        read = partial(read_vocabularies, IMPORTERS["fairseq"], VocabularyFiles(first, dictionary, codes))
+    with pytest.raises(DeepwireError, match=f"{name}: .*is not a regular file"):
+        read()

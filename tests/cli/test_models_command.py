@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import http.server
 import json
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -197,3 +198,13 @@ def test_a_folder_that_is_no_entry_is_not_replaced(shelf: Path) -> None:
     with pytest.raises(UsageError, match="corpus: exists already"):
         register(shelf, Path("model"), name="corpus", licence="CC0-1.0")
     assert (other / "train.de").read_text() == "Ein Hund.\n"
+
+
+@pytest.mark.parametrize("name", ["models.json", "ab/config.json"])
+def test_a_pipe_in_a_registry_is_not_waited_for(
+    name: str, shelf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (shelf / name).unlink()
+    os.mkfifo(shelf / name)
+    assert main(["models", "get", "ab", "--registry", str(shelf)]) != 0
+    assert name in capsys.readouterr().err

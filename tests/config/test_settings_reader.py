@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -377,6 +378,8 @@ def test_missing_files_and_directories(read, mistakes, tmp_path: Path) -> None:
     assert mistakes("extends: gone.yaml") == ["run.yaml:1: extends: gone.yaml: no such file"]
     (tmp_path / "folder.yaml").mkdir()
     assert mistakes("extends: folder.yaml") == ["folder.yaml: is a directory, not a run file"]
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert mistakes("extends: pipe.yaml") == ["pipe.yaml: cannot be read: is not a regular file"]
     assert mistakes("extends: [a]") == [
         "run.yaml:1: extends: must be a recipe or the path of a file, not a list"
     ]

@@ -22,7 +22,7 @@ from deepwire.data.languages import known_directions
 from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.io.atomic import disk_errors, json_text, new_folder, require_absent, write_text
 from deepwire.io.download import download, file_digest
-from deepwire.io.regular_files import acquire_lock, similar_file_names
+from deepwire.io.regular_files import acquire_lock, open_regular, similar_file_names
 
 REGISTRY = "models.json"
 _LOCK = f".{REGISTRY}.lock"
@@ -275,7 +275,7 @@ def _directions(model: Path) -> list[str]:
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             text = file.read(_MOST_BYTES + 1)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such registry", f"a registry is a file {REGISTRY}") from None

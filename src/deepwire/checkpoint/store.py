@@ -353,6 +353,8 @@ def _fitting_model(
 ) -> TranslationModel:
     """The model that ``config.json`` describes, built only after its shapes were found in the file."""
     config = recorded_config(record, folder)
+    if max(config.stack(side).layers for side in config.sides) > len(shapes):
+        raise ModelError(f"{folder / WEIGHTS}: has {len(shapes)} tensors, and {CONFIG} names more layers")
     tags = _tags(folder, record)
     named = (record.get("source_vocabulary"), record.get("target_vocabulary"))
     of_language = config.is_decoder_only and named[0] == 0  # a language model reads no source

@@ -13,6 +13,7 @@ import typer
 
 from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
+from deepwire.io.regular_files import read_regular
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.model_registry import RegisteredModel, RegisteredScore, Shelf
@@ -134,7 +135,7 @@ def _scores(file: Path, test: str) -> list[RegisteredScore]:
     from deepwire.checkpoint.model_registry import RegisteredScore
 
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
+        record = json.loads(read_regular(file))
         (system,) = record["systems"]
         return [
             RegisteredScore(

@@ -28,7 +28,7 @@ from deepwire.config.yaml_tree import (
     plain,
 )
 from deepwire.errors import UsageError
-from deepwire.io.regular_files import similar_file_names
+from deepwire.io.regular_files import open_regular, similar_file_names
 
 SectionType = TypeVar("SectionType", bound=Section)
 
@@ -326,7 +326,7 @@ def _is_wrong_truth(value: object, annotation: object | None) -> bool:
 def _text(document: SettingsDocument) -> str:
     label = document.label
     try:
-        with document.path.open("rb") as file:
+        with open_regular(document.path) as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise UsageError(f"{label}: no such file", _near_name(document)) from None

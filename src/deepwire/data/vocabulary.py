@@ -19,6 +19,7 @@ from deepwire.data.text.placeholders import SYMBOLS
 from deepwire.data.text.term_hints import HINT_MARKS
 from deepwire.data.vocabulary_config import BpeConfig, ExistingConfig, UnigramConfig, VocabularyConfig
 from deepwire.errors import DataError, ModelError
+from deepwire.io.regular_files import read_regular
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabularies", "Vocabulary"]
 
@@ -49,7 +50,7 @@ def existing(config: ExistingConfig) -> Existing:
             "name a run with a checkpoint, a model directory or its folder vocabulary",
         )
     try:
-        header = json.loads((folder / HEADER).read_bytes())
+        header = json.loads(read_regular(folder / HEADER))
         kind, joint, digest = str(header["type"]), bool(header["joint"]), str(header["digest"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise DataError(f"{folder / HEADER}: damaged: not the header of a vocabulary") from None
@@ -84,7 +85,7 @@ def hint_ids(vocabulary: Vocabulary) -> tuple[int, int] | None:
 def _profiles(path: Path) -> LanguageProfiles | None:
     """What is in a file, if it is there."""
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except FileNotFoundError:
         return None
     except OSError as fault:
@@ -207,7 +208,7 @@ class Vocabularies:
         """
         path = folder / HEADER
         try:
-            header = json.loads(path.read_bytes())
+            header = json.loads(read_regular(path))
             kind, joint, same = str(header["type"]), bool(header["joint"]), bool(header["same"])
             known = header["format"] == _FORMAT and kind in LOADERS
             digest = header["digest"]

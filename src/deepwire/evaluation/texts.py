@@ -16,6 +16,7 @@ from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import open_output
+from deepwire.io.regular_files import read_regular
 
 _FAULTS = {"nul": "contains a NUL character", "too_long": "is too long", "bad_utf8": "is not UTF-8"}
 
@@ -291,7 +292,7 @@ def data_section(model: str) -> DataConfig:
     """
     stored = _stored(model)
     try:
-        settings = json.loads(stored.read_bytes())
+        settings = json.loads(read_regular(stored))
         return DataConfig.model_validate(settings["data"])
     except FileNotFoundError:
         raise UsageError(

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from deepwire.errors import DataError, DeepwireError, ResourceError, Tell, UsageError
 from deepwire.io.atomic import is_disk_full
+from deepwire.io.regular_files import open_regular
 
 TIMEOUT_SECONDS = 30.0
 _CHUNK = 1 << 18
@@ -122,7 +123,7 @@ def file_name(url: str) -> str:
 
 def file_digest(path: Path) -> str:
     """SHA-256 of a file, in hex."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

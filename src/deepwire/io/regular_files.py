@@ -55,6 +55,16 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def read_regular(path: Path) -> bytes:
+    """The content of a regular file.
+
+    Raises:
+        OSError: If it cannot be read, or is no regular file.
+    """
+    with open_regular(path) as file:
+        return file.read()
+
+
 def open_for_appending(path: Path) -> TextIO:
     """Open a regular file for reading and appending, made when missing; text that is not UTF-8 is escaped.
 
@@ -94,8 +104,7 @@ def read_json(path: Path) -> dict[str, object]:
         UnreadableError: If it is there and cannot be read.
     """
     try:
-        with open_regular(path) as file:
-            value = json.loads(file.read().decode("utf-8"))
+        value = json.loads(read_regular(path).decode("utf-8"))
     except OSError as error:
         raise cannot_read(path, error) from error
     except (ValueError, RecursionError) as error:

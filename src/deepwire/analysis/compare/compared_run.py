@@ -18,7 +18,7 @@ from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import STATE, VOCABULARY, parameter_count, read_config, read_metadata
 from deepwire.errors import ModelError
 from deepwire.evaluation.texts import RESOLVED_CONFIG
-from deepwire.io.regular_files import read_json
+from deepwire.io.regular_files import read_json, read_regular
 from deepwire.training.logging.metrics_log import read_records
 
 METRICS = "metrics.jsonl"
@@ -107,7 +107,7 @@ def flat(settings: object, name: str = "") -> dict[str, str]:
 def _settings(run: Path, model: Path) -> dict[str, object]:
     path = run / RESOLVED_CONFIG
     try:
-        settings = json.loads(path.read_bytes())
+        settings = json.loads(read_regular(path))
     except FileNotFoundError:
         return {"model": read_config(model).get("model")}
     except (OSError, ValueError, RecursionError) as error:

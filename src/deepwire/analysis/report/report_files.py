@@ -18,6 +18,7 @@ from deepwire.analysis.report.text_pages import origin
 from deepwire.errors import DataError
 from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.output import write_output
+from deepwire.io.regular_files import read_regular
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -156,7 +157,7 @@ def read_findings(path: Path) -> tuple[Finding, ...]:
         DataError: The file cannot be read, or holds something else.
     """
     try:
-        text = path.read_bytes()
+        text = read_regular(path)
     except OSError as error:
         raise DataError(f"{path}: cannot read: {error.strerror or error}") from error
     return from_json(text, str(path))

@@ -16,7 +16,7 @@ from deepwire.data.subwords.base import Vocabulary
 from deepwire.data.subwords.subword_nmt import SEPARATOR, Merges, Segmenter, SubwordNmtVocabulary
 from deepwire.data.subwords.words import Dictionary, WordVocabulary
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.errors import ModelError
+from deepwire.errors import DataError, ModelError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.meta_init import outline
@@ -45,6 +45,9 @@ def read_vocabularies(importer: Importer, files: VocabularyFiles) -> Vocabularie
     Raises:
         DataError: A file is missing or is not what it should be.
     """
+    for path in filter(None, (files.source, files.target, files.codes, files.target_codes)):
+        if path.is_fifo() or path.is_char_device():
+            raise DataError(f"{path}: is not a regular file")
     joint = files.source == files.target
     pieces = importer.read_pieces(files.source)
     target_pieces = pieces if joint else importer.read_pieces(files.target)

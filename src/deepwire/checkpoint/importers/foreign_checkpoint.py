@@ -16,6 +16,7 @@ from torch import Tensor
 
 from deepwire.checkpoint.model_files import read_tensors
 from deepwire.errors import ModelError
+from deepwire.io.regular_files import open_regular
 
 _ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
 _OF_TORCH = "torch.save writes no such file; see that it is the original one"
@@ -31,7 +32,7 @@ def check_archive(path: Path) -> None:
         ModelError: A member is compressed, the members add up to more than the file, or the archive is
             damaged or holds a TorchScript program.
     """
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         if file.read(len(_ZIP)) != _ZIP:
             return
     try:
@@ -59,6 +60,8 @@ def check_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         ModelError: One repeats numbers (stride 0), or is sparse, quantised, complex or without values.
     """
     for name, tensor in tensors.items():
+        if not tensor.numel():  # its rows cost nothing, however many there are
+            raise ModelError(f"{path}: tensor {name} of shape {list(tensor.shape)} holds no numbers")
         plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_nested
         if not plain or tensor.is_quantized or tensor.is_complex():
             raise ModelError(
@@ -159,7 +162,7 @@ def read_foreign_checkpoint(path: Path) -> ForeignCheckpoint:
             f"{path}: is a folder, but a checkpoint to import is one file", "name the file in it"
         )
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(len(_HDF5))
     except OSError as error:
         raise ModelError(f"{path}: cannot read: {error.strerror}") from None
@@ -175,9 +178,10 @@ def read_foreign_checkpoint(path: Path) -> ForeignCheckpoint:
             "a checkpoint is what torch.save writes, or a .safetensors file",
         )
     if path.suffix == ".safetensors":
-        return ForeignCheckpoint(path, read_tensors(path, torch.device("cpu")), {})
-    check_archive(path)
-    foreign = _from_content(path, _read_plain(path))
+        foreign = ForeignCheckpoint(path, read_tensors(path, torch.device("cpu")), {})
+    else:
+        check_archive(path)
+        foreign = _from_content(path, _read_plain(path))
     check_tensors(path, foreign.tensors)
     return foreign
 

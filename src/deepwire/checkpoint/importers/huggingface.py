@@ -17,7 +17,7 @@ from torch import Tensor
 from deepwire.checkpoint.importers.fairseq import FairseqImporter
 from deepwire.checkpoint.importers.fairseq_architecture import fairseq_architecture
 from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
-from deepwire.checkpoint.importers.huggingface_vocabulary import SymbolNumbers, read_json
+from deepwire.checkpoint.importers.huggingface_vocabulary import SymbolNumbers
 from deepwire.checkpoint.importers.importer import (
     HEAD,
     SOURCE,
@@ -30,6 +30,7 @@ from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.subwords.base import BOS
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
+from deepwire.io.regular_files import read_json
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import SIDES
 from deepwire.model.translation_model import TranslationModel
@@ -208,8 +209,16 @@ class _Folder:
         return files[0], tensors
 
     def _require_sizes(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
-        """See that the weights have the sizes that the settings say, of those that they say."""
+        """See that the weights have the sizes that the settings say, of those that they say.
+
+        Whatever is made later is as large as the tables of the vocabularies, which must be there.
+        """
         stored: dict[str, int] = {}
+        for side, rows in zip(SIDES, self.rows(), strict=True):
+            table = tensors.get(f"{side}.embed_tokens.weight", tensors.get("encoder.embed_tokens.weight"))
+            if table is None or table.size(0) != rows:
+                found = "no table" if table is None else f"{table.size(0)} rows"
+                raise ModelError(f"{file}: {side}.embed_tokens.weight: {found}, but {CONFIG} names {rows}")
         for side in SIDES:
             numbers = [int(match[1]) for match in map(_LAYER[side].match, tensors) if match]
             stored[f"{side}_layers"] = max(numbers, default=-1) + 1
@@ -243,7 +252,7 @@ class _Folder:
         for name, value in tensors.items():
             side = name.partition(".")[0]
             if name.endswith(("embed_tokens.weight", "output_projection.weight")):
-                if value.size(0) != sizes[side]:
+                if value.size(0) != sizes[side]:  # of the head
                     raise ModelError(f"{self.path}: {name} has {value.size(0)} rows, not {sizes[side]}")
                 value = value[symbols.rows(sizes[side])]
             ordered[name] = self._channels(name, value)

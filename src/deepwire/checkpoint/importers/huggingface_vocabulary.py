@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from deepwire.data.subwords.piece_table import PieceTableVocabulary
 from deepwire.data.subwords.words import Dictionary
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
+from deepwire.io.regular_files import read_json, read_regular
 
 _MODELS = (("source.spm", "target.spm"), ("sentencepiece.bpe.model",) * 2)
 _FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
@@ -103,11 +103,11 @@ class SymbolNumbers:
         models = _models(folder)
         tables = read_tables(folder)
         sides = [
-            PieceTableVocabulary(model.read_bytes(), self._ordered(table, size), str(model))
+            PieceTableVocabulary(read_regular(model), self._ordered(table, size), str(model))
             for model, table, size in zip(models, tables, (source_size, target_size), strict=True)
         ]
         joint = tables[0] == tables[1] and source_size == target_size
-        same = joint and models[0].read_bytes() == models[1].read_bytes()
+        same = joint and read_regular(models[0]) == read_regular(models[1])
         return Vocabularies(sides[0], sides[0] if same else sides[1], joint, "piece_table")
 
     def _ordered(self, table: Mapping[str, int], size: int) -> Dictionary:
@@ -126,7 +126,7 @@ def read_tables(folder: Path) -> tuple[dict[str, int], dict[str, int]]:
         source = _numbers(folder / "vocab.json")
     else:
         model = _models(folder)[0]
-        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        processor = sentencepiece.SentencePieceProcessor(model_proto=read_regular(model))
         pieces = [processor.id_to_piece(number) for number in range(3, processor.vocab_size())]
         source = {piece: number for number, piece in enumerate((*_FAIRSEQ, *pieces))}
     target = _numbers(folder / "target_vocab.json") if (folder / "target_vocab.json").exists() else source
@@ -149,29 +149,12 @@ def _added(folder: Path, table: Mapping[str, int]) -> dict[str, int]:
 
 def _models(folder: Path) -> tuple[Path, Path]:
     for source, target in _MODELS:
-        if (folder / source).exists() and (folder / target).exists():
+        if (folder / source).is_file() and (folder / target).is_file():
             return folder / source, folder / target
     raise ModelError(
         f"{folder}: has no SentencePiece model ({' or '.join(names[0] for names in _MODELS)})",
         "tokenizers of other kinds are not read; save the slow tokenizer of the model into the folder",
     )
-
-
-def read_json(path: Path) -> dict[str, object]:
-    """A JSON object.
-
-    Raises:
-        ModelError: The file is missing, or is none.
-    """
-    try:
-        record = json.loads(path.read_bytes())
-    except OSError as fault:
-        raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
-    except (ValueError, RecursionError):
-        raise ModelError(f"{path}: damaged: not JSON") from None
-    if not isinstance(record, dict):
-        raise ModelError(f"{path}: damaged: not an object")
-    return record
 
 
 def _numbers(path: Path) -> dict[str, int]:

@@ -26,7 +26,7 @@ from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.subwords.base import SPECIAL_PIECES, Vocabulary
 from deepwire.data.subwords.sentencepiece import UnigramVocabulary
 from deepwire.errors import ModelError
-from deepwire.io.regular_files import read_json
+from deepwire.io.regular_files import read_json, read_regular
 from deepwire.model.context import Side
 
 _PIECE = 1  # field of a model: a piece
@@ -279,7 +279,7 @@ def _vocabulary(folder: Path, rows: int) -> Vocabulary:
     try:
         if path.stat().st_size > _LARGEST_MODEL:
             raise ModelError(f"{path}: has more than {_LARGEST_MODEL >> 20} MiB, and is no usual vocabulary")
-        model = path.read_bytes()
+        model = read_regular(path)
     except OSError as error:
         raise ModelError(
             f"{path}: cannot read: {error.strerror}", "the vocabulary belongs to the encoder"

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.errors import DataError
+from deepwire.io.regular_files import open_regular, read_regular
 
 BLOCK = 1 << 16
 """Bytes of a block. A page that is missing is read from the disk with its neighbours, about as many bytes."""
@@ -96,7 +97,7 @@ class StoredArray:
         self._left = len(sums)
         self._map: mmap.mmap | None = None
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 size = os.fstat(file.fileno()).st_size
                 if size != self.nbytes:
                     raise self._damage(f"{size} bytes where {self.nbytes} belong")
@@ -183,7 +184,7 @@ def read_sums(path: Path, sizes: Sequence[int]) -> list[Sums]:
         OSError: it cannot be read.
     """
     counts = [blocks_of(size) for size in sizes]
-    content = path.read_bytes()
+    content = read_regular(path)
     if len(content) != 4 * sum(counts):
         raise DataError(f"{path}: damaged: {len(content)} bytes where {4 * sum(counts)} belong")
     ends = np.cumsum(counts)
@@ -250,7 +251,7 @@ class StoreHeader(NamedTuple):
             OSError: it cannot be read.
         """
         try:
-            header = json.loads(path.read_bytes())
+            header = json.loads(read_regular(path))
             if header["format"] != _FORMAT:
                 raise DataError(f"{path}: written by another version of deepwire")
             sides = {side: _side(header[side]) for side in SIDES}

@@ -20,6 +20,7 @@ from deepwire.data.text.files import open_bytes
 from deepwire.data.vocabulary import existing
 from deepwire.data.vocabulary_config import ExistingConfig, SubwordNmtConfig
 from deepwire.errors import DataError
+from deepwire.io.regular_files import read_regular
 
 _OWN, _FILES = "check", "files"
 
@@ -69,7 +70,7 @@ def read_object(path: Path) -> dict[str, object]:
         OSError: it cannot be read.
     """
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_regular(path))
     except FileNotFoundError:
         raise DataError(f"{path}: the file is missing") from None
     except (ValueError, RecursionError):
@@ -80,7 +81,7 @@ def read_object(path: Path) -> dict[str, object]:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.blake2b(path.read_bytes(), digest_size=32).hexdigest()
+    return hashlib.blake2b(read_regular(path), digest_size=32).hexdigest()
 
 
 def _digest_of(content: Mapping[str, object]) -> str:

@@ -11,6 +11,7 @@ import sentencepiece
 from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
 from deepwire.data.subwords.words import Dictionary
 from deepwire.errors import ModelError, UsageError
+from deepwire.io.regular_files import read_regular
 
 _TAG = re.compile(r"(>>[^<>\s]+<<|__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2})(\s+|(?<=[<_])|$)")
 """Languages as OPUS-MT, M2M-100, NLLB and mBART write them."""
@@ -52,7 +53,7 @@ class PieceTableVocabulary(Vocabulary):
         """
         path = folder / f"{name}.model"
         try:
-            model = path.read_bytes()
+            model = read_regular(path)
         except OSError as fault:
             raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
         return cls(model, Dictionary.load(folder / f"{name}.pieces.json"), str(path))

@@ -20,6 +20,7 @@ from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, 
 from deepwire.data.text.pairs import Pair, Reservoir, without_surrogates
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 from deepwire.errors import DataError, ModelError
+from deepwire.io.regular_files import read_regular
 
 SPACE = "\u2581"
 """SentencePiece writes a space as this character; in text it must be told from a space."""
@@ -77,7 +78,7 @@ class SentencePieceVocabulary(Vocabulary):
         """
         path = folder / f"{name}.model"
         try:
-            return cls(path.read_bytes(), str(path))
+            return cls(read_regular(path), str(path))
         except OSError as fault:
             raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
 

@@ -15,6 +15,7 @@ from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import SubwordNmtConfig
 from deepwire.errors import DataError, ModelError
+from deepwire.io.regular_files import read_regular
 
 END = "</w>"
 """How codes mark the end of a word."""
@@ -244,7 +245,7 @@ class SubwordNmtVocabulary(Vocabulary):
         path = folder / f"{name}.allowed.json"
         try:
             merges = Merges.read(folder / f"{name}.codes")
-            allowed = json.loads(path.read_bytes())
+            allowed = json.loads(read_regular(path))
         except DataError as fault:
             raise ModelError(fault.message) from None
         except OSError as fault:

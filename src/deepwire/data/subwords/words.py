@@ -12,6 +12,7 @@ from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import DataError, ModelError
+from deepwire.io.regular_files import read_regular
 
 FIRST = len(SPECIAL_PIECES)
 """The number of the first ordinary piece."""
@@ -45,7 +46,7 @@ class Dictionary:
             ModelError: the file is missing or is no such list.
         """
         try:
-            pieces = json.loads(path.read_bytes())
+            pieces = json.loads(read_regular(path))
         except OSError as fault:
             raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
         except (ValueError, RecursionError):
@@ -152,7 +153,7 @@ class WordVocabulary(Vocabulary):
         """
         dictionary, path = Dictionary.load(folder / f"{name}.pieces.json"), folder / f"{name}.settings.json"
         try:
-            joiner = json.loads(path.read_bytes())["joiner"]
+            joiner = json.loads(read_regular(path))["joiner"]
         except OSError as fault:
             raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
         except (ValueError, KeyError, TypeError, RecursionError):

@@ -18,6 +18,7 @@ from deepwire.evaluation.multilingual.direction_names import parse_direction
 from deepwire.evaluation.texts import Text, data_section, read_text, write_lines
 from deepwire.io.atomic import write_json
 from deepwire.io.output import COMPRESSED_SUFFIXES
+from deepwire.io.regular_files import read_regular
 
 
 @dataclass(frozen=True)
@@ -249,7 +250,7 @@ def read_stored(folder: Path) -> StoredTranslations:
     if not path.exists():
         return StoredTranslations(folder, str(folder))
     try:
-        record = json.loads(path.read_bytes())
+        record = json.loads(read_regular(path))
         return StoredTranslations(
             folder,
             str(record["system"]),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from deepwire.data.languages import Direction
 from deepwire.errors import DataError, UsageError
+from deepwire.io.regular_files import read_regular
 
 
 def parse_direction(text: str) -> Direction:
@@ -124,7 +125,7 @@ def read_sizes(path: Path, directions: Sequence[Direction], centre: str) -> dict
         DataError: The file is missing, or is not such an object.
     """
     try:
-        record = json.loads(path.read_bytes())
+        record = json.loads(read_regular(path))
     except OSError as error:
         raise DataError(f"{path}: cannot read: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
