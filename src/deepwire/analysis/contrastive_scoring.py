@@ -17,7 +17,7 @@ from deepwire.data.languages import Direction
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError
-from deepwire.evaluation.texts import selected_target
+from deepwire.evaluation.texts import selected_targets
 from deepwire.model.decoder_state import DecoderState
 
 LONGEST = 15
@@ -67,9 +67,11 @@ def analyse_agreement(
         ModelError, UsageError: There is no such model, direction or device.
     """
     subjects = [model_source(model) for model in models]
-    targets = [selected_target(model, direction) or None for model in models]
+    targets = selected_targets(models, direction)
     by_model = [
-        decide(model, load(model, device, precision, warn=_silent), contrasts, normalize=normalize, to=to)
+        decide(
+            model, load(model, device, precision, warn=_silent), contrasts, normalize=normalize, to=to or None
+        )
         for model, to in zip(models, targets, strict=True)
     ]
     kinds = list(dict.fromkeys(contrast.kind for contrast in contrasts if contrast.kind))

@@ -256,12 +256,13 @@ def texts_of(
     models = [system for _, system in systems if not isinstance(system, Text)]
     if models:
         # Models and counts are looked at now: a mistake must not show up only after an hour of translation.
+        model_texts.selected_targets(
+            [model for model in models if isinstance(model, str)], settings.search.direction
+        )
+        model_texts.require_one_direction(name for model in models for name in _names_of(model))
         for model in models:
-            if isinstance(model, str):
-                model_texts.selected_target(model, settings.search.direction)
-            else:
+            if not isinstance(model, str):
                 _require_settings_of(model, settings)
-        model_texts.require_one_direction(model for model in models if isinstance(model, str))
         source, answer = (source, None) if source is not None else _test_set(models, settings)
         references = references or ([] if answer is None else list(answer.references))
         texts = [system for _, system in systems if isinstance(system, Text)]
@@ -316,10 +317,14 @@ def _read_system(system: System, name: str) -> ReadSystem:
 def _target(systems: Iterable[ReadSystem]) -> str:
     """The language that the first model translates into, where one is named; of one direction only."""
     for system in systems:
-        name = system if isinstance(system, str) else next(iter(getattr(system, "names", ())), None)
-        if name is not None:
+        for name in _names_of(system):
             return model_texts.target_language(name)
     return ""
+
+
+def _names_of(system: ReadSystem) -> Sequence[str]:
+    """The MODEL names of a system; none of a text."""
+    return (system,) if isinstance(system, str) else getattr(system, "names", ())
 
 
 def _named_references(reference: Lines | tuple[Lines, ...]) -> list[tuple[Lines, str]]:

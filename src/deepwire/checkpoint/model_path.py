@@ -34,6 +34,7 @@ from deepwire.checkpoint.store import (
     read_vocabularies,
     require_model,
 )
+from deepwire.data.languages import named_direction
 from deepwire.errors import ModelError
 from deepwire.io.atomic import disk_errors, json_text, new_folder, require_space
 from deepwire.io.regular_files import acquire_lock, cannot_read
@@ -106,6 +107,8 @@ def _check_same_kind(folder: Path, newest: Path, record: dict[str, object], dige
             f"{refused}: they have different languages, or in another order",
             "average models trained with the same data.directions",
         )
+    if len(named := {named_direction(metadata_of(each)) for each in (other, record)} - {None}) > 1:
+        raise ModelError(f"{refused}: they translate {' and '.join(sorted(map(str, named)))}")
     check_fit(folder / WEIGHTS, read_shapes(folder / WEIGHTS), read_shapes(newest / WEIGHTS))
 
 

@@ -226,6 +226,11 @@ def _require_compatible(first: LoadedModel, other: LoadedModel) -> None:
     for said_by, how, hint in compared:
         if said_by(first) != said_by(other):
             raise ModelError(f"{first.folder} and {other.folder} {how}", hint)
+    if len(named := {named_direction(model.metadata) for model in (first, other)} - {None}) > 1:
+        ways = " and ".join(sorted(map(str, named)))
+        raise ModelError(
+            f"{first.folder} and {other.folder} translate {ways}", "name models of one direction"
+        )
 
 
 def _unit_of(model: LoadedModel) -> str | None:

@@ -159,6 +159,18 @@ def selected_target(model: str, direction: Direction | None) -> str:
     return direction.target
 
 
+def selected_targets(models: Sequence[str], direction: Direction | None) -> list[str]:
+    """The target language that each of several models has to be given for one text, see `selected_target`.
+
+    Raises:
+        UsageError: As `selected_target` and `require_one_direction`.
+        ModelError: There is no such model, or it is damaged.
+    """
+    targets = [selected_target(model, direction) for model in models]
+    require_one_direction(models)
+    return targets
+
+
 def require_one_direction(models: Iterable[str]) -> None:
     """Models of one direction each have the same one, as far as their run files name it.
 

@@ -17,7 +17,7 @@ from deepwire.errors import Tell
 from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, make_metric
-from deepwire.evaluation.texts import Text, selected_target
+from deepwire.evaluation.texts import Text, selected_targets
 
 METRICS = ("bleu", "chrf")
 _SIGNIFICANT = 0.05
@@ -68,12 +68,12 @@ def translate_all(
     Raises:
         ModelError, UsageError, ResourceError: A model cannot be loaded, or does not have the direction.
     """
-    targets = [selected_target(model, where.direction) or None for model in models]
+    targets = selected_targets(models, where.direction)
     translated, unit = [], unit_of(pairs.reference.lines)
     for model, name, to in zip(models, names, targets, strict=True):
         translator = load(model, where.device, where.precision, warn=tell)
         begun, before = time.perf_counter(), time.process_time()
-        lines = translator.translate(pairs.source.lines, to=to)
+        lines = translator.translate(pairs.source.lines, to=to or None)
         seconds, busy = time.perf_counter() - begun, time.process_time() - before
         busy = busy if translator.device.type == "cpu" else seconds
         tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")

@@ -21,7 +21,6 @@ from deepwire.cli.analyses.options import (
     numbers,
     open_scorers,
     read_direction,
-    require_models,
 )
 from deepwire.cli.decoding_options import (
     BatchTokens,
@@ -74,6 +73,7 @@ def depth(
     from deepwire.analysis.depth.fewer_layers import fewer_layers_finding, fewer_layers_side_by_side
     from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.cli.analyses.options import one_or_all
+    from deepwire.evaluation.texts import selected_targets
     from deepwire.model.context import SIDES
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=models)
@@ -82,7 +82,7 @@ def depth(
         raise UsageError("--side says whose layers are left out, and --runs leaves out none", "leave one out")
     use_threads(threads)
     parsed = read_direction(direction)
-    require_models(models, parsed)
+    selected_targets(models, parsed)  # before the first one is measured
     pairs = read_pairs(models[0], source, reference, sentences, parsed)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
     if over_runs:

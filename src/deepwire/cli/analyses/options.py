@@ -154,19 +154,6 @@ class FindingOutputs:
         return True
 
 
-def require_models(models: Sequence[str], direction: Direction | None) -> None:
-    """See that all models are there and translate in the direction, before the first one is measured.
-
-    Raises:
-        UsageError: One does not translate in the direction.
-        ModelError: One is missing or damaged.
-    """
-    from deepwire.evaluation.texts import selected_target
-
-    for name in models:
-        selected_target(name, direction)
-
-
 def open_scorers(
     models: Sequence[str],
     pairs: ParallelText,
@@ -190,10 +177,11 @@ def open_scorers(
     from deepwire.analysis.subject.scorer import Scorer
     from deepwire.cli.decoding_options import specified
     from deepwire.cli.line_by_line import warn
-    from deepwire.evaluation.texts import SearchSettings, selected_target
+    from deepwire.evaluation.texts import SearchSettings, selected_targets
 
     search = SearchSettings(specified(**settings), device, precision)
-    return [Scorer(name, pairs, search, warn, to=selected_target(name, direction)) for name in models]
+    targets = selected_targets(models, direction)
+    return [Scorer(name, pairs, search, warn, to=to) for name, to in zip(models, targets, strict=True)]
 
 
 def read_direction(text: str | None) -> Direction | None:
