@@ -29,10 +29,9 @@ class Slow:
     def __init__(self) -> None:
         self.begun, self.free = threading.Event(), threading.Event()
 
-    def __call__(self, wanted) -> str:
+    def __call__(self) -> str:
         self.begun.set()
         assert self.free.wait(PATIENCE)
-        wanted()
         return "slow"
 
 
@@ -41,8 +40,8 @@ def test_a_client_does_not_wait_for_the_work_of_another() -> None:
         threads, slow = ClientThreads(2), Slow()
         first = asyncio.ensure_future(threads.run(slow, "a", stays))
         await begins(slow.begun)
-        second = asyncio.ensure_future(threads.run(lambda _: "of the same", "a", stays))
-        assert await threads.run(lambda _: "of another", "b", stays) == "of another"
+        second = asyncio.ensure_future(threads.run(lambda: "of the same", "a", stays))
+        assert await threads.run(lambda: "of another", "b", stays) == "of another"
         assert not second.done(), "a client has one thread at a time"
         slow.free.set()
         assert await asyncio.gather(first, second) == ["slow", "of the same"]
@@ -57,8 +56,8 @@ def test_work_whose_time_is_over_keeps_its_client_alone_waiting() -> None:
             async with asyncio.timeout(0.05):
                 await threads.run(slow, "a", stays)
         await begins(slow.begun)
-        second = asyncio.ensure_future(threads.run(lambda _: "of the same", "a", stays))
-        assert await threads.run(lambda _: "of another", "b", stays) == "of another"
+        second = asyncio.ensure_future(threads.run(lambda: "of the same", "a", stays))
+        assert await threads.run(lambda: "of another", "b", stays) == "of another"
         assert not second.done()
         slow.free.set()
         assert await second == "of the same"
@@ -66,29 +65,35 @@ def test_work_whose_time_is_over_keeps_its_client_alone_waiting() -> None:
     asyncio.run(run())
 
 
-def test_work_ends_where_it_asks_whether_it_is_wanted() -> None:
-    ended: list[type[BaseException] | None] = []
+@pytest.mark.parametrize("leaves", [True, False], ids=["client left", "time over"])
+def test_work_that_never_asks_ends_with_its_client_or_time(leaves: bool) -> None:
+    ended: list[type[BaseException]] = []
 
     async def run() -> None:
-        threads, slow, gone = ClientThreads(1), Slow(), asyncio.Event()
+        threads, begun, gone = ClientThreads(1), threading.Event(), asyncio.Event()
 
-        def asking(wanted) -> None:
+        def endless() -> None:
+            begun.set()
             try:
-                slow(wanted)
-            except DisconnectedError as error:
+                while True:
+                    sum(range(100))
+            except BaseException as error:
                 ended.append(type(error))
                 raise
 
-        async def leaves() -> None:
+        async def left() -> None:
             await gone.wait()
 
-        work = asyncio.ensure_future(threads.run(asking, "a", leaves))
-        await begins(slow.begun)
-        gone.set()
-        with pytest.raises(DisconnectedError):
+        work = asyncio.ensure_future(threads.run(endless, "a", left))
+        await begins(begun)
+        if leaves:
+            gone.set()
+        else:
+            work.cancel()
+        with pytest.raises(DisconnectedError if leaves else asyncio.CancelledError):
             await work
-        slow.free.set()
-        assert await threads.run(lambda _: "next", "a", stays) == "next"
+        async with asyncio.timeout(PATIENCE):
+            assert await threads.run(lambda: "next", "a", stays) == "next"
 
     asyncio.run(run())
     assert ended == [DisconnectedError]
@@ -105,10 +110,10 @@ def test_work_of_a_client_that_left_is_not_begun(client: str) -> None:
             await asyncio.sleep(0)
 
         with pytest.raises(DisconnectedError):
-            await threads.run(lambda _: begun.append("left"), client, leaves)
+            await threads.run(lambda: begun.append("left"), client, leaves)
         slow.free.set()
         assert await first == "slow"
-        assert await threads.run(lambda _: "next", client, stays) == "next"
+        assert await threads.run(lambda: "next", client, stays) == "next"
         assert begun == []
 
     asyncio.run(run())
@@ -117,6 +122,6 @@ def test_work_of_a_client_that_left_is_not_begun(client: str) -> None:
 def test_what_goes_wrong_in_a_thread_is_raised() -> None:
     async def run() -> None:
         with pytest.raises(ZeroDivisionError):
-            await ClientThreads(1).run(lambda _: 1 / 0, "a", stays)
+            await ClientThreads(1).run(lambda: 1 / 0, "a", stays)
 
     asyncio.run(run())

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
+from threading import Lock, get_ident
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from deepwire.serving.disconnection import Disconnected, DisconnectedError, unless_gone
 
 _Result = TypeVar("_Result")
-Wanted = Callable[[], None]
-"""Raises DisconnectedError where nobody waits for the result any more."""
 
 
 class ClientThreads:
     """A few threads, of which a client has one at a time.
 
-    A thread cannot be stopped from outside: work whose client has gone away, or whose time is over, ends
-    where it next asks whether it is wanted. Until then the client has no other.
+    Work whose client has gone away, or whose time is over, ends with a DisconnectedError at its next step in
+    Python. Until then the client has no other thread.
 
     Args:
         most: Threads of all clients.
@@ -30,9 +29,7 @@ class ClientThreads:
         self._threads = ThreadPoolExecutor(most, "client")
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
-    async def run(
-        self, work: Callable[[Wanted], _Result], client: str, disconnected: Disconnected
-    ) -> _Result:
+    async def run(self, work: Callable[[], _Result], client: str, disconnected: Disconnected) -> _Result:
         """The result of work, in a thread.
 
         Args:
@@ -44,15 +41,19 @@ class ClientThreads:
             DisconnectedError: The client has gone away.
         """
         turn = self._turns.setdefault(client, asyncio.Lock())
-        given_up, is_turn = Event(), False
-
-        def wanted() -> None:
-            if given_up.is_set():
-                raise DisconnectedError
+        changing, thread, given_up, is_turn = Lock(), 0, False, False
 
         def begin() -> _Result:
-            wanted()
-            return work(wanted)
+            nonlocal thread
+            with changing:
+                if given_up:
+                    raise DisconnectedError
+                thread = get_ident()
+            try:
+                return work()
+            finally:
+                with changing:
+                    thread = 0
 
         async def in_turn() -> _Result:
             nonlocal is_turn
@@ -66,6 +67,11 @@ class ClientThreads:
         try:
             return await unless_gone(result, disconnected)
         finally:
-            given_up.set()
+            with changing:
+                given_up = True
+                if thread:  # readers of documents, some not ours, have no place to ask whether to go on
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(thread), ctypes.py_object(DisconnectedError)
+                    )
             if not is_turn:
                 result.cancel()

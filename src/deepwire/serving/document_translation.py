@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from deepwire.decoding.translation_io import Translation
 from deepwire.documents.document import Document, Options, Piece, Unit
 from deepwire.documents.registry import read_document, require_reader
 from deepwire.documents.translation_plan import TranslationPlan
-from deepwire.serving.client_threads import ClientThreads, Wanted
+from deepwire.serving.client_threads import ClientThreads
 from deepwire.serving.disconnection import Disconnected
 from deepwire.serving.model_pool import Route
 from deepwire.serving.served_model import Search
@@ -55,29 +55,12 @@ class DocumentRoute(NamedTuple):
 
 
 def plan_of(
-    service: Service,
-    units: Sequence[Unit],
-    route: Route,
-    language: str,
-    starts: Collection[int],
-    wanted: Wanted = lambda: None,
+    service: Service, units: Sequence[Unit], route: Route, language: str, starts: Collection[int]
 ) -> TranslationPlan:
-    """What is to be translated of documents; `starts` are the units that begin one.
-
-    Raises:
-        DisconnectedError: It is no more `wanted`.
-    """
+    """What is to be translated of documents; `starts` are the units that begin one."""
     aligned = any(len(unit) > 1 for unit in units) and not service.models.why_not_aligned(route)
     given = starts if service.models.reads_in_order(route) else None
-    return TranslationPlan(
-        _while_wanted(units, wanted), service.splitter(route), language, aligned=aligned, starts=given
-    )
-
-
-def _while_wanted(units: Sequence[Unit], wanted: Wanted) -> Iterator[Unit]:
-    for unit in units:
-        wanted()
-        yield unit
+    return TranslationPlan(units, service.splitter(route), language, aligned=aligned, starts=given)
 
 
 async def translate_plan(
@@ -136,7 +119,7 @@ class DocumentTranslator:
         """
         require_reader(file.name)
         document = await self._threads.run(
-            lambda _: read_document(file.name, file.content, options), client, disconnected
+            lambda: read_document(file.name, file.content, options), client, disconnected
         )
         route, target, code = await resolve(beginning(document))
         stem, ending = PurePath(file.name).stem, PurePath(file.name).suffix
@@ -144,13 +127,11 @@ class DocumentTranslator:
         if route is None:
             return TranslatedDocument(name, file.content)
         plan = await self._threads.run(
-            lambda wanted: plan_of(self._service, document.units, route, target, {0}, wanted),
-            client,
-            disconnected,
+            lambda: plan_of(self._service, document.units, route, target, {0}), client, disconnected
         )
         translations = await translate_plan(self._service, plan, route, 1, client, disconnected)
         content = await self._threads.run(
-            lambda _: document.written(finished(plan, translations)), client, disconnected
+            lambda: document.written(finished(plan, translations)), client, disconnected
         )
         return TranslatedDocument(name, content, plan.untranslated)
 

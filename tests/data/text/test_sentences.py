@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -112,3 +114,35 @@ def test_a_line_with_many_quotation_marks_is_not_given_to_the_rules_as_a_whole(p
     assert found.joined(found.texts, language) == text
     if len(expected) > 1:
         assert found.texts == expected * 40
+
+
+@pytest.mark.parametrize("piece", ["!-", "?!)", "۔a", "wort ", "'", "!\u0301", "Ein Satz. "])
+def test_a_long_line_is_not_given_to_the_rules_as_a_whole(piece, monkeypatch):
+    """Their time grows with the square of the ends of sentences: a line of 150 kB held a server for 24 s."""
+    import sentencex
+
+    original, sizes = sentencex.segment, []
+
+    def segment(language, text):
+        sizes.append(len(text))
+        return original(language, text)
+
+    monkeypatch.setattr(sentencex, "segment", segment)
+    text = piece * (40_000 // len(piece))
+    found = SentenceSplitter("en").split(text)
+    assert found.joined(found.texts) == text
+    assert max(sizes) <= 4000
+    assert len(sizes) > 10
+
+
+def test_a_sentence_goes_on_where_a_line_is_cut_for_the_rules():
+    sentence = "Dr. Müller kam am 3. Mai an. "
+    assert SentenceSplitter("de").split(sentence * 1000).texts == (sentence.strip(),) * 1000
+
+
+@pytest.mark.parametrize("line", ["", " ", "***", "\t\t"])
+def test_lines_without_words_take_linear_time(line):
+    text = f"{line}\n" * 300_000
+    begun = time.process_time()
+    assert SentenceSplitter("en").split(text).gaps == (text,)
+    assert time.process_time() - begun < 5, "it took its square"

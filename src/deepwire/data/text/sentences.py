@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import islice
 from typing import NamedTuple
 
 from deepwire.data.text.language_guess import language_code
@@ -34,12 +35,14 @@ _CUTS = tuple(
 )
 _MIDDLE = 0.25
 """A cut leaves each side at least this share of the text, if there is any such place."""
-# sentencex pairs each quotation mark and bracket of a line with the others: its time grows with their square.
+# sentencex pairs each quotation mark and bracket of a line with the others, and each end of a sentence too:
+# its time grows with their square.
 _QUOTATION = re.compile(
     '["\u00ab\u00bb\u2018-\u201f\u2039\u203a\u3008-\u3011\u3014-\u301b\uff3b\uff3d\uff5f-\uff63\\[\\]{}()]'
 )
 _MOST_QUOTATION = 64
-"""So many it gets at once, and those of a sentence that began before them."""
+_MOST_CHARACTERS = 2000
+"""So many marks and characters it gets at once, and those of a sentence that began before them."""
 CHARACTERS_PER_SUBWORD = 64
 """More than subwords have on average: a text with more than that for each allowed one is too long."""
 
@@ -134,15 +137,17 @@ class SentenceSplitter:
     def split(self, text: str) -> TextSegments:
         """Cut a text."""
         texts: list[str] = []
-        gaps = [""]
+        gaps: list[str] = []
+        gap: list[str] = []
         language = (language_code(self.language) or "en") if self.sentences else ""
         for part, is_text in _parts(text, language):
             if is_text:
                 texts.append(part)
-                gaps.append("")
+                gaps.append("".join(gap))
+                gap.clear()
             else:
-                gaps[-1] += part
-        return self._cut_long(TextSegments(tuple(texts), tuple(gaps)))
+                gap.append(part)
+        return self._cut_long(TextSegments(tuple(texts), (*gaps, "".join(gap))))
 
     def _cut_long(self, segments: TextSegments) -> TextSegments:
         if self.lengths is None or not segments.texts:
@@ -235,8 +240,9 @@ def _sentences(line: str, language: str) -> list[str]:
 def _sentences_in_windows(line: str, language: str) -> Iterator[str]:
     """What sentencex finds in a line, in time that grows with its length.
 
-    A line with few quotation marks goes to it as a whole. Of others it gets a window at a time, begun with
-    the last sentence of the window before. Where a window has no end of a sentence, the next one begins anew.
+    A short line with few quotation marks goes to it as a whole. Of others it gets a window at a time, begun
+    with the last sentence of the window before. Where a window has no end of a sentence, the next one
+    begins anew.
     """
     import sentencex
 
@@ -257,11 +263,14 @@ def _sentences_in_windows(line: str, language: str) -> Iterator[str]:
 
 
 def _windows(line: str) -> Iterator[str]:
-    """A line in pieces that end with their last allowed quotation mark."""
+    """A line in pieces of so many characters, or that end with their last allowed quotation mark."""
     start = 0
-    for number, mark in enumerate(_QUOTATION.finditer(line), 1):
-        if number % _MOST_QUOTATION == 0:
-            yield line[start : mark.end()]
-            start = mark.end()
-    if start < len(line):
-        yield line[start:]
+    while start < len(line):
+        end = start + _MOST_CHARACTERS
+        if end < len(line):  # the rules read the word behind a point: `3. Mai`, and not `3. Ma`
+            end = line.rfind(" ", start, end) + 1 or end
+        marks = [*islice(_QUOTATION.finditer(line, start, end), _MOST_QUOTATION)]
+        if len(marks) == _MOST_QUOTATION:
+            end = marks[-1].end()
+        yield line[start:end]
+        start = end
