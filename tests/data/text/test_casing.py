@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from deepwire.data.text.casing import Case, OrdinaryCase
+from deepwire.data.text.casing import Case, OrdinaryCase, title_case
 
 FREQUENT = (
     "press the button now and open file for of a Paris USB Haus Waldrand Knopf den roten drücken sie das am"
@@ -101,3 +101,45 @@ def test_a_long_word_is_read_in_linear_time(ordinary):
     begun = time.perf_counter()
     ordinary.of("A" * 200_000)
     assert time.perf_counter() - begun < 20, "it took minutes"
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("the 20th century on the 3rd of may", "the 20th Century on the 3rd of May"),
+        ("the 1990s and the 1990's 5km run", "the 1990s and the 1990's 5km Run"),
+        ("ma\u0308dchen u\u0308ber ko\u0308ln", "Ma\u0308dchen U\u0308ber Ko\u0308ln"),
+        ("ọ̀pọ̀lọpọ̀ ènìyàn g̃uarani", "Ọ̀pọ̀lọpọ̀ Ènìyàn G̃uarani"),
+        ("{n}th {name}'s house, <b>house</b>", "{n}th {name}'s House, <b>House</b>"),
+        ("don’t o'neill mcDonald well-known", "Don’t O'neill McDonald Well-known"),
+        ("col·legi ǆep ßa ŉdag ფული हिन्दी", "Col·legi ǅep Ssa ʼNdag ფული हिन्दी"),
+        ("e\u0301 a\u0301b c\u0301d snake_case b2b", "E\u0301 A\u0301b C\u0301d Snake_case B2b"),
+    ],
+)
+def test_capitals_of_titles_are_at_the_beginning_of_words(text, title):
+    assert title_case(text) == title
+
+
+def test_a_title_in_turkish_has_its_dot():
+    assert title_case("istanbul ılık iyi", "tr") == "İstanbul Ilık İyi"
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("ÖFFNE DIE STRAßE", "Öffne die straße"),
+        ("İYİ KAPI PRESS", "Iyi kapı press"),
+        ("PRESS THE 20TH BUTTON OF THE 1990S", "Press the 20th button of the 1990s"),
+        ("DRU\u0308CKEN SIE", "Dru\u0308cken sie"),
+    ],
+)
+def test_capitals_of_other_writing_become_small(line, text):
+    words = "iyi kapı öffne die straße dru\u0308cken sie press the button of"
+    ordinary = OrdinaryCase(lambda given: [(0, 1 if word in words.split() else len(word)) for word in given])
+    assert ordinary.of(line).text == text
+
+
+def test_titles_with_combining_marks_and_apostrophes_become_sentences():
+    words = "press ko\u0308ln don't dru\u0308cken"
+    ordinary = OrdinaryCase(lambda given: [(0, 1 if word in words.split() else len(word)) for word in given])
+    assert ordinary.of("Press Dru\u0308cken Don't").text == "Press dru\u0308cken don't"

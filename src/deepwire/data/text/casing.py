@@ -16,8 +16,17 @@ from deepwire.data.text.placeholders import find_placeholders
 
 Cost = tuple[int, int]
 """Unknown pieces, and pieces: smaller is better."""
+Places = list[tuple[int, int]]
 
-_WORD = re.compile(r"[^\W\d_]+(?:['’\u00ad-][^\W\d_]+)*")
+_MARKS = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
+"""Those that combine with letters that have capitals; for Python they are no part of a word."""
+_LETTER = r"[^\W\d_]"
+_WORD = re.compile(
+    rf"(?<![\w{_MARKS}}}])(?<![\w}}]['’]){_LETTER}"
+    rf"(?:{_LETTER}|[{_MARKS}]|['’·\u00ad\u200c\u200d\u2010\u2011-](?={_LETTER}))*"
+)
+"""Without the endings of figures and variables: 20th, 1990's, {n}th."""
+_ENDING = re.compile(r"(?<=\d)(?:ST|ND|RD|TH)\b|(?<=\d0)S\b")
 _VOWEL = re.compile(r"[aeiouyäöüáéíóúàèìòùâêîôûåæøœěůőűąęėįųиеёоуыэюяіїєαεηιουω]", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…][\"'»”’)\]]*\s+[\"'«„“‘(\[]*\Z")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|(?<!\S)\S+@\S+", re.IGNORECASE)
@@ -65,17 +74,7 @@ class OrdinaryLine:
             return _changed(translation, fixed, lambda part: _upper(part, language))
         if language_code(language) != "en":
             return translation
-        words = list(_WORD.finditer(translation))
-
-        def titled(part: str, start: int) -> str:
-            def word(match: re.Match[str]) -> str:
-                at = start + match.start()
-                inner = words and words[0].start() < at < words[-1].start()
-                return match[0] if inner and match[0] in _SMALL_IN_TITLES.split() else _capital(match[0])
-
-            return _WORD.sub(word, part)
-
-        return _changed_at(translation, fixed, titled)
+        return _titled(translation, fixed, language, ends=True)
 
 
 @dataclass
@@ -93,9 +92,9 @@ class OrdinaryCase:
         """The line as an ordinary sentence; None where it is one."""
         places = _places(line, ())
         words = [word for word in _WORD.finditer(line) if not _within(word, places)]
-        if not words or not any(word[0] != word[0].lower() for word in words):
+        if not words or not any(word[0] != _lower(word[0]) for word in words):
             return None
-        if all(word[0] == word[0].upper() for word in words):
+        if all((large := word[0].replace("ß", "ẞ")) == large.upper() for word in words):
             return self._of_capitals(line, words)
         return self._of_title(line, words)
 
@@ -113,22 +112,23 @@ class OrdinaryCase:
         kept = frozenset(
             word[0] for word, new in zip(words, chosen, strict=True) if len(new) > 1 and new == word[0]
         )
-        return OrdinaryLine(_with_words(line, words, chosen), Case.UPPER, kept)
+        text = _ENDING.sub(lambda ending: ending[0].lower(), _with_words(line, words, chosen))
+        return OrdinaryLine(text, Case.UPPER, kept)
 
     def _of_title(self, line: str, words: Sequence[re.Match[str]]) -> OrdinaryLine | None:
-        if any(len(word[0]) >= _LONG and not word[0][0].isupper() for word in words):
+        if any(len(word[0]) >= _LONG and word[0][0] == _lower(word[0][0]) for word in words):
             return None
-        inner = [word[0] for word in words[1:] if word[0].istitle()]
-        self._learn(form for word in inner for form in (word, word.lower()))
-        smaller = [word for word in inner if self._known[word.lower()] < self._known[word]]
+        inner = [word[0] for word in words[1:] if word[0] == _capital(_lower(word[0])) != _lower(word[0])]
+        self._learn(form for word in inner for form in (word, _lower(word)))
+        smaller = [word for word in inner if self._known[_lower(word)] < self._known[word]]
         if not smaller or 2 * len(smaller) < len([word for word in inner if len(word) >= _LONG]):
             return None  # names, and nouns of a language that writes them so
         small = {
             *smaller,
-            *(word for word in inner if self._known[word.lower()] <= min(self._known[word], (0, 1))),
+            *(word for word in inner if self._known[_lower(word)] <= min(self._known[word], (0, 1))),
         }
         chosen = [
-            word[0].lower() if number and word[0] in small else word[0] for number, word in enumerate(words)
+            _lower(word[0]) if number and word[0] in small else word[0] for number, word in enumerate(words)
         ]
         return OrdinaryLine(_with_words(line, words, chosen), Case.TITLE)
 
@@ -145,12 +145,25 @@ def upper_case(text: str, language: str) -> str:
     return outside_placeholders(text, lambda part: _upper(part, language))
 
 
-def title_case(text: str) -> str:
+def title_case(text: str, language: str = "") -> str:
     """A text in Title Case, but for placeholders, addresses, and what English titles write small."""
-    small = _SMALL_IN_TITLES.split()
-    return outside_placeholders(
-        text, lambda part: _WORD.sub(lambda word: word[0] if word[0] in small else _capital(word[0]), part)
-    )
+    return _titled(text, _places(text, ()), language)
+
+
+def _titled(text: str, fixed: Places, language: str, *, ends: bool = False) -> str:
+    """A text in Title Case; the first and last word get a capital in any case if `ends`."""
+    begins = [word.start() for word in _WORD.finditer(text)]
+    large, known = begins[:1] + begins[-1:] if ends else [], set(begins)
+
+    def titled(part: str, start: int) -> str:
+        def word(match: re.Match[str]) -> str:
+            at = start + match.start()
+            small = match[0] in _SMALL_IN_TITLES.split() and at not in large
+            return match[0] if small or at not in known else _capital(match[0], language)
+
+        return _WORD.sub(word, part)
+
+    return _changed_at(text, fixed, titled)
 
 
 def outside_placeholders(text: str, change: Callable[[str], str]) -> str:
@@ -162,19 +175,26 @@ def _upper(text: str, language: str) -> str:
     return text.replace("i", "İ").upper() if language_code(language) in _DOTTED else text.upper()
 
 
+def _lower(word: str) -> str:
+    return word.replace("İ", "i").lower()  # Python adds a second dot
+
+
 def _forms(word: str) -> tuple[str, ...]:
-    small = word.lower()
-    return tuple(dict.fromkeys((small, _capital(small), word)))
+    # Small I has no dot in Turkish: the vocabulary has such a letter or not.
+    small = dict.fromkeys((_lower(word), _lower(word.replace("I", "ı"))))
+    return tuple(dict.fromkeys([form for low in small for form in (low, _capital(low))] + [word]))
 
 
-def _capital(word: str) -> str:
-    return word[:1].upper() + word[1:]
+def _capital(word: str, language: str = "") -> str:
+    if word[:1] == "i" and language_code(language) in _DOTTED:
+        return "İ" + word[1:]
+    return word[:1].title() + word[1:]
 
 
 def _is_abbreviation(line: str, word: re.Match[str]) -> bool:
     """Whether a word in capitals is one in other lines, too: U.S., MP3, PDF."""
     before, behind = line[word.start() - 1 : word.start()], line[word.end() : word.end() + 2]
-    if before.isdigit() or behind[:1].isdigit():
+    if behind[:1].isdigit():
         return True
     if len(word[0]) == 1:
         return behind[:1] == "." or before == "."
@@ -190,9 +210,6 @@ def _with_words(line: str, words: Sequence[re.Match[str]], chosen: Sequence[str]
         parts += [between, _capital(new) if begins else new]
         at = word.end()
     return "".join([*parts, line[at:]])
-
-
-Places = list[tuple[int, int]]
 
 
 def _places(text: str, kept: Iterable[str]) -> Places:

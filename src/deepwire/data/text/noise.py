@@ -68,7 +68,7 @@ class LineNoise:
         if in_capitals:
             text = upper_case(text, self.languages[direction][0])
         elif case < config.upper + config.title:
-            text = title_case(text)
+            text = title_case(text, self.languages[direction][0])
         return NoisyLine(text, in_capitals) if text != source else None
 
     def target(self, line: NoisyLine, target: str, direction: int = 0) -> str:
