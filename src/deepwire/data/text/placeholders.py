@@ -12,28 +12,69 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+_VARIABLES = (
+    r"[$#%@]?\{{1,3}[^{}\n]*\}{1,3}",  # {name} ${name} %{name} #{name} {{name}} {% if %}
+    r"%(?:\([^)\s]{1,64}\)|<[^>\s]{1,64}>|\[\d+\])?[-+#0]*+\d*+(?:\.\d++)?"
+    r"(?:hh|h|ll|l|q|z|j|t)?[diouxXeEfgGcrsa@](?![^\W_])",  # %s %(name)s %<name>.2f %[1]d %lld %@
+    r"%(?:\d+\$)?#@\w+@",  # %#@files@
+    r"%\d+\$[-+#0,]*+[\d.]*+(?:hh|h|ll|[lqLzjt])?[A-Za-z@]",  # %1$s %1$@ %2$.1f %1$tY
+    r"(?<![\w%#])(?P<sign>%%?|##?)[A-Za-z_]\w*(?P=sign)(?!\w)",  # %NAME% %%name%% ##name##
+    r"(?:(?<![\w%])(?<!\d\s)|(?<=%[A-Za-z]))%(?:[-+#0]*+\d[\d.]*+)?[A-Za-z]\w*",  # %name %Y%m %dpx
+    r"%%",
+    r"\$t\([^()\n]*\)|[$\\]\([A-Za-z_][\w.]*\)",  # $t(key) $(name) \(name)
+    r"(?<![\w$])\$[A-Za-z_]\w*(?:(?:\.|->)\w+)*(?:\$(?!\w))?",  # $name $NAME$
+    r"(?<![^\s(\[{\"'«“„>/=,;|-]):[A-Za-z_][A-Za-z0-9_]*:?(?![\w:])",  # :name, not a:b
+    r"\[\[\s*[\w.$|:/-]+\s*\]\]",  # [[name]]
+    r"(?<!\w)__[A-Za-z]\w*?__(?!\w)",  # __name__
+    r"(?<!\w)@(?:\.\w+)?:(?:[\w.-]*\w|\([^()\n]*\)|\{[^{}\n]*\})",  # @:key @.lower:key @:(key)
+    r"(?<![\w.@])@[A-Za-z_]\w*",  # @name
+    r"&(?:#\d{1,7}|#x[0-9A-Fa-f]{1,6}|[A-Za-z][\w.]{1,31});",  # &name;
+    r"\*\|[^|\n]*\|\*",  # *|NAME|*
+    r"<%[^<>\n]*%>|<\?[^<>\n]*\?>|<<[^<>\s]+>>",  # <%= name %> <<name>>
+)
+
 KINDS: Mapping[str, str] = {
     "address": r"https?://[^\s<>\"')\]]*[^\s<>\"')\].,;:!?]"
     r"|www\.[^\s<>\"')\]]*[^\s<>\"')\].,;:!?]"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+",
-    "tag": r"</?[A-Za-z][^<>\n]*>",
-    "variable": r"%(?:\([^)\s]{1,64}\))?[-+#0]*+\d*+(?:\.\d++)?"
-    r"(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcrsa@](?![^\W_])"
-    r"|%\d+\$[a-z]|%%"
-    r"|\$?\{\{?[^{}\n]*\}\}?",
+    "tag": r"</?(?:[A-Za-z][^<>\n]*|\d+\s*/?)>",
+    "variable": rf"(?=[$#%@{{:\[_&<*\\])(?:{'|'.join(_VARIABLES)})",
     "number": r"(?<![\w.,:/])\d+(?:[.,:/]\d+)*(?!\w)",
 }
 """What each kind looks like; the earlier one is found first."""
+
+_MILLIONS = (
+    r"\s?(?:mil(?:l?i|l[oó]|j|h|(?:le)?\b)|mio\b|m[lr][nd]\b|bil(?:l?i|j)o|bn\b|tri?l|thousand|hundred"
+    r"|tausend|hundert|lakh|crore|млн|млрд|мил|тыс|[万萬億亿百千])"
+)
+
+
+def _numbered(number: str) -> str:
+    """Variables with a number that no brace ends: %1 and %L1 of Qt, %1!s! of Windows, $1 of browsers."""
+    begin = r"(?:(?<![\w%$])|(?<=[%$]\d))"
+    end = r"(?!\d|[.,:/–-]\d)"
+    return rf"{begin}(?:%L?{number}{end}(?:![\w.-]+!)?|\${number}{end}(?!\w|(?i:{_MILLIONS})))"
+
 
 SYMBOLS_PER_KIND = 16
 _FIRST = 0xF9000
 SYMBOLS = tuple(chr(_FIRST + place) for place in range(SYMBOLS_PER_KIND * len(KINDS)))
 """The symbols of all kinds, those of a kind one after the other."""
 
-_PATTERN = re.compile(
-    "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS.items())
-    + f"|(?P<symbol>[{SYMBOLS[0]}-{SYMBOLS[-1]}])"
+_MESSAGE = re.compile(r"\{\s*\w+\s*,\s*(?P<type>plural|selectordinal|select|choice)\s*,")
+"""What a part with branches of a message of ICU begins with."""
+_PATTERN, _PATTERN_WITH_NUMBERED = (
+    re.compile(
+        f"(?P<message>{_MESSAGE.pattern})|"
+        + "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in kinds.items())
+        + f"|(?P<symbol>[{SYMBOLS[0]}-{SYMBOLS[-1]}])"
+    )
+    for kinds in (KINDS, {**KINDS, "variable": f"{KINDS['variable']}|{_numbered('[1-9][0-9]?')}"})
 )
+_FIRST_NUMBERED = re.compile(_numbered("1"))
+"""Without a first one, `%50` and `$5` are percent and dollars."""
+_BRACE = re.compile(r"'[{}][^']*(?:'|\Z)|[{}]")
+"""And what quotes braces in messages of ICU."""
 _SYMBOL = re.compile(f"[{SYMBOLS[0]}-{SYMBOLS[-1]}]")
 _SYMBOLS_APART = re.compile(f"([{SYMBOLS[0]}-{SYMBOLS[-1]}])")
 _EVERY_SYMBOL = frozenset(SYMBOLS)
@@ -60,13 +101,41 @@ class Protected(NamedTuple):
 
 def find_placeholders(text: str) -> list[Placeholder]:
     """All of a text, in their order; none overlap."""
-    return [
-        Placeholder(match.start(), match.end(), _kind(match.lastgroup)) for match in _PATTERN.finditer(text)
-    ]
+    may_be_numbered = ("%" in text or "$" in text) and _FIRST_NUMBERED.search(text)
+    pattern = _PATTERN_WITH_NUMBERED if may_be_numbered else _PATTERN
+    found, at = list[Placeholder](), 0
+    closing: dict[int, int] | None = None
+    while match := pattern.search(text, at):
+        kind, at = match.lastgroup or "", match.end()
+        if match["message"]:
+            closing = _closing_braces(text) if closing is None else closing
+            at = closing.get(match.start(), len(text))
+        found.append(Placeholder(match.start(), at, kind if kind in KINDS else "variable"))
+    return found
 
 
-def _kind(group: str | None) -> str:
-    return "variable" if group is None or group == "symbol" else group
+def message_branches(text: str) -> list[tuple[int, int]]:
+    """Where the branches are of a placeholder that is a message of ICU: the texts of a plural or select."""
+    head = _MESSAGE.match(text)
+    if head is None or head["type"] == "choice":
+        return []
+    closing = _closing_braces(text)
+    branches, at = [], text.find("{", head.end())
+    while at in closing:
+        branches.append((at + 1, closing[at] - 1))
+        at = text.find("{", closing[at])
+    return branches if closing.get(0) == len(text) else []
+
+
+def _closing_braces(text: str) -> dict[int, int]:
+    """Where each brace is closed."""
+    closing, opened = dict[int, int](), list[int]()
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "{":
+            opened.append(brace.start())
+        elif brace[0] == "}" and opened:
+            closing[opened.pop()] = brace.end()
+    return closing
 
 
 def count_placeholders(text: str) -> Counter[str]:
@@ -90,8 +159,6 @@ def protect_pair(source: str, target: str) -> tuple[str, str]:
 
     The n-th time that the source has a placeholder goes with the n-th time that the target has it.
     """
-    if not (_PATTERN.search(source) and _PATTERN.search(target)):
-        return source, target
     places: dict[str, list[Placeholder]] = {}
     for placeholder in find_placeholders(target):
         places.setdefault(target[placeholder.begin : placeholder.end], []).append(placeholder)
@@ -154,7 +221,7 @@ def kinds_in(text: str) -> dict[str, int]:
 
 def has_letters(text: str) -> bool:
     """Whether there is anything but placeholders, figures and signs, and so something to translate."""
-    return any(map(str.isalpha, _PATTERN.sub("", text)))
+    return any(map(str.isalpha, _replaced(text, [(each, "") for each in find_placeholders(text)])))
 
 
 class Core(NamedTuple):
