@@ -116,10 +116,11 @@ def test_a_paper_leaves_out_the_pairs_that_it_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in recipes.names() if name.startswith("papers/")])
-def test_fairseq_starts_with_the_end_symbol(name: str) -> None:
+def test_fairseq_starts_with_the_end_symbol_and_has_whole_batches(name: str) -> None:
     config = loaded(name).config
     if isinstance(config.training.optimizer, AdamConfig) and config.training.optimizer.eps_form == "fairseq":
         assert config.model.embeddings.start == "eos"
+        assert config.training.batch_tokens % 1024 == 0  # 1,024 or 4,096 on each device
 
 
 @pytest.mark.parametrize(
