@@ -115,6 +115,28 @@ def test_what_markdown_is_read_by_stays(source, expected):
     assert text_of("a.md", source + labels) == expected + labels
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        "".join("  " * level + "- ein wort\n" for level in range(40)),
+        "".join("   " * level + "1. ein wort\n" for level in range(20)),
+        "> " * 60 + "ein wort\n",
+        "- > " * 20 + "ein wort\n",
+        "ein wort. " * 15_000 + "\n",
+        "| a |\n|---|\n| " + "ein wort. " * 12_000 + "|\n",
+        "ein\0 wort\n\n- ein\0wort\n",
+    ],
+    ids=["list", "numbers", "quotes", "both", "long paragraph", "long cell", "NUL"],
+)
+def test_no_text_of_markdown_is_left_out_for_its_depth_or_length(page):
+    assert text_of("a.md", page) == page.upper().replace("\0", " ")
+
+
+def test_markdown_that_is_nested_too_deeply_is_refused():
+    with pytest.raises(DataError, match="nested too deeply"):
+        read_document("a.md", b"> " * 5000 + b"Hund", Options("de", "en"))
+
+
 def test_html():
     page = (
         "<!DOCTYPE html>\n<html><head><title>Titel</title><style>p {}</style></head><body CLASS=x>\n"

@@ -39,8 +39,8 @@ _BEGIN = re.compile(r"(?P<note>\[\^[^\[\]\s]++\]:|:(?=[ \t]))|\[[ xX]\](?!\S)|(?
 # Lines that begin or end a box, of several kinds of Markdown.
 _BOX = re.compile(r""":{3}|(?:!!!|\?\?\?\+?)[ \t]+[a-z][a-z -]*+(?:"[^"]*")?[ \t]*$""")
 _VOID = frozenset(["area", "br", "col", "embed", "hr", "img", "input", "link", "source", "track", "wbr"])
-_MAX_INLINE = 100_000
-"""Characters of a paragraph; what is longer stays as it is."""
+_ANY_DEPTH = {"maxNesting": 1_000_000}
+"""What is nested deeper than Python goes is refused; else markdown-it would leave it out without a word."""
 
 
 def read_markdown(content: bytes, options: Options) -> ReplacedText:  # noqa: ARG001 - as all readers
@@ -69,13 +69,14 @@ def _paragraphs(source: str) -> tuple[list[list[Item]], Collection[str]]:
     found: dict[str, Any] = {}
     try:
         parsed = (
-            MarkdownIt("commonmark")
+            MarkdownIt("commonmark", _ANY_DEPTH)
             .enable(["table", "strikethrough"])
             .disable("inline")
             .parse(_FORMULA.sub(lambda formula: re.sub(r"[^\r\n]", "", formula[0]), source[start:]), found)
         )
     except RecursionError:
         raise DataError("nested too deeply") from None
+    read = source.replace("\0", "\ufffd")  # as markdown-it does
     starts = [
         start,
         *(start + match.end() for match in re.finditer(r"\r\n|\n|\r", source[start:])),
@@ -84,10 +85,10 @@ def _paragraphs(source: str) -> tuple[list[list[Item]], Collection[str]]:
     paragraphs: list[list[Item]] = []
     at = start
     for token in parsed:
-        if token.type != "inline" or token.map is None or len(token.content) > _MAX_INLINE:
+        if token.type != "inline" or token.map is None:
             continue
         begin, end = starts[token.map[0]], starts[min(token.map[1], len(starts) - 1)]
-        lines = _places(source, max(begin, at), end, token.content.split("\n"))
+        lines = _places(read, max(begin, at), end, token.content.split("\n"))
         paragraphs += [_joined(_items(source, part)) for part in _parts(source, lines)]
         at = lines[-1][1] if lines else at
     return paragraphs, found.get("references", ())
