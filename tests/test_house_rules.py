@@ -24,7 +24,7 @@ LONG_FUNCTIONS: set[str] = set()
 COMMON_FILE_NAMES = {"__init__.py"}
 
 # Folders of tests that are of no single package.
-OTHER_TESTS = {"documentation", "golden", "endtoend", "faults", "benchmarks", "examples"}
+OTHER_TESTS = {"contract", "documentation", "golden", "endtoend", "faults", "benchmarks", "examples"}
 
 # Whoever uses deepwire from Python relies on these: one that is added goes here, one that is removed breaks
 # somebody's program.

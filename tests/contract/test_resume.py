@@ -25,7 +25,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("resume")
     write_text(path)
     for system in SYSTEMS:
-        text = run_file(system, dropout=0.1).replace("byte_fallback: false", "byte_fallback: false, sampling: 0.2")
+        text = run_file(system, dropout=0.1)
+        if system == "depth_lstm":
+            text = text.replace("byte_fallback: false", "byte_fallback: false, sampling: 0.2")
         (path / f"{system}.yaml").write_text(text, encoding="utf-8")
     return path
 
@@ -45,7 +47,8 @@ def test_killed_and_continued_is_the_same_run(folder: Path, system: str) -> None
     succeed("train", path.name, f"run={killed.name}", "--quiet", cwd=folder)
     assert digests(killed, 30) == digests(whole, 30)
     ours, theirs = (
-        [(record["update"], record["loss"]) for record in deepwire.Run(run).history] for run in (killed, whole)
+        [(record["update"], record["loss"]) for record in deepwire.Run(run).history]
+        for run in (killed, whole)
     )
     assert ours == theirs
 
