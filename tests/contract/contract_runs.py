@@ -1,4 +1,4 @@
-"""Commands, text and the ten systems of the contract; everything goes through the command line or `deepwire`."""
+"""Commands, text and the ten systems of the contract; all through the command line or Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ SAME = 1e-3
 
 TRAINING = """
 seed: 3
-data: {source: de, target: en, train: train, valid: valid, prepared: prepared, vocabulary: {type: bpe, size: 200, byte_fallback: false}}
+data:
+  {source: de, target: en, train: train, valid: valid, prepared: prepared,
+   vocabulary: {type: bpe, size: 200, byte_fallback: false}}
 training:
   max_updates: 30
   batch_tokens: 300
@@ -89,6 +91,10 @@ def write_text(folder: Path, names: Mapping[str, range] | None = None) -> None:
             (folder / f"{name}.{side}").write_text(text, encoding="utf-8")
 
 
+(ENTRY_POINT,) = entry_points(group="console_scripts", name="deepwire")
+script: Callable[[], None] = ENTRY_POINT.load()
+
+
 def fork(work: Callable[[], int]) -> int:
     """Do this in a forked process, which ends with the exit code that it gives; gives the process id."""
     child = os.fork()
@@ -105,7 +111,7 @@ def fork(work: Callable[[], int]) -> int:
 
 
 def start_command(*arguments: object, cwd: Path, stdin: int, stdout: int, stderr: int) -> int:
-    """Start the console script on these open files, forked: torch is imported already. Gives the process id."""
+    """Start the console script, forked, on these open files; gives the process id."""
 
     def work() -> int:
         os.chdir(cwd)
@@ -124,10 +130,6 @@ def start_command(*arguments: object, cwd: Path, stdin: int, stdout: int, stderr
         raise AssertionError("a console script exits")
 
     return fork(work)
-
-
-(ENTRY_POINT,) = entry_points(group="console_scripts", name="deepwire")
-script: Callable[[], None] = ENTRY_POINT.load()
 
 
 def command(*arguments: object, cwd: Path, stdin: str | bytes = "") -> CompletedProcess[str]:

@@ -1,4 +1,4 @@
-"""What 0.2.0 wrote is read, continued and translated as it was; parameters have the names and shapes they had."""
+"""What 0.2.0 wrote is read, continued and translated as it was; parameters have the names they had."""
 
 from __future__ import annotations
 

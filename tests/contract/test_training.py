@@ -45,6 +45,5 @@ def test_the_command_and_python_train_alike(folder: Path) -> None:
     index = json.loads((by_command.path / "checkpoints/index.json").read_text())
     assert (index["best"], index["last"]) == ("update-000030", "update-000030")
     model = {path.name for path in (by_command.path / "checkpoints/update-000030").iterdir()}
-    assert model == {
-        "config.json", "manifest.json", "model.safetensors", "optimizer.safetensors", "state.json", "vocabulary",
-    }  # fmt: skip
+    assert model >= {"config.json", "manifest.json", "model.safetensors", "optimizer.safetensors"}
+    assert model >= {"state.json", "vocabulary"}
