@@ -36,4 +36,4 @@ def test_there_is_nothing_to_tell_by():
 
 def test_texts_that_are_to_be_translated():
     detector = SourceDetector([Direction("de", "xx"), Direction("xx", "de")], [PROFILES])
-    assert detector.language_of(["Die Kinder", "der Hund"], "xx").language == "de"
+    assert detector.language_of("Die Kinder, der Hund", "xx").language == "de"

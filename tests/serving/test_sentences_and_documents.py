@@ -57,8 +57,8 @@ def test_a_long_text_is_split_and_not_refused(polyglot, serving):
 
 def test_the_language_is_found_out(plain, polyglot):
     answer = plain.post({"texts": [GERMAN], "source": "auto", "target": "en"}).json
-    assert answer["detected"]["language"] == "de"
-    assert answer["detected"]["confidence"] > 50
+    assert [one["language"] for one in answer["detected"]] == ["de"]
+    assert answer["detected"][0]["confidence"] > 50
     assert answer["translations"] == [{"text": in_english(polyglot, GERMAN)[0]}]
     # What is in the target language already, and what is in none, comes back as it is.
     answer = plain.post({"text": ENGLISH, "source": "auto", "target": "en", "n_best": 1}).json
@@ -69,6 +69,15 @@ def test_the_language_is_found_out(plain, polyglot):
         "translations": [{"text": "12 + 3", "sentences": [], "gaps": ["12 + 3"]}],
         "detected": None,
     }
+    # Each text has a language of its own.
+    texts = [ENGLISH, GERMAN, "7", ENGLISH, GERMAN]
+    answer = plain.post({"texts": texts, "source": "auto", "target": "en"}).json
+    assert [one and one["language"] for one in answer["detected"]] == ["en", "de", None, "en", "de"]
+    german = in_english(polyglot, GERMAN)[0]
+    assert [one["text"] for one in answer["translations"]] == [ENGLISH, german, "7", ENGLISH, german]
+    answer = plain.post({"texts": [ENGLISH, GERMAN * 200], "source": "auto", "target": "en"})
+    assert answer.json["error"]["index"] == 1
+    assert answer.json["error"]["message"].startswith("text 1: ")
     refused = plain.post({"text": GERMAN, "source": "auto", "target": "xx"})
     assert (refused.status, refused.code) == (422, "invalid")
     assert "auto has no languages to choose from: nothing into 'xx'" in refused.json["error"]["message"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import NamedTuple
 
@@ -121,13 +121,13 @@ class SourceDetector:
         """The likely languages of a text, of those that `among` gives."""
         return self._detector.detect(text, among)
 
-    def language_of(self, texts: Sequence[str], target: str | None) -> Detection | None:
-        """In which language texts are, all together; None where there is nothing to tell by.
+    def language_of(self, text: str, target: str | None) -> Detection | None:
+        """In which language a text is; None where there is nothing to tell by.
 
         Raises:
             RequestError: As `among`.
         """
-        detections = self.detect(" ".join(texts), self.among(target))
+        detections = self.detect(text, self.among(target))
         return detections[0] if detections else None
 
     def is_target(self, language: str, target: str | None) -> bool:

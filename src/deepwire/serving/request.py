@@ -87,6 +87,11 @@ class RequestError(Exception):
         super().__init__(message)
         self.code, self.message, self.index, self.headers = code, message, index, dict(headers or {})
 
+    def of_text(self, index: int) -> RequestError:
+        """The same about a text with another number."""
+        message = self.message.replace(f"text {self.index}", f"text {index}", 1)
+        return RequestError(self.code, message, index=index, headers=self.headers)
+
     @property
     def status(self) -> int:
         """The HTTP status."""

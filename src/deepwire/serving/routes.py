@@ -225,7 +225,7 @@ def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint
         file = Upload(name, await read_body(request, limits.file_bytes, limits.body_seconds))
 
         async def resolve(beginning: str) -> DocumentRoute:
-            _, route = await service.resolve_route([beginning], source, target)
+            _, route = await service.resolve_route(beginning, source, target)
             into = target or ("" if route is None else target_of(route))
             return DocumentRoute(route, into, into or "translated")
 

@@ -140,18 +140,18 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._segmenting, work)
 
     async def resolve_route(
-        self, texts: Sequence[str], source: str | None, target: str | None
+        self, text: str, source: str | None, target: str | None
     ) -> tuple[Detection | None, Route | None]:
-        """In which language texts are, if that is to be found out, and how to translate them.
+        """In which language a text is, if that is to be found out, and how to translate it.
 
-        There is no route for texts without a letter, nor for those that are in the target language already.
+        There is no route for a text without a letter, nor for one that is in the target language already.
 
         Raises:
             RequestError: The languages are not known, or one is needed that was not given.
         """
         if source != AUTO:
             return None, self.models.route(target, source)
-        detection = await self.run_in_worker(partial(self.sources.language_of, texts, target))
+        detection = await self.run_in_worker(partial(self.sources.language_of, text, target))
         if detection is None or self.sources.is_target(detection.language, target):
             return detection, None
         return detection, self.models.route(target, detection.language)
@@ -288,22 +288,39 @@ class Service:
         self, body: RequestBody, client: str, disconnected: Disconnected
     ) -> dict[str, object]:
         search = self._search(body)
-        detected, route = await self.resolve_route(body.all, body.source, body.target)
-        if route is None:
-            answer: dict[str, object] = {"translations": [as_it_is(text, body) for text in body.all]}
-        elif search.alignment and (why := self.models.why_not_aligned(route)):
+        if body.source != AUTO:
+            route = self.models.route(body.target, body.source)
+            return {"translations": await self._by_route(body, route, search, client, disconnected)}
+        translations, detected = [as_it_is(text, body) for text in body.all], list[dict[str, object] | None]()
+        routes: dict[Route, list[int]] = {}
+        for place, text in enumerate(body.all):
+            detection, found = await self.resolve_route(text, AUTO, body.target)
+            detected.append(None if detection is None else detection._asdict())
+            if found is not None:
+                routes.setdefault(found, []).append(place)
+        for route, places in routes.items():
+            part = body.model_copy(update={"text": None, "texts": [body.all[place] for place in places]})
+            try:
+                answers = await self._by_route(part, route, search, client, disconnected)
+            except TextFailedError as error:
+                raise TextFailedError(places[error.index]) from error.__cause__
+            except RequestError as error:
+                raise error if error.index is None else error.of_text(places[error.index]) from None
+            for place, answer in zip(places, answers, strict=True):
+                translations[place] = answer
+        return {"translations": translations, "detected": detected if body.text is None else detected[0]}
+
+    async def _by_route(
+        self, body: RequestBody, route: Route, search: Search, client: str, disconnected: Disconnected
+    ) -> list[dict[str, object]]:
+        if search.alignment and (why := self.models.why_not_aligned(route)):
             raise RequestError("invalid", f"alignment: {why}")
-        elif body.sentences:
-            answer = await self._by_sentences(body, route, search, client, disconnected)
-        else:
-            answer = await self._by_lines(body, route, search, client, disconnected)
-        if body.source == AUTO:
-            answer["detected"] = None if detected is None else detected._asdict()
-        return answer
+        translate = self._by_sentences if body.sentences else self._by_lines
+        return await translate(body, route, search, client, disconnected)
 
     async def _by_sentences(
         self, body: RequestBody, route: Route, search: Search, client: str, disconnected: Disconnected
-    ) -> dict[str, object]:
+    ) -> list[dict[str, object]]:
         in_order = self.models.reads_in_order(route)
         split = await self.run_in_worker(partial(SplitTexts.of, body.all, self.splitter(route), in_order))
         try:
@@ -314,11 +331,11 @@ class Service:
             raise TextFailedError(split.owners[error.index]) from error.__cause__
         language = body.target or target_of(route)
         told = {"scores": body.n_best is not None, "alignment": body.alignment}
-        return {"translations": split.answers(translations, language, **told)}
+        return split.answers(translations, language, **told)
 
     async def _by_lines(
         self, body: RequestBody, route: Route, search: Search, client: str, disconnected: Disconnected
-    ) -> dict[str, object]:
+    ) -> list[dict[str, object]]:
         texts = [TextLines.of(text) for text in body.all]
         translated: dict[LinePosition, Translation] = {}
         places, starts = list[LinePosition](), set[int]()
@@ -337,7 +354,7 @@ class Service:
                 raise TextFailedError(places[error.index].text) from error.__cause__
             translated = dict(zip(places, translations, strict=True))
         told = partial(text_record, scores=body.n_best is not None, alignment=search.alignment)
-        return {"translations": [told(text, index, translated) for index, text in enumerate(texts)]}
+        return [told(text, index, translated) for index, text in enumerate(texts)]
 
     def _most_subwords(self, leg: Leg) -> int:
         return min(self.limits.subwords, self.models.most_subwords(leg))

@@ -114,14 +114,17 @@ def test_alternatives_are_the_other_candidates_without_doublets(plain, polyglot)
     assert "alternatives" not in translate(plain, q=DE, alternatives=0).json
 
 
-def test_the_language_is_detected_once_for_a_request(plain, into):
+def test_the_language_of_each_text_is_detected(plain, into):
     text = "Der Hund läuft auf der Wiese"
     answer = translate(plain, q=text, source="auto").json
     assert answer["detectedLanguage"]["language"] == "de"
     assert 50 < answer["detectedLanguage"]["confidence"] <= 100
     assert answer["translatedText"] == into(text, "en")
-    listed = translate(plain, q=[text, "Das Haus ist rot"], source="auto").json["detectedLanguage"]
-    assert [one["language"] for one in listed] == ["de", "de"]
+    english = "The dog is in the house, and the man is here"
+    listed = translate(plain, q=[english, text, "7", english], source="auto", alternatives=1).json
+    assert [one["language"] for one in listed["detectedLanguage"]] == ["en", "de", "en", "en"]
+    assert listed["translatedText"] == [english, into(text, "en"), "7", english]
+    assert [len(one) for one in listed["alternatives"]] == [0, 1, 0, 0]
     emoji = translate(plain, q="👍 🎉", source="auto").json
     assert emoji == {"translatedText": "👍 🎉", "detectedLanguage": {"confidence": 0.0, "language": "en"}}
 
@@ -131,6 +134,9 @@ def test_the_language_of_html_is_that_of_its_text(plain):
     answer = translate(plain, q=page, source="auto", format="html").json
     assert answer["detectedLanguage"]["language"] == "de"
     assert answer["translatedText"] != page
+    english = "<p>The dog is in the house, and the man is here</p>"
+    listed = translate(plain, q=[english, page], source="auto", format="html").json["translatedText"]
+    assert listed == [english, answer["translatedText"]]
 
 
 def test_html_keeps_its_tags(plain):

@@ -100,46 +100,52 @@ class LibreTranslator:
             RefusedError: There is no such direction.
             RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`.
         """
-        detected: Detection | None = None
-        source = asked.source
         documents: list[HtmlDocument] | None = None
         if asked.is_html:
             documents = await self._service.run_in_worker(lambda: [*map(HtmlDocument, asked.texts)])
-        if source == AUTO:
-            texts_to_read = asked.texts if documents is None else map(beginning, documents)
-            detections = await self._service.run_in_worker(
-                partial(self._detector.detect, " ".join(texts_to_read))
-            )
-            detected = detections[0] if detections else _NOTHING
-            source = detections[0].language if detections else asked.target
-        route = self._route(source, asked.target)
-        plan, translations = None, list[Translation]()
-        if route is not None:
-            plain = [[[Run(text)]] for text in asked.texts]
-            texts = plain if documents is None else [document.units for document in documents]
-            plan = await self._plan(texts, route, asked.target)
-            n_best = 1 + (0 if asked.is_html else asked.alternatives)
+        detected: list[Detection] | None = None
+        sources = [asked.source] * len(asked.texts)
+        if asked.source == AUTO:
+            read = asked.texts if documents is None else map(beginning, documents)
+            work = [partial(self._detector.detect, text) for text in read]
+            likely = [await self._service.run_in_worker(each) for each in work]  # others come in between
+            detected = [detections[0] if detections else _NOTHING for detections in likely]
+            sources = [detections[0].language if detections else asked.target for detections in likely]
+        routes = {source: self._route(source, asked.target) for source in sources}
+        n_best = 1 + (0 if asked.is_html else asked.alternatives)
+        candidates = [list(asked.texts) for _ in range(n_best)]
+        untranslated: list[str] = []
+        for source, route in routes.items():
+            if route is None:
+                continue
+            places = [place for place, language in enumerate(sources) if language == source]
+            texts = [asked.texts[place] for place in places]
+            pages = None if documents is None else [documents[place] for place in places]
+            units = [[[Run(text)]] for text in texts] if pages is None else [page.units for page in pages]
+            plan = await self._plan(units, route, asked.target)
             translations = await translate_plan(self._service, plan, route, n_best, client, disconnected)
-        if plan is None:
-            return _answer(asked, list(asked.texts), [], detected, plan)
-        written = partial(self._written, asked, documents, plan, translations)
-        best, *others = await self._service.run_in_worker(written)
-        return _answer(asked, best, others, detected, plan)
+            written = partial(self._written, texts, pages, plan, translations, n_best)
+            for rank, found in enumerate(await self._service.run_in_worker(written)):
+                for place, text in zip(places, found, strict=True):
+                    candidates[rank][place] = text
+            untranslated += plan.untranslated
+        return _answer(asked, candidates, detected, untranslated)
 
     def _written(
         self,
-        asked: AskedTranslation,
-        documents: Sequence[HtmlDocument] | None,
+        texts: Sequence[str],
+        pages: Sequence[HtmlDocument] | None,
         plan: TranslationPlan,
         translations: Sequence[Translation],
+        n_best: int,
     ) -> list[list[str]]:
         """The translation of each text; behind it each alternative, which HTML has not."""
-        if documents is not None:
-            return [_pages(documents, finished(plan, translations))]
-        return [self._texts(asked, plan, translations, rank) for rank in range(asked.alternatives + 1)]
+        if pages is not None:
+            return [_pages(pages, finished(plan, translations))]
+        return [self._texts(texts, plan, translations, rank) for rank in range(n_best)]
 
     def _texts(
-        self, asked: AskedTranslation, plan: TranslationPlan, translations: Sequence[Translation], rank: int
+        self, sources: Sequence[str], plan: TranslationPlan, translations: Sequence[Translation], rank: int
     ) -> list[str]:
         """The translation of each text; of every sentence the candidate with this rank, if it has so many."""
         chosen = [
@@ -149,7 +155,7 @@ class LibreTranslator:
         texts = ["".join(piece.text for piece in pieces) for pieces in plan.finished(chosen)]
         if not self._cosmetics:
             return texts
-        return [corrected(source, text) for source, text in zip(asked.texts, texts, strict=True)]
+        return [corrected(source, text) for source, text in zip(sources, texts, strict=True)]
 
     async def translate_file(
         self, file: Upload, source_code: str, target_code: str, client: str, disconnected: Disconnected
@@ -223,16 +229,16 @@ def _pages(documents: Sequence[HtmlDocument], units: Sequence[Pieces]) -> list[s
 
 def _answer(
     asked: AskedTranslation,
-    best: Sequence[str],
-    others: Sequence[Sequence[str]],
-    detected: Detection | None,
-    plan: TranslationPlan | None,
+    candidates: Sequence[Sequence[str]],
+    detected: Sequence[Detection] | None,
+    untranslated: Sequence[str],
 ) -> dict[str, object]:
     """Lists where a list was sent; further fields only where they were asked for."""
+    best, *others = candidates
     answer: dict[str, object] = {"translatedText": list(best) if asked.is_list else best[0]}
     if detected is not None:
-        record = _detected(detected)
-        answer["detectedLanguage"] = [record] * len(best) if asked.is_list else record
+        records = [*map(_detected, detected)]
+        answer["detectedLanguage"] = records if asked.is_list else records[0]
     if asked.alternatives:
         by_text = [
             [
@@ -243,6 +249,6 @@ def _answer(
             for place, first in enumerate(best)
         ]
         answer["alternatives"] = by_text if asked.is_list else by_text[0]
-    if plan is not None and plan.untranslated:
-        answer["untranslated"] = plan.untranslated
+    if untranslated:
+        answer["untranslated"] = untranslated
     return answer
