@@ -160,6 +160,7 @@ def test_the_host_needs_no_deepwire_and_no_torch(folder: Path) -> None:
     ours = [translation.text for translation in translator.translations(lines)]
     assert any(ours)
     assert run(text="\n".join(lines) + "\n") == ours
+    assert run(text="\ufeff" + "\r\n".join(lines)) == ours
     ids = translator.vocabularies.source.encode(lines[1])
     (numbers,) = run("--ids", "--beam", "1", text=" ".join(map(str, ids)) + "\n")
     (greedy,) = deepwire.load(str(folder / "model"), settings={"beam": 1}).translations([lines[1]])

@@ -206,9 +206,9 @@ def translated(given: argparse.Namespace) -> list[Best]:
     check_search(settings, given.beam or stored["beam"], {"beam": "--beam", "n_best": "--n-best"})
     translator = Translator(given.folder, settings, given.threads)
     translator.language(given.to)
-    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")  # type: ignore[union-attr]
+    sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")  # type: ignore[union-attr]
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    lines = [decoded(line.rstrip("\n"), number) for number, line in enumerate(sys.stdin, 1)]
+    lines = [decoded(line, number) for number, line in enumerate(sys.stdin, 1)]
     if not given.ids:
         return translator.generate(lines) if translator.writes else translator.translate(lines, given.to)
     pieces = translator.manifest["target_pieces" if translator.writes else "source_pieces"]
@@ -221,11 +221,13 @@ def translated(given: argparse.Namespace) -> list[Best]:
 
 
 def decoded(line: str, number: int) -> str:
-    """A line of text.
+    """A line of text without its end, as deepwire reads it.
 
     Raises:
         DataError: It is not UTF-8.
     """
+    line = line.removesuffix("\n").removesuffix("\r").replace("\0", " ")
+    line = line.removeprefix("\ufeff") if number == 1 else line
     try:
         line.encode()
     except UnicodeEncodeError as error:
