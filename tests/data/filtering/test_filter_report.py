@@ -272,3 +272,22 @@ def test_shares_of_scripts() -> None:
     assert script_shares(["ﾃﾞｰﾀデータ"]) == {"KANA": 1}
     assert script_shares(["ＵＲＬ"]) == {"LATIN": 1}
     assert script_shares(["ﾡ한"]) == {"HANGUL": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ko\u0308nnen", "NFC"),
+        ("Vie\u0323\u0302t", "NFC"),
+        ("100\u00a0km", "no-break spaces"),
+        ("« oui\u202f»", "no-break spaces"),
+        ("Zu\u00adcker", "without width"),
+        ("Zu\u200bcker", "without width"),
+        ("können 100 km", ""),
+        ("می\u200cخواهم", ""),  # a joiner is spelling
+    ],
+)
+def test_characters_that_look_like_others_are_noticed(line: str, said: str) -> None:
+    report = report_of([(line, "yes"), ("Tag", "day")])
+    found = [warning for warning in report.warnings() if warning.startswith("de: ")]
+    assert [said in warning and "50.0%" in warning for warning in found] == [True] * bool(said)

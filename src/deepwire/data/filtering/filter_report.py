@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, NamedTuple
+from unicodedata import is_normalized
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +81,32 @@ def tokenised_warnings(label: str, lines: Sequence[str]) -> list[str]:
         return []
     return [
         f"{label} looks tokenised already ({'; '.join(signs)}): give raw text, or translations come out so"
+    ]
+
+
+_NORMALIZED = "data.vocabulary.normalization nfkc reads them so"
+_ODD_CHARACTERS: Sequence[tuple[Callable[[str], object], str, str]] = (
+    (
+        lambda line: not is_normalized("NFC", line),
+        "have letters apart from their marks, not in Unicode's form NFC",
+        _NORMALIZED,
+    ),
+    (re.compile("[\u00a0\u2007\u202f]").search, "have no-break spaces, which are no spaces", _NORMALIZED),
+    (
+        re.compile("[\u00ad\u200b\u2060\ufeff]").search,
+        "have characters without width (U+00AD, U+200B, U+2060, U+FEFF)",
+        "take them out",
+    ),
+)
+
+
+def character_warnings(label: str, lines: Sequence[str]) -> list[str]:
+    """Characters that look like others, or like none, and are different ones for a model."""
+    counts = [(sum(bool(has(line)) for line in lines), what, hint) for has, what, hint in _ODD_CHARACTERS]
+    return [
+        f"{label}: {count / len(lines):.1%} of the lines {what}: {hint}"
+        for count, what, hint in counts
+        if count
     ]
 
 
@@ -195,9 +222,9 @@ class CheckReport:
             warnings.append(said)
         if self.labels[0]:
             warnings += self._pair_warnings()
-        if self._raw:
-            for label, lines in zip(self.labels, self._sides(), strict=True):
-                warnings += tokenised_warnings(label, lines)
+        for label, lines in zip(self.labels, self._sides(), strict=True):
+            warnings += character_warnings(label, lines)
+            warnings += tokenised_warnings(label, lines) if self._raw else []
         if self.also_in_training:
             are = "is" if self.also_in_training == 1 else "are"
             warnings.append(f"{self.also_in_training:,} of these pairs {are} also in the training text")
