@@ -115,7 +115,11 @@ def test_one_failed_run_of_three_is_no_proof(reference, damaged):
     worse = runs(damaged, metric, reference, (0.4, 0.4, 0.45), 21)
     for_sure = paired_bootstrap(metric, baseline.sum(axis=0), failed.sum(axis=0))
     result = paired_bootstrap(metric, baseline, failed)
-    assert result.difference == for_sure.difference < -10
+    scores = [[float(metric.values(run.sum(axis=0))) for run in system] for system in (baseline, failed)]
+    assert result.difference == pytest.approx(np.mean(scores[1]) - np.mean(scores[0]))
+    assert result.difference < -10
+    randomized = approximate_randomization(metric, baseline, failed, samples=10)
+    assert randomized.difference == result.difference
     assert for_sure.p_value < 0.01
     assert result.p_value > 0.2
     assert result.difference_interval.high > -1 > for_sure.difference_interval.high
@@ -197,7 +201,7 @@ def test_a_thousand_resamples_of_a_thousand_sentences_are_scored_together(refere
 
     monkeypatch.setattr(metric, "values", watched)
     paired_bootstrap(metric, one, two, samples=1000)
-    assert shapes == [(metric.width,), (metric.width,), (1000, 2, metric.width)]
+    assert shapes == [(1, metric.width), (1, metric.width), (1000, 2, metric.width)]
 
 
 @pytest.mark.parametrize("test", [paired_bootstrap, approximate_randomization])

@@ -74,7 +74,7 @@ def paired_bootstrap(
     is twice the share of resamples in which the difference has the other sign than on the whole text, or is
     zero (1 at most); one is added to both counts of the share, so that it is never 0.
 
-    A system that was trained S times, with several seeds, is scored on all its outputs as one text. Every
+    A system that was trained S times, with several seeds, has the mean of the scores of its runs. Every
     resample then also draws S of its S runs with replacement, for each of the two systems by itself: the
     p-value and the intervals count what depends on the seed, too. Of two or three runs that is a rough
     estimate.
@@ -131,15 +131,15 @@ def approximate_randomization(
         UsageError: ``samples`` is less than 1.
     """
     difference, first, second = _observed(metric, baseline, system, samples)
-    baseline, system = (_runs(statistics).sum(axis=0) for statistics in (baseline, system))
+    baseline, system = _runs(baseline), _runs(system)
     rng = np.random.default_rng(seed)
-    total, exchange = baseline.sum(axis=0) + system.sum(axis=0), baseline - system
-    extreme = 0
-    for rows in _chunks(samples, len(baseline)):
-        swapped = rng.integers(2, size=(rows, len(baseline)), dtype=np.bool_)
-        swapped_totals = system.sum(axis=0) + swapped.astype(np.float64) @ exchange
-        spread = np.abs(metric.values(swapped_totals) - metric.values(total - swapped_totals))
-        extreme += int(np.sum(spread >= abs(difference) - _ROUNDING))
+    total, exchange = (baseline + system).sum(axis=1, keepdims=True), baseline - system
+    sentences, extreme = exchange.shape[1], 0
+    for rows in _chunks(samples, sentences):
+        swapped = rng.integers(2, size=(rows, sentences), dtype=np.bool_)
+        swapped_totals = system.sum(axis=1, keepdims=True) + swapped.astype(np.float64) @ exchange
+        spread = metric.values(swapped_totals) - metric.values(total - swapped_totals)
+        extreme += int(np.sum(np.abs(spread.mean(axis=0)) >= abs(difference) - _ROUNDING))
     return Comparison(
         test="randomization",
         metric=metric.name,
@@ -188,11 +188,11 @@ def resampled_scores(
     for rows in _chunks(samples, len(together)):
         totals = (_draw_counts(rng, rows, len(together)) @ together).reshape(rows, -1, metric.width)
         drawn = [
-            np.einsum("rs,rsk->rk", _draw_counts(rng_of_runs, rows, sums.shape[1]), sums)
-            for sums in np.split(totals, ends, axis=1)
+            (_draw_counts(rng_of_runs, rows, scores.shape[1]) * scores).mean(axis=1)
+            for scores in np.split(metric.values(totals), ends, axis=1)
         ]
-        parts.append(metric.values(np.stack(drawn, axis=1)))
-    return np.concatenate(parts).T
+        parts.append(np.stack(drawn))
+    return np.concatenate(parts, axis=1)
 
 
 def interval(scores: Floats) -> Interval:
@@ -202,15 +202,25 @@ def interval(scores: Floats) -> Interval:
     return Interval(float(ordered.mean()), float(ordered[cut]), float(ordered[len(ordered) - cut - 1]))
 
 
+def bounds(tests: Sequence[Comparison]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Ends of the 95 % intervals of a baseline and the systems tested against it; empty without intervals."""
+    ends = [tests[0].baseline_interval, *(test.system_interval for test in tests)] if tests else []
+    known = [each for each in ends if each is not None]
+    return tuple(each.low for each in known), tuple(each.high for each in known)
+
+
+def mean_score(metric: Metric, statistics: Floats) -> float:
+    """The mean score of the runs of a system, of statistics ``[S, N, K]``; ``[N, K]`` are of one run."""
+    return float(metric.values(_runs(statistics).sum(axis=1)).mean())
+
+
 def _observed(metric: Metric, baseline: Floats, system: Floats, samples: int) -> tuple[float, float, float]:
     if samples < 1:
         raise UsageError(f"samples must be at least 1, but is {samples}")
     lines = baseline.shape[-2], system.shape[-2]
     if lines[0] != lines[1]:
         raise DataError(f"line counts differ: baseline {lines[0]}, system {lines[1]}")
-    first, second = (
-        float(metric.values(_runs(statistics).sum(axis=(0, 1)))) for statistics in (baseline, system)
-    )
+    first, second = (mean_score(metric, statistics) for statistics in (baseline, system))
     return second - first, first, second
 
 

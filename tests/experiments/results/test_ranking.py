@@ -10,7 +10,14 @@ import pytest
 from deepwire.evaluation.metric_choice import make_metric
 from deepwire.evaluation.significance import Comparison, paired_bootstrap
 from deepwire.experiments.results.paper_claims import FAILED, Claim, Verdict, count_outcomes, judge
-from deepwire.experiments.results.ranking import OutputStatistics, RankedSystem, Spread, corrected, means
+from deepwire.experiments.results.ranking import (
+    OutputStatistics,
+    RankedSystem,
+    Spread,
+    corrected,
+    means,
+    rank_systems,
+)
 from deepwire.experiments.results.run_measurement import RunResult, conditions, pace
 
 
@@ -201,6 +208,22 @@ def test_seeds_are_compared_together_and_do_not_count_as_more_sentences() -> Non
     more = paired_bootstrap(metric, np.tile(before, (2, 1)), np.tile(after, (2, 1)), samples=500)
     assert more.p_value < first.p_value / 2, "as if seeds were sentences"
     assert one.compare("base", "nobody", 500) is None
+
+
+def test_the_difference_is_that_of_the_mean_scores() -> None:
+    """Of runs of other lengths, BLEU of all outputs as one text is another number."""
+    references = [f"there are {number} birds on the old roof and a cat" for number in range(40)]
+    short = [line[: line.index(" and")] for line in references]
+    metric = make_metric("bleu")
+    lines = {("base", 1): short, ("base", 2): references, ("new", 1): references, ("new", 2): references}
+    scores = {key: metric.score(text, references).value for key, text in lines.items()}
+    results = [
+        standing(name, {seed: 0.0}).results[0].model_copy(update={"bleu": score})
+        for (name, seed), score in scores.items()
+    ]
+    new, base = rank_systems(results, OutputStatistics.of(metric, references, lines), "base", 100)
+    assert new.comparison is not None
+    assert new.comparison.difference == pytest.approx(new.bleu.mean - base.bleu.mean)
 
 
 def test_one_failed_seed_of_three_does_not_settle_a_rank() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from deepwire.evaluation.comparison import (
 )
 from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts, reference_count
 from deepwire.evaluation.multilingual.direction_names import Group
-from deepwire.evaluation.significance import Comparison, holm
+from deepwire.evaluation.significance import Comparison, holm, mean_score
 from deepwire.evaluation.texts import Text
 
 SIGNIFICANT = 0.05
@@ -284,7 +284,7 @@ class DirectionTable:
     ) -> DirectionRow:
         """Score one direction by several outputs of each system, such as those of several seeds.
 
-        The outputs of a system are scored as one text. The test draws a sentence with all its outputs, so
+        A system has the mean of the scores of its outputs. The test draws a sentence with all its outputs, so
         these do not count as more sentences, and the bootstrap draws outputs, too.
 
         Raises:
@@ -358,9 +358,12 @@ def _statistics(metric: Metric, outputs: Sequence[Text], reference: Text, source
 
 
 def _scores(metrics: Sequence[Metric], statistics: Sequence[Floats], reference: Text) -> tuple[Score, ...]:
-    """Of all outputs as one text, by each metric; none where there are no outputs."""
+    """The mean over outputs, by each metric; none where there are no outputs."""
     pairs, answers = zip(metrics, statistics, strict=False), reference_count(reference.answers)
-    return tuple(metric.score_of(counts.sum(axis=0), answers) for metric, counts in pairs)
+    return tuple(
+        replace(metric.score_of(counts.sum(axis=0), answers), value=mean_score(metric, counts))
+        for metric, counts in pairs
+    )
 
 
 def _score_to_json(score: Score) -> JsonValue:

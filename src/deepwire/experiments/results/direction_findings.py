@@ -157,7 +157,7 @@ def _comparison(comparison: SystemComparison, compared: ComparedPair) -> Finding
         title=f"{comparison.plan.title}: {compared.title}",
         measured=(
             f"{pair.system} against {pair.baseline} on {report.test}, in each direction with the seeds that "
-            "both have; outputs of several seeds are scored as one text. p: two-sided, paired bootstrap over "
+            "both have; a score is the mean over them. p: two-sided, paired bootstrap over "
             f"{report.paired.samples if report.paired else 0} resamples of the sentences, and of the runs "
             "where there are several seeds."
         ),

@@ -155,8 +155,9 @@ def _ranking_finding(
         title=f"{plan.title}: {direction}",
         measured=(
             "Systems ranked by mean BLEU over seeds, on the test set, with the best checkpoint of each run. "
-            f"sd: standard deviation over seeds. delta: difference from {plan.baseline}, with its 95 % "
-            f"interval and two-sided p-value from paired bootstrap resampling. Each of {_samples(plan)} "
+            f"sd: standard deviation over seeds. delta: difference from {plan.baseline} in mean BLEU over "
+            "the seeds that both have, with its 95 % interval and two-sided p-value from paired bootstrap "
+            f"resampling. Each of {_samples(plan)} "
             "resamples draws sentences, and of the seeds that both systems have as many runs of each system. "
             "So p and interval count what depends on the seed, roughly where there are two or three. With "
             "one seed, they say nothing about others. p (Holm): corrected for the number of systems in the "
