@@ -275,7 +275,7 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
     calls = []
 
     class Translator:
-        languages = None
+        languages, precision = None, "fp16"
 
         def translate(self, lines, **_):
             return [line.upper() for line in lines]
@@ -294,6 +294,7 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
     assert calls == [("m", "cpu", "fp32", {"beam": 2})]
     out, err = capsys.readouterr()
     assert out.splitlines()[1].split() == ["m", "100.00"]
+    assert out.splitlines()[-1] == "m: translated in fp16"
     assert err == "warning: line 3 was cut\n"
 
 

@@ -36,6 +36,27 @@ def test_nothing_is_said_of_real_text_cut_anywhere(
         assert warnings(language, [lines[first : first + 20]], {"de": "en", "en": "de"}[language]) == []
 
 
+@pytest.mark.parametrize(
+    ("language", "line", "script"),
+    [
+        ("de", "Привет, мир", "cyrillic"),
+        ("de", "東京は大きい", "cjk"),
+        ("ru", "Καλημέρα κόσμε", "greek"),
+        ("en", "नमस्ते दुनिया", "devanagari"),
+        ("ja", "안녕하세요", "hangul"),
+        ("de", "hund", ""),
+        ("ja", "iPhone 15 Pro", ""),
+        ("ja", "東京", ""),
+        ("de", "Das Wort мир heißt Frieden", ""),
+        ("de", "12 + 3", ""),
+    ],
+)
+def test_one_line_in_another_script_is_enough(language: str, line: str, script: str) -> None:
+    said = warnings(language, [[line]])
+    assert len(said) == bool(script)
+    assert all(script in each or "looks like" in each for each in said)
+
+
 def test_nothing_is_said_of_short_text(multi30k: Mapping[str, Sequence[str]]) -> None:
     for line in multi30k["en"][:200]:
         if len(line.split()) < 20:

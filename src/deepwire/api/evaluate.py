@@ -362,7 +362,8 @@ def _translation(
         return replace(model_texts.translate(model, source, settings.search, warn), name=name)
     direction, decoding = settings.search.direction, settings.search.decoding
     searching = model.with_search(**decoding) if decoding else model
-    return Text(name, searching.translate(source.lines, to=None if direction is None else direction.target))
+    lines = searching.translate(source.lines, to=None if direction is None else direction.target)
+    return Text(name, lines, precision=model.precision)
 
 
 def _require_settings_of(model: Translator[DecoderState], settings: EvaluationSettings) -> None:

@@ -360,6 +360,7 @@ def translator_of(
         warn=warn,
         languages=loaded.languages,
         context=loaded.context,
+        precision=loaded.precision,
         shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
         terms=None if terms is None else Terminology.read(Path(terms), warn),
         direction=None if loaded.languages is not None else named_direction(first.metadata),

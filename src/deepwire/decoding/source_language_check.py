@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from deepwire.data.text.language_guess import KNOWN, guess_language, language_code, scripts_of_language
+from deepwire.data.text.language_guess import (
+    KNOWN,
+    guess_language,
+    language_code,
+    script_shares,
+    scripts_of_language,
+)
 from deepwire.data.text.language_profiles import LanguageProfiles
 from deepwire.errors import Tell
 
 _MOST_WORDS = 2_000
+_EVERYWHERE = "LATIN"  # names in Latin letters stand in text of all languages
 _FEWEST_WORDS, _MOST_CHARACTERS, _SURE = 20, 20_000, 0.999
 
 
@@ -30,6 +37,7 @@ class SourceLanguage:
     ) -> None:
         self._language, self._warn = language, warn
         code, scripts = language_code(language), scripts_of_language(language)
+        self._scripts = scripts
         every = dict.fromkeys([*KNOWN, *map(language_code, others)])
         self._among = [language, *(other for other in every if other != code)]
         # Of a language that nobody knows, or of a name such as "source", no text can be said not to be.
@@ -50,6 +58,9 @@ class SourceLanguage:
         self._next = 2 * self._words
         guess = guess_language(self._lines, self._among)
         language = self._by_profile() if guess is None else guess.language
+        script = next(iter(script_shares(self._lines)), _EVERYWHERE)
+        if language is None and self._scripts and script not in {*self._scripts, _EVERYWHERE}:
+            language = f"{script.lower()} letters"
         if language not in (None, self._language):
             self._warn(f"the text looks like {language!r}, but the model translates from {self._language!r}")
         if language is not None or self._words > _MOST_WORDS:

@@ -91,12 +91,13 @@ class Translator(Generic[StateT]):
         direction: tuple[str, str] | None = None,
         terms: Terminology | None = None,
         context: ContextConfig = NO_CONTEXT,
+        precision: str = "",
     ) -> None:
         self._models, self._weights, self._terms = models, weights, terms
         self._aligner: AttentionAligner | None = None
         self.vocabularies, self._shortlist, self._source_bos = vocabularies, shortlist, source_bos
         self.context, self._before = context, ContextEncoder(vocabularies, languages, context)
-        self.device = torch.device(device)
+        self.device, self.precision = torch.device(device), precision
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
         self.model = Ensemble(as_configured(models, config), weights)
         self._configure(config)

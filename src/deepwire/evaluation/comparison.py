@@ -69,11 +69,15 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class SystemResult:
-    """The scores of one system, and its comparisons with the baseline if there are any; one per metric."""
+    """The scores of one system, and its comparisons with the baseline if there are any; one per metric.
+
+    `precision` is the number format in which a model translated, where one did.
+    """
 
     name: str
     scores: tuple[Score, ...]
     comparisons: tuple[Comparison, ...] = ()
+    precision: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,7 @@ def compare(
             comparisons=()
             if paired is None or number == paired.baseline
             else paired_comparison(metrics, counts[paired.baseline], rows, paired),
+            precision=system.precision,
         )
         for number, (system, rows) in enumerate(zip(systems, counts, strict=True))
     )
@@ -270,8 +275,14 @@ def as_text(report: ScoreReport) -> str:
         if score.name == MultiBleuMetric.name
     ]
     signatures = [f"{score.name}|{score.signature}" for score in report.systems[0].scores]
+    signatures += precisions(report)
     blocks += ["\n".join(lines) for lines in (detail, signatures) if lines]
     return "\n\n".join(blocks)
+
+
+def precisions(report: ScoreReport) -> list[str]:
+    """In which number format models translated, one line each."""
+    return [f"{each.name}: translated in {each.precision}" for each in report.systems if each.precision]
 
 
 def as_json(report: ScoreReport) -> dict[str, JsonValue]:
@@ -296,6 +307,7 @@ def as_json(report: ScoreReport) -> dict[str, JsonValue]:
             {
                 "name": system.name,
                 "baseline": number == report.baseline,
+                **({"precision": system.precision} if system.precision else {}),
                 "scores": scores,
                 "comparisons": comparisons,
             }

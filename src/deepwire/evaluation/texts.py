@@ -29,11 +29,13 @@ class Text:
         name: In tables and messages.
         lines: One sentence each.
         more: Further references of the same sentences; only a reference has some.
+        precision: Number format in which a model made it; empty where that is not known.
     """
 
     name: str
     lines: list[str]
     more: tuple[Text, ...] = ()
+    precision: str = ""
 
     @property
     def references(self) -> tuple[Text, ...]:
@@ -126,7 +128,7 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Tell) ->
     for line, translation in zip(source.lines, translations, strict=True):
         empty.see(line, translation)
     empty.end()
-    return Text(model, translations)
+    return Text(model, translations, precision=translator.precision)
 
 
 def selected_target(model: str, direction: Direction | None) -> str:

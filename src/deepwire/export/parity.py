@@ -162,11 +162,11 @@ class Parity:
                     f"{len(wrong)} lines are translated otherwise {search}, first line {wrong[0].line}"
                 )
         if self.bleu is not None and abs(self.bleu[0] - self.bleu[1]) > SAME_BLEU:
-            faults.append(f"BLEU may differ by {SAME_BLEU}")
+            faults.append(f"greedy BLEU may differ by {SAME_BLEU}")
         return faults
 
     def __str__(self) -> str:
-        bleu = "" if self.bleu is None else f"; BLEU {self.bleu[0]:.2f} here, {self.bleu[1]:.2f} there"
+        bleu = "" if self.bleu is None else f"; greedy BLEU {self.bleu[0]:.2f} here, {self.bleu[1]:.2f} there"
         beam = "" if self.beam_equal is None else f", {self.beam_equal:.1%} with a beam of {BEAM}"
         error = "" if self.rounding is None else f" (our own float32 errs by {self.rounding:.2g})"
         return (

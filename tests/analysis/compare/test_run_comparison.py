@@ -210,6 +210,10 @@ def test_scores_are_tested_against_the_first(run: RunMaker, text: tuple[Path, Pa
     assert any(note.startswith("BLEU|nrefs:1|") for note in finding.notes)
     (bars,) = [figure for figure in finding.figures if isinstance(figure, BarChart)]
     assert bars.categories == ("a (1)", "a (2)", "b")
+    for series in bars.series:
+        for low, value, high in zip(series.low, series.y, series.high, strict=True):
+            assert low <= value <= high
+    assert any("translated in fp32" in note for note in finding.notes)
     assert finding.provenance.data[0].endswith("3 pairs")
 
 

@@ -131,7 +131,7 @@ def test_a_figure_is_drawn_the_same_every_time(finding: Finding) -> None:
 
 def test_hidden_fields_are_blank_and_negative_ones_are_marked(finding: Finding) -> None:
     drawn = texts(finding.figures[2])
-    assert {"1", "−0.75", "negative"} <= set(" ".join(drawn).split())
+    assert {"1.0", "−0.75", "negative"} <= set(" ".join(drawn).split())
     assert not any(text.startswith("0.06") for text in drawn)
 
 

@@ -15,7 +15,7 @@ from deepwire.decoding.text_scoring import TextScore, text_scorer
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison
 from deepwire.evaluation.metric import Floats, Metric
-from deepwire.evaluation.significance import Comparison
+from deepwire.evaluation.significance import Comparison, bounds
 
 _SIGNIFICANT = 0.05
 _SHOWN = 80
@@ -163,13 +163,19 @@ def perplexity_table(read: Sequence[ModelPerplexity]) -> Table:
 
 def perplexity_chart(read: Sequence[ModelPerplexity]) -> Figure:
     """Bits per byte of each model."""
+    low, high = bounds([model.comparison for model in read if model.comparison is not None])
     return BarChart(
         name="scores",
+        caption="With the 95 % interval of each, where the test gives one.",
         title="Bits per byte",
         x=Axis(label="model"),
         y=Axis(label="cross-entropy", unit="bits/byte"),
         categories=tuple(model.name for model in read),
-        series=(Series(name="bits per byte", y=tuple(model.score.bits_per_byte for model in read)),),
+        series=(
+            Series(
+                name="bits per byte", y=tuple(model.score.bits_per_byte for model in read), low=low, high=high
+            ),
+        ),
     )
 
 

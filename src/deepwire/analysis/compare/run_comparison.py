@@ -39,7 +39,8 @@ from deepwire.analysis.subject.document_text import read_documents, refuse_sourc
 from deepwire.analysis.subject.model_and_text import ParallelText, read_pairs
 from deepwire.data.languages import Direction
 from deepwire.errors import Tell, UsageError
-from deepwire.evaluation.comparison import PairedTest, ScoreReport
+from deepwire.evaluation.comparison import PairedTest, ScoreReport, precisions
+from deepwire.evaluation.significance import bounds
 from deepwire.evaluation.texts import target_language
 
 _IGNORED = ("run", "recipe.", "data.prepared")
@@ -171,6 +172,7 @@ def _translations(request: ComparisonRequest, names: Sequence[str], tell: Tell) 
             *verdicts(report),
             *waiting(translations),
             *(f"{score.name}|{score.signature}" for score in report.systems[0].scores),
+            *precisions(report),
             *counting,
             *report.warnings,
         ],
@@ -289,12 +291,19 @@ def _scores(report: ScoreReport) -> Figure:
     return BarChart(
         name="scores",
         title="Scores",
+        caption="With the 95 % interval of each score, where the test gives one.",
         x=Axis(label="model"),
         y=Axis(label="score", unit="%"),
         categories=tuple(system.name for system in report.systems),
         series=tuple(
-            Series(name=name, y=tuple(system.scores[place].value for system in report.systems))
+            Series(
+                name=name,
+                y=tuple(system.scores[place].value for system in report.systems),
+                low=low,
+                high=high,
+            )
             for place, name in enumerate(names)
+            for low, high in [bounds([system.comparisons[place] for system in report.systems[1:]])]
         ),
     )
 

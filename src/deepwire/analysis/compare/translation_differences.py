@@ -78,7 +78,9 @@ def translate_all(
         busy = busy if translator.device.type == "cpu" else seconds
         tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
         length = sum(text_lengths(lines, unit))
-        translated.append(RunTranslation(Text(name, lines), seconds, busy, length, unit))
+        translated.append(
+            RunTranslation(Text(name, lines, precision=translator.precision), seconds, busy, length, unit)
+        )
     return translated
 
 

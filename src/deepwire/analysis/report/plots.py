@@ -34,6 +34,7 @@ _NAMED = 32
 _MARKS = 12
 _TICKS = 12
 _APART = 0.07  # of a logarithmic axis, between two numbers
+_DECADES = 1e4  # of a logarithmic axis, below which its numbers are written out
 _LEGEND = 30  # letters in a line
 _LETTER = 0.085  # inches: the width of a letter at a tick
 _WITH_NUMBERS = 169
@@ -157,12 +158,19 @@ def _size(figure: Figure) -> tuple[float, float]:
 
 
 def _name_axes(axes: Axes, x: Axis, y: Axis) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
     axes.set_xlabel(x.text)
     axes.set_ylabel("\n".join(textwrap.wrap(y.text, 36)))
     if x.log:
         axes.set_xscale("log")
     if y.log and axes.dataLim.y1 > 0:  # there is a positive number
         axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        if high / low < _DECADES:  # powers of ten alone would leave the axis without names
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.yaxis.set_minor_locator(NullLocator())
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda place, _: f"{place:,.12g}"))
     if y.from_zero and axes.dataLim.y0 >= 0:
         axes.set_ylim(bottom=0)
 
@@ -280,7 +288,7 @@ def _name_lines_at_their_ends(axes: Axes, figure: LineChart) -> None:
             annotation_clip=False,
         )
     axes.margins(x=0)
-    axes.text(1.14, 0.5, figure.legend, transform=axes.transAxes, rotation=90, va="center", fontsize=8)
+    axes.text(1.06, 1.04, figure.legend, transform=axes.transAxes, va="bottom", fontsize=8)
 
 
 def _draw_bars(axes: Axes, figure: BarChart) -> None:
@@ -342,12 +350,18 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, figure: HeatMap) -> None:
     numbers = values.size <= _WITH_NUMBERS
     for row, column in zip(*np.nonzero(~np.ma.getmaskarray(size)), strict=True):
         value = float(values[row, column])
-        text = f"{value:.2g}".replace("-", "−") if numbers else "−" if value < 0 else ""
+        text = _in_field(value) if numbers else "−" if value < 0 else ""
         if text:
             dark = float(norm(abs(value))) > 0.55
             axes.text(
                 column, row, text, ha="center", va="center", fontsize=7, color="white" if dark else "black"
             )
+
+
+def _in_field(value: float) -> str:
+    """Two significant digits, with the zeros that belong to them: 0.80 beside 0.66."""
+    text = f"{value:#.2g}" if value else "0"
+    return text.removesuffix(".").replace("-", "−")
 
 
 def _name_fields(axes: Axes, figure: HeatMap) -> None:
