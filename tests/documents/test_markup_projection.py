@@ -213,3 +213,37 @@ def test_without_links_nothing_is_lost():
     found = document.text_with(plan.finished(["A RED DOG"], [aligned(plan.texts[0], "A RED DOG", [])]))
     assert tags_of(found) == tags_of("<p><b></b><img src=a><code></code></p>")
     assert letters(found).replace("x()", "") == "AREDDOG"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('<x id="1"/> 3 hunde', '<x id="1"/> HUNDE 3'),
+        ('das haus <x id="1"/>', 'HAUS DAS <x id="1"/>'),
+        ('<x id="1"/> <x id="2"/> ein hund <x id="3"/>', '<x id="1"/> <x id="2"/> HUND EIN <x id="3"/>'),
+        (' <x id="1"/> ein hund <x id="2"/> ', ' <x id="1"/> HUND EIN <x id="2"/> '),
+        ('<x id="1"/> <g id="2">ein hund</g>', '<x id="1"/> <g id="2">HUND EIN</g>'),
+        ('ein hund<x id="1"/> ', 'HUND<x id="1"/> EIN '),
+    ],
+)
+def test_spaces_beside_codes_at_the_edges_stay_between_them_and_the_words(content, expected):
+    assert f">{expected}</target>" in target_of(content)
+
+
+SAME = {
+    "a.html": ["<p>%s</p>", "<b>%s</b> x <br>%s", "<li> %s <li>3<li>http://a.de\n<li>a\t b"],
+    "a.md": ["%s\nzwei  \ndrei\n", "- %s\n- 3\n", "| %s | http://a.de |\n|---|---|\n| %s | a\tb |\n"],
+    "a.srt": ["1\n00:00:01,000 --> 00:00:02,000\n- %s\nzwei\n- 3\n"],
+    "a.json": ['{"a": " \\u00e4 {n}s \\t%s ", "b": "%%s. B %s", "c": "12", "d": "http://a.de"}'],
+    "a.txt": ["%s\t\r\n\r\n 3\nhttp://a.de x.  Y\n好。去吧！"],
+}
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(("name", "page"), [(name, page) for name, pages in SAME.items() for page in pages])
+def test_what_a_model_leaves_as_it_is_stays_byte_for_byte(name, page, seed):
+    text = markup(seed, ("b", "i", "code", "span"), between=(" ", ". W. ", "")).replace('"', "")
+    source = page.replace("%s", text).encode()
+    document = read_document(name, source, Options("de", "zh"))
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "zh")
+    assert document.written(plan.finished(plan.texts)) == source

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from deepwire.errors import Tell
 
 Marks = tuple[int, ...]
-"""Numbers of elements, outermost first."""
+"""Numbers of elements, outermost first; that of the whole unit is negative."""
 
 
 class Run(NamedTuple):

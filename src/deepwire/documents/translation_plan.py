@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from deepwire.data.text.sentences import SentenceSplitter, fitting_gap, has_words, is_spaced
 from deepwire.decoding.text_alignment import TextAlignment
@@ -33,6 +34,11 @@ class _Part:
     text: int | None = None
     alone: list[int | None] = field(default_factory=list)
     inner: bool = False
+
+    @property
+    def whole(self) -> str:
+        """The text of its runs."""
+        return "".join(run.text for run in self.runs)
 
     @property
     def marks(self) -> set[int]:
@@ -142,7 +148,10 @@ class _Finished:
     alignments: Sequence[TextAlignment | None]
 
     def unit(self, unit: Unit, parts: Sequence[_Part]) -> list[Piece]:
-        """The pieces of a unit."""
+        """The pieces of a unit; what is translated by itself stays as it is."""
+        same = (part.text is None or self.translations[part.text] == part.whole for part in parts)
+        if all(same):
+            return in_order(unit, [run.text for run in unit])
         if any(run.marks for run in unit):
             projected = self._projected(parts)
             if projected is not None and _is_whole(projected, unit):
@@ -203,28 +212,35 @@ class _Finished:
 
 
 def _without_spaces(parts: Sequence[_Part]) -> list[_Part]:
-    """The parts with what is beside the spaces at either end of a unit in the sentence next to them.
+    """The parts with the elements that begin or end at spaces at either end of a unit in the sentence there.
 
-    Otherwise an element with such a space would have to reach to the end of the translation. A line
-    break that is fixed is no such space.
+    Otherwise such an element would have to reach to the end of the translation. What a space parts from them
+    stays at the end, as does a line break that is fixed.
     """
     adjusted = list(parts)
     for gap, sentence in ((0, 1), (-1, -2)):
-        meant = [run.text for run in adjusted[gap].runs if run.fixed or run.text.strip()]
-        if len(adjusted) < 2 or any(meant):
+        runs = adjusted[gap].runs
+        if len(adjusted) < 2 or any(run.text for run in runs if run.fixed or run.text.strip()):
             continue
-        text = "".join(run.text for run in adjusted[gap].runs)
-        runs = [run._replace(text="") for run in adjusted[gap].runs]
-        first, second = (
-            (adjusted[gap], adjusted[sentence]) if gap == 0 else (adjusted[sentence], adjusted[gap])
-        )
-        shared = first.first + len(first.runs) > second.first
+        outer = list(takewhile(lambda run: max(run.marks, default=-1) < 0, runs[:: 1 if gap == 0 else -1]))
+        while outer and not outer[-1].text:  # it is attached to a word
+            outer.pop()
+        inner = runs[len(outer) :] if gap == 0 else runs[: len(runs) - len(outer)]
+        if not inner:
+            continue
+        space = [Run("".join(run.text for run in inner), marks=outer[-1].marks if outer else ())]
+        first = adjusted[gap].first + (len(outer) if gap == 0 else 0)
+        bare, beside = [run._replace(text="") for run in inner], adjusted[sentence]
         if gap == 0:
-            joined = runs[: len(runs) - shared] + adjusted[sentence].runs
+            shared = first + len(inner) > beside.first
+            joined = bare[: len(bare) - shared] + beside.runs
+            adjusted[gap] = _Part(adjusted[gap].first, outer + space)
         else:
-            joined = adjusted[sentence].runs + runs[shared:]
-        adjusted[sentence] = replace(adjusted[sentence], first=first.first, runs=joined)
-        adjusted[gap] = _Part(0, [Run(text)])
+            shared = beside.first + len(beside.runs) > first
+            joined = beside.runs + bare[shared:]
+            adjusted[gap] = _Part(first + len(inner) - 1, space + outer[::-1])
+            first = beside.first
+        adjusted[sentence] = replace(beside, first=first, runs=joined)
     return adjusted
 
 
