@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 
 import deepwire
+from deepwire.checkpoint.model_files import write_manifest
+from deepwire.data.context import ContextConfig
 from deepwire.decoding.generate import generate
 from deepwire.decoding.translation_io import Request
-from deepwire.errors import UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.serving.model_pool import ModelPool
 from deepwire.serving.request import RequestError
 from deepwire.serving.served_model import Search, ServedModel, load_served_model
@@ -112,3 +116,43 @@ def test_a_request_can_lower_the_longest_translation(served_model, serving):
 def test_settings_that_a_server_has_not_are_refused(one_direction, settings):
     with pytest.raises(UsageError, match=f"decoding setting {next(iter(settings))} is not for servers"):
         load_served_model([str(one_direction)], "cpu", "fp32", settings=settings, warn=print)
+
+
+@pytest.mark.parametrize(
+    ("change", "refused"),
+    [
+        ({"source": "en", "target": "de"}, True),
+        ({"target": "fr"}, True),
+        ({"source": None}, True),
+        ({"scores": {"bleu": 12.0}}, False),
+        ({}, False),
+    ],
+)
+def test_another_model_on_disk_is_not_served(tmp_path, serving, change, refused):
+    """It was loaded again and answered in another language with status 200."""
+    folder = serving.save(tmp_path / "m")
+    model = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
+    config = json.loads((folder / "config.json").read_text())
+    config["metadata"] |= change
+    (folder / "config.json").write_text(json.dumps(config))
+    write_manifest(folder)
+    model.unload()
+    if not refused:
+        assert model.load().direction == ("de", "en")
+        return
+    for _ in range(2):
+        with pytest.raises(ModelError, match="another model"):
+            model.load()
+
+
+@pytest.mark.parametrize("other", ["several languages", "document context"])
+def test_a_model_of_another_kind_on_disk_is_not_served(tmp_path, serving, polyglot, other):
+    folder = serving.save(tmp_path / "m")
+    model = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
+    if other == "several languages":
+        serving.save(folder, polyglot._languages)
+    else:
+        serving.save(folder, context=ContextConfig(source=1))
+    model.unload()
+    with pytest.raises(ModelError, match="another model"):
+        model.load()

@@ -16,7 +16,7 @@ from deepwire.decoding.model_inputs import MAX_PARALLEL_BATCHES, batches_by_leng
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.decoding.translator import Translator
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.model.decoder_state import DecoderState
 from deepwire.serving.request import RequestError
 
@@ -70,7 +70,7 @@ class ServedModel:
         self._direction, self._reload = direction, reload
         # What is known of a model while its weights are not there.
         self._config, self._languages = translator.config, translator.languages
-        self.context = translator.context
+        self.context, self._known = translator.context, _meaning(translator)
         self._vocabularies, self._device = translator.vocabularies, translator.device
         self.why_not_aligned = ""
         try:
@@ -97,11 +97,14 @@ class ServedModel:
         """The translator, loaded if it is not there.
 
         Raises:
-            ModelError: The files of the model are gone or damaged by now.
+            ModelError: The files of the model are gone or damaged by now, or those of another one.
         """
         if self._translator is None:
             assert self._reload is not None
-            self._translator = self._reload()
+            translator = self._reload()
+            if _meaning(translator) != self._known:
+                raise ModelError(f"{self.name}: another model lies on disk now", "start the server again")
+            self._translator = translator
         return self._translator
 
     @property
@@ -204,6 +207,12 @@ class ServedModel:
         while tokens * beam < most and len(batches_by_length(rows, tokens)) > self.cores:
             tokens += tokens // 10 + 1
         return min(most, tokens * beam)
+
+
+def _meaning(translator: Translator[DecoderState]) -> tuple[object, ...]:
+    """What clients were told of a model or what their requests rest on; better weights change none of it."""
+    settings = translator.direction, translator.languages, translator.context
+    return *settings, translator.vocabularies.digest
 
 
 def load_served_model(
