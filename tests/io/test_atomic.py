@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import errno
+import multiprocessing
 import os
+import signal
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,7 @@ from deepwire.io.atomic import (
     write_json,
     write_text,
 )
+from deepwire.io.output import open_output
 from deepwire.io.regular_files import read_json
 
 
@@ -190,3 +194,30 @@ def test_leftovers_that_are_links_lead_nowhere(tmp_path: Path) -> None:
         recover(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "x", "x.json"]
     assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "a").read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_what_a_killed_process_left_is_removed_by_the_next_call(tmp_path: Path, kind: str) -> None:
+    """What a living one fills stays, and so does whatever has another name."""
+    target = tmp_path / "made[1]"
+
+    def make() -> AbstractContextManager[object]:
+        return new_folder(target) if kind == "folder" else open_output(target)
+
+    def begin_and_die() -> None:
+        with make():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for name in (".made[1].tmp", ".made1.0a0a0a0a.tmp", ".other.0a0a0a0a.tmp", "made[1].0a0a0a0a.tmp"):
+        (tmp_path / name).touch()
+    before = set(tmp_path.iterdir())
+    process = multiprocessing.get_context("fork").Process(target=begin_and_die)
+    process.start()
+    process.join()
+    (remains,) = set(tmp_path.iterdir()) - before
+    with make():
+        (held,) = set(tmp_path.iterdir()) - before
+        assert held != remains
+        with make():
+            assert held.exists()
+    assert set(tmp_path.iterdir()) - before == {target}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import glob
 import os
 import secrets
 import shutil
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -161,12 +163,13 @@ def require_absent(path: Path, instead: str = "name another folder") -> None:
 def new_folder(target: Path) -> Iterator[Path]:
     """Give a temporary folder to fill; it takes the place of ``target`` when the block ends well.
 
-    A crash at any moment leaves the old ``target`` or the new one, or a leftover that ``recover`` removes.
+    A crash at any moment leaves the old ``target`` or the new one, or a leftover that the next call removes.
     """
-    # A name of its own: several processes may make the same folder.
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}{_TEMPORARY}")
-    with disk_errors(target), unwound_by_signals():
+    with disk_errors(target), unwound_by_signals(), ExitStack() as stack:
+        temporary = unfinished(target)
         temporary.mkdir(parents=True)
+        stack.callback(os.close, descriptor := os.open(temporary, os.O_RDONLY))
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
         try:
             yield temporary
             for path in sorted(temporary.rglob("*")):
@@ -176,6 +179,19 @@ def new_folder(target: Path) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
+
+
+def unfinished(target: Path) -> Path:
+    """A name beside ``target`` for what becomes it, of its own: several processes may make the same.
+
+    Who makes it holds a lock on it (flock). So what killed processes left under such names is removed here.
+    """
+    for path in target.parent.glob(f".{glob.escape(target.name)}.{'[0-9a-f]' * 8}{_TEMPORARY}"):
+        with suppress(OSError), ExitStack() as stack:
+            stack.callback(os.close, descriptor := os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _clear(path)
+    return target.with_name(f".{target.name}.{secrets.token_hex(4)}{_TEMPORARY}")
 
 
 def _put(temporary: Path, target: Path) -> None:

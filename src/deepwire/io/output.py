@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import io
 import lzma
 import os
-import secrets
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
 from deepwire.errors import UsageError
-from deepwire.io.atomic import disk_errors, is_disk_full, unwound_by_signals
+from deepwire.io.atomic import disk_errors, is_disk_full, unfinished, unwound_by_signals
 
 STDOUT = Path("-")
 _STDIN, _STDOUT = 0, 1
@@ -114,11 +114,12 @@ def compression(path: Path) -> str:
 def _atomic(path: Path) -> Iterator[TextIO]:
     # A name that is a link stays one: what it points to is replaced.
     suffix, path = path.suffix, path.resolve()
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    temporary = unfinished(path)
     try:
         with disk_errors(path):
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as raw:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
             with _text(raw, suffix) as stream:
                 yield stream
             raw.flush()

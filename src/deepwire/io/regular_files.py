@@ -10,8 +10,9 @@ import os
 import socket
 import stat
 from collections.abc import Iterable
+from io import BufferedReader
 from pathlib import Path, PurePath
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
 from deepwire.errors import ModelError, Tell, UsageError
 
@@ -42,16 +43,18 @@ def cannot_read(path: Path, error: OSError) -> ModelError:
     return ModelError(message)
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a file for reading; a pipe or device, which might never end, is refused instead.
 
     Raises:
         OSError: If it cannot be opened, or is no regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not _is_regular(os.fstat(descriptor)):
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(number, "is not a regular file", str(path))
     return os.fdopen(descriptor, "rb")
 
 

@@ -418,15 +418,15 @@ def test_a_flipped_byte_in_the_known_digests_changes_nothing(folder: Path) -> No
 def test_what_may_not_be_read_is_not_taken_for_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = prepare_now(folder)
     tokens = made.folder / "train" / "source.tokens"
-    original = Path.open
+    original = os.open
 
-    def forbidden(self: Path, *args: object, **kwargs: object) -> object:
-        if self == tokens:
-            raise PermissionError(errno.EACCES, "Permission denied", str(self))
-        return original(self, *args, **kwargs)  # type: ignore[call-overload]
+    def forbidden(path: Path, *args: int, **kwargs: int) -> int:
+        if path == tokens:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return original(path, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", forbidden)
+        patch.setattr(os, "open", forbidden)
         with pytest.raises(DataError, match=r"source\.tokens: cannot read: Permission denied"):
             prepare_now(folder)
     assert prepare_now(folder).reused
