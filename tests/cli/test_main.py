@@ -306,3 +306,11 @@ def test_an_interrupt_is_answered_at_once() -> None:
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=300)
     assert (process.returncode, stderr) == (130, b"interrupted\n")
+
+
+@pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\x9b2Jb", "a\x07", "a\rb", "a\u202eb"])
+def test_an_error_never_changes_the_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of files and what a server says are quoted, not obeyed."""
+    assert cli.main(["inspect", name]) != 0
+    said = capsys.readouterr().err
+    assert all(letter.isprintable() for line in said.split("\n") for letter in line)

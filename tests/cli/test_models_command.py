@@ -208,3 +208,29 @@ def test_a_pipe_in_a_registry_is_not_waited_for(
     os.mkfifo(shelf / name)
     assert main(["models", "get", "ab", "--registry", str(shelf)]) != 0
     assert name in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sign", ["\x1b[2J", "\x07", "\x9b2J", "\r", "\n", "\u202e", "\u2028"])
+@pytest.mark.parametrize(
+    "place", ["name", "licence", "description", "directions", "path", "test", "signature"]
+)
+def test_what_would_change_the_terminal_is_never_printed(
+    sign: str, place: str, shelf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry = json.loads((shelf / REGISTRY).read_text())
+    (entry,) = registry["models"]
+    of = {"path": entry["files"][0], "test": entry["scores"][0], "signature": entry["scores"][0]}
+    of.get(place, entry)[place] = [f"de{sign}-en"] if place == "directions" else f"a{sign}b"
+    (shelf / REGISTRY).write_text(json.dumps(registry))
+    assert main(["models", "list", "--registry", str(shelf)]) == 3
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert sign not in printed.err.rstrip("\n")
+
+
+def test_two_models_of_one_name_are_refused(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    registry = json.loads((shelf / REGISTRY).read_text())
+    registry["models"] *= 2
+    (shelf / REGISTRY).write_text(json.dumps(registry))
+    assert main(["models", "get", "ab", "--registry", str(shelf)]) == 3
+    assert "two models are called ab" in capsys.readouterr().err

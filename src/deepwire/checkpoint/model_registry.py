@@ -36,6 +36,15 @@ _Progress = Callable[[int, int | None], None]
 class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
+    @field_validator("*")
+    @classmethod
+    def _is_printable(cls, value: object) -> object:
+        """Control characters would do something to the terminal that shows them."""
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.isprintable():
+                raise ValueError(f"holds characters that cannot be shown: {text!a}")
+        return value
+
 
 class RegisteredFile(_Part):
     """A file of a model."""
@@ -83,6 +92,14 @@ class Registry(_Part):
 
     format: Literal[1]
     models: list[RegisteredModel]
+
+    @field_validator("models")
+    @classmethod
+    def _has_one_of_a_name(cls, models: list[RegisteredModel]) -> list[RegisteredModel]:
+        names = [model.name for model in models]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two models are called {twice[0]}")
+        return models
 
 
 class Shelf:

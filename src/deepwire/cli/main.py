@@ -8,6 +8,7 @@ import importlib
 import io
 import os
 import platform
+import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -151,6 +152,9 @@ def run() -> NoReturn:
     sys.exit(main(sys.argv[1:]))
 
 
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run ``deepwire`` with these arguments and return the exit code; errors are printed, not raised."""
     _reopen_closed_streams()
@@ -267,10 +271,15 @@ def _report(error: Exception, debug: bool) -> int:
         hint = "run the same command with --debug to see the traceback"
     with suppress(OSError):  # where nobody can be told, because the terminal is gone, the code says it
         for line in lines:
-            print(f"error: {line}", file=sys.stderr)
+            print(f"error: {_harmless(line)}", file=sys.stderr)
         if hint:
-            print(f"hint: {hint}", file=sys.stderr)
+            print(f"hint: {_harmless(hint)}", file=sys.stderr)
     return code
+
+
+def _harmless(text: str) -> str:
+    """A text with escapes for what would change the terminal: it may quote a file or a server."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def _describe_error(error: Exception) -> tuple[list[str], str, int]:
