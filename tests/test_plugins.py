@@ -154,7 +154,7 @@ def refusal(path: Path) -> str:
 
 def refused(path: Path) -> UsageError:
     with pytest.raises(UsageError) as raised:
-        load_run_file(path)
+        load_run_file(path, trusted=True)
     return raised.value
 
 
@@ -206,7 +206,7 @@ def test_who_names_an_unknown_choice_hears_how_another_package_makes_one_known(t
 
 def test_a_place_in_a_run_file_is_imported(tmp_path: Path) -> None:
     """It stays as it was written, and another process makes the same of it."""
-    loaded = load_run_file(run_file(tmp_path, f"{{type: {PLACE}, bias: -3}}"))
+    loaded = load_run_file(run_file(tmp_path, f"{{type: {PLACE}, bias: -3}}"), trusted=True)
     connection = loaded.config.model.encoder.connection
     assert connection.model_dump() == {"type": PLACE, "bias": -3.0}
     assert type(connection).__name__ == "HighwayConfig"
@@ -245,7 +245,7 @@ def test_a_wrong_place_is_one_line_with_the_line_of_the_file(
 
 def test_an_optimizer_of_torch_itself_is_told_what_makes_it_one() -> None:
     with pytest.raises(UsageError) as caught:
-        load_run_file("demo", ["training.optimizer=torch.optim.Adagrad"])
+        load_run_file("demo", ["training.optimizer=torch.optim.Adagrad"], trusted=True)
     assert caught.value.message == (
         "command line: training.optimizer: torch.optim.Adagrad is no optimizer: that is a whole "
         "OptimizerSection; derive one from TorchOptimizerSection whose make returns "
@@ -383,7 +383,7 @@ def test_a_name_of_two_packages_is_not_guessed(tmp_path: Path) -> None:
         "connection highway: both deepwire_example.highway.HighwayConfig and deepwire_rival.OtherConfig "
         "have this name; write the one that you mean"
     )
-    loaded = load_run_file(run_file(tmp_path, PLACE))
+    loaded = load_run_file(run_file(tmp_path, PLACE), trusted=True)
     assert loaded.config.model.encoder.connection.type == PLACE
     with pytest.raises(UsageError, match=r"highway: both deepwire_\S+ and __main__\.Other have this"):
         plugins._add("connection", "highway", type("Other", (), {"__module__": "__main__"}))
@@ -550,7 +550,7 @@ def test_an_object_is_taken_as_it_is() -> None:
 
 def test_the_next_command_names_packages_without_entry_points(install: Install, tmp_path: Path) -> None:
     """The stored model says where its parts are, and nothing imports them for that."""
-    config = load_run_file(run_file(tmp_path, PLACE)).config
+    config = load_run_file(run_file(tmp_path, PLACE), trusted=True).config
     assert options_of_plugins(config) == "--plugin deepwire_example "
     install(**{"connection.highway": PLACE.replace(".Highway", ":Highway")})
     assert options_of_plugins(config) == ""
@@ -928,3 +928,32 @@ def test_nothing_heavy_is_imported() -> None:
 
 def test_the_names_of_metrics_are_known_before_they_are_made() -> None:
     assert {*METRICS, *SPBLEU} == plugins.OWN_METRICS
+
+
+@pytest.mark.parametrize("arguments", [["inspect"], ["train", "--dry-run"], ["prepare"]])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        "model: {encoder: {connection: {type: PLACE}}}",
+        "model: {decoder: {mixer: PLACE}}",
+        "model: {initialization: PLACE}",
+        "training: {optimizer: PLACE}",
+        "training: {schedule: {type: PLACE}}",
+        "training: {validation: {metrics: [PLACE]}}",
+    ],
+)
+def test_reading_a_run_file_imports_nothing(
+    settings: str,
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "strange.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = tmp_path / "run.yaml"
+    data = "data: {source: de, target: en, train: x, valid: x}"
+    path.write_text(f"{data}\n{settings.replace('PLACE', 'strange.Config')}\n")
+    assert main([*arguments, str(path)]) != 0
+    assert not (tmp_path / "ran").exists()
+    assert "--plugin strange" in capsys.readouterr().err

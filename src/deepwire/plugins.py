@@ -7,7 +7,7 @@ announces as an entry point of the group ``deepwire.plugins`` (``connection.high
 place: ``type: my_package.HighwayConfig``.
 
 A model folder only ever holds names. Code is imported for them if the user allowed the package: by installing
-it with entry points, with ``--plugin`` or `use`, or in a run file that the user passes. This module imports
+it with entry points, with ``--plugin`` or `use`, or in a run file to train. This module imports
 no torch, and no plugin unless it is asked for.
 """
 
@@ -199,7 +199,10 @@ def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
         if trusted:
             allow(package)
         if not is_allowed(package):
-            raise PluginError(f"code of the package {package} is not imported because a file names it")
+            raise PluginError(
+                f"code of the package {package} is not imported because a file names it: only training does, "
+                f"and --plugin {package}"
+            )
         _registered[kind][name] = _loaded(f"{kind} {name}", *name.rsplit(".", 1))
     return _registered[kind].get(name)
 

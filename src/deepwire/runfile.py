@@ -265,6 +265,8 @@ def load_run_file(
     run: str | PathLike[str] | Mapping[str, object],
     overrides: Sequence[str] = (),
     arguments: Mapping[str, object] | None = None,
+    *,
+    trusted: bool = False,
 ) -> LoadedRunFile:
     """Read the run file or recipe, apply overrides, and check everything.
 
@@ -273,6 +275,7 @@ def load_run_file(
         overrides: ``key.sub=value``, or ``parameter=value`` with a parameter that the recipe declares.
         arguments: Overrides as plain values, by section: ``{"training": {"max_updates": 100}}``; and
             parameters.
+        trusted: Whether names in the file may import other packages, as training lets them.
 
     Raises:
         UsageError: If anything is wrong; one line per mistake, each beginning with file and line.
@@ -281,7 +284,13 @@ def load_run_file(
     if isinstance(name, str):
         overrides, arguments = _without_parameters(name, overrides, arguments or {})
     settings = read_settings(
-        RunFile, name, overrides, locate=locate, own_keys=frozenset({"recipe"}), arguments=arguments
+        RunFile,
+        name,
+        overrides,
+        locate=locate,
+        own_keys=frozenset({"recipe"}),
+        arguments=arguments,
+        trusted=trusted,
     )
     config = _with_absolute_paths(settings)
     resolved: dict[str, PlainValue] = config.model_dump(mode="json")

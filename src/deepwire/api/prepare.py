@@ -18,12 +18,15 @@ RunSettings: TypeAlias = str | PathLike[str] | Mapping[str, object] | LoadedRunF
 """A run file: its path, the name of a recipe, a mapping with what it would hold, or one that was read."""
 
 
-def load_settings(run: RunSettings, arguments: Mapping[str, object]) -> LoadedRunFile:
+def load_settings(
+    run: RunSettings, arguments: Mapping[str, object], *, trusted: bool = False
+) -> LoadedRunFile:
     """Read and check the settings of a run.
 
     Args:
         run: Where they are.
         arguments: Overrides by section, such as ``{"training": {"max_updates": 100}}``.
+        trusted: See `load_run_file`.
 
     Raises:
         UsageError: Anything is wrong; one line for each mistake.
@@ -36,7 +39,7 @@ def load_settings(run: RunSettings, arguments: Mapping[str, object]) -> LoadedRu
         raise UsageError(
             f"settings: must be a path, the name of a recipe or a mapping, not {type(run).__name__}"
         )
-    return load_run_file(run if isinstance(run, Mapping) else fspath(run), (), arguments)
+    return load_run_file(run if isinstance(run, Mapping) else fspath(run), (), arguments, trusted=trusted)
 
 
 def configured_size(data: DataConfig) -> int | None:

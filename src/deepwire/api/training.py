@@ -163,7 +163,7 @@ def train(
         DivergedError: The loss stays not finite.
         ResourceError: Disk or memory do not suffice.
     """
-    callbacks, loaded = _checked(callbacks), load_settings(run, settings)
+    callbacks, loaded = _checked(callbacks), load_settings(run, settings, trusted=True)
     with _joined(processes) as group:
         directory, done = RunDirectory(loaded.run_directory), None
         if group.main and not fresh:
@@ -242,7 +242,7 @@ def training_session(
 
     @contextmanager
     def opened() -> Iterator[TrainingSession]:
-        called, loaded = _checked(callbacks), load_settings(run, settings)
+        called, loaded = _checked(callbacks), load_settings(run, settings, trusted=True)
         with (
             _joined(None) as group,
             _session(

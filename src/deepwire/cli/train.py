@@ -70,7 +70,7 @@ def train(
 
     @cache
     def read() -> LoadedRunFile:
-        return load_run_file(run_file, overrides or ())
+        return load_run_file(run_file, overrides or (), trusted=not dry_run)
 
     with join_process_group(lambda: processes_of(read().config)) as processes:
         configure_process()

@@ -113,8 +113,9 @@ class ChoiceName:
     def _look_up(self, name: str, info: ValidationInfo) -> str:
         if name.lower() in self.own:
             return name.lower()
-        if (info.context or {}).get("trusted"):
-            known = plugins.find(self.kind, name, trusted=True) is not None
+        trusted = (info.context or {}).get("trusted")
+        if trusted is not None:
+            known = plugins.find(self.kind, name, trusted=bool(trusted)) is not None
         else:  # a record may be read where the package is not
             known = name in plugins.names(self.kind) or plugins.PLACE.fullmatch(name) is not None
         if not known:

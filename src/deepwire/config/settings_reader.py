@@ -90,6 +90,7 @@ def read_settings(
     locate: Locate,
     own_keys: frozenset[str] = frozenset(),
     arguments: Mapping[str, object] | None = None,
+    trusted: bool = False,
 ) -> Settings[SectionType]:
     """Read a run file with what it extends, apply overrides, and check it against ``section``.
 
@@ -100,6 +101,7 @@ def read_settings(
         locate: Finds the file behind a name.
         own_keys: Top-level keys that a file does not take over from what it extends.
         arguments: Overrides as plain values, by section.
+        trusted: Whether names in the file may import other packages; those in a mapping may.
 
     Raises:
         UsageError: If a file cannot be read or anything in it is wrong; the message has one line per mistake.
@@ -125,7 +127,7 @@ def read_settings(
     merged = merge(tree, changes, section, whole=True)
     whole = replace(merged, location=tree.location) if isinstance(merged, MappingNode) else tree
     problems.raise_if_any()
-    built = check(section, whole)
+    built = check(section, whole, trusted=trusted or not isinstance(name, str))
     _refuse_unused(built, whole, tree, document)
     return Settings(built, whole, document, text)
 
@@ -151,15 +153,15 @@ def _refuse_unused(built: Section, tree: MappingNode, file: MappingNode, documen
     problems.raise_if_any("leave it out, or change the setting that leaves it without effect")
 
 
-def check(section: type[SectionType], tree: MappingNode) -> SectionType:
-    """Build ``section`` from a tree.
+def check(section: type[SectionType], tree: MappingNode, *, trusted: bool = False) -> SectionType:
+    """Build ``section`` from a tree; names in it may import other packages if it is trusted.
 
     Raises:
         UsageError: With one line for each value that is wrong.
     """
     problems = Problems()
     try:
-        built = section.model_validate(plain(_prepared(tree, section)), context=TRUSTED)
+        built = section.model_validate(plain(_prepared(tree, section)), context={"trusted": trusted})
     except ValidationError as error:
         note_errors(error.errors(include_url=False), tree, section, problems)
         problems.raise_if_any()
