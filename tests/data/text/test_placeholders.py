@@ -41,6 +41,7 @@ TEXTS = st.lists(st.sampled_from([*PARTS, *SIGNS, SYMBOLS[3]])).map(" ".join)
         ("%1%2 zu %1%", ["%1", "%2", "%1"]),
         ("$t(common:haus) $t(a, {n}) $(name)", ["$t(common:haus)", "$t(a, {n})", "$(name)"]),
         ("Hallo \\(name)s", ["\\(name)"]),
+        ("100%% der %%s, 5%%", ["100", "%%", "%%s", "5", "%%"]),
         ("$name $user.name $NAME$ %NAME% %%title%% ##name##", "split"),
         (":name :user_name, (:id) = :x; :smile:", [":name", ":user_name", ":id", ":x", ":smile:"]),
         (
