@@ -1,7 +1,7 @@
 """How many terms translations have, and what that costs, with and without `--terms`.
 
     python benchmarks/terms.py MODEL TRAIN_SOURCE TRAIN_TARGET TEST_SOURCE TEST_TARGET [--lines 1000]
-        [--terms FILE] [--share 0.5] [--rounds 5] [--search beam --search insert]
+        [--terms FILE] [--share 0.5] [--rounds 5] [--search beam --search prefer]
 
 Learns word pairs from the training text (Dice coefficient), keeps as terms those that a test line and its
 reference have, and prints as JSON for the free search and each `decoding.term_search`: terms, terms hit,
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--terms", type=Path)
     parser.add_argument("--share", type=float, default=1.0, help="of the terms that are used")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--search", action="append", choices=["beam", "insert", "prefer"])
+    parser.add_argument("--search", action="append", choices=["beam", "prefer"])
     options = parser.parse_args()
     lexicon = learned(list(zip(read(options.train_source), read(options.train_target), strict=True)))
     lines = read(options.test_source)[: options.lines]

@@ -315,6 +315,10 @@ def _without_parameters(
     return expanded([*overrides, *given], parameters, RunFile.model_fields), rest
 
 
+_LEFT: Mapping[str, Mapping[str, object]] = {"data": {"term_hints": 0.0}}
+"""Settings of earlier versions that are gone, by section, with the value that left them unused."""
+
+
 def completed(record: Mapping[str, object]) -> Mapping[str, object]:
     """Settings that a run recorded, perhaps with an earlier version, with the defaults of this one added.
 
@@ -322,6 +326,11 @@ def completed(record: Mapping[str, object]) -> Mapping[str, object]:
     the run is to continue without them. A record that this version cannot read comes back as it is.
     """
     settings = {key: value for key, value in record.items() if key != "recipe"}
+    for section, left in _LEFT.items():
+        if isinstance(values := settings.get(section), Mapping):
+            settings[section] = {
+                key: value for key, value in values.items() if key not in left or value != left[key]
+            }
     try:
         return canonical_settings(RunFile.model_validate(settings))
     except ValidationError:

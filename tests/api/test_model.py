@@ -101,20 +101,6 @@ def test_settings_of_one_call_are_those_that_a_model_is_loaded_with(
         deepwire.load(trained, terms=terms).sample(SOURCE)
 
 
-def test_one_translation_alone_gets_its_terms_inserted(trained: deepwire.Run, tmp_path: Path) -> None:
-    terms = tmp_path / "terms.tsv"
-    terms.write_text("a\tb\n")
-    settings = {"term_search": "insert", "beam": 2}
-    model = deepwire.load(trained, "cpu", "fp32", settings=settings, terms=terms)
-    assert model.translate(["a"])
-    for ask in (
-        lambda: model.with_search(n_best=2),
-        lambda: deepwire.load(trained, "cpu", "fp32", settings={**settings, "n_best": 2}, terms=terms),
-    ):
-        with pytest.raises(UsageError, match="n_best 2: is not for term_search insert"):
-            ask()
-
-
 @pytest.mark.parametrize("models", [3, [3], None, {"runs/demo"}])
 def test_what_is_no_name_of_a_model_is_refused(models: Any) -> None:
     with pytest.raises(UsageError, match="not names of models but"):

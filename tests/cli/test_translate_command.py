@@ -237,11 +237,9 @@ def test_a_very_long_line(tmp_path, capsys):
         (["--set", "beam=2", "--beam", "2"], 2, "--set beam: another option sets beam, too"),
         (["--beam", "2", "--set", "sampling.seed=3"], 2, "decoding settings: beam: sampling draws"),
         (["--sample", "--set", "stop=first"], 2, "decoding settings: stop: sampling draws"),
-        (["--set", "term_search=insert"], 2, "--set term_search: has no effect here: there are no terms"),
+        (["--set", "term_search=prefer"], 2, "--set term_search: has no effect here: there are no terms"),
         (["--set", "alignment.layer=1"], 2, "--set alignment: has no effect here: nothing is aligned"),
         (["--stream", "--set", "window=3"], 2, "--set window: has no effect here: lines are not read ahead"),
-        (["--terms", "terms", "--term-search", "insert", "--n-best", "2"], 2, "n_best 2: is not for"),
-        (["--terms", "terms", "--term-search", "insert", "--set", "min_length=3"], 2, "min_length 3: is not"),
         (["--term-search", "prefer"], 2, "--term-search says how terms come in, and there are none"),
     ],
 )

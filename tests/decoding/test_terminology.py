@@ -66,14 +66,3 @@ def test_what_is_repaired_while_it_is_read_is_said(tmp_path):
     warnings: list[str] = []
     assert [term.source for term in Terminology.read(path, warnings.append).terms] == ["Gew\ufffdhr"]
     assert warnings == [f"{path}: bytes of 1 line are not UTF-8 and were read as U+FFFD"]
-
-
-def test_terms_are_found_with_the_places_where_they_end(tmp_path):
-    path = tmp_path / "terms.tsv"
-    path.write_text("Hund\tdog\nohne Gewähr\twithout warranty\n")
-    terms = Terminology.read(path, print)
-    text = "Ein Hund, ohne  Gewähr."
-    assert [(text[:end], term.source) for end, term in terms.places(text)] == [
-        ("Ein Hund", "Hund"),
-        ("Ein Hund, ohne  Gewähr", "ohne Gewähr"),
-    ]

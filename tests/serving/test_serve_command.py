@@ -105,7 +105,7 @@ def test_who_is_told_that_it_serves_may_end_it_at_once(
         (["--token-file", "."], 2, ".: is a directory, not a file with a token"),
         (["--token-file", "long", "--insecure"], 2, "--insecure serves without a token, and there is one"),
         (["--set", "window=3"], 2, "--set window: has no effect here"),
-        (["--set", "term_search=insert"], 2, "--set term_search: has no effect here: there are no terms"),
+        (["--set", "term_search=prefer"], 2, "--set term_search: has no effect here: there are no terms"),
         (["--token-file", "short"], 2, "short: not a token"),
         (["--host-name", "http://mt.example.org"], 2, "--host-name http://mt.example.org: must be a name"),
         (["--host-name", "mt.example.org:8080"], 2, "without http:// or port"),

@@ -16,7 +16,6 @@ from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import all_of_sampling, with_settings
 from deepwire.decoding.given_texts import checked_texts
-from deepwire.decoding.lexical_constraints import require_one_insertion
 from deepwire.decoding.model_loading import (
     load_models,
     longest_source,
@@ -87,7 +86,6 @@ class Model(Translator[DecoderState]):
         other = super().with_search(**settings)
         longest = longest_source(self.positions, self._source_bos, self.languages)
         require_learned(other.config, self.positions, longest)
-        require_one_insertion(other.config, self._terms)
         return other
 
     def translations(
@@ -336,6 +334,4 @@ def load(
     names = model_names(models)
     loaded = load_models(names, device, precision, settings or {})
     translator = translator_of(loaded, weights=weights, warn=warn, shortlist=shortlist, terms=terms)
-    model = Model.named(translator, names, loaded.text, loaded.positions)
-    require_one_insertion(model.config, model._terms)
-    return model
+    return Model.named(translator, names, loaded.text, loaded.positions)

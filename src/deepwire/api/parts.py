@@ -148,7 +148,6 @@ class TrainingParts:
             languages=self.prepared.languages,
             context=self.prepared.context,
             noise=line_noise(self.settings.data),
-            term_hints=self.settings.data.term_hints,
         )
         stream = UpdateStream(
             self.prepared.train,

@@ -165,7 +165,6 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:
         source_bos=config.data.source_bos,
         sampling=config.data.vocabulary.sampling,
         noise=line_noise(config.data),
-        term_hints=config.data.term_hints,
         metadata=model_metadata(config, prepared),
         translate=_translation(loaded),
         score=scores,
@@ -231,11 +230,8 @@ def _examination(
 
 def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared) -> Iterator[str]:
     """What the reader of the log should know."""
-    if config.data.aligned and config.training.guided_alignment is None and not config.data.term_hints:
-        yield (
-            "training text has alignments, but neither training.guided_alignment nor data.term_hints is set: "
-            "nothing learns them"
-        )
+    if config.data.aligned and config.training.guided_alignment is None:
+        yield "training text has alignments, but training.guided_alignment is not set: nothing learns them"
     try:
         require_files(config.data, "test")
     except DataError as error:

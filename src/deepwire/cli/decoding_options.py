@@ -56,7 +56,7 @@ Terms = Annotated[
 ]
 TermSearch = Annotated[
     str | None,
-    typer.Option(metavar="beam|insert|prefer|none", help="How terms come in. Default: as the model says."),
+    typer.Option(metavar="beam|prefer", help="How terms come in. Default: as the model says."),
 ]
 Alignment = Annotated[
     bool,

@@ -231,9 +231,6 @@ class DataConfig(Section):
         NO_CONTEXT, description="previous sentences of the document in front of each sentence"
     )
     noise: TextNoiseConfig | None = Field(None, description="capitals, typos and the like in training text")
-    term_hints: float = Field(
-        0.0, ge=0, le=1, description="share of training lines with hints for terms; train needs alignments"
-    )
     filters: FilterConfig = Field(default_factory=FilterConfig, description="which training pairs to drop")
     prepared: Path = Field(
         json_schema_extra=MAY_CHANGE, default=Path("prepared"), description="folder of prepared corpora"
@@ -276,12 +273,11 @@ class DataConfig(Section):
                 why = "with directions" if role == "test" else f"in {role}"
                 raise ValueError(f"more_references are for test with source and target, not {why}")
         self._check_aligned()
-        for name in ("placeholders", "term_hints"):
-            if getattr(self, name) and self.vocabulary.type not in ("bpe", "unigram", "existing"):
-                raise ValueError(
-                    f"{name} need a vocabulary of type bpe or unigram, which keeps their symbols whole, "
-                    f"not {self.vocabulary.type}"
-                )
+        if self.placeholders and self.vocabulary.type not in ("bpe", "unigram", "existing"):
+            raise ValueError(
+                f"placeholders need a vocabulary of type bpe or unigram, which keeps their symbols whole, "
+                f"not {self.vocabulary.type}"
+            )
         if self.text is not None:
             self._check_text(self.text)
         elif self.languages is None:
@@ -296,8 +292,6 @@ class DataConfig(Section):
         asked += ["context"] if self.context.used else []
         if self.aligned and asked:
             raise ValueError(f"alignments of a corpus and data.{asked[0]} exclude each other")
-        if self.term_hints and not self.aligned:
-            raise ValueError("term_hints need to know which words belong together: give train alignments")
 
     @property
     def aligned(self) -> bool:
@@ -321,7 +315,6 @@ class DataConfig(Section):
             "data.context": self.context.used,
             "data.vocabulary.sampling": self.vocabulary.sampling > 0,
             "data.noise": self.noise is not None,
-            "data.term_hints": self.term_hints > 0,
         }
         if asked := [name for name, is_set in wanted.items() if is_set]:
             raise ValueError(f"{asked[0]} is for pairs of sentences, and a language model reads one text")

@@ -16,7 +16,6 @@ from deepwire.data.subwords.sentencepiece import train_model
 from deepwire.data.text.language_profiles import LanguageProfiles
 from deepwire.data.text.pairs import Pair
 from deepwire.data.text.placeholders import SYMBOLS
-from deepwire.data.text.term_hints import HINT_MARKS
 from deepwire.data.vocabulary_config import BpeConfig, ExistingConfig, UnigramConfig, VocabularyConfig
 from deepwire.errors import DataError, ModelError
 from deepwire.io.regular_files import read_regular
@@ -74,12 +73,6 @@ def symbol_ids(vocabulary: Vocabulary) -> dict[str, int]:
         vocabulary.pieces([ids[symbol]]) == [symbol] for symbol in SYMBOLS
     )
     return ids if known else {}
-
-
-def hint_ids(vocabulary: Vocabulary) -> tuple[int, int] | None:
-    """The pieces of the marks around a hint; None where the vocabulary was learned without them."""
-    begin, end = (ids[-1] if (ids := vocabulary.encode(mark)) else UNK for mark in HINT_MARKS)
-    return (begin, end) if vocabulary.pieces([begin, end]) == list(HINT_MARKS) else None
 
 
 def _profiles(path: Path) -> LanguageProfiles | None:
@@ -175,11 +168,6 @@ class Vocabularies:
     def has_symbols(self) -> bool:
         """Whether both sides have pieces for placeholders (`deepwire.data.text.placeholders`)."""
         return bool(symbol_ids(self.source)) and bool(symbol_ids(self.target))
-
-    @cached_property
-    def has_hints(self) -> bool:
-        """Whether sources can have hints (`deepwire.data.text.term_hints`)."""
-        return hint_ids(self.source) is not None
 
     def save(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing; the header comes last."""

@@ -139,13 +139,11 @@ class DecodingConfig(Section):
         description="numbers, addresses, %s, {name} and tags of the source come back unchanged also from a "
         "model that was trained without data.placeholders; lines that lack one are searched again",
     )
-    term_search: Literal["beam", "insert", "prefer", "none"] = Field(
+    term_search: Literal["beam", "prefer"] = Field(
         "beam",
         description="a line whose translation lacks a term is searched for again by a wide constrained beam "
-        "(beam), or gets the term where it fits and a new rest (insert), which is faster and not as good; "
-        "prefer: the search makes terms cheaper and demands none, which keeps most of them in nearly the "
-        "same time; "
-        "none: a model that was trained with data.term_hints is told its terms, and that is all",
+        "(beam); prefer: the search makes terms cheaper and demands none, which keeps most of them in nearly "
+        "the same time",
     )
     guards: bool = Field(
         False,

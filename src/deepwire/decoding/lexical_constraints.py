@@ -16,7 +16,6 @@ from deepwire.data.text.placeholders import (
     spaced_alike,
     symbols_in,
 )
-from deepwire.data.text.term_hints import Hint, with_hints
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.required_phrases import Phrase, phrase_of
@@ -30,7 +29,7 @@ class LineConstraints:
 
     Attributes:
         source: The line.
-        text: What the model reads: the line, or with symbols for its placeholders or hints for its terms.
+        text: What the model reads: the line, or with symbols for its placeholders.
         values: What the symbols stand for.
         kept: Placeholders without a symbol, and how often the translation must have each.
         terms: The terms of the line, as often as they occur.
@@ -151,18 +150,8 @@ class ConstraintFinder:
             # In front of a prefix nothing stands.
             parts = Core("", line, "", count_placeholders(line)) if prefix else core(line)
             ends = parts.before, parts.behind
-            return LineConstraints(
-                line, self._read(parts.text), {}, parts.kept, self._terms(parts.text), ends
-            )
-        return LineConstraints(line, self._read(line), terms=self._terms(line))
-
-    def _read(self, text: str) -> str:
-        """A text with hints for its terms, if the model has learned to read hints."""
-        if self.terms is None or not self.vocabularies.has_hints:
-            return text
-        named = ((end, term.targets[0]) for end, term in self.terms.places(text))
-        # Models have learned hints that say all of a word.
-        return with_hints(text, [Hint(end, target) for end, target in named if not target.endswith("*")])
+            return LineConstraints(line, parts.text, {}, parts.kept, self._terms(parts.text), ends)
+        return LineConstraints(line, line, terms=self._terms(line))
 
     def _terms(self, text: str) -> tuple[Term, ...]:
         return () if self.terms is None else tuple(self.terms.find(text))
@@ -178,36 +167,4 @@ def constraint_finder(
     """
     if terms is not None and config.sampling is not None:
         raise UsageError("terms are searched for, and sampling draws translations", "leave out one of them")
-    if terms is not None and config.term_search == "none" and not vocabularies.has_hints:
-        raise UsageError(
-            "term_search none leaves terms to hints, and the model was trained without data.term_hints",
-            "set decoding.term_search to beam, insert or prefer",
-        )
-    if terms is not None and config.term_search == "insert":
-        for name, kept in (
-            ("no_repeat_ngram", not config.no_repeat_ngram),
-            ("min_length", config.min_length <= 1),
-            ("unknown_penalty", not config.unknown_penalty),
-        ):
-            if not kept:
-                raise _not_for_insertion(name, config)
     return ConstraintFinder(vocabularies, config.placeholders, terms)
-
-
-def require_one_insertion(config: DecodingConfig, terms: Terminology | None) -> None:
-    """See that no more than one translation of a line is asked for where terms are inserted.
-
-    A server is asked for several now and then, and these are searched for.
-
-    Raises:
-        UsageError: There are more.
-    """
-    if terms is not None and config.term_search == "insert" and config.n_best > 1:
-        raise _not_for_insertion("n_best", config)
-
-
-def _not_for_insertion(name: str, config: DecodingConfig) -> UsageError:
-    return UsageError(
-        f"{name} {getattr(config, name)}: is not for term_search insert",
-        "leave one of them out, or set decoding.term_search to beam or prefer",
-    )

@@ -14,7 +14,6 @@ from deepwire.decoding.required_phrases import Phrase, word_bounds
 from deepwire.decoding.scored_translations import between_words, most_anew, scored_translations
 from deepwire.decoding.sentence_search import ForcedPrefix, SearchInputs, SentenceSearch
 from deepwire.decoding.step_models import StateT
-from deepwire.decoding.term_insertion import insert_terms
 from deepwire.decoding.translation_io import Request
 
 _MARGIN = 2.0
@@ -63,7 +62,7 @@ def enforce_constraints(
 ) -> None:
     """Search again where translations lack something, for those that have it."""
     target = search.vocabularies.target
-    if config.term_search in ("none", "prefer"):
+    if config.term_search == "prefer":
         constraints = [replace(line, terms=()) for line in constraints]
 
     def met(row: int) -> bool:
@@ -71,7 +70,6 @@ def enforce_constraints(
             constraints[row].met_by(target.decode(hypothesis.ids)) for hypothesis in hypotheses_of[row]
         )
 
-    insert_terms(constraints, search, sentences, hypotheses_of, config)
     # Lacking terms alone disturb the rest least. Where that costs another one, that is required, too.
     required_of: dict[int, Counter[Phrase]] = {}
     several = with_settings(config, {"n_best": max(config.n_best, min(config.beam, _CHOICE))})

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from deepwire.data.languages import Languages
-from deepwire.data.vocabulary import BOS, PAD, Vocabularies
+from deepwire.data.vocabulary import BOS, Vocabularies
 from deepwire.decoding.constrained_search import ScoredPrefix, beam_for, constrained_search
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
@@ -107,14 +107,12 @@ class ForcedPrefix(NamedTuple):
         row: Of which sentence.
         ids: Its subwords.
         more: Most subwords that may follow.
-        whole: Whether its last word ends with it.
         log_probability: Of its subwords.
     """
 
     row: int
     ids: Sequence[int]
     more: int
-    whole: bool = False
     log_probability: float = 0.0
 
 
@@ -210,7 +208,6 @@ class SentenceSearch(Generic[StateT]):
         sentences: SearchInputs,
         prefixes: Sequence[ForcedPrefix],
         stop: Event,
-        not_first: Tensor | None = None,
     ) -> CancellableModel[Any]:
         """A model that reads the prefixes in one pass, which costs no steps of the search."""
         begins = [[*sentences.read_first(prefix.row), *prefix.ids] for prefix in prefixes]
@@ -218,7 +215,7 @@ class SentenceSearch(Generic[StateT]):
             language for prefix in prefixes if (language := sentences.languages[prefix.row]) is not None
         ]
         size = self.vocabularies.target.size
-        return CancellableModel(PromptedModel(self.model, begins, size, targets or None, not_first), stop)
+        return CancellableModel(PromptedModel(self.model, begins, size, targets or None), stop)
 
     def _into(
         self, model: Ensemble[StateT], sentences: SearchInputs, rows: Sequence[int], stop: Event
@@ -229,29 +226,6 @@ class SentenceSearch(Generic[StateT]):
             return CancellableModel(model, stop)
         begins, pieces = [sentences.read_first(row) for row in rows], self.vocabularies.target.size
         return CancellableModel(PromptedModel(model, begins, pieces, targets or None), stop)
-
-    def continued(
-        self, sentences: SearchInputs, prefixes: Sequence[ForcedPrefix], config: DecodingConfig
-    ) -> list[list[Hypothesis]]:
-        """How translations go on behind their prefixes: hypotheses of the rest, best first.
-
-        All subwords may be used.
-        """
-        size, bounds = self.vocabularies.target.size, word_bounds(self.vocabularies.target)
-        inside = torch.zeros(1, size, dtype=torch.bool, device=self.device)
-        inside[0, list(bounds.inside)] = True
-
-        def translate(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
-            chosen = [prefixes[row] for row in rows]
-            ended = torch.tensor([[prefix.whole] for prefix in chosen], device=self.device)
-            model = self._behind(sentences, chosen, stop, ended & inside)
-            source = pad_batch([sentences.sources[prefix.row] for prefix in chosen], self.device)
-            draws = [sentences.draws[prefix.row] for prefix in chosen]
-            return generate(model, source, [prefix.more for prefix in chosen], config, draws)
-
-        lengths = [len(sentences.sources[prefix.row]) for prefix in prefixes]
-        tokens = max(1, config.batch_tokens // config.width)
-        return self._in_batches(lengths, range(len(prefixes)), tokens, translate)
 
     def scores_of(self, sentences: SearchInputs, asked: Sequence[ForcedScoring]) -> list[list[list[float]]]:
         """Log-probabilities `[T + 1, k]` of k subwords before each of T that are read, and behind all."""
@@ -269,22 +243,6 @@ class SentenceSearch(Generic[StateT]):
             ]
 
         return self._forced(sentences, asked, score)
-
-    def score_continuation(self, sentences: SearchInputs, asked: Sequence[ForcedScoring]) -> list[float]:
-        """The log-probability of subwords, one after the other, behind what is read of a translation."""
-
-        def score(batch: _ForcedBatch) -> list[float]:
-            output = [
-                [*[PAD] * (first + len(asked[row].read)), *asked[row].tokens]
-                for row, first in zip(batch.rows, batch.firsts, strict=True)
-            ]
-            whole = pad_batch(output, self.device)
-            return (
-                self.model.score(batch.source, batch.read, whole, languages=batch.languages).sum(1).tolist()
-            )
-
-        whole = [forced._replace(read=[*forced.read, *forced.tokens[:-1]]) for forced in asked]
-        return self._forced(sentences, whole, score)
 
     def _forced(
         self,

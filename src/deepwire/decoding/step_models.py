@@ -243,7 +243,6 @@ class PromptedModel(Generic[StateT]):
         prompts: What the decoder reads first, for each sentence; the search takes its last token for BOS.
         pieces: Entries of the target vocabulary; what comes after them are tags and a separator.
         targets: The target language of each sentence; None with one direction.
-        not_first: `[N, pieces]` bool, what may not come right behind the prompt; None: anything may.
     """
 
     def __init__(
@@ -252,10 +251,8 @@ class PromptedModel(Generic[StateT]):
         prompts: Sequence[Sequence[int]],
         pieces: int,
         targets: Sequence[TargetLanguage] | None = None,
-        not_first: Tensor | None = None,
     ) -> None:
         self._model, self._prompts, self._pieces, self._targets = model, prompts, pieces, targets
-        self._not_first = not_first
 
     def start(self, source: Tensor) -> PromptedState[EnsembleState[StateT]]:
         """Encode `source` `[N, S]`, whose sentences are those of `prompts`."""
@@ -274,8 +271,6 @@ class PromptedModel(Generic[StateT]):
         read = tokens if state.first_tokens is None else state.first_tokens
         log_probs, following = self._model.step(read, state.state)
         log_probs[:, self._pieces :] = -torch.inf
-        if state.first_tokens is not None and self._not_first is not None:
-            log_probs[:, : self._pieces].masked_fill_(self._not_first, -torch.inf)
         return log_probs, PromptedState(following, None)
 
 

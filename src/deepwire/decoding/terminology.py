@@ -109,10 +109,6 @@ class Terminology:
 
     def find(self, text: str) -> Iterator[Term]:
         """The terms of a text in their order, as often as they occur; none overlap."""
-        return (term for _, term in self.places(text))
-
-    def places(self, text: str) -> Iterator[tuple[int, Term]]:
-        """The same terms, each with the place where it ends."""
         at = 0
         for start in _WORD_START.finditer(text):
             if start.start() < at:
@@ -123,7 +119,7 @@ class Terminology:
                 match = pattern.match(text, start.start())
                 if match and not _GOES_ON.match(text, match.end()):
                     at = match.end()
-                    yield at, term
+                    yield term
                     break
 
     @cached_property

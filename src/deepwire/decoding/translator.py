@@ -16,7 +16,6 @@ from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import is_blank, plain
 from deepwire.data.text.placeholders import protect_pair
-from deepwire.data.text.term_hints import without_hints
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.attention_alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, all_of_sampling, given_settings, with_settings
@@ -387,10 +386,6 @@ class Translator(Generic[StateT]):
             if constraints is not None:
                 enforce_constraints(constraints, requests, search, sentences, hypotheses_of, self.config)
         builder = CandidateBuilder(self.vocabularies, self._aligner)
-        if self._aligner is not None and constraints is not None and self.vocabularies.has_hints:
-            # Words of a translation belong to the words of the line, not to those of hints.
-            texts = [without_hints(text) for text in texts]
-            sentences = replace(sentences, sources=self._source_tokenizer.encode_lines(texts, lines, tags))
         candidates = builder.candidates(requests, sentences, hypotheses_of, constraints, copied)
         if self.config.sampling is not None and self.config.sampling.mbr:
             candidates = [most_agreed(each, self.config.n_best) for each in candidates]

@@ -17,7 +17,6 @@ def training_stream(spec: TrainingSpec, micro_batch_tokens: int, share: tuple[in
         languages=prepared.languages,
         context=prepared.context,
         noise=spec.noise,
-        term_hints=spec.term_hints,
         aligned=spec.config.guided_alignment is not None,
     )
     return UpdateStream(

@@ -61,15 +61,13 @@ class BatchSettings:
     """What of the document stands in front of a sentence."""
     noise: LineNoise | None = None
     """Of the lines; None: they are read as they are."""
-    term_hints: float = 0.0
-    """Share of the lines whose sources have hints, see `deepwire.data.text.term_hints`."""
     aligned: bool = False
     """Whether batches have links of subwords, of a store that has those of words."""
 
     @property
     def draws(self) -> bool:
         """Whether lines are not read as they are stored."""
-        return self.sampling > 0 or self.noise is not None or self.term_hints > 0
+        return self.sampling > 0 or self.noise is not None
 
     def __post_init__(self) -> None:
         if self.batch_tokens < 1 or self.micro_batch_tokens < 1 or self.sampling < 0:
@@ -184,9 +182,9 @@ class UpdateStream:
         self._collator = collator(store, settings.source_bos, settings.languages, settings.context, links)
         self._draws: SentenceDraws | None = None
         if settings.draws and vocabularies is not None:
-            sides, sampling = self._collator.sides, settings.sampling
-            changes = settings.noise, settings.term_hints
-            self._draws = SentenceDraws(store, sides, seed, vocabularies, sampling, *changes)
+            self._draws = SentenceDraws(
+                store, self._collator.sides, seed, vocabularies, settings.sampling, settings.noise
+            )
 
     def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
         """Updates from `start` on, without end, each with the position behind it."""

@@ -5,7 +5,6 @@ All that is drawn depends on the seed of the run, the epoch and the place of a l
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ import numpy as np
 from deepwire.data.batches.context_side import ContextSide
 from deepwire.data.batches.epoch_order import Indices, mix
 from deepwire.data.batches.token_store import Sentences, StoreSide, TokenStore
-from deepwire.data.text.term_hints import drawn_hints, with_hints
 
 if TYPE_CHECKING:
     from deepwire.data.text.noise import LineNoise
@@ -25,8 +23,8 @@ _LINES_AT_ONCE = 256
 """Lines that are read between two times of giving back pages of the store."""
 _Noisy = dict[int, tuple[str, list[int]]]
 """Of each place with noise the line and its subwords."""
-_NOISE, _HINTS = 2, 3
-"""Tell the random numbers of noise and hints from those of the segmentation of the two sides."""
+_NOISE = 2
+"""Tells the random numbers of noise from those of the segmentation of the two sides."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,6 @@ class SentenceDraws:
         vocabularies: Cut lines into subwords.
         sampling: Strength of random segmentation; 0: none.
         noise: Of lines; None: none.
-        term_hints: Share of the lines whose sources have hints; the pairs need links of words.
     """
 
     store: TokenStore
@@ -49,7 +46,6 @@ class SentenceDraws:
     vocabularies: Vocabularies
     sampling: float
     noise: LineNoise | None
-    term_hints: float = 0.0
 
     def of(self, lines: Indices, epoch: int, first: int) -> list[Sentences]:
         """Source and target of each line; a line that comes twice in an epoch is drawn twice.
@@ -73,7 +69,7 @@ class SentenceDraws:
     def _noisy(self, lines: Indices, epoch: int, first: int) -> tuple[_Noisy, _Noisy]:
         """What noise changes, of both sides."""
         changes: tuple[_Noisy, _Noisy] = {}, {}
-        if self.noise is None and not self.term_hints:
+        if self.noise is None:
             return changes
         places: list[int] = []
         pairs: list[tuple[str, str | None]] = []
@@ -81,10 +77,14 @@ class SentenceDraws:
             line = int(lines[place])
             direction = 0 if self.store.directions is None else int(self.store.directions[line])
             seed = mix(self.seed, epoch, _NOISE, first + place, _NOISE)
-            pair = self._changed(line, direction, seed)
-            if pair is not None:
+            if (drawn := self.noise.of(self.store.source_text(line), seed, direction)) is not None:
+                target = None
+                if drawn.in_capitals:
+                    stored = self.store.target_text(line)
+                    other = self.noise.target(drawn, stored, direction)
+                    target = other if other != stored else None
                 places.append(place)
-                pairs.append(pair)
+                pairs.append((drawn.source, target))
             if done % _LINES_AT_ONCE == 0:
                 self._release()
         self._release()
@@ -100,22 +100,6 @@ class SentenceDraws:
             if target_text is not None and other_ids is not None:
                 changes[1][place] = target_text, other_ids
         return changes
-
-    def _changed(self, line: int, direction: int, seed: int) -> tuple[str, str | None] | None:
-        """A line with noise and hints, and its target where that differs, too; None where nothing does."""
-        source = text = self.store.source_text(line)
-        target = None
-        if self.noise is not None and (drawn := self.noise.of(source, seed, direction)) is not None:
-            text = drawn.source
-            if drawn.in_capitals:
-                stored = self.store.target_text(line)
-                other = self.noise.target(drawn, stored, direction)
-                target = other if other != stored else None
-        if self.term_hints and random.Random(mix(seed, _HINTS)).random() < self.term_hints:
-            written = self.store.target_text(line) if target is None else target
-            links = self.store.word_links(line).tolist()
-            text = with_hints(text, drawn_hints(text, written, links, mix(seed, _HINTS, _HINTS)))
-        return (text, target) if text != source or target is not None else None
 
     def _release(self) -> None:
         for side in (self.store.source_side, self.store.target_side):

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from deepwire.data.batches.epoch_order import Indices
 from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.subwords.text_tokens import TextTokens, owners, words_of
-from deepwire.data.vocabulary import hint_ids
 
 if TYPE_CHECKING:
     from deepwire.data.vocabulary import Vocabularies, Vocabulary
@@ -68,7 +67,7 @@ class _WordFinder:
     """Tells which subwords each word of a text has."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary, self._marks = vocabulary, hint_ids(vocabulary)
+        self._vocabulary = vocabulary
         pieces = vocabulary.pieces(range(vocabulary.size))
         spaced = any(piece.startswith(_SPACE) for piece in pieces)
         self._inside = [spaced and not piece.startswith(_SPACE) for piece in pieces]
@@ -76,8 +75,6 @@ class _WordFinder:
 
     def subwords(self, ids: Sequence[int], text: str) -> dict[int, list[int]]:
         """Of each word of a text its subwords, by their places."""
-        places = _outside_hints(ids, self._marks)
-        ids = [ids[place] for place in places]
         numbers, word, goes_on = list[int](), -1, False
         for number in ids:
             if word < 0 or not (goes_on or self._inside[number]):
@@ -86,25 +83,12 @@ class _WordFinder:
             goes_on = self._joined[number]
         subwords_of: dict[int, list[int]] = {}
         if word + 1 == len(text.split()):
-            for place, word in zip(places, numbers, strict=True):
+            for place, word in enumerate(numbers):
                 subwords_of.setdefault(word, []).append(place)
             return subwords_of
         # The vocabulary does not part words as spaces do, or noise has changed them: letter by letter.
         spans = TextTokens.of(self._vocabulary, ids, text).spans
-        for place, words in zip(places, owners(spans, words_of(text)), strict=True):
+        for place, words in enumerate(owners(spans, words_of(text))):
             for word in words:
                 subwords_of.setdefault(word, []).append(place)
         return subwords_of
-
-
-def _outside_hints(ids: Sequence[int], marks: tuple[int, int] | None) -> list[int]:
-    """The places of subwords that are not of hints."""
-    if marks is None or marks[0] not in ids:
-        return list(range(len(ids)))
-    outside, inside = [], False
-    for place, number in enumerate(ids):
-        inside = inside or number == marks[0]
-        if not inside:
-            outside.append(place)
-        inside = inside and number != marks[1]
-    return outside

@@ -19,7 +19,6 @@ from deepwire.data.prepare.packing import BlockRows
 from deepwire.data.prepare.segmenting import segment
 from deepwire.data.prepare.symbol_pairs import (
     SymbolPairs,
-    require_hints,
     require_symbols,
     symbol_use,
     with_symbols,
@@ -29,7 +28,6 @@ from deepwire.data.text.corpus import directed
 from deepwire.data.text.language_profiles import MOST_CHARACTERS, LanguageProfiles
 from deepwire.data.text.pairs import Pair, PairBlock
 from deepwire.data.text.placeholders import SYMBOLS
-from deepwire.data.text.term_hints import HINT_MARKS
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 
@@ -198,14 +196,13 @@ class Builder:
         config, languages = self._data.vocabulary, self._data.languages
         if self._data.text is not None:
             return Vocabularies.learn_of_targets(config, self._training_pairs(pairs_file))
-        symbols = SYMBOLS if self._data.placeholders else HINT_MARKS if self._data.term_hints else ()
+        symbols = SYMBOLS if self._data.placeholders else ()
         if languages is None or not isinstance(config, BpeConfig | UnigramConfig):
             blocks: Iterator[Sequence[Pair]] = self._training_pairs(pairs_file)
             if self._data.placeholders:
                 blocks = map(SymbolPairs, self._training_pairs(pairs_file))
             vocabularies = Vocabularies.learn_from_blocks(config, blocks, symbols)
             require_symbols(vocabularies, self._data.placeholders)
-            require_hints(vocabularies, self._data.term_hints > 0)
             return vocabularies
         for _ in self._training_pairs(pairs_file):
             pass

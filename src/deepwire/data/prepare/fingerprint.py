@@ -164,7 +164,6 @@ def describe(data: DataConfig, digests: FileDigests) -> dict[str, object]:
         "filters": data.filters.model_dump(mode="json"),
         "on_bad_utf8": data.on_bad_utf8,
         **({"placeholders": 2} if data.placeholders else {}),  # True: fewer kinds of variables
-        **({"term_hints": True} if data.term_hints else {}),
         **({} if data.text is None else {"text": data.text.model_dump(mode="json")}),
         **({"documents": True} if data.context.used else {}),
     }

@@ -33,18 +33,6 @@ def require_symbols(vocabularies: Vocabularies, placeholders: bool) -> None:
     raise DataError(f"the vocabulary {fault}", f"set data.placeholders to {str(not placeholders).lower()}")
 
 
-def require_hints(vocabularies: Vocabularies, hints: bool) -> None:
-    """See that sources can have hints exactly where they are asked for.
-
-    Raises:
-        DataError: The vocabulary was learned otherwise.
-    """
-    if vocabularies.has_hints != hints:
-        fault = "has no marks for hints" if hints else "was learned with marks for hints"
-        value = "0" if hints else "a share above 0"
-        raise DataError(f"the vocabulary {fault}", f"set data.term_hints to {value}")
-
-
 def with_symbols(pairs: PairBlock) -> PairBlock:
     """The pairs with symbols for the placeholders that both sides have."""
     sides = zip(pairs.source.strings(), pairs.target.strings(), strict=True)

@@ -304,7 +304,6 @@ class TrainingSpec:
         source_bos: Whether sources begin with BOS.
         sampling: Share of subword merges left out at random (BPE-dropout), or the like; 0: none.
         noise: Of the training lines; None: they are read as they are.
-        term_hints: Share of the training lines whose sources have hints.
         metadata: Stored with every checkpoint: languages, decoding defaults.
         translate: Translates the validation set; needed where ``validation`` scores translations.
         score: Scores those translations; likewise.
@@ -326,7 +325,6 @@ class TrainingSpec:
     source_bos: bool = False
     sampling: float = 0.0
     noise: LineNoise | None = None
-    term_hints: float = 0.0
     translate: TranslateTexts | None = None
     score: ScoreTexts | None = None
     examine: Callable[[TranslationModel], dict[str, object]] | None = None
