@@ -409,6 +409,16 @@ def test_part_of_what_is_protected_in_xliff_may_be_translated():
     )
 
 
+@pytest.mark.parametrize(
+    ("header", "count"), [("fr", 1), ("pt_BR", 1), ("en", 0), ("en_GB", 0), ("", 0), (None, 0)]
+)
+def test_a_catalogue_of_another_language_is_warned_of(header, count):
+    told: list[str] = []
+    said = "" if header is None else f'"Language: {header}\\n"\n'
+    translated("a.po", f'msgid ""\nmsgstr ""\n{said}\nmsgid "Hund"\nmsgstr ""\n', warn=told.append)
+    assert [f"Language: {header}, " in one for one in told] == [True] * count
+
+
 def test_docx():
     bold = "<w:rPr><w:b/></w:rPr>"
     body = (

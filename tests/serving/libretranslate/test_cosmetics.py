@@ -46,6 +46,8 @@ def test_codes_are_written_as_clients_know_them():
     for code, label in {"DE": "de", "zh": "zh_CN", "zh-Hans": "zh_CN", "zt": "zh_TW", "zh-hant": "zh_TW",
                         "pb": "pt_BR", "pt-br": "pt_BR", "pt": "pt", "fr": None}.items():  # fmt: skip
         assert codes.label(code) == label
+    others = LanguageCodes(["pt_BR", "zh_TW", "sr-Latn"])
+    assert [others.label(code) for code in ("pt", "sr", "zh", "en-GB")] == ["pt_BR", "sr-Latn", None, None]
     assert [written_code(label) for label in ("zh_CN", "zh_TW", "pt_BR", "deu")] == [
         "zh-Hans",
         "zh-Hant",

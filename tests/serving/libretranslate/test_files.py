@@ -119,6 +119,20 @@ def test_documents_can_be_switched_off(polyglot, serving):
         assert (settings["filesTranslation"], settings["supportedFilesFormat"]) == (False, [])
 
 
+@pytest.mark.parametrize("stem", ["отчёт", "報告書", "रिपोर्ट", "Bericht-ä.1", "😀" * 40])
+def test_names_keep_the_letters_of_their_script(stem):
+    kept = KeptFiles(10, 2)
+    key = kept.keep(f"{stem}_en.txt", b"1")
+    assert kept.find(key).name == f"{stem}_en.txt"[-50:]
+    assert kept.find(key).path.read_bytes() == b"1"
+    assert kept.find(kept.keep("../a b\n\"c'.txt", b"1")).name == "_a_b__c_.txt"
+
+
+def test_a_document_named_in_another_script_is_fetched(server):
+    answer = fetched(server, send(server, "отчёт.txt", b"ein"))
+    assert answer.headers["content-disposition"].endswith("%D0%BE%D1%82%D1%87%D1%91%D1%82_en.txt")
+
+
 def test_documents_are_kept_for_a_while_and_not_too_many():
     clock = [0.0]
     kept = KeptFiles(10, 2, lambda: clock[0])

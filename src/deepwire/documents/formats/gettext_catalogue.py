@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from deepwire.data.text.language_guess import language_code
 from deepwire.documents.document import Options, Pieces, Run
 from deepwire.documents.file_text import decoded, encoded
 from deepwire.documents.formats.inline_elements import block_of
@@ -151,6 +152,7 @@ class PoDocument:
                     yield string.begin, string.end, line_break.join(_quoted(text, width))
 
 
+_LANGUAGE = re.compile(r'^"Language: *([\w-]+)', re.MULTILINE)
 _CHARSET = re.compile(r"(?<=charset=)[\w.:-]+", re.IGNORECASE)
 
 
@@ -197,13 +199,18 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda match: _MEANT.get(match[1], match[0]), text)
 
 
-def read_po(content: bytes, options: Options) -> PoDocument:  # noqa: ARG001 - as all readers
+def read_po(content: bytes, options: Options) -> PoDocument:
     """Read a catalogue.
 
     Raises:
         DataError: It is not UTF-8, or no catalogue.
     """
-    return PoDocument(decoded(content))
+    source = decoded(content)
+    document = PoDocument(source)
+    named, wanted = _LANGUAGE.search(source), options.target
+    if named and wanted and language_code(named[1]) != language_code(wanted):
+        options.warn(f"its header says Language: {named[1]}, but its translations are in {wanted}")
+    return document
 
 
 def _messages(source: str) -> list[_Message]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import wraps
 from typing import NamedTuple
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
@@ -182,7 +183,7 @@ class _Interface:
             )
         name = self._kept.keep(translated.name, translated.content)
         asyncio.get_running_loop().call_later(service.limits.file_keep_seconds, self._kept.drop)
-        answer: dict[str, object] = {"translatedFileUrl": f"{self._root(request)}{_DOWNLOADS}/{name}"}
+        answer: dict[str, object] = {"translatedFileUrl": f"{self._root(request)}{_DOWNLOADS}/{quote(name)}"}
         if translated.untranslated:
             answer["untranslated"] = list(translated.untranslated)
         return JSONResponse(answer)

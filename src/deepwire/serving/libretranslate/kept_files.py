@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import NamedTuple
 
-_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
-_LONGEST = 80
+_SPECIAL = frozenset(" /\\:*?\"'<>|%;&#")
+_LONGEST = 50  # characters, of four bytes at most: a name on disk has 255
 
 
 class KeptFile(NamedTuple):
@@ -52,7 +51,9 @@ class KeptFiles:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="deepwire-")
         self.drop(room=1)
-        plain = PurePath(_PLAIN.sub("_", name)[-_LONGEST:]).name.lstrip(".") or "file"
+        plain = "".join(
+            sign if sign.isprintable() and sign not in _SPECIAL else "_" for sign in name[-_LONGEST:]
+        ).lstrip(".")
         key = f"{secrets.token_hex(16)}.{plain}"
         path = Path(self._folder.name) / key
         path.write_bytes(content)

@@ -54,6 +54,9 @@ class LanguageCodes:
         self._labels: dict[str, str] = {}
         for label in labels:
             self._labels.setdefault(plain_code(label), label)
+        for code, label in list(self._labels.items()):
+            if code != "zh-hant":  # another script, and not what `zh` stands for
+                self._labels.setdefault(code.partition("-")[0], label)
 
     def label(self, code: str) -> str | None:
         """What the models call the language of a code; None = there is no such language here."""
