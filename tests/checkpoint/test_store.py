@@ -244,6 +244,16 @@ def test_a_configuration_of_absurd_size_is_refused_before_anything_is_allocated(
         load_model(saved)
 
 
+def test_weights_that_are_not_finite_are_refused(
+    make_model: ModelMaker, vocabularies: Vocabularies, tmp_path: Path
+) -> None:
+    model = make_model()
+    torch.nn.init.constant_(next(model.decoder.parameters()), float("nan"))
+    save_model(tmp_path / "model", model, vocabularies, {})
+    with pytest.raises(ModelError, match=r"safetensors: NaN or infinity in 1 tensors, such as decoder\."):
+        load_model(tmp_path / "model")
+
+
 def test_parameters_that_do_not_fit_are_listed(saved: Path, tmp_path: Path, make_model: ModelMaker) -> None:
     record = json.loads((saved / "config.json").read_text())["model"]
     rewrite(saved, model={**record, "feed_forward": 32})

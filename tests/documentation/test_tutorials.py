@@ -32,7 +32,6 @@ SMALLER = {
         "d_model: 256": "d_model: 16",
         "feed_forward: 1024": "feed_forward: 32",
         "max_updates: 20k": "max_updates: 4, batch_tokens: 300, validation: {every: 4}",
-        "warmup: 1000": "warmup: 2",
     },
     "tutorials/own-text.md": {
         "size: 8000": "size: 500",
@@ -41,7 +40,6 @@ SMALLER = {
         "feed_forward: 1024": "feed_forward: 32",
         "max_updates: 20k": "max_updates: 5",
         "batch_tokens: 4096": "batch_tokens: 300",
-        "warmup: 1000": "warmup: 2",
         "every: 500": "every: 1, max_sentences: 2",
     },
     "tutorials/several-languages.md": {
@@ -138,7 +136,8 @@ def test_the_python_of_the_notebook_page_runs(desk: Path, capsys: pytest.Capture
         "vocabulary: {size: 500}}\n"
         f"{SHORT}model: {{d_model: 16, heads: 2, feed_forward: 32,"
         " encoder: {layers: 1, connection: depth_lstm}}\n"
-        "training: {batch_tokens: 300, validation: {every: 2}, schedule: {warmup: 1}}\n",
+        "training: {batch_tokens: 300, validation: {every: 2}, "
+        "schedule: {type: cosine, peak: 0.01, warmup: 300}}\n",
         encoding="utf-8",
     )
     page = [block.text for block in blocks(DOCS / "tutorials" / "notebook.md") if block.language == "python"]

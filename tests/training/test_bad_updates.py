@@ -68,6 +68,18 @@ def test_a_bad_update_is_skipped_before_it_touches_the_weights(
     assert math.isfinite(logged[5])
 
 
+@pytest.mark.parametrize("metrics", [[], ["bleu"]])
+def test_a_validation_loss_that_is_not_finite_ends_the_run(make_job: JobMaker, metrics: list[str]) -> None:
+    def build() -> TranslationModel:
+        model = job.build()
+        torch.nn.init.constant_(next(model.decoder.parameters()), math.inf)
+        return model
+
+    job = make_job(batch_tokens=1, max_updates=3, validation={"every": 3, "metrics": metrics})
+    with pytest.raises(DivergedError, match="validation loss is not finite after update 3"):
+        run_training(dataclasses.replace(job, build=build), quiet=True)
+
+
 def test_ten_bad_updates_in_a_row_end_the_run(make_job: JobMaker) -> None:
     job = make_job(batch_tokens=1)
     with pytest.raises(DivergedError, match=r"10 updates in a row \(last good update 14\)") as caught:

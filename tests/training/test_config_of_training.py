@@ -59,7 +59,10 @@ def test_optimizer_and_schedule_may_be_written_as_their_names() -> None:
 @pytest.mark.parametrize(
     ("section", "limit"),
     [
-        ({"max_updates": 1999}, "training.max_updates=1999"),
+        ({"max_updates": 1999}, "training.schedule.warmup=199"),
+        ({"max_updates": 300, "schedule": {"type": "cosine", "warmup": 300}}, "takes 30 updates"),
+        ({"max_updates": 301, "schedule": {"type": "cosine", "warmup": 300}}, None),
+        ({"max_updates": 370, "schedule": {"type": "wsd", "warmup": 300}}, "takes 37 updates"),
         ({"max_updates": "5k", "stop_after": "1ku"}, "training.stop_after=1000"),
         ({"max_updates": 50, "schedule": {"type": "cosine", "updates": 300, "warmup": 100}}, "=50 ends"),
         ({"max_updates": 2000}, None),
@@ -85,8 +88,8 @@ def test_updates_of_hardly_any_pairs_are_told(tokens: int, warned: bool) -> None
     [
         ({"max_updates": None}, "has no end"),
         ({"stop_after": "3e", "schedule": {"type": "cosine"}}, "schedule.updates"),
-        ({"max_updates": 300, "schedule": {"type": "cosine", "warmup": 300}}, "max_updates is 300, where"),
-        ({"schedule": {"type": "cosine", "updates": 9, "warmup": 300}}, "schedule.updates is 9, where"),
+        ({"schedule": {"type": "cosine", "updates": 90, "warmup": 300}}, "training.schedule.warmup=9"),
+        ({"schedule": {"type": "wsd", "updates": 90, "warmup": 80}}, "training.schedule.warmup=9"),
         (
             {"validation": {"metric": "bleu"}},
             "metric is bleu, which is not scored: add it to validation.metrics",

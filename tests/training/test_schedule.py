@@ -76,7 +76,21 @@ def test_cosine_begins_at_the_peak_and_ends_at_the_minimum() -> None:
 
 def test_a_cosine_that_ends_in_its_warmup_is_refused() -> None:
     with pytest.raises(ValueError, match="warmup lasts 100"):
-        CosineConfig(warmup=100).build(d_model=1, max_updates=50)
+        CosineConfig(warmup=100, updates=50).build(d_model=1, max_updates=50)
+
+
+@pytest.mark.parametrize("kind", [CosineConfig, WarmupStableDecayConfig])
+@pytest.mark.parametrize("length", [1, 2, 9, 10, 55, 299, 300, 374])
+def test_a_run_too_short_for_its_warmup_warms_up_for_a_tenth(
+    kind: type[CosineConfig | WarmupStableDecayConfig], length: int
+) -> None:
+    def rates(warmup: int) -> list[float]:
+        rate = kind(warmup=warmup).build(d_model=1, max_updates=length)
+        return [rate(update) for update in range(1, length + 1)]
+
+    shortened = length <= 300 or kind is WarmupStableDecayConfig
+    assert rates(300) == rates(length // 10 if shortened else 300)
+    assert kind(warmup=300).warmup_in(375) == 300
 
 
 @pytest.mark.parametrize(
@@ -106,6 +120,8 @@ def test_wsd_has_the_same_rates_for_any_length_until_it_decays() -> None:
         config.require_same_rates(31, 40, 400)
     with pytest.raises(ValueError, match=r"400 -> 40: the decay of schedule wsd would have begun after"):
         config.require_same_rates(31, 400, 40)
+    with pytest.raises(ValueError, match=r"10 -> 400: the warm-up of schedule wsd would have taken 10"):
+        config.require_same_rates(5, 10, 400)
     fixed = WarmupStableDecayConfig(warmup=10, decay=0.25, updates=40)
     fixed.require_same_rates(35, 40, 400)
 
@@ -113,8 +129,8 @@ def test_wsd_has_the_same_rates_for_any_length_until_it_decays() -> None:
 @pytest.mark.parametrize(
     ("settings", "length", "words"),
     [
-        ({"warmup": 100}, 50, "warmup lasts 100"),
-        ({"warmup": 90, "decay": 0.2}, 100, "begins at update 80"),
+        ({"warmup": 100, "updates": 50}, 50, "warmup lasts 100"),
+        ({"warmup": 90, "decay": 0.2, "updates": 100}, 100, "begins at update 80"),
         ({}, None, "wsd schedule needs schedule.updates"),
     ],
 )
@@ -231,8 +247,8 @@ class Giving(ConstantConfig):
 def test_the_checks_raise_what_they_say() -> None:
     with pytest.raises(AssertionError, match="schedule giving: KeyError: 'lost'"):
         check_schedule(Giving(rate=KeyError("lost")))
-    with pytest.raises(UsageError, match=r"^settings: max_updates is 100, where .* lasts 1000 updates: make"):
-        check_schedule("cosine")
+    with pytest.raises(UsageError, match=r"^settings: schedule.updates is 100, where .* lasts 1000 updates"):
+        check_schedule({"type": "cosine", "updates": 100})
     with pytest.raises(UsageError, match=r"^max_updates: must be a whole number of 1 or more, not 'x'$"):
         check_schedule("constant", "x")  # type: ignore[arg-type]
 

@@ -167,7 +167,8 @@ def load_model(
     """Read a model directory.
 
     Raises:
-        ModelError: If it is missing, damaged, in a foreign format, or its parts do not fit one another.
+        ModelError: If it is missing, damaged, in a foreign format, or its parts do not fit one another; or if
+            a weight is not finite.
     """
     require_model(folder)
     check_manifest(folder, required=_REQUIRED, skip=(OPTIMIZER, STATE))
@@ -176,6 +177,11 @@ def load_model(
     vocabularies = read_vocabularies(folder)
     model = _fitting_model(folder, record, shapes, vocabularies)
     read_weights(folder, model)
+    if broken := [name for name, value in model.named_parameters() if not value.isfinite().all()]:
+        raise ModelError(
+            f"{folder / WEIGHTS}: NaN or infinity in {len(broken)} tensors, such as {broken[0]}",
+            "it is damaged, or diverged in training: take an earlier checkpoint",
+        )
     model = model.to(device=torch.device(device), dtype=dtype).eval()
     return LoadedModel(model, vocabularies, metadata_of(record), folder)
 

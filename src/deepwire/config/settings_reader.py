@@ -163,10 +163,18 @@ def check(section: type[SectionType], tree: MappingNode, *, trusted: bool = Fals
     try:
         built = section.model_validate(plain(_prepared(tree, section)), context={"trusted": trusted})
     except ValidationError as error:
-        note_errors(error.errors(include_url=False), tree, section, problems)
-        problems.raise_if_any()
-        raise
+        raise _told(error, tree, section, problems) from None
     return built
+
+
+def _told(error: ValidationError, tree: MappingNode, section: type[Section], problems: Problems) -> Exception:
+    """The lines for the user in place of pydantic's."""
+    note_errors(error.errors(include_url=False), tree, section, problems)
+    try:
+        problems.raise_if_any()
+    except UsageError as told:
+        return told
+    return error
 
 
 def from_mapping(
@@ -188,9 +196,7 @@ def from_mapping(
     try:
         built = section.model_validate(_plain_numbers(values, section), context=TRUSTED)
     except ValidationError as error:
-        note_errors(error.errors(include_url=False), tree, section, problems)
-        problems.raise_if_any()
-        raise
+        raise _told(error, tree, section, problems) from None
     for unused in () if allow_unused else find_unused_settings(built, tree).values():
         problems.add(unused.location, unused.text)
     problems.raise_if_any()

@@ -42,9 +42,8 @@ class ScheduleSection(Choice, ABC):
             ValueError: The schedule has no end and needs one, or falls before the end of its warm-up.
         """
 
-    @property
-    def warmup_updates(self) -> int:
-        """Updates until the rate reaches its peak; the setting ``warmup`` as a rule, 0 without one."""
+    def warmup_in(self, max_updates: int | None) -> int:
+        """Updates until the rate reaches its peak: the setting ``warmup`` as a rule, 0 without one."""
         return int(getattr(self, "warmup", 0))
 
     @property
@@ -156,12 +155,12 @@ class CosineConfig(ScheduleSection):
 
     def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
         """Linear warm-up, then half a cosine from ``peak`` at its end to ``minimum`` at the last update."""
-        end = self._end(max_updates)
+        end, warmup = self._end(max_updates), self.warmup_in(max_updates)
 
         def rate(update: int) -> float:
-            if update <= self.warmup:
-                return _linear(self.initial, self.peak, update, self.warmup)
-            done = min(1.0, (update - self.warmup) / (end - self.warmup))
+            if update <= warmup:
+                return _linear(self.initial, self.peak, update, warmup)
+            done = min(1.0, (update - warmup) / (end - warmup))
             return self.minimum + (self.peak - self.minimum) * 0.5 * (1 + math.cos(math.pi * done))
 
         return rate
@@ -174,6 +173,10 @@ class CosineConfig(ScheduleSection):
     def follows_length(self) -> bool:
         """Unless it has its own length."""
         return self.updates is None
+
+    def warmup_in(self, max_updates: int | None) -> int:
+        """At most a tenth of a run that the schedule follows and that ends before its warm-up does."""
+        return _fitting(self.warmup, self.updates, max_updates, 0)
 
     def _end(self, max_updates: int | None) -> int:
         return _end("cosine", self.updates, max_updates, self.warmup)
@@ -205,11 +208,11 @@ class WarmupStableDecayConfig(ScheduleSection):
 
     def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
         """Linear warm-up, then ``peak`` to the first of the bounds, and down to ``minimum`` at the second."""
-        begin, end = self.bounds(max_updates)
+        (begin, end), warmup = self.bounds(max_updates), self.warmup_in(max_updates)
 
         def rate(update: int) -> float:
-            if update <= self.warmup:
-                return _linear(self.initial, self.peak, update, self.warmup)
+            if update <= warmup:
+                return _linear(self.initial, self.peak, update, warmup)
             done = min(1.0, max(0.0, (update - begin) / (end - begin)))
             left = {
                 "linear": 1 - done,
@@ -229,6 +232,10 @@ class WarmupStableDecayConfig(ScheduleSection):
         """Unless it has its own length: where the decay begins depends on it."""
         return self.updates is None
 
+    def warmup_in(self, max_updates: int | None) -> int:
+        """At most a tenth of a run that the schedule follows and that decays before its warm-up ends."""
+        return _fitting(self.warmup, self.updates, max_updates, self.decay)
+
     def bounds(self, max_updates: int | None) -> tuple[int, int]:
         """The last update before the decay, and the one at which the rate reaches its minimum.
 
@@ -236,25 +243,30 @@ class WarmupStableDecayConfig(ScheduleSection):
             ValueError: There is no end, or the decay begins within the warm-up.
         """
         end = _end("wsd", self.updates, max_updates, self.warmup)
-        begin = min(end - 1, round(end * (1 - self.decay)))
-        if begin < self.warmup:
+        begin = _last_at_peak(end, self.decay)
+        if begin < self.warmup_in(max_updates):
             raise ValueError(
                 f"schedule.decay {self.decay:g} of {end} updates begins at update {begin}, but "
-                f"schedule.warmup lasts {self.warmup} updates: make one of them shorter"
+                f"schedule.warmup lasts {self.warmup} updates: make one of them shorter, such as "
+                f"training.schedule.warmup={min(begin, end // 10)}"
             )
         return begin, end
 
     def last_common_update(self, max_updates: int | None) -> int | None:
-        """The last one before the decay, where a longer run decays later."""
-        return self.bounds(max_updates)[0] if self.follows_length else None
+        """The last one before the decay, where a longer run decays later and warms up alike."""
+        alike = self.follows_length and self.warmup_in(max_updates) == self.warmup
+        return self.bounds(max_updates)[0] if alike else None
 
     def require_same_rates(self, made: int, before: int | None, now: int | None) -> None:
-        """See that neither of the two had begun to decay."""
+        """See that neither of the two had begun to decay, and that they warm up alike."""
         (begun, _), (begins, _) = self.bounds(before), self.bounds(now)
-        if begun == begins or made <= min(begun, begins):
+        warmups = self.warmup_in(before), self.warmup_in(now)
+        if made == 0 or (warmups[0] == warmups[1] and (begun == begins or made <= min(begun, begins))):
             return
         why = (
-            f"the decay of schedule wsd began after update {begun}"
+            f"the warm-up of schedule wsd would have taken {warmups[1]} updates, not {warmups[0]}"
+            if warmups[0] != warmups[1]
+            else f"the decay of schedule wsd began after update {begun}"
             if begun < made
             else f"the decay of schedule wsd would have begun after update {begins}"
         )
@@ -296,13 +308,24 @@ def _end(schedule: str, updates: int | None, max_updates: int | None, warmup: in
     end = updates or max_updates
     if end is None:
         raise ValueError(f"the {schedule} schedule needs schedule.updates where max_updates is not set")
-    if end <= warmup:
-        name = "schedule.updates" if updates else "max_updates"
+    if updates is not None and end <= warmup:
         raise ValueError(
-            f"{name} is {end}, where the {schedule} ends, but schedule.warmup lasts {warmup} updates: "
-            "make the warm-up shorter"
+            f"schedule.updates is {end}, where the {schedule} ends, but schedule.warmup lasts {warmup} "
+            f"updates: make the warm-up shorter, such as training.schedule.warmup={end // 10}"
         )
     return end
+
+
+def _last_at_peak(end: int, decay: float) -> int:
+    return min(end - 1, round(end * (1 - decay)))
+
+
+def _fitting(warmup: int, updates: int | None, max_updates: int | None, decay: float) -> int:
+    """The warm-up that a run has room for; a schedule with its own length says what it is."""
+    if updates is not None or max_updates is None:
+        return warmup
+    last = _last_at_peak(max_updates, decay)
+    return warmup if warmup <= last else min(last, max_updates // 10)
 
 
 def _require_no_rest(end: int, max_updates: int | None, minimum: float) -> None:

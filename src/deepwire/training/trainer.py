@@ -36,7 +36,7 @@ from deepwire.training.run.state import TrainingState
 from deepwire.training.run.stopping import Signals, StopReason, limit_reached, progress
 from deepwire.training.schedule import Schedule
 from deepwire.training.update_seeds import update_seed
-from deepwire.training.validation import DirectionsValidator, Validation, Validator
+from deepwire.training.validation import DIVERGED_HINT, DirectionsValidator, Validation, Validator
 
 BAD_IN_A_ROW = 10
 
@@ -264,8 +264,7 @@ class Trainer:
             raise DivergedError(
                 f"loss or gradient not finite {state.bad_in_a_row} updates in a row "
                 f"(last good update {self._last_good}); the lines are listed in {self.spec.run.bad_batch}",
-                "try a lower training.schedule.peak or training.clip_norm with --fresh, "
-                "or training.precision=fp32",
+                DIVERGED_HINT,
             )
 
     def _validate(self, *, last: bool) -> bool:

@@ -20,6 +20,7 @@ from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.distributed.process_group import ProcessGroup
+from deepwire.errors import DivergedError
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.config import ValidationConfig
@@ -27,6 +28,10 @@ from deepwire.training.device import PrecisionPolicy
 from deepwire.training.device_batches import to_device
 from deepwire.training.logging.meter import perplexity
 from deepwire.training.run.spec import ScoreTexts, TranslateTexts
+
+DIVERGED_HINT = (
+    "try a lower training.schedule.peak or training.clip_norm with --fresh, or training.precision=fp32"
+)
 
 # Sentences translated between two looks at the signals.
 _CHUNK = 512
@@ -126,10 +131,15 @@ class Validator:
         """Score ``model``; None when ``interrupted`` said so in a process, and then nothing has changed.
 
         The ``last`` model of a training is translated with in any case, so that it has every score.
+
+        Raises:
+            DivergedError: The loss is not finite.
         """
         model.eval()
         try:
             scores = self._losses(model, precision_policy, interrupted)
+            if scores is not None and not math.isfinite(scores["loss"]):
+                raise DivergedError(f"the validation loss is not finite after update {update}", DIVERGED_HINT)
             if scores is None or not self._texts_due(update, last):
                 return None if scores is None else Validation(scores, [])
             return self._with_texts(model, scores, interrupted)

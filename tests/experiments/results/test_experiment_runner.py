@@ -368,7 +368,10 @@ def test_a_browser_opens_the_page(done: Done, open_in_browser: Callable[[Path], 
         ("systems.plain.both=[connection=magic]", "system plain"),
         ("directions={De En: []}", "directions"),
         ("base=nowhere.yaml", "no such file"),
-        ("systems.plain.settings=['training.schedule={type: cosine, warmup: 300}']", "where the cosine ends"),
+        (
+            "systems.plain.settings=['training.schedule={type: cosine, warmup: 300, updates: 4}']",
+            "where the cosine ends",
+        ),
         ("families={slow: {systems: [nobody], settings: [seed=1]}}", "families.slow: 'nobody' is no system"),
         (
             "families={a: {systems: [plain], settings: [seed=1]}, b: {systems: [plain], settings: [seed=1]}}",
@@ -635,7 +638,7 @@ def test_a_trial_can_be_the_beginning_of_its_run(plan: Path, tmp_path: Path) -> 
     change = SEARCH.replace("{max", "{shorten_warmup: false, settings: [training.log_every=1], max")
     for settings, warmup in (([change], 5), ([SEARCH], 2)):
         trial = load_plan(plan, tmp_path, settings).trials[0].run.loaded.config.training
-        assert (trial.max_updates, trial.schedule.warmup_updates) == (2, warmup)
+        assert (trial.max_updates, trial.schedule.warmup_in(trial.max_updates)) == (2, warmup)
         assert trial.log_every == (1 if warmup == 5 else 2)
 
 
@@ -643,7 +646,7 @@ def test_a_trial_can_be_the_beginning_of_its_run(plan: Path, tmp_path: Path) -> 
     ("shortened", "words"),
     [
         ("true", "the warm-up of the schedule was shortened in proportion."),
-        ("false", "the warm-up of the schedule was that of the whole run."),
+        ("false", "the warm-up of the schedule was that of the whole run where it fits."),
     ],
 )
 def test_the_page_says_what_became_of_the_warmup(

@@ -142,7 +142,11 @@ class SettingsSearch:
         search = self.plan.search
         if search is None or not self.trials:
             return
-        warmup = "was shortened in proportion" if search.shorten_warmup else "was that of the whole run"
+        warmup = (
+            "was shortened in proportion"
+            if search.shorten_warmup
+            else "was that of the whole run where it fits"
+        )
         yield Finding(
             analysis="search",
             title=f"{self.plan.title}: the search for settings",

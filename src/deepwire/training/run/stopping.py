@@ -50,7 +50,7 @@ def progress(config: TrainingConfig, state: TrainingState) -> float:
 
 
 def cut_short(config: TrainingConfig) -> str | None:
-    """What to tell the user of a run that ends before its warm-up does; None of others.
+    """What to tell the user of a run with a shorter warm-up than was asked for, or that ends before its end.
 
     How many updates there are in epochs or tokens is not known before the text is.
     """
@@ -58,13 +58,22 @@ def cut_short(config: TrainingConfig) -> str | None:
     if config.stop_after is not None and config.stop_after.unit == "updates":
         limits.append(("training.stop_after", config.stop_after.amount))
     ends = [(updates, name) for name, updates in limits if updates is not None]
-    if not ends or min(ends)[0] >= config.schedule.warmup_updates:
+    if not ends:
         return None
     updates, name = min(ends)
-    return (
-        f"{name}={updates} ends the run within the warm-up (training.schedule.warmup="
-        f"{config.schedule.warmup_updates}): the learning rate never reaches its peak, and little is learned"
-    )
+    asked, warmup = config.schedule.warmup_in(None), config.schedule.warmup_in(config.max_updates)
+    if updates < warmup:
+        return (
+            f"{name}={updates} ends the run within the warm-up (training.schedule.warmup={warmup}): the "
+            "learning rate never reaches its peak, and little is learned; for a trial, add "
+            f"training.schedule.warmup={updates // 10}"
+        )
+    if warmup < asked:
+        return (
+            f"training.max_updates={config.max_updates} is too short for training.schedule.warmup={asked}: "
+            f"the warm-up of this run takes {warmup} updates"
+        )
+    return None
 
 
 def tiny_batches(config: TrainingConfig, pairs: int, target_tokens: int) -> str | None:
