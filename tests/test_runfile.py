@@ -676,3 +676,27 @@ def test_the_text_of_a_mapping_has_its_arguments(
     loaded = load_run_file(settings, (), arguments)
     write(here / "second.yaml", loaded.text)
     assert load_run_file("second.yaml").resolved == loaded.resolved
+
+
+def test_a_missing_file_that_is_extended_has_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text("seed: 1\nextends: nosuch.yaml\n")
+    with pytest.raises(UsageError, match=r"^run\.yaml:2: extends: nosuch\.yaml: no such file"):
+        load_run_file("run.yaml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"training.schedule.peak": 1}, 'write training={"schedule": {"peak": ...}}'),
+        ({"training": {"max_update": 1}}, "did you mean training.max_updates?"),
+    ],
+)
+def test_wrong_arguments_are_told_without_another_traceback(arguments: dict[str, object], told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_run_file("demo", (), arguments)
+    assert told in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None

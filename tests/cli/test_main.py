@@ -150,6 +150,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["recipes", "show"], "see deepwire"),
         (["train", "run.yaml", "--run", "x"], "settings have no dashes: run=VALUE"),
         (["prepare", "run.yaml", "--data.valid=x"], "settings have no dashes: data.valid=VALUE"),
+        (["train", "run.yaml", "--max-updates", "9"], "settings have no dashes: training.max_updates=VALUE"),
     ],
 )
 def test_a_wrong_command_gets_a_suggestion(

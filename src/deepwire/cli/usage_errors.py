@@ -97,10 +97,24 @@ def described(error: typer.TyperException) -> tuple[list[str], str, int]:
     near = _similar_options(typed[1], guesses) if typed else guesses
     hint = f"did you mean {near}?" if near else f"see {command} --help"
     parameters = [] if context is None else [each.name for each in context.command.params]
-    if "overrides" in parameters and typed and (typed[1] in ("run", "seed") or "." in typed[1]):
-        hint = f"settings have no dashes: {typed[1]}=VALUE"
+    if "overrides" in parameters and typed and (key := _setting(typed[1].partition("=")[0])):
+        hint = f"settings have no dashes: {key}=VALUE"
     text = text[: match.start()] if match else text
     return ([text.rstrip(".")] if text else []), hint, error.exit_code
+
+
+def _setting(typed: str) -> str:
+    """The setting that an option was meant to be; empty where no run file has it, or several have."""
+    from deepwire.config.section import described_keys
+    from deepwire.runfile import RunFile
+
+    name, keys = typed.replace("-", "_"), [key for key, _ in described_keys(RunFile)]
+    if "." in name or name in keys:
+        return name
+    found = {key for key in keys if key.rpartition(".")[2] == name}
+    least = min((key.count(".") for key in found), default=0)
+    near = [key for key in found if key.count(".") == least]
+    return near[0] if len(near) == 1 else ""
 
 
 def _similar_options(typed: str, guesses: str) -> str:

@@ -246,6 +246,11 @@ def _arguments(arguments: Mapping[str, object], problems: Problems) -> MappingNo
     tree = _tree_of(arguments, ARGUMENT, problems)
     if tree.entries.pop("extends", None) is not None:
         problems.add(tree.location, "extends: cannot be set here; write it into the settings")
+    for key in [key for key in tree.entries if "." in key]:
+        *sections, last = key.split(".")
+        told = f"{sections[0]}=" + "".join(f'{{"{part}": ' for part in [*sections[1:], last])
+        problems.add(tree.location, f"{key}: write {told}...{'}' * len(sections)}")
+        del tree.entries[key]
     return tree
 
 
@@ -291,12 +296,13 @@ def _extended(
         return tree
     try:
         base = locate(extends.value, document)
+        text = _text(base)
     except UsageError as error:
         raise UsageError(f"{extends.location}: extends: {error.message}", error.hint) from None
     chain = (*parents, document.path)
     if base.path in chain:
         raise UsageError(f"{extends.location}: extends: {extends.value} extends itself through this file")
-    below = _extended(section, base, read_document(base, problems), locate, own_keys, problems, chain)
+    below = _extended(section, base, _parsed(base, text, problems), locate, own_keys, problems, chain)
     inherited = {key: value for key, value in below.entries.items() if key not in own_keys}
     merged = merge(MappingNode(inherited, below.location), tree, section, whole=True)
     return merged if isinstance(merged, MappingNode) else tree
