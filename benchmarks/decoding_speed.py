@@ -38,6 +38,9 @@ import torch
 import deepwire
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import VOCABULARY, load_model
+from deepwire.convert.ctranslate2 import save_spec, transformer_spec
+from deepwire.convert.ctranslate2_arrays import arrays_of
+from deepwire.convert.ctranslate2_arrays import settings_of as settings_of_transformer
 from deepwire.data.vocabulary import EOS, UNK, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
@@ -46,9 +49,6 @@ from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.decoding.shortlist import LanguageRows, Shortlist, batch_shortlist
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.evaluation.metric_choice import corpus_score
-from deepwire.export.ctranslate2 import save_spec, transformer_spec
-from deepwire.export.ctranslate2_arrays import arrays_of
-from deepwire.export.ctranslate2_arrays import settings_of as settings_of_transformer
 from deepwire.model.build import build_model
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.allocator import keep_memory

@@ -27,11 +27,11 @@ import decoding_speed
 from decoding_speed import HERE, Job
 
 from deepwire.checkpoint.store import LoadedModel, load_model, save_model
+from deepwire.convert.formats import FORMATS
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import UNK, Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import DeepwireError
-from deepwire.export.formats import FORMATS
 from deepwire.model.translation_model import TranslationModel
 
 Toolkits = Mapping[str, tuple[list[str], dict[str, object]]]

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 import deepwire
 from deepwire.api.model import Model
 from deepwire.data.text.sentences import SentenceSplitter
-from deepwire.documents.document import Run
-from deepwire.documents.translation_plan import TranslationPlan
-from deepwire.serving.libretranslate.cosmetics import corrected
+from deepwire.serve.documents.document import Run
+from deepwire.serve.documents.translation_plan import TranslationPlan
+from deepwire.serve.libretranslate.cosmetics import corrected
 
 TEXT = Path(__file__).resolve().parents[1] / "examples" / "multi30k" / "train.de.gz"
 LINES = 500

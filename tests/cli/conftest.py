@@ -6,5 +6,5 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "checkpoint"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "export"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "convert"))
 from untrained_models import short_comparisons  # noqa: F401 - a fixture of all tests here

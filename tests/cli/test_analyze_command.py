@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepwire.analysis.report import plots
-from deepwire.analysis.report.report_files import read_findings
 from deepwire.cli.main import main
+from deepwire.lab.report import plots
+from deepwire.lab.report.report_files import read_findings
 from deepwire.ops.packed_linear import has_kernels
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"

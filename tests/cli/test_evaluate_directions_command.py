@@ -10,9 +10,9 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from deepwire import plugins
-from deepwire.analysis.report import plots
 from deepwire.cli.main import main
 from deepwire.evaluation.standard_metrics import ChrfMetric
+from deepwire.lab.report import plots
 
 NUMBERS = range(30)
 TEXT = {

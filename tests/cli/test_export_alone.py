@@ -16,15 +16,15 @@ import torch
 import deepwire
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
+from deepwire.convert.host.search import Search
+from deepwire.convert.host.translator import SubwordTranslator
+from deepwire.convert.searched_model import host_settings
 from deepwire.data.context import ContextConfig
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.hypotheses import Constraints
-from deepwire.export.host.search import Search
-from deepwire.export.host.translator import SubwordTranslator
-from deepwire.export.searched_model import host_settings
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -127,7 +127,7 @@ def test_a_prompt_counts_in_the_shortest_text(shortest: int) -> None:
 
 def test_a_language_model_writes_line_breaks(here: Path, vocabularies: Vocabularies) -> None:
     """In documents BOS stands for one, which no search predicts by itself."""
-    from deepwire.export.host.program import Translator
+    from deepwire.convert.host.program import Translator
 
     save(vocabularies, {**ALONE, "decoder": {"layers": 1}}, 0, PIECES, text={"unit": "documents"})
     proven("out", ["A man", "Two dogs run"], "torch_export")

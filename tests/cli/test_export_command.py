@@ -16,13 +16,13 @@ from untrained_models import save_untrained, vocabularies_of
 import deepwire
 from deepwire.checkpoint.store import LoadedModel, load_model, save_model
 from deepwire.cli.main import main
+from deepwire.convert import parity
+from deepwire.convert.ctranslate2 import CTranslate2
+from deepwire.convert.export_format import ExportedModel, ExportFormat
+from deepwire.convert.formats import FORMATS
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.export import parity
-from deepwire.export.ctranslate2 import CTranslate2
-from deepwire.export.export_format import ExportedModel, ExportFormat
-from deepwire.export.formats import FORMATS
 
 LINES = 12
 Text = Mapping[str, Sequence[str]]

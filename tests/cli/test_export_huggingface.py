@@ -12,10 +12,10 @@ from untrained_models import save_untrained
 import deepwire
 from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
+from deepwire.convert import huggingface, huggingface_arrays
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig, WordsConfig
-from deepwire.export import huggingface, huggingface_arrays
 
 transformers = pytest.importorskip("transformers")
 

@@ -317,7 +317,7 @@ def test_trainer_predicts_what_generate_finds(
 def test_a_missing_library_is_one_line(
     joint: Vocabularies, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deepwire.export import huggingface
+    from deepwire.convert import huggingface
 
     monkeypatch.setattr(huggingface, "find_spec", lambda _: None)
     code, errors = export(saved(tmp_path / "model", joint, {}))

@@ -18,14 +18,14 @@ from untrained_models import save_untrained, vocabularies_of
 import deepwire
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.cli.main import main
+from deepwire.convert import graph_folder
+from deepwire.convert import onnx as onnx_format
+from deepwire.convert import parity as parity_module
+from deepwire.convert.searched_model import host_settings
 from deepwire.data.vocabulary import BOS
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
 from deepwire.errors import ModelError
-from deepwire.export import graph_folder
-from deepwire.export import onnx as onnx_format
-from deepwire.export import parity as parity_module
-from deepwire.export.searched_model import host_settings
 
 pytest.importorskip("onnxscript")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -340,7 +340,7 @@ def test_a_missing_library_is_named(export: Export, tmp_path: Path, monkeypatch:
 def test_a_full_disk_leaves_nothing(folder: Path, tmp_path: Path) -> None:
     """In a process of its own, whose files may not become larger than the graphs are."""
     script = (
-        "import sys, resource; from pathlib import Path; from deepwire.export import onnx; "
+        "import sys, resource; from pathlib import Path; from deepwire.convert import onnx; "
         "given = Path(sys.argv[1]); "
         "onnx.write_graph = lambda graph, path: path.write_bytes((given / path.name).read_bytes()); "
         "from deepwire.cli.main import main; sys.exit(main(sys.argv[2:]))"

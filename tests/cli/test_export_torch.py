@@ -17,11 +17,11 @@ from untrained_models import save_untrained, vocabularies_of
 
 from deepwire.checkpoint.store import load_model, save_model
 from deepwire.cli.main import main
+from deepwire.convert import graph_folder, torch_programs
+from deepwire.convert.host import graphs
+from deepwire.convert.host.translator import SubwordTranslator
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
-from deepwire.export import graph_folder, torch_programs
-from deepwire.export.host import graphs
-from deepwire.export.host.translator import SubwordTranslator
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cpp" / "translate.cpp"
 Text = Mapping[str, Sequence[str]]

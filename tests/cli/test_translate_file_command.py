@@ -16,7 +16,7 @@ def save():
     import sys
     from pathlib import Path
 
-    sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))
+    sys.path.insert(0, str(Path(__file__).parents[1] / "serve"))
     from conftest import save
 
     return save

@@ -73,13 +73,13 @@ SMALLER = {
 }
 # What is not run here, and why.
 ELSEWHERE = {
-    r"deepwire serve": "goes on until it is stopped: tests/serving",
+    r"deepwire serve": "goes on until it is stopped: tests/serve",
     r"torchrun": "several processes: tests/distributed",
     r"data download": "needs a network: tests/data",
     r"models (get|list|add)|translate models/": "in another order: tests/cli/test_models_command.py",
     r"\bpapers/|runs/big|multi30k/(six|bi)|l10n/": "needs the text of a paper, or long training",
     r"deepwire evaluate-directions|--direction en-fr": "tests/cli/test_evaluate_directions_command.py",
-    r"--beside": "starts other programs: tests/analysis",
+    r"--beside": "starts other programs: tests/lab",
     r"--metric-command": "starts another program: tests/evaluation/test_metric_command.py",
     r"--(install|show)-completion": "changes the shell: tests/cli/test_main.py",
     r"to_(wandb|mlflow|trackio)": "needs the tracker: test_trackers.py",

@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "serve"))
 from driven_browser import Browser
 from markdown_pages import DOCS, ROOT
 

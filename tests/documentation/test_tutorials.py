@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import deepwire.testing
-from deepwire.experiments.results import experiment_runner
-from deepwire.experiments.results.planned_runs import RunPlan
-from deepwire.experiments.results.run_processes import NextRun
+from deepwire.lab.experiments.results import experiment_runner
+from deepwire.lab.experiments.results.planned_runs import RunPlan
+from deepwire.lab.experiments.results.run_processes import NextRun
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))

@@ -33,7 +33,7 @@ class Row:
 
 ONE, TWO = "faults/test_training_faults.py", "training/test_several_processes.py"
 DAMAGE, TEXT, PLACES = "faults/test_damage.py", "faults/test_text_faults.py", "faults/test_surroundings.py"
-SERVER, QUEUE, BODY = "serving/test_server.py", "serving/test_batcher.py", "serving/test_body.py"
+SERVER, QUEUE, BODY = "serve/test_server.py", "serve/test_batcher.py", "serve/test_body.py"
 ROWS: Mapping[int, Row] = {
     1: Row(
         "`kill -9` at random moments",
@@ -291,7 +291,7 @@ ROWS: Mapping[int, Row] = {
         "server: HTML in texts and names, addresses with `..`, `%2e`, NUL",
         "shown as text; 404; only three files can be had",
         (
-            "serving/test_translation_page.py::test_a_page_to_translate_with",
+            "serve/test_translation_page.py::test_a_page_to_translate_with",
             f"{SERVER}::test_other_addresses_and_forms",
             f"{SERVER}::test_browsers_are_protected_in_every_answer",
         ),
@@ -310,7 +310,7 @@ ROWS: Mapping[int, Row] = {
         (
             f"{SERVER}::test_stopping_finishes_what_is_in_work_and_refuses_the_rest",
             f"{SERVER}::test_stopping_does_not_wait_for_ever",
-            "serving/test_serve_command.py::test_the_command_serves_until_it_is_told_to_stop",
+            "serve/test_serve_command.py::test_the_command_serves_until_it_is_told_to_stop",
         ),
     ),
     34: Row(
@@ -319,7 +319,7 @@ ROWS: Mapping[int, Row] = {
         (
             "cli/test_export_command.py::test_what_it_cannot_be_is_refused",
             "cli/test_export_command.py::test_what_differs_too_much_is_rejected",
-            "export/test_ctranslate2_arrays.py::test_what_ctranslate2_does_not_compute_is_refused_by_name",
+            "convert/test_ctranslate2_arrays.py::test_what_ctranslate2_does_not_compute_is_refused_by_name",
         ),
     ),
     35: Row(

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import nn
 
-from deepwire.analysis.depth.layer_similarity import similarities
-from deepwire.analysis.internals.gates import observe
-from deepwire.analysis.internals.signal_sizes import signal_sizes
-from deepwire.analysis.internals.text_weights import depends_on_text, text_weights
-from deepwire.analysis.subject.document_text import ReadText
-from deepwire.analysis.subject.model_and_text import PairBatch
 from deepwire.config.choice import TRUSTED
 from deepwire.errors import UsageError
-from deepwire.experiments.linearisation.linear_layer import Cell, linearised, width
+from deepwire.lab.depth.layer_similarity import similarities
+from deepwire.lab.experiments.linearisation.linear_layer import Cell, linearised, width
+from deepwire.lab.internals.gates import observe
+from deepwire.lab.internals.signal_sizes import signal_sizes
+from deepwire.lab.internals.text_weights import depends_on_text, text_weights
+from deepwire.lab.subject.document_text import ReadText
+from deepwire.lab.subject.model_and_text import PairBatch
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import SIDES, Side
 from deepwire.model.translation_model import TranslationModel

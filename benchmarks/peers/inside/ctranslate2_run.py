@@ -1,7 +1,7 @@
 """Translate ids with CTranslate2 and time it: python ctranslate2_run.py JOB.json, in its own environment.
 
-The model is a folder that `deepwire.export` has written, its words are numbers. Prints one JSON line: seconds
-and translations of each setting.
+The model is a folder that `deepwire.convert` has written, its words are numbers. Prints one JSON line:
+seconds and translations of each setting.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, cast
 
-from deepwire.analysis import OF_A_MODEL, STANDARD
 from deepwire.checkpoint.store import require_translation
 from deepwire.config.counts import shown, whole_argument
 from deepwire.data.text_config import TextConfig
@@ -31,11 +30,12 @@ from deepwire.decoding.translation_scoring import PairScore
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.multilingual.direction_names import parse_direction
+from deepwire.lab import OF_A_MODEL, STANDARD
 from deepwire.model.context import SIDES
 from deepwire.model.decoder_state import DecoderState
 
 if TYPE_CHECKING:
-    from deepwire.analysis.report.finding import Finding
+    from deepwire.lab.report.finding import Finding
 
 
 _FILES = frozenset({"source", "reference"})
@@ -260,7 +260,7 @@ class Model(Translator[DecoderState]):
 
     def analyses(self) -> Iterator[Finding]:
         """The findings of all analyses that apply to the model and need nothing more."""
-        from deepwire.analysis.subject.model_and_text import NotApplicableError
+        from deepwire.lab.subject.model_and_text import NotApplicableError
 
         self._require_one()
         for analysis in STANDARD:

@@ -1,6 +1,6 @@
 """``deepwire analyze``: what a trained model does inside, as text, JSON, plots or one HTML page.
 
-A new analysis is a module in ``deepwire.analysis`` that gives a finding, its command in
+A new analysis is a module in ``deepwire.lab`` that gives a finding, its command in
 ``deepwire.cli.analyses``, and its line in the table below.
 """
 

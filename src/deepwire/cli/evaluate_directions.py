@@ -28,13 +28,13 @@ from deepwire.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deepwire.analysis.report.finding import Finding, ModelSource
     from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest
     from deepwire.evaluation.metric_choice import LanguageMetrics
     from deepwire.evaluation.multilingual.direction_names import Group
     from deepwire.evaluation.multilingual.direction_table import DirectionsReport
     from deepwire.evaluation.texts import SearchSettings
+    from deepwire.lab.report.finding import Finding, ModelSource
 
 _SYSTEM = "a model; a folder of DIRECTION.hyp; or a pattern with {direction} of models or files"
 
@@ -202,15 +202,15 @@ def _search(changes: Mapping[str, object], device: str, precision: str, seen: bo
 
 
 def _finding(report: DirectionsReport, system: str, baseline: str | None) -> Finding:
-    from deepwire.analysis.direction_scores import directions_finding
+    from deepwire.lab.direction_scores import directions_finding
 
     return directions_finding(report, _models(system, baseline))
 
 
 def _models(*systems: str | None) -> list[ModelSource]:
     """Those of the systems that are one model; others are named by the title of the finding."""
-    from deepwire.analysis.subject.model_and_text import model_source
     from deepwire.errors import ModelError
+    from deepwire.lab.subject.model_and_text import model_source
 
     sources = []
     for system in filter(None, systems):

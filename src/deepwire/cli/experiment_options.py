@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from deepwire.experiments.results.run_processes import Stopped
+    from deepwire.lab.experiments.results.run_processes import Stopped
 
 Overrides = Annotated[
     list[str] | None,
@@ -69,8 +69,8 @@ def can_plot(lacking: str, *, required: bool = False) -> bool:
     Raises:
         UsageError: It is required and not there.
     """
-    from deepwire.analysis.report.plots import require_matplotlib
     from deepwire.errors import UsageError
+    from deepwire.lab.report.plots import require_matplotlib
 
     try:
         require_matplotlib()

@@ -15,8 +15,8 @@ from deepwire.io.atomic import require_absent
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
-    from deepwire.export.export_format import ExportFormat
-    from deepwire.export.parity import Parity, ParityLimits
+    from deepwire.convert.export_format import ExportFormat
+    from deepwire.convert.parity import Parity, ParityLimits
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run, RUN@avg5, or a model directory.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the exported model.")]
@@ -134,9 +134,9 @@ def _compared(
     limits: ParityLimits,
 ) -> Parity:
     """What was found when both translated the texts, or went on with them."""
-    from deepwire.export.export_format import without_symbols
-    from deepwire.export.parity import compare
-    from deepwire.export.text_parity import compare_texts
+    from deepwire.convert.export_format import without_symbols
+    from deepwire.convert.parity import compare
+    from deepwire.convert.text_parity import compare_texts
 
     exported = export_format.read(folder)
     largest = limits.largest if limits.same else None
@@ -240,7 +240,7 @@ def _with_rounds(model: LoadedModel, rounds: int | None) -> LoadedModel:
 
 
 def _format(name: str, from_name: str, to_name: str) -> ExportFormat:
-    from deepwire.export.formats import FORMATS
+    from deepwire.convert.formats import FORMATS
 
     if name not in FORMATS:
         raise UsageError(f"--format {name}: no such format", f"use {' or '.join(FORMATS)}")
@@ -276,7 +276,7 @@ def _require_language(model: LoadedModel, name: str) -> None:
 
 
 def _limits(export_format: ExportFormat, kind: str, most_different: float | None) -> ParityLimits:
-    from deepwire.export.parity import EXACT, ROUNDED, SAME, ParityLimits
+    from deepwire.convert.parity import EXACT, ROUNDED, SAME, ParityLimits
 
     if most_different is not None:
         return ParityLimits(most_different)

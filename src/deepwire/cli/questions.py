@@ -59,9 +59,9 @@ def questions(
 
     deepwire questions examples/questions/questions.yaml --results benchmarks/results/questions --report-only
     """
-    from deepwire.experiments.questions.question_pages import write_answers
-    from deepwire.experiments.questions.question_plan import read_questions
     from deepwire.io.output import check_output
+    from deepwire.lab.experiments.questions.question_pages import write_answers
+    from deepwire.lab.experiments.questions.question_plan import read_questions
 
     kept, page = results or folder / "answers", markdown or folder / "answers.md"
     if markdown is not None:
@@ -87,9 +87,9 @@ def _train(
     *,
     retry: bool,
 ) -> None:
-    from deepwire.experiments.questions.question_runner import QuestionRunner
-    from deepwire.experiments.questions.question_runs import load_questions
-    from deepwire.experiments.results.run_processes import Stopped
+    from deepwire.lab.experiments.questions.question_runner import QuestionRunner
+    from deepwire.lab.experiments.questions.question_runs import load_questions
+    from deepwire.lab.experiments.results.run_processes import Stopped
 
     runner = QuestionRunner(load_questions(plan, folder, overrides, tell), folder, kept, tell, jobs)
     try:

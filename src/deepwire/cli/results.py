@@ -21,7 +21,7 @@ from deepwire.cli.experiment_options import (
 from deepwire.cli.line_by_line import tell
 
 if TYPE_CHECKING:
-    from deepwire.experiments.results.experiment_runner import ExperimentRunner
+    from deepwire.lab.experiments.results.experiment_runner import ExperimentRunner
 
 _SHARE = 20
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.yaml", help="Systems, directions and seeds.")]
@@ -68,12 +68,12 @@ def results(
 
     deepwire results examples/results/six-directions.yaml text=multi30k/raw --only residual --only bilingual
     """
-    from deepwire.analysis.report.text_pages import as_text
-    from deepwire.experiments.results.experiment_runner import ExperimentRunner
-    from deepwire.experiments.results.planned_runs import load_plan
-    from deepwire.experiments.results.result_pages import require_own_pages, write_pages
-    from deepwire.experiments.results.run_processes import Stopped
     from deepwire.io.output import check_output
+    from deepwire.lab.experiments.results.experiment_runner import ExperimentRunner
+    from deepwire.lab.experiments.results.planned_runs import load_plan
+    from deepwire.lab.experiments.results.result_pages import require_own_pages, write_pages
+    from deepwire.lab.experiments.results.run_processes import Stopped
+    from deepwire.lab.report.text_pages import as_text
 
     check_folder(folder)
     require_own_pages(folder)
@@ -108,7 +108,7 @@ class _Pages:
 
     def keep_up(self) -> None:
         """Write the pages, unless that was done not long ago."""
-        from deepwire.experiments.results.result_pages import write_pages
+        from deepwire.lab.experiments.results.result_pages import write_pages
 
         begun = time.monotonic()
         if begun >= self._due:

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator, Sequence
 
-    from deepwire.serving.access import Hosts, Token
-    from deepwire.serving.model_pool import ModelPool
-    from deepwire.serving.request import Limits
-    from deepwire.serving.routes import Site
-    from deepwire.serving.server import Server
-    from deepwire.serving.service import Service
+    from deepwire.serve.access import Hosts, Token
+    from deepwire.serve.model_pool import ModelPool
+    from deepwire.serve.request import Limits
+    from deepwire.serve.routes import Site
+    from deepwire.serve.server import Server
+    from deepwire.serve.service import Service
 
 Host = Annotated[str, typer.Option(help="Address to listen at; others than this machine's own need a token.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 = any that is free.")]
@@ -170,8 +170,8 @@ def serve(
     settings = with_others(settings, set_, n_best=True, terms=terms is not None, alignment=True, window=False)
 
     from deepwire.cli.line_by_line import warn
-    from deepwire.serving.access import bind, check_origins, read_hosts, read_token, require_safe
-    from deepwire.serving.model_pool import load_pool
+    from deepwire.serve.access import bind, check_origins, read_hosts, read_token, require_safe
+    from deepwire.serve.model_pool import load_pool
 
     check_origins(cors or [])
     token = None if token_file is None else read_token(token_file, warn)
@@ -210,9 +210,9 @@ def _serve(
     import signal
 
     from deepwire.cli.main import INTERRUPTED
-    from deepwire.serving.access import url
-    from deepwire.serving.prometheus_metrics import Metrics
-    from deepwire.serving.service import Service
+    from deepwire.serve.access import url
+    from deepwire.serve.prometheus_metrics import Metrics
+    from deepwire.serve.service import Service
 
     service = Service(pool, limits, Metrics())
     server = _server(service, site(service), access, bound)
@@ -249,14 +249,14 @@ class _Libretranslate(NamedTuple):
 
     def keys(self) -> list[str]:
         """The keys of clients."""
-        from deepwire.serving.libretranslate.fields import read_keys
+        from deepwire.serve.libretranslate.fields import read_keys
 
         return [] if self.api_keys is None else read_keys(self.api_keys)
 
     def site(self, service: Service, access: AccessOptions, *, files: bool) -> Site:
         """The addresses."""
-        from deepwire.serving.libretranslate.fields import ApiKeys
-        from deepwire.serving.libretranslate.interface import Choices, libretranslate_site
+        from deepwire.serve.libretranslate.fields import ApiKeys
+        from deepwire.serve.libretranslate.interface import Choices, libretranslate_site
 
         needed = ApiKeys(access.keys, self.api_key_url or "", access.token)
         choices = Choices(needed, not self.no_cosmetics, files, access.prefix)
@@ -285,7 +285,7 @@ class AccessOptions(NamedTuple):
 
 def _own_site(service: Service, *, files: bool) -> Site:
     """The addresses of deepwire's own interface."""
-    from deepwire.serving.routes import own_site
+    from deepwire.serve.routes import own_site
 
     return own_site(service, files=files)
 
@@ -293,13 +293,13 @@ def _own_site(service: Service, *, files: bool) -> Site:
 def _server(service: Service, site: Site, access: AccessOptions, bound: socket.socket) -> Server:
     """The server; it looks at the name that a request is sent to where names were given, or where nothing but
     the address keeps strangers out: a page of theirs may have a name that leads here."""
-    from deepwire.serving.access import is_loopback
-    from deepwire.serving.server import RequestMiddleware, Server
+    from deepwire.serve.access import is_loopback
+    from deepwire.serve.server import RequestMiddleware, Server
 
     site = site.for_pages_of(access.origins) if access.origins else site
     token = access.token
     if access.keys:
-        from deepwire.serving.access import Token
+        from deepwire.serve.access import Token
 
         token = Token(*access.keys) if token is None else token.or_any(access.keys)
     checked = access.named or (token is None and is_loopback(bound))
@@ -354,7 +354,7 @@ def _limits(changes: Sequence[str]) -> Limits:
         UsageError: There is no such limit, its value is impossible, or it is given twice.
     """
     from deepwire.config.settings_reader import from_mapping
-    from deepwire.serving.request import Limits
+    from deepwire.serve.request import Limits
 
     values: dict[str, object] = {}
     for change in changes:

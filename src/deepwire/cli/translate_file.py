@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from deepwire.cli.line_by_line import ProgressLine
     from deepwire.decoding.translation_io import Candidate
     from deepwire.decoding.translator import Translator
-    from deepwire.documents.document import Document, Options
     from deepwire.model.decoder_state import DecoderState
+    from deepwire.serve.documents.document import Document, Options
 
 Input = Annotated[Path, typer.Option("--input", "-i", help="Document; the ending of its name says its kind.")]
 OutputFile = Annotated[
@@ -89,12 +89,12 @@ def translate_file(
     """
     from deepwire.api.model import load
     from deepwire.cli.line_by_line import ProgressLine, warn
-    from deepwire.documents.document import Options
-    from deepwire.documents.registry import require_reader, require_same_kind
     from deepwire.errors import UsageError
     from deepwire.io.atomic import require_absent
     from deepwire.io.output import check_output
     from deepwire.ops.process import configure_process
+    from deepwire.serve.documents.document import Options
+    from deepwire.serve.documents.registry import require_reader, require_same_kind
 
     if json_path and input_.suffix.lower() != ".json":
         raise UsageError("--json-path has an effect only on .json files")
@@ -164,8 +164,8 @@ def _read(path: Path, content: bytes, options: Options) -> Document:
     Raises:
         DataError: With the name of the file in front, and its line.
     """
-    from deepwire.documents.registry import read_document
     from deepwire.errors import DataError
+    from deepwire.serve.documents.registry import read_document
 
     try:
         return read_document(path.name, content, options)
@@ -186,7 +186,7 @@ def _translated(
 ) -> bytes:
     from deepwire.cli.line_by_line import warn
     from deepwire.data.text.sentences import SentenceSplitter
-    from deepwire.documents.translation_plan import TranslationPlan
+    from deepwire.serve.documents.translation_plan import TranslationPlan
 
     encode = model.vocabularies.source.encode_lines
     splitter = SentenceSplitter(

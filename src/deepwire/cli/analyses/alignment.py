@@ -46,9 +46,9 @@ def alignment(
 
     deepwire analyze alignment runs/a --gold gold.align --source gold.de --reference gold.en
     """
-    from deepwire.analysis.attention_alignments import analyse_alignment
-    from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.evaluation.texts import selected_target
+    from deepwire.lab.attention_alignments import analyse_alignment
+    from deepwire.lab.subject.model_and_text import read_pairs
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(gold, source, reference), models=[model])
     parsed = read_direction(direction)

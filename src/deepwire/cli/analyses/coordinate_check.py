@@ -44,12 +44,12 @@ def coordinate_check(
 
     deepwire analyze coordinate-check run.yaml --widths 64,128,256 --depths 3,6,12 --plots plots
     """
-    from deepwire.analysis.subject.untrained_models import open_untrained
     from deepwire.cli.decoding_options import use_threads
     from deepwire.decoding.model_loading import pick_device
     from deepwire.errors import UsageError
-    from deepwire.experiments.coordinate_check import CoordinateCheck
-    from deepwire.experiments.coordinate_check import coordinate_check as check
+    from deepwire.lab.experiments.coordinate_check import CoordinateCheck
+    from deepwire.lab.experiments.coordinate_check import coordinate_check as check
+    from deepwire.lab.subject.untrained_models import open_untrained
     from deepwire.recipes import is_run_file
 
     outputs = FindingOutputs(as_json, html, plots, output, read=[Path(subject)])

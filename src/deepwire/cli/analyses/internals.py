@@ -25,7 +25,7 @@ from deepwire.cli.decoding_options import Device, DirectionName, Threads
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.analysis.report.finding import Finding
+    from deepwire.lab.report.finding import Finding
 
 Layer = Annotated[
     int | None,
@@ -57,7 +57,7 @@ def weights(
     For a run directory, also over training: as recorded with training.record.depth_weights=N, or in the
     checkpoints that the run kept.
     """
-    from deepwire.analysis.internals.connection_weights import analyse_weights
+    from deepwire.lab.internals.connection_weights import analyse_weights
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=[model])
     parsed = read_direction(direction)
@@ -81,7 +81,7 @@ def gates(
 
     For depth-wise LSTMs, Runge-Kutta gates, self-dependency units, collaboration, attention over layers.
     """
-    from deepwire.analysis.internals.gates import analyse_gates
+    from deepwire.lab.internals.gates import analyse_gates
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=[model])
     outputs.write([analyse_gates(model, source, reference, sentences, device, read_direction(direction))])
@@ -95,7 +95,7 @@ def gradients(
     output: Output = None,
 ) -> None:
     """The norm of each layer's gradient during training, as recorded with training.record.gradients=N."""
-    from deepwire.analysis.internals.gradient_norms import analyse_gradients
+    from deepwire.lab.internals.gradient_norms import analyse_gradients
 
     outputs = FindingOutputs(as_json, html, plots, output)
     outputs.write([analyse_gradients(run)])
@@ -118,8 +118,8 @@ def report(
 
     deepwire analyze report runs/a runs/b speed.json --html report.html
     """
-    from deepwire.analysis import analyse_all
-    from deepwire.analysis.report.report_files import read_findings
+    from deepwire.lab import analyse_all
+    from deepwire.lab.report.report_files import read_findings
 
     outputs = FindingOutputs(as_json, html, plots, output, read=[*map(Path, subjects)])
     findings: list[Finding] = []
@@ -162,8 +162,8 @@ def signal(
 
     deepwire analyze signal runs/demo
     """
-    from deepwire.analysis.internals.signal_propagation import analyse_signal
     from deepwire.cli.decoding_options import use_threads
+    from deepwire.lab.internals.signal_propagation import analyse_signal
 
     outputs = FindingOutputs(as_json, html, plots, output, read=[Path(subject)])
     use_threads(threads)

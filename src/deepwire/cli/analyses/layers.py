@@ -35,10 +35,10 @@ from deepwire.cli.line_by_line import tell
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.analysis.report.finding import Finding
-    from deepwire.analysis.subject.model_and_text import ParallelText
     from deepwire.data.languages import Direction
-    from deepwire.experiments.linearisation.layer_scores import LinearisationSettings
+    from deepwire.lab.experiments.linearisation.layer_scores import LinearisationSettings
+    from deepwire.lab.report.finding import Finding
+    from deepwire.lab.subject.model_and_text import ParallelText
 
 Side = Annotated[str, typer.Option(metavar="encoder|decoder|both", help="Whose layers are left out.")]
 OverRuns = Annotated[
@@ -70,10 +70,10 @@ def depth(
 
     deepwire analyze depth --runs runs/deep-6 runs/deep-12 runs/dlcl-6 runs/dlcl-12
     """
-    from deepwire.analysis.depth.fewer_layers import fewer_layers_finding, fewer_layers_side_by_side
-    from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.cli.analyses.options import one_or_all
     from deepwire.evaluation.texts import selected_targets
+    from deepwire.lab.depth.fewer_layers import fewer_layers_finding, fewer_layers_side_by_side
+    from deepwire.lab.subject.model_and_text import read_pairs
     from deepwire.model.context import SIDES
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=models)
@@ -113,8 +113,8 @@ def similarity(
 
     deepwire analyze similarity runs/deep --plots plots
     """
-    from deepwire.analysis.depth.layer_similarity import analyse_similarity
     from deepwire.cli.analyses.options import one_or_all
+    from deepwire.lab.depth.layer_similarity import analyse_similarity
     from deepwire.model.context import SIDES
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=[model])
@@ -132,7 +132,7 @@ def _over_runs(
     precision: str,
     direction: Direction | None,
 ) -> Finding:
-    from deepwire.analysis.depth.depth_of_runs import DepthOfRun, depth_of_runs_finding, kinds_of
+    from deepwire.lab.depth.depth_of_runs import DepthOfRun, depth_of_runs_finding, kinds_of
 
     configs, scores, sources, settings = [], [], [], {}
     for name in models:
@@ -208,9 +208,9 @@ def linearise(
 
     deepwire analyze linearise runs/demo --updates 100 --html linear.html
     """
-    from deepwire.analysis.subject.model_and_text import read_pairs, run_of
-    from deepwire.analysis.subject.training_text import training_text
-    from deepwire.experiments.linearisation.layer_scores import layer_scores, linearisation_finding
+    from deepwire.lab.experiments.linearisation.layer_scores import layer_scores, linearisation_finding
+    from deepwire.lab.subject.model_and_text import read_pairs, run_of
+    from deepwire.lab.subject.training_text import training_text
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=[model])
     settings = _settings(reading, cell, side, layers, updates, update_tokens, rate, seed)
@@ -240,8 +240,8 @@ def _settings(
     from typing import get_args
 
     from deepwire.cli.analyses.options import one_of, one_or_all
-    from deepwire.experiments.linearisation.layer_scores import READINGS, LinearisationSettings
-    from deepwire.experiments.linearisation.linear_layer import Cell
+    from deepwire.lab.experiments.linearisation.layer_scores import READINGS, LinearisationSettings
+    from deepwire.lab.experiments.linearisation.linear_layer import Cell
     from deepwire.model.context import SIDES
 
     return LinearisationSettings(

@@ -13,10 +13,10 @@ import typer
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.analysis.report.finding import Finding
-    from deepwire.analysis.subject.model_and_text import ParallelText
-    from deepwire.analysis.subject.scorer import Scorer
     from deepwire.data.languages import Direction
+    from deepwire.lab.report.finding import Finding
+    from deepwire.lab.subject.model_and_text import ParallelText
+    from deepwire.lab.subject.scorer import Scorer
 
 Choice = TypeVar("Choice", bound=str)
 ALL = "both"
@@ -99,9 +99,9 @@ class FindingOutputs:
     needs_pictures: bool = True
 
     def __post_init__(self) -> None:
-        from deepwire.analysis.report.plots import require_matplotlib
         from deepwire.evaluation.texts import test_files
         from deepwire.io.output import check_output
+        from deepwire.lab.report.plots import require_matplotlib
 
         if self.plots is not None or (self.html is not None and self.needs_pictures):
             require_matplotlib()
@@ -128,10 +128,10 @@ class FindingOutputs:
         Raises:
             ResourceError: Something cannot be written.
         """
-        from deepwire.analysis.report.finding import to_json
-        from deepwire.analysis.report.report_files import save_html, save_plots
-        from deepwire.analysis.report.text_pages import as_text
         from deepwire.io.output import STDOUT, write_output
+        from deepwire.lab.report.finding import to_json
+        from deepwire.lab.report.report_files import save_html, save_plots
+        from deepwire.lab.report.text_pages import as_text
 
         text = f"{to_json(findings, more=more)}\n" if self.as_json else as_text(findings)
         write_output(STDOUT if self.output is None else self.output, text)
@@ -142,7 +142,7 @@ class FindingOutputs:
             save_plots(findings, self.plots)
 
     def _can_draw(self) -> bool:
-        from deepwire.analysis.report.plots import require_matplotlib
+        from deepwire.lab.report.plots import require_matplotlib
 
         try:
             require_matplotlib()
@@ -174,10 +174,10 @@ def open_scorers(
     Raises:
         UsageError: A model does not translate in the direction.
     """
-    from deepwire.analysis.subject.scorer import Scorer
     from deepwire.cli.decoding_options import specified
     from deepwire.cli.line_by_line import warn
     from deepwire.evaluation.texts import SearchSettings, selected_targets
+    from deepwire.lab.subject.scorer import Scorer
 
     search = SearchSettings(specified(**settings), device, precision)
     targets = selected_targets(models, direction)

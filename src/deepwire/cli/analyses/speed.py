@@ -25,8 +25,8 @@ from deepwire.cli.decoding_options import Device, DirectionName, Precision, Thre
 from deepwire.cli.line_by_line import tell
 
 if TYPE_CHECKING:
-    from deepwire.analysis.report.finding import ModelSource
-    from deepwire.analysis.speed.speed_sweep import Axis, MeasuredArchitecture, Mode, Workload
+    from deepwire.lab.report.finding import ModelSource
+    from deepwire.lab.speed.speed_sweep import Axis, MeasuredArchitecture, Mode, Workload
 
 Subjects = Annotated[
     list[str], typer.Argument(metavar="RUNFILE|RECIPE|MODEL...", help="What to measure; untrained will do.")
@@ -93,10 +93,10 @@ def speed(
 
     deepwire analyze speed runs/base --mode text --beside 'other=other-translate --beam 4 model' --threads 2
     """
-    from deepwire.analysis.speed.speed_finding import TextWork, speed_finding
-    from deepwire.analysis.speed.text_speed import Program
-    from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.decoding.model_loading import pick_device
+    from deepwire.lab.speed.speed_finding import TextWork, speed_finding
+    from deepwire.lab.speed.text_speed import Program
+    from deepwire.lab.subject.model_and_text import read_pairs
 
     outputs = FindingOutputs(
         as_json, html, plots, output, read=(*map(Path, subjects), source, reference), models=subjects
@@ -131,8 +131,8 @@ def speed(
 
 def _modes(mode: str) -> list[Mode]:
     """What is done with random sentences; nothing where a text is to be translated."""
-    from deepwire.analysis.speed.speed_sweep import AXES
     from deepwire.cli.analyses.options import ALL, one_of
+    from deepwire.lab.speed.speed_sweep import AXES
 
     chosen = one_of(mode, (*AXES, ALL, _TEXT), "--mode")
     return [axis for axis in AXES if chosen in (axis, ALL)]
@@ -171,8 +171,8 @@ def _check_trained(systems: Sequence[tuple[MeasuredArchitecture, ModelSource | N
 
 
 def _base(text: str) -> Workload:
-    from deepwire.analysis.speed.speed_sweep import Workload
     from deepwire.errors import UsageError
+    from deepwire.lab.speed.speed_sweep import Workload
 
     sizes = numbers(text, "--base")
     if len(sizes) != 3 or min(sizes) < 1:
@@ -182,10 +182,10 @@ def _base(text: str) -> Workload:
 
 def _architecture(name: str, vocabulary_size: int | None) -> tuple[MeasuredArchitecture, ModelSource | None]:
     """The architecture of a run file, recipe or model; with its fingerprint where it is a model."""
-    from deepwire.analysis.speed.speed_sweep import MeasuredArchitecture
-    from deepwire.analysis.subject.model_and_text import open_model
     from deepwire.cli.inspect import find_subject
     from deepwire.errors import UsageError
+    from deepwire.lab.speed.speed_sweep import MeasuredArchitecture
+    from deepwire.lab.subject.model_and_text import open_model
 
     subject = find_subject(name, vocabulary_size)
     sizes = subject.source_vocabulary, subject.target_vocabulary

@@ -34,7 +34,7 @@ from deepwire.cli.line_by_line import tell
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.analysis.contrastive_sets import Contrast
+    from deepwire.lab.contrastive_sets import Contrast
 
 Paired = Annotated[
     str, typer.Option(help="Test of the differences to the first: bootstrap or randomization.")
@@ -73,8 +73,8 @@ def compare(
 
     deepwire analyze compare runs/a runs/b runs/c@avg5 --html compare.html
     """
-    from deepwire.analysis.compare.run_comparison import ComparisonRequest, compare_runs
     from deepwire.evaluation.comparison import PairedTest
+    from deepwire.lab.compare.run_comparison import ComparisonRequest, compare_runs
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=runs)
     text = {"--source": source, "--reference": reference, "--sentences": sentences}
@@ -142,7 +142,7 @@ def agreement(
 
     deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
     """
-    from deepwire.analysis.contrastive_scoring import analyse_agreement
+    from deepwire.lab.contrastive_scoring import analyse_agreement
 
     outputs = FindingOutputs(
         as_json, html, plots, output, read=(contrastive, source, reference, distances), models=models
@@ -167,7 +167,7 @@ def agreement(
 def _read_contrasts(
     contrastive: Path, source: Path | None, reference: Path | None, distances: Path | None
 ) -> list[Contrast]:
-    from deepwire.analysis.contrastive_sets import read_lingeval, read_plain
+    from deepwire.lab.contrastive_sets import read_lingeval, read_plain
 
     if (source is None) != (reference is None):
         raise UsageError("--source and --reference go together", "leave both out for LingEval97's JSON")
@@ -184,7 +184,7 @@ def _sample(
     contrasts: list[Contrast], name: str, size: int | None, seed: int | None
 ) -> tuple[list[Contrast], str]:
     """The contrasts to score, and what the finding calls them."""
-    from deepwire.analysis.contrastive_sets import drawn
+    from deepwire.lab.contrastive_sets import drawn
 
     if size is None or size >= len(contrasts):
         return contrasts, name
@@ -227,14 +227,14 @@ def length(
 
     deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
     """
-    from deepwire.analysis.source_length import (
+    from deepwire.lab.source_length import (
         cut,
         equal_bounds,
         source_length_finding,
         text_lengths,
         unit_of,
     )
-    from deepwire.analysis.subject.model_and_text import read_pairs
+    from deepwire.lab.subject.model_and_text import read_pairs
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=models)
     use_threads(threads)

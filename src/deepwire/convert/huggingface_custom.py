@@ -1,0 +1,165 @@
+"""Any model as a folder with code for transformers, which imports the installed deepwire.
+
+`AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)` reads it; Trainer trains it, and
+`generate` searches as deepwire does.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from deepwire import __version__
+from deepwire.checkpoint.model_files import write_tensors
+from deepwire.checkpoint.store import LoadedModel
+from deepwire.config.choice import plugins_of
+from deepwire.convert.export_format import ExportedModel, ExportFormat
+from deepwire.convert.huggingface import require_transformers
+from deepwire.convert.huggingface_reading import quiet, transformers_version
+from deepwire.convert.parity import numbers_of_pieces
+from deepwire.data.vocabulary import EOS, Vocabularies
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.model_inputs import pad_batch
+from deepwire.decoding.model_loading import stored_config
+from deepwire.io.atomic import json_text
+
+if TYPE_CHECKING:
+    from deepwire.convert.huggingface_code.modeling_deepwire import DeepwireForSeq2SeqLM
+
+_CODE = ("configuration_deepwire.py", "modeling_deepwire.py", "tokenization_deepwire.py")
+_BATCH = 32
+
+
+class HuggingFaceCode(ExportFormat):
+    """A custom-code folder of transformers."""
+
+    name = "huggingface-code"
+    quantizations = ("float32",)
+    computes_the_same = True
+
+    def require(self, model: LoadedModel) -> None:
+        """See the base class; every model can be written."""
+        require_transformers(self.name)
+
+    def notes(self, model: LoadedModel) -> tuple[str, ...]:
+        """What it needs there."""
+        packages = dict.fromkeys(plugin.package for plugin in plugins_of(model.model.config))
+        return (
+            "the folder holds code that imports deepwire: load it with trust_remote_code=True",
+            *(
+                f"it needs the package {package} there: install it, and call "
+                f"deepwire.plugins.use({package!r}) before the model is loaded"
+                for package in packages
+            ),
+        )
+
+    def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
+        """See the base class."""
+        for name in _CODE:
+            shutil.copyfile(Path(__file__).with_name("huggingface_code") / name, folder / name)
+        translation = model.model
+        several = model.metadata.get("languages")
+        config = {
+            "model_type": "deepwire",
+            "architectures": ["DeepwireForSeq2SeqLM"],
+            "auto_map": {
+                "AutoConfig": "configuration_deepwire.DeepwireConfig",
+                "AutoModelForSeq2SeqLM": "modeling_deepwire.DeepwireForSeq2SeqLM",
+            },
+            "deepwire_version": __version__,
+            "dtype": "float32",
+            "model": translation.config.model_dump(mode="json"),
+            "source_size": translation.source_vocabulary,
+            "target_size": translation.target_vocabulary,
+            "own_parameters": translation.languages,
+            "languages": {key: model.metadata[key] for key in ("languages", "directions", "tag")}
+            if several
+            else None,
+            "source_bos": model.metadata.get("source_bos") is True,
+            "decoding": stored_config(model).model_dump(mode="json"),
+            "plugins": [plugin.to_json() for plugin in plugins_of(translation.config)],
+        }
+        (folder / "config.json").write_text(json_text(config), encoding="utf-8")
+        stored = {f"translation.{name}": value for name, value in _distinct(translation).items()}
+        write_tensors(folder / "model.safetensors", stored, {"format": "pt"})
+        model.vocabularies.save(folder / "vocabulary")
+        tokenizer = {
+            "tokenizer_class": "DeepwireTokenizer",
+            "auto_map": {"AutoTokenizer": ["tokenization_deepwire.DeepwireTokenizer", None]},
+            "source_bos": config["source_bos"],
+        }
+        (folder / "tokenizer_config.json").write_text(json_text(tokenizer), encoding="utf-8")
+
+    def read(self, folder: Path) -> ExportedModel:
+        """See the base class."""
+        return _Read(folder)
+
+    def version(self) -> str:
+        """See the base class."""
+        return transformers_version()
+
+
+class _Read(ExportedModel):
+    """The model in transformers, by the code that stands in the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        with quiet():
+            from transformers import AutoModelForSeq2SeqLM
+
+            self._model: DeepwireForSeq2SeqLM = AutoModelForSeq2SeqLM.from_pretrained(
+                str(folder), trust_remote_code=True, local_files_only=True
+            ).eval()
+        words = Vocabularies.load(folder / "vocabulary")
+        self._numbers = numbers_of_pieces(words.source), numbers_of_pieces(words.target)
+        self._pieces = words.target.pieces(range(words.target.size))
+
+    def translate(
+        self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
+    ) -> list[list[str]]:
+        """See the base class."""
+        greedy = DecodingConfig(beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=longest)
+        depth = {name: self._model.config.decoding[name] for name in ("groups", "rounds")}
+        return self.search(sources, greedy.model_copy(update=depth), language)
+
+    def search(
+        self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
+    ) -> list[list[str]]:
+        """See the base class."""
+        translations: list[list[str]] = []
+        for start in range(0, len(sources), _BATCH):
+            rows = [self._source(source) for source in sources[start : start + _BATCH]]
+            given = self._model.generate(
+                pad_batch(rows, self._model.device), to=language, **config.model_dump()
+            )
+            translations += [
+                [self._pieces[number] for number in row[1 : row.index(EOS)]] for row in given.tolist()
+            ]
+        return translations
+
+    @torch.inference_mode()
+    def score(
+        self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
+    ) -> list[list[float]]:
+        """See the base class."""
+        device, scores = self._model.device, list[list[float]]()
+        for source, pieces in zip(sources, targets, strict=True):
+            ids = [*(self._numbers[1][piece] for piece in pieces), EOS]
+            read, labels = (pad_batch([each], device) for each in (self._source(source), ids))
+            result = self._model(read, labels=labels, to=language)
+            scores.append(result.logits[0, torch.arange(len(ids)), torch.tensor(ids)].tolist())
+        return scores
+
+    def _source(self, pieces: Sequence[str]) -> list[int]:
+        begin = [1] if self._model.config.source_bos else []
+        return [*begin, *(self._numbers[0][piece] for piece in pieces), EOS]
+
+
+def _distinct(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The values to be stored, each parameter under its first name."""
+    names = {name for name, _ in model.named_parameters()}
+    every = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    return {name: value for name, value in model.state_dict().items() if name in names or name not in every}

@@ -1,0 +1,189 @@
+"""Which head of the cross-attention aligns best: the alignment error rate of each, under forced decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from deepwire.data.subwords.text_tokens import TextTokens
+from deepwire.decoding.alignment_choice import STEPS, Attention, Step
+from deepwire.decoding.attention_alignment import AlignedPair, attention_to_source, best_links
+from deepwire.decoding.decoding_config import AlignmentConfig, DecodingConfig
+from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length
+from deepwire.decoding.model_loading import languages_of
+from deepwire.decoding.text_alignment import TextAlignment
+from deepwire.errors import DataError
+from deepwire.evaluation.alignment_error import AlignmentCounts, GoldAlignment, read_gold
+from deepwire.lab.report.finding import Finding, provenance
+from deepwire.lab.report.tables_and_figures import Cell, Column, Table
+from deepwire.lab.subject.model_and_text import AnalysedModel, ParallelText, open_model
+
+_BATCH_TOKENS = 1024
+
+
+def analyse_alignment(
+    model: str,
+    pairs: ParallelText,
+    gold: Path,
+    *,
+    first: int = 0,
+    sentences: int | None = None,
+    to: str = "",
+    device: str = "cpu",
+) -> Finding:
+    """The alignment error rate of each layer and head, the best one named.
+
+    Args:
+        model: A MODEL name.
+        pairs: Text whose alignments are known.
+        gold: A file with these, see `deepwire.evaluation.alignment_error.read_gold`.
+        first: The number of the first word in it.
+        sentences: Only so many of the pairs, from the beginning.
+        to: The language of the references, for a model of several directions.
+        device: ``cpu``, ``cuda`` or ``auto``.
+
+    Raises:
+        DataError: The file does not fit the text, or no pair has words on both sides.
+        ModelError: There is no such model, or it has no attention to a source.
+        UsageError: The language or the device is not there.
+    """
+    sides = pairs.source.lines, pairs.reference.lines
+    words = [(len(source.split()), len(target.split())) for source, target in zip(*sides, strict=True)]
+    known, pairs = read_gold(gold, words, first)[:sentences], pairs.beginning(sentences)
+    if not any(each.possible for each in known):
+        raise DataError(f"{gold}: has no links")
+    subject = open_model(model, device)
+    counts = alignment_counts(subject, pairs, known, to=to)
+    # Of equals single heads come first, in the table as in the note.
+    ranked = sorted(counts, key=lambda choice: (counts[choice].error_rate, choice.head is None))
+    return Finding(
+        analysis="alignment",
+        title=f"Alignments of {model}",
+        measured="Alignment error rate (Och and Ney 2003), AER = 1 - (|A and S| + |A and P|) / (|A| + |S|): "
+        "A are the links of words that an attention gives to the reference translations, S the sure and P "
+        "the possible gold links. Each subword of the target is linked to the subword of the source with the "
+        "largest weight, in the step that reads it or in the one that writes it.",
+        tables=(_best_table(counts, ranked[:5]), *(_table(counts, step) for step in STEPS)),
+        notes=tuple(_notes(subject, counts, ranked[0])),
+        provenance=provenance(
+            [subject.source],
+            [pairs.read, f"{gold}, {sum(len(each.sure) for each in known):,} sure links"],
+        ),
+    )
+
+
+def alignment_counts(
+    subject: AnalysedModel, pairs: ParallelText, gold: Sequence[GoldAlignment], *, to: str = ""
+) -> dict[Attention, AlignmentCounts]:
+    """What each attention has in common with the gold alignments of a text.
+
+    Raises:
+        DataError: No pair has words on both sides.
+        ModelError: The model has no attention to a source.
+    """
+    aligned, texts, rows = _read(subject, pairs, to)
+    device = next(subject.loaded.model.parameters()).device
+    counts: dict[Attention, AlignmentCounts] = {}
+    # A pair that the model does not read has no links.
+    missing = AlignmentCounts(sure=sum(len(gold[row].sure) for row in set(range(len(gold))) - set(rows)))
+    lengths = [max(len(pair.source), len(pair.read)) for pair in aligned]
+    for batch in batches_by_length(lengths, _BATCH_TOKENS):
+        batch_pairs = [aligned[place] for place in batch]
+        for layer, weights in attention_to_source(subject.loaded.model, batch_pairs, None, device).items():
+            heads: list[tuple[int | None, Tensor]] = [(None, weights.mean(1))]
+            heads += [(head + 1, weights[:, head]) for head in range(weights.size(1))]
+            for head, chosen in heads:
+                for step in STEPS:
+                    links = best_links(chosen, batch_pairs, step == "reads")
+                    choice = Attention(layer + 1, head, step)
+                    total = counts.get(choice, missing)
+                    for place, pair_links in zip(batch, links, strict=True):
+                        alignment = TextAlignment(*texts[place], tuple(sorted(pair_links)))
+                        total += AlignmentCounts.of(alignment.word_links, gold[rows[place]])
+                    counts[choice] = total
+    return counts
+
+
+def _read(
+    subject: AnalysedModel, pairs: ParallelText, to: str
+) -> tuple[list[AlignedPair], list[tuple[TextTokens, TextTokens]], list[int]]:
+    """The pairs with words on both sides as the model reads them, their texts, and their places."""
+    vocabularies, metadata = subject.loaded.vocabularies, subject.loaded.metadata
+    into = LanguageSelector(languages_of(subject.loaded), vocabularies, lambda _: None).select(to)
+    bos = metadata.get("source_bos") is True
+    aligned, texts, rows = list[AlignedPair](), list[tuple[TextTokens, TextTokens]](), list[int]()
+    for row, (source, target) in enumerate(zip(pairs.source.lines, pairs.reference.lines, strict=True)):
+        read, written = vocabularies.source.encode(source), vocabularies.target.encode(target)
+        if read and written:
+            aligned.append(AlignedPair.of(read, written, into, bos=bos))
+            tokens = TextTokens.of(vocabularies.source, read, source)
+            texts.append((tokens, TextTokens.of(vocabularies.target, written, target)))
+            rows.append(row)
+    if not rows:
+        raise DataError(f"{pairs.description}: no pair has words on both sides")
+    return aligned, texts, rows
+
+
+def _best_table(counts: dict[Attention, AlignmentCounts], best: Sequence[Attention]) -> Table:
+    columns = [Column(name="layer"), Column(name="head"), Column(name="step")]
+    columns += [Column(name=name, unit="%", digits=1) for name in ("AER", "precision", "recall")]
+    return Table(
+        title="The best",
+        columns=tuple(columns),
+        rows=tuple(
+            (choice.layer, _head(choice), choice.step, *(100 * value for value in _values(counts[choice])))
+            for choice in best
+        ),
+    )
+
+
+def _values(counts: AlignmentCounts) -> tuple[float, float, float]:
+    return counts.error_rate, counts.precision, counts.recall
+
+
+def _head(choice: Attention) -> str:
+    return "mean" if choice.head is None else str(choice.head)
+
+
+def _table(counts: dict[Attention, AlignmentCounts], step: Step) -> Table:
+    """A row a layer, a column a head; layers may have different numbers of heads."""
+    of_step = {choice: each for choice, each in counts.items() if choice.step == step}
+    heads = sorted({choice.head for choice in of_step if choice.head is not None})
+    rows: list[tuple[Cell, ...]] = []
+    for layer in sorted({choice.layer for choice in of_step}):
+        row_counts = [of_step.get(Attention(layer, head, step)) for head in (None, *heads)]
+        rows.append((layer, *(None if each is None else 100 * each.error_rate for each in row_counts)))
+    names = ["mean of heads", *(f"head {head}" for head in heads)]
+    return Table(
+        title=f"AER in the step that {step} a subword",
+        columns=(Column(name="layer"), *(Column(name=name, unit="%", digits=1) for name in names)),
+        rows=tuple(rows),
+    )
+
+
+def _notes(subject: AnalysedModel, counts: dict[Attention, AlignmentCounts], best: Attention) -> list[str]:
+    where = f"layer {best.layer}, {'the mean of all heads' if best.head is None else f'head {best.head}'}"
+    notes = [
+        f"Best: {where}, in the step that {best.step}: AER {100 * counts[best].error_rate:.1f} %. Choose it "
+        f"by: deepwire translate {subject.name} {best.options}",
+    ]
+    used = _configured(subject, sorted({choice.layer for choice in counts}))
+    if used != best and used in counts:
+        notes.append(
+            f"Without options alignments come from layer {used.layer}, "
+            f"{'the mean of all heads' if used.head is None else f'head {used.head}'}, in the step that "
+            f"{used.step}: AER {100 * counts[used].error_rate:.1f} %."
+        )
+    return notes
+
+
+def _configured(subject: AnalysedModel, layers: Sequence[int]) -> Attention:
+    """The attention that the model uses by itself."""
+    stored = subject.loaded.metadata.get("decoding")
+    config = AlignmentConfig()
+    if isinstance(stored, dict) and isinstance(stored.get("alignment"), dict):
+        config = DecodingConfig.model_validate({"alignment": stored["alignment"]}).alignment
+    layer = layers[0] if config.layer is None else config.layer
+    return Attention(layer, config.head, config.step)

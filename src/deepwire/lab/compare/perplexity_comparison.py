@@ -1,0 +1,212 @@
+"""One text read by several language models: perplexities, paired tests, and where they differ most."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepwire.decoding.model_loading import load_models, translator_of
+from deepwire.decoding.text_scoring import TextScore, text_scorer
+from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison
+from deepwire.evaluation.metric import Floats, Metric
+from deepwire.evaluation.significance import Comparison, bounds
+from deepwire.lab.report.tables_and_figures import Axis, BarChart, Cell, Column, Figure, Series, Table
+from deepwire.lab.subject.document_text import DocumentText, text_of_model
+
+_SIGNIFICANT = 0.05
+_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class ModelPerplexity:
+    """What a model thinks of a text.
+
+    Attributes:
+        name: Of the model, in tables.
+        each: The score of each document.
+        comparison: In bits per byte with the first model, which has none itself.
+    """
+
+    name: str
+    each: Sequence[TextScore]
+    comparison: Comparison | None = None
+
+    @property
+    def score(self) -> TextScore:
+        """Of all documents."""
+        return sum(self.each, TextScore())
+
+    @property
+    def counts(self) -> Floats:
+        """Log-probability in nats and bytes of each document, `[N, 2]`."""
+        return np.array([[score.log_probability, score.bytes] for score in self.each], dtype=np.float64)
+
+
+class BitsPerByte(Metric):
+    """Bits per byte of documents, each with the statistics log-probability (in nats) and bytes."""
+
+    name = "bits per byte"
+    width = 2
+    higher_is_better = False
+
+    def values(self, totals: Floats) -> Floats:
+        """Turn summed statistics `[..., 2]` into bits per byte `[...]`."""
+        bits: Floats = -totals[..., 0] / totals[..., 1] / math.log(2)
+        return bits
+
+    def sentence_values(self, statistics: Floats) -> Floats:
+        """Bits per byte of each document, `[N]`."""
+        return self.values(statistics)
+
+    def signature(self, references: int) -> str:
+        """No setting changes it."""
+        del references
+        return "documents:alone"
+
+    def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
+        del hypotheses, references
+        raise UsageError("bits per byte are those of a language model, not of two texts")
+
+
+def language_models(models: Sequence[str]) -> bool:
+    """Whether all of several models are language models, and not all of them translate.
+
+    Raises:
+        ModelError: Some are, and others translate; or there is no such model.
+        UsageError: The documents of some have one line, those of others several.
+    """
+    texts = {name: text_of_model(name) for name in models}
+    if all(text is None for text in texts.values()):
+        return False
+    if None in texts.values():
+        first, other = (next(name for name, text in texts.items() if (text is None) == no) for no in (0, 1))
+        raise ModelError(
+            f"{first}: is a language model, and {other} translates", "compare models of one task"
+        )
+    if len(set(texts.values())) > 1:
+        units = ", ".join(f"{name} {unit}" for name, unit in texts.items())
+        raise UsageError(
+            f"data.text.unit differs ({units}): no text has the same documents for all",
+            "compare models of one unit, or add --no-translation",
+        )
+    return True
+
+
+def read_by_all(
+    models: Sequence[str],
+    names: Sequence[str],
+    text: DocumentText,
+    device: str,
+    precision: str,
+    paired: PairedTest,
+    tell: Tell,
+) -> list[ModelPerplexity]:
+    """Score each document with each model, and test each model against the first in bits per byte.
+
+    Args:
+        models: MODEL names.
+        names: What tables call them.
+        text: What they read, each document on its own, in windows of the block of training.
+        device, precision: Where and in which format models read; as in ``deepwire perplexity``.
+        paired: The test.
+        tell: Receives progress and warnings, one line each.
+
+    Raises:
+        ModelError, UsageError, ResourceError: A model cannot be loaded, or there is no such device.
+    """
+    read = list[ModelPerplexity]()
+    for model, name in zip(models, names, strict=True):
+        loaded = load_models([model], device, precision, {})
+        assert loaded.text is not None, "the models were looked at before"
+        scorer = text_scorer(translator_of(loaded, warn=tell), loaded.text)
+        perplexity = ModelPerplexity(name, list(scorer.scores(text.documents)))
+        tell(f"{name}: {len(perplexity.each):,} documents, {perplexity.score.tokens:,} tokens")
+        if read:
+            (test,) = paired_comparison([BitsPerByte()], [read[0].counts], [perplexity.counts], paired)
+            perplexity = ModelPerplexity(name, perplexity.each, test)
+        read.append(perplexity)
+    return read
+
+
+def perplexity_table(read: Sequence[ModelPerplexity]) -> Table:
+    """Perplexities, and bits per byte with the difference to the first model, its interval and p-value."""
+    columns = (
+        Column(name="model"),
+        Column(name="tokens"),
+        Column(name="perplexity", unit="per token", digits=2),
+        Column(name="perplexity", unit="per word", digits=1),
+        Column(name="perplexity", unit="per byte", digits=4),
+        Column(name="bits per byte", digits=4),
+        Column(name="difference", digits=4),
+        Column(name="from", digits=4),
+        Column(name="to", digits=4),
+        Column(name="p", digits=4),
+    )
+    rows = []
+    for model in read:
+        score, test = model.score, model.comparison
+        cells: list[Cell] = [model.name, score.tokens, score.perplexity, score.word_perplexity]
+        cells += [score.byte_perplexity, score.bits_per_byte]
+        if test is None:
+            cells += [None] * 4
+        else:
+            interval = test.difference_interval
+            low, high = (interval.low, interval.high) if interval else (None, None)
+            cells += [test.difference, low, high, test.p_value]
+        rows.append(tuple(cells))
+    return Table(title="Perplexity", columns=columns, rows=tuple(rows))
+
+
+def perplexity_chart(read: Sequence[ModelPerplexity]) -> Figure:
+    """Bits per byte of each model."""
+    low, high = bounds([model.comparison for model in read if model.comparison is not None])
+    return BarChart(
+        name="scores",
+        caption="With the 95 % interval of each, where the test gives one.",
+        title="Bits per byte",
+        x=Axis(label="model"),
+        y=Axis(label="cross-entropy", unit="bits/byte"),
+        categories=tuple(model.name for model in read),
+        series=(
+            Series(
+                name="bits per byte", y=tuple(model.score.bits_per_byte for model in read), low=low, high=high
+            ),
+        ),
+    )
+
+
+def perplexity_notes(read: Sequence[ModelPerplexity], paired: PairedTest) -> Iterator[str]:
+    """What the tests say, one sentence for each model but the first, and what is odd about them."""
+    for model in read[1:]:
+        test = model.comparison
+        assert test is not None, "all but the first are compared"
+        way = "better" if test.difference < 0 else "worse"
+        sure = "" if test.p_value < _SIGNIFICANT else "not significantly "
+        yield (
+            f"{model.name} is {sure}{way} than {read[0].name} in bits per byte: "
+            f"{test.difference:+.4f}, p {test.p_value:.4f}."
+        )
+    yield "Lower is better. Per token it depends on the vocabulary; per word and per byte it does not."
+    yield from few_sentences(paired, len(read[0].each), "documents")
+
+
+def document_table(read: Sequence[ModelPerplexity], text: DocumentText, count: int) -> Table:
+    """The documents whose bits per byte differ most between two models; equal ones are left out."""
+    values = np.stack([BitsPerByte().sentence_values(model.counts) for model in read])
+    spread = values.max(axis=0) - values.min(axis=0)
+    order = [int(place) for place in np.argsort(-spread, kind="stable")[:count] if spread[place] > 0]
+    return Table(
+        title="Documents whose bits per byte differ most",
+        columns=(
+            Column(name="document"),
+            *(Column(name=model.name, digits=3) for model in read),
+            Column(name="begins"),
+        ),
+        rows=tuple(
+            (place + 1, *values[:, place].tolist(), text.documents[place][0][:_SHOWN]) for place in order
+        ),
+    )

@@ -1,0 +1,190 @@
+"""Translations of one test set by several models: scores, paired tests, and where they differ most."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepwire.data.languages import Direction
+from deepwire.decoding.model_loading import load
+from deepwire.errors import Tell
+from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
+from deepwire.evaluation.metric import Metric
+from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, make_metric
+from deepwire.evaluation.texts import Text, selected_targets
+from deepwire.lab.report.tables_and_figures import Column, Table
+from deepwire.lab.source_length import LengthUnit, text_lengths, unit_of
+from deepwire.lab.subject.model_and_text import ParallelText
+
+METRICS = ("bleu", "chrf")
+_SIGNIFICANT = 0.05
+_OWN_PROCESSOR = 0.7
+
+
+@dataclass(frozen=True)
+class RunTranslation:
+    """What a model made of the test set.
+
+    Attributes:
+        text: Its lines.
+        seconds: Wall time of translation, loading not counted.
+        busy: Processor time of that, in seconds, over all threads; the wall time where a GPU did the work.
+        length: Of what came out, in words or characters (`unit`).
+    """
+
+    text: Text
+    seconds: float
+    busy: float
+    length: int
+    unit: LengthUnit
+
+
+@dataclass(frozen=True)
+class DecodingPlace:
+    """Where models translate, and into what.
+
+    Attributes:
+        device, precision: As in ``deepwire translate``.
+        direction: For models of several directions: which one.
+    """
+
+    device: str = "auto"
+    precision: str = "auto"
+    direction: Direction | None = None
+
+
+def translate_all(
+    models: Sequence[str],
+    names: Sequence[str],
+    pairs: ParallelText,
+    where: DecodingPlace,
+    tell: Tell,
+) -> list[RunTranslation]:
+    """Translate the test set with each model, one after the other.
+
+    Raises:
+        ModelError, UsageError, ResourceError: A model cannot be loaded, or does not have the direction.
+    """
+    targets = selected_targets(models, where.direction)
+    translated, unit = [], unit_of(pairs.reference.lines)
+    for model, name, to in zip(models, names, targets, strict=True):
+        translator = load(model, where.device, where.precision, warn=tell)
+        begun, before = time.perf_counter(), time.process_time()
+        lines = translator.translate(pairs.source.lines, to=to or None)
+        seconds, busy = time.perf_counter() - begun, time.process_time() - before
+        busy = busy if translator.device.type == "cpu" else seconds
+        tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
+        length = sum(text_lengths(lines, unit))
+        translated.append(
+            RunTranslation(Text(name, lines, precision=translator.precision), seconds, busy, length, unit)
+        )
+    return translated
+
+
+def score_all(
+    translations: Sequence[RunTranslation], pairs: ParallelText, test: PairedTest | None, language: str = ""
+) -> tuple[ScoreReport, list[str]]:
+    """BLEU, with the tokenizer of the language, and chrF; each tested against the first.
+
+    Args:
+        translations: Of the models.
+        pairs: What they translated.
+        test: Of the differences.
+        language: That of the translations; ``""``: what the name of the reference says.
+
+    Returns:
+        The scores, and why a metric counts in a way that the reader may not expect, one line each.
+
+    Raises:
+        UsageError: The test is unknown.
+    """
+    metrics = LanguageMetrics(METRICS)
+    chosen = metrics.of(language or language_of(pairs.reference))
+    paired = test if len(translations) > 1 else None
+    texts = [translation.text for translation in translations]
+    return compare(texts, pairs.reference.references, chosen, paired), metrics.notes
+
+
+def score_table(report: ScoreReport) -> Table:
+    """Scores with the difference to the first model, its 95 % interval and p-value."""
+    names = [score.name for score in report.systems[0].scores]
+    columns = [Column(name="model")]
+    for name in names:
+        columns += [
+            Column(name=name, digits=2),
+            Column(name=f"{name} difference", digits=2),
+            Column(name="from", digits=2),
+            Column(name="to", digits=2),
+            Column(name="p", digits=4),
+        ]
+    rows = []
+    for system in report.systems:
+        cells: list[str | float | None] = [system.name]
+        for place, score in enumerate(system.scores):
+            cells.append(score.value)
+            if not system.comparisons:
+                cells += [None] * 4
+                continue
+            test = system.comparisons[place]
+            interval = test.difference_interval
+            low, high = (interval.low, interval.high) if interval else (None, None)
+            cells += [test.difference, low, high, test.p_value]
+        rows.append(tuple(cells))
+    return Table(title="Scores", columns=tuple(columns), rows=tuple(rows))
+
+
+def verdicts(report: ScoreReport) -> Iterator[str]:
+    """What the tests say, one sentence for each model but the first."""
+    first = report.systems[0].name
+    for system in report.systems[1:]:
+        for test in system.comparisons:
+            way = "above" if test.difference > 0 else "below"
+            sure = "" if test.p_value < _SIGNIFICANT else "not significantly "
+            difference = f"{test.difference:+.2f}, p {test.p_value:.4f}"
+            yield f"{system.name} is {sure}{way} {first} in {test.metric}: {difference}."
+
+
+def waiting(translations: Sequence[RunTranslation]) -> Iterator[str]:
+    """A note if the processor was shared, so that speeds say little."""
+    share = min(translation.busy / max(translation.seconds, 1e-9) for translation in translations)
+    if share < _OWN_PROCESSOR:
+        yield (
+            f"While translating, this process had as little as {share:.0%} of a processor: others were at "
+            "work, and speeds of translation say little."
+        )
+
+
+def example_table(translations: Sequence[RunTranslation], pairs: ParallelText, count: int) -> Table:
+    """The sentences whose chrF differs most between two models, with all translations.
+
+    A sentence on which all models agree to the letter is never an example.
+    """
+    metric: Metric = make_metric("chrf")
+    scores = np.stack(
+        [
+            metric.sentence_values(metric.statistics(translation.text.lines, pairs.reference.answers))
+            for translation in translations
+        ]
+    )
+    spread = scores.max(axis=0) - scores.min(axis=0)
+    order = [int(place) for place in np.argsort(-spread, kind="stable")[:count] if spread[place] > 0]
+    rows: list[tuple[int, str, float | None, str]] = []
+    for place in order:
+        rows.append((place + 1, "source", None, pairs.source.lines[place]))
+        rows += [(place + 1, "reference", None, lines[place]) for lines in pairs.reference.answers]
+        for number, translation in enumerate(translations):
+            text, score = translation.text, float(scores[number, place])
+            rows.append((place + 1, text.name, score, text.lines[place]))
+    return Table(
+        title="Sentences whose translations differ most",
+        columns=(
+            Column(name="line"),
+            Column(name="from"),
+            Column(name="chrF2", digits=1),
+            Column(name="text"),
+        ),
+        rows=tuple(rows),
+    )

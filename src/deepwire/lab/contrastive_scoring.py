@@ -1,0 +1,290 @@
+"""Agreement over a distance: does a model prefer a translation to the same one with an error put into it?
+
+Contrastive scoring of Sennrich 2017; accuracy by distance as in Fig. 6 of the MHPLSTM paper (Xu et al. 2021).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from deepwire.data.languages import Direction
+from deepwire.decoding.model_loading import load
+from deepwire.decoding.translator import Translator
+from deepwire.errors import DataError
+from deepwire.evaluation.texts import selected_targets
+from deepwire.lab.contrastive_sets import Contrast
+from deepwire.lab.report.finding import Finding, provenance
+from deepwire.lab.report.tables_and_figures import Axis, Cell, Column, Figure, LineChart, Series, Table
+from deepwire.lab.subject.model_and_text import model_source
+from deepwire.model.decoder_state import DecoderState
+
+LONGEST = 15
+"""Distances above this are counted together, as in Fig. 6."""
+
+_Z = 1.959963984540054
+_ENOUGH = 10
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """What one model prefers.
+
+    Attributes:
+        model: Its name.
+        right: For each contrast whether the reference scores higher; None where the model cannot score it.
+    """
+
+    model: str
+    right: tuple[bool | None, ...]
+
+
+def analyse_agreement(
+    models: Sequence[str],
+    contrasts: Sequence[Contrast],
+    name: str,
+    *,
+    normalize: bool = False,
+    longest: int = LONGEST,
+    direction: Direction | None = None,
+    device: str = "auto",
+    precision: str = "auto",
+) -> Finding:
+    """Score every contrast with every model; accuracy overall, by kind of error and by distance.
+
+    Args:
+        models: MODEL names; the others are compared with the first.
+        contrasts: What to decide.
+        name: Of the set.
+        normalize: Compare log-probabilities per subword, not of the whole sentence.
+        longest: Distances above it are counted together.
+        direction: Of the text, for models of several directions.
+        device, precision: As in ``deepwire score``.
+
+    Raises:
+        DataError: A model can score no contrast.
+        ModelError, UsageError: There is no such model, direction or device.
+    """
+    subjects = [model_source(model) for model in models]
+    targets = selected_targets(models, direction)
+    by_model = [
+        decide(
+            model, load(model, device, precision, warn=_silent), contrasts, normalize=normalize, to=to or None
+        )
+        for model, to in zip(models, targets, strict=True)
+    ]
+    kinds = list(dict.fromkeys(contrast.kind for contrast in contrasts if contrast.kind))
+    tables = [_overall(by_model)]
+    tables += [_by_kind(by_model, contrasts, kinds)] if len(kinds) > 1 else []
+    places = _distances(contrasts, longest)
+    tables += [_distance_table(by_model, places, longest)] if places else []
+    return Finding(
+        analysis="agreement",
+        title=f"Contrastive decisions of {', '.join(models)}",
+        measured="Each model scores a translation and the same translation with one error; a decision is "
+        f"right if the one without the error has the higher {_score_name(normalize)}. A tie is wrong. "
+        "Ranges are 95 % intervals (Wilson 1927).",
+        tables=tuple(tables),
+        figures=(_distance_figure(by_model, places, longest),) if places else (),
+        notes=tuple(_notes(by_model, contrasts)),
+        provenance=provenance(
+            subjects, [f"{name}, {len(contrasts):,} contrasts"], {"score": _score_name(normalize)}
+        ),
+    )
+
+
+def decide(
+    model: str,
+    translator: Translator[DecoderState],
+    contrasts: Sequence[Contrast],
+    *,
+    normalize: bool = False,
+    to: str | None = None,
+) -> Decisions:
+    """What a model prefers; each reference is scored once, however many errors were made of it.
+
+    Raises:
+        DataError: It can score none of them.
+    """
+    pairs = list(
+        dict.fromkeys(
+            pair
+            for contrast in contrasts
+            for pair in ((contrast.source, contrast.reference), (contrast.source, contrast.contrastive))
+        )
+    )
+    scores = {
+        pair: None if score.flag else score.mean if normalize else score.log_probability
+        for pair, score in zip(pairs, translator.score(pairs, to=to, documents=False), strict=True)
+    }
+
+    def right(contrast: Contrast) -> bool | None:
+        reference, contrastive = (
+            scores[contrast.source, contrast.reference],
+            scores[contrast.source, contrast.contrastive],
+        )
+        return None if reference is None or contrastive is None else reference > contrastive
+
+    decisions = tuple(map(right, contrasts))
+    if all(decision is None for decision in decisions):
+        raise DataError(f"{model}: can score none of the contrasts: their sides are empty or too long")
+    return Decisions(model, decisions)
+
+
+def wilson(right: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of a share, 0 to 1 (Wilson 1927)."""
+    share, spread = right / count, _Z * _Z / count
+    middle = share + spread / 2
+    half = _Z * math.sqrt(share * (1 - share) / count + spread / (4 * count))
+    return max(0.0, (middle - half) / (1 + spread)), min(1.0, (middle + half) / (1 + spread))
+
+
+def mcnemar(first: Iterable[bool | None], second: Iterable[bool | None]) -> float:
+    """p-value of the difference of two models on the same contrasts: exact, two-sided (McNemar 1947)."""
+    pairs = [
+        (before, after)
+        for before, after in zip(first, second, strict=True)
+        if before is not None and after is not None
+    ]
+    wins = sum(bool(after) and not before for before, after in pairs)
+    losses = sum(bool(before) and not after for before, after in pairs)
+    count, fewer = wins + losses, min(wins, losses)
+    tail = term = 1  # the binomial coefficients of count, each from the one before
+    for number in range(fewer):
+        term = term * (count - number) // (number + 1)
+        tail += term
+    # Whole numbers until the division: 2 ** count is beyond what a float holds for large sets.
+    return min(1.0, tail * 2 / (1 << count))
+
+
+def _overall(by_model: Sequence[Decisions]) -> Table:
+    rows = []
+    for place, decisions in enumerate(by_model):
+        p = mcnemar(by_model[0].right, decisions.right) if place else None
+        rows.append((decisions.model, *_accuracy(decisions.right), p))
+    return Table(
+        title="Accuracy",
+        columns=(
+            Column(name="model"),
+            Column(name="contrasts"),
+            Column(name="right"),
+            Column(name="accuracy", unit="%", digits=2),
+            Column(name="from", unit="%", digits=2),
+            Column(name="to", unit="%", digits=2),
+            Column(name="p of the difference to the first (McNemar)", digits=4),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _by_kind(by_model: Sequence[Decisions], contrasts: Sequence[Contrast], kinds: Sequence[str]) -> Table:
+    rows = []
+    for kind in kinds:
+        places = [place for place, contrast in enumerate(contrasts) if contrast.kind == kind]
+        shares = [_accuracy(_chosen(decisions, places))[2] for decisions in by_model]
+        rows.append((kind, len(places), *shares))
+    return Table(
+        title="Accuracy by kind of error",
+        columns=(
+            Column(name="error"),
+            Column(name="contrasts"),
+            *(Column(name=decisions.model, unit="%", digits=2) for decisions in by_model),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _distances(contrasts: Sequence[Contrast], longest: int) -> dict[int, list[int]]:
+    """The places of the contrasts at each distance, shortest first; ``longest + 1`` is all above."""
+    places: dict[int, list[int]] = {}
+    for place, contrast in enumerate(contrasts):
+        if contrast.distance is not None:
+            places.setdefault(min(contrast.distance, longest + 1), []).append(place)
+    return dict(sorted(places.items()))
+
+
+def _distance_table(
+    by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]], longest: int
+) -> Table:
+    columns = [Column(name="distance", unit="words"), Column(name="contrasts")]
+    for decisions in by_model:
+        columns += [Column(name=decisions.model, unit="%", digits=2), Column(name="from"), Column(name="to")]
+    columns = [
+        column if column.unit or column.name == "contrasts" else column.model_copy(update={"digits": 1})
+        for column in columns
+    ]
+    rows = []
+    for distance, chosen in places.items():
+        cells: list[Cell] = [f">{longest}" if distance > longest else str(distance), len(chosen)]
+        for decisions in by_model:
+            cells += _accuracy(_chosen(decisions, chosen))[2:]
+        rows.append(tuple(cells))
+    return Table(title="Accuracy by distance", columns=tuple(columns), rows=tuple(rows))
+
+
+def _distance_figure(
+    by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]], longest: int
+) -> Figure:
+    """Accuracy over distance, where there are contrasts enough for it to mean something."""
+    drawn = {distance: chosen for distance, chosen in places.items() if len(chosen) >= _ENOUGH} or places
+    series = []
+    for decisions in by_model:
+        cells = [_accuracy(_chosen(decisions, chosen)) for chosen in drawn.values()]
+        series.append(
+            Series(
+                name=decisions.model,
+                x=tuple(map(float, drawn)),
+                y=tuple(cell[2] for cell in cells),
+                low=tuple(cell[3] for cell in cells),
+                high=tuple(cell[4] for cell in cells),
+            )
+        )
+    caption = "Shaded: 95 % intervals."
+    if len(drawn) < len(places):
+        caption += f" Distances with fewer than {_ENOUGH} contrasts are only in the table."
+    if longest + 1 in drawn:
+        caption += f" {longest + 1} stands for all above {longest}."
+    return LineChart(
+        name="by-distance",
+        title="Accuracy by distance",
+        caption=caption,
+        x=Axis(label="distance", unit="words"),
+        y=Axis(label="accuracy", unit="%"),
+        series=tuple(series),
+    )
+
+
+def _accuracy(right: Sequence[bool | None]) -> tuple[int, int, float | None, float | None, float | None]:
+    """Decisions, right ones, and accuracy with its interval in percent; None without decisions."""
+    decided = [decision for decision in right if decision is not None]
+    if not decided:
+        return 0, 0, None, None, None
+    low, high = wilson(sum(decided), len(decided))
+    return len(decided), sum(decided), 100 * sum(decided) / len(decided), 100 * low, 100 * high
+
+
+def _chosen(decisions: Decisions, places: Sequence[int]) -> list[bool | None]:
+    return [decisions.right[place] for place in places]
+
+
+def _notes(by_model: Sequence[Decisions], contrasts: Sequence[Contrast]) -> Iterator[str]:
+    for decisions in by_model:
+        left_out = sum(right is None for right in decisions.right)
+        if left_out:
+            yield (
+                f"{decisions.model}: {left_out} contrasts were left out, as a side is empty or too long "
+                "for it."
+            )
+    same = sum(contrast.reference == contrast.contrastive for contrast in contrasts)
+    if same:
+        yield f"{same} contrasts have no error in them: both sides are the same, and every model is wrong."
+
+
+def _score_name(normalize: bool) -> str:
+    return "log-probability per subword" if normalize else "log-probability"
+
+
+def _silent(line: str) -> None:
+    """Drop a warning: what cannot be scored is counted in the notes."""
+    del line

@@ -1,0 +1,188 @@
+"""BLEU against depth over a set of trained runs (Wang et al. 2019, DLCL, Fig. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from deepwire.lab.compare.compared_run import flat
+from deepwire.lab.report.finding import Finding, ModelSource, provenance
+from deepwire.lab.report.tables_and_figures import Axis, Column, LineChart, Series, Table
+from deepwire.model.config import ModelConfig
+from deepwire.model.context import Side
+from deepwire.model.stack_config import StackConfig
+
+SOCKETS = ("mixer", "connection", "aggregation", "fusion")
+
+
+@dataclass(frozen=True)
+class DepthOfRun:
+    """One run: what its layers are made of, how many it has, and its BLEU."""
+
+    model: str
+    kind: str
+    encoder: int
+    decoder: int
+    bleu: float
+
+    def layers(self, side: Side) -> int:
+        """Layers of one stack."""
+        return self.encoder if side == "encoder" else self.decoder
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Runs that differ in the depth of one stack; several runs of one depth (seeds) are one point.
+
+    Attributes:
+        name: What the layers are made of, and the depth of the other stack, or its range.
+        layers: Depths, ascending.
+        mean, low, high: BLEU at each: mean, least and greatest of its runs.
+    """
+
+    name: str
+    layers: tuple[int, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+def kind_of(config: ModelConfig) -> str:
+    """What the layers of a model are made of, in few words: `pre_norm dlcl`, `post_norm | mhplstm post_norm`.
+
+    The ordinary choices self_attention, last and top go without saying; encoder and decoder are told apart
+    where they differ.
+    """
+    sides = dict.fromkeys(_sockets(config.stack(side)) for side in config.sides)
+    return " | ".join(["decoder only"] * config.is_decoder_only + list(sides))
+
+
+def kinds_of(configs: Sequence[ModelConfig]) -> list[str]:
+    """`kind_of` each model; where two of one kind differ in more than depth, with what they differ in."""
+    kinds = [kind_of(config) for config in configs]
+    settings = [_but_for_depth(config) for config in configs]
+    names = []
+    for kind, model_settings in zip(kinds, settings, strict=True):
+        alike = [other for name, other in zip(kinds, settings, strict=True) if name == kind]
+        keys = {
+            key
+            for other in alike
+            for key in model_settings.keys() | other.keys()
+            if model_settings.get(key) != other.get(key)
+        }
+        said = ", ".join(f"{key} {model_settings.get(key, 'not set')}" for key in sorted(keys))
+        names.append(f"{kind} ({said})" if said else kind)
+    return names
+
+
+def _but_for_depth(config: ModelConfig) -> dict[str, str]:
+    settings = config.model_dump(mode="json")
+    for side in ("encoder", "decoder"):
+        del settings[side]["layers"]
+    return flat(settings)
+
+
+def curves(runs: Iterable[DepthOfRun], side: Side) -> list[Curve]:
+    """The runs as curves over the depth of one stack.
+
+    One for each depth of the other stack; one in all where both stacks are deeper from run to run.
+    """
+    other: Side = "decoder" if side == "encoder" else "encoder"
+    bleu_of_kinds: dict[str, dict[tuple[int, int], list[float]]] = {}
+    for run in runs:
+        depths = run.layers(other), run.layers(side)
+        bleu_of_kinds.setdefault(run.kind, {}).setdefault(depths, []).append(run.bleu)
+    return [
+        curve for kind, bleu in sorted(bleu_of_kinds.items()) for curve in _curves_of_kind(kind, bleu, other)
+    ]
+
+
+def _curves_of_kind(kind: str, bleu: dict[tuple[int, int], list[float]], other: Side) -> list[Curve]:
+    """`bleu` goes by the depth of the other stack and that of this one."""
+    depths = sorted(bleu)
+    together = len(depths) > 1 and all(
+        low[0] < high[0] and low[1] < high[1] for low, high in pairwise(depths)
+    )
+    lines: dict[str, dict[int, list[float]]] = {}
+    for layers, own_layers in depths:
+        others = f"{depths[0][0]} to {depths[-1][0]}" if together else layers
+        name = f"{kind}, {others} {other} layers" if layers else kind
+        lines.setdefault(name, {})[own_layers] = bleu[layers, own_layers]
+    return [_curve(name, points) for name, points in lines.items()]
+
+
+def varying_side(runs: Sequence[DepthOfRun]) -> Side:
+    """The stack whose depth differs between the runs; the encoder where both do or none does.
+
+    Where no run has an encoder it is the decoder.
+    """
+    encoders, decoders = {run.encoder for run in runs}, {run.decoder for run in runs}
+    return "decoder" if encoders == {0} or (len(decoders) > 1 and len(encoders) == 1) else "encoder"
+
+
+def depth_of_runs_finding(
+    runs: Sequence[DepthOfRun], sources: Sequence[ModelSource], data: str, settings: dict[str, str]
+) -> Finding:
+    """BLEU against depth, one line for each kind of layers (Wang et al. 2019, Fig. 3)."""
+    side = varying_side(runs)
+    depth_curves = curves(runs, side)
+    return Finding(
+        analysis="depth-of-runs",
+        title="BLEU against depth over a set of runs",
+        measured=(
+            "Every run is one model, trained at its depth. Runs whose layers are made of the same parts are "
+            "one line; of several runs with one depth, such as seeds, the mean is drawn, with the range "
+            "from the least to the greatest."
+        ),
+        tables=(
+            Table(
+                title="The runs",
+                columns=(
+                    Column(name="run"),
+                    Column(name="layers made of"),
+                    Column(name="encoder layers"),
+                    Column(name="decoder layers"),
+                    Column(name="BLEU", digits=2),
+                ),
+                rows=tuple((run.model, run.kind, run.encoder, run.decoder, run.bleu) for run in runs),
+            ),
+        ),
+        figures=(
+            LineChart(
+                name="runs",
+                title=f"BLEU against {side} depth",
+                x=Axis(label=f"{side} layers"),
+                y=Axis(label="BLEU"),
+                series=tuple(
+                    Series(
+                        name=curve.name,
+                        x=tuple(map(float, curve.layers)),
+                        y=curve.mean,
+                        low=curve.low,
+                        high=curve.high,
+                    )
+                    for curve in depth_curves
+                ),
+            ),
+        ),
+        provenance=provenance(sources, (data,), settings),
+    )
+
+
+def _curve(name: str, points: dict[int, list[float]]) -> Curve:
+    depths = sorted(points)
+    scores = [points[depth] for depth in depths]
+    return Curve(
+        name,
+        tuple(depths),
+        tuple(sum(each) / len(each) for each in scores),
+        tuple(map(min, scores)),
+        tuple(map(max, scores)),
+    )
+
+
+def _sockets(stack: StackConfig) -> str:
+    usual = {"self_attention", "last", "top"}
+    types = [str(getattr(stack, socket).type) for socket in SOCKETS]
+    return " ".join(each for each in types if each not in usual)

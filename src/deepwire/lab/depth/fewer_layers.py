@@ -1,0 +1,264 @@
+"""How much depth is worth: BLEU of a trained model without its top layers, or with some groups alone.
+
+Yang et al. 2022 (GTrans), Table VI and Fig. 7: single groups and ranges of groups of a decoder, the lower
+layers of an encoder. Nothing is trained again: the layers left are as they were in the whole model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from deepwire.errors import Tell, UsageError
+from deepwire.lab.report.finding import Finding, provenance
+from deepwire.lab.report.tables_and_figures import (
+    Axis,
+    BarChart,
+    Column,
+    Figure,
+    LineChart,
+    Series,
+    Table,
+)
+from deepwire.lab.subject.model_and_text import check_layer, present
+from deepwire.lab.subject.scorer import Scorer
+from deepwire.model.context import Side
+from deepwire.model.translation_model import TranslationModel
+
+
+@dataclass(frozen=True)
+class DepthScore:
+    """BLEU with the lowest layers of one stack."""
+
+    side: Side
+    layers: int
+    bleu: float
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """BLEU with groups `first` to `last` of the decoder; `weight` is theirs in the mixture of all."""
+
+    first: int
+    last: int
+    weight: float
+    bleu: float
+
+
+def with_layers(model: TranslationModel, side: Side, layers: int) -> TranslationModel:
+    """The model whose encoder or decoder ends after its lowest `layers` layers; parameters are shared.
+
+    The final norm stays, and a fusion of several layers takes those that are left.
+
+    Raises:
+        UsageError: There are not so many layers, or the fusion needs all of them.
+    """
+    stack = model.stack(side)
+    check_layer(stack, side, layers)
+    if layers == stack.depth:
+        return model
+    if stack.repeats:  # the coda would run in their place
+        raise UsageError(
+            f"layers of the {side} cannot be left out: its middle layers run in rounds (recurrence), and "
+            "decoding.rounds says how many"
+        )
+    try:
+        fusion = stack.fusion.lowest(layers)
+    except ValueError as error:
+        raise UsageError(f"layers of the {side} cannot be left out: {error}") from None
+    return model.with_stacks(**{side: stack.with_parts(fusion=fusion)})
+
+
+def layer_scores(scorer: Scorer, side: Side, tell: Tell) -> list[DepthScore]:
+    """BLEU with 1, 2, ... all layers of a stack, the other stack whole.
+
+    Raises:
+        UsageError: The fusion of the stack needs all layers.
+    """
+    depth = scorer.model.stack(side).depth
+    scores = []
+    for layers in range(1, depth + 1):
+        scores.append(DepthScore(side, layers, scorer.bleu(with_layers(scorer.model, side, layers))))
+        tell(f"{side} with {layers} of {depth} layers: BLEU {scores[-1].bleu:.2f}")
+    return scores
+
+
+def group_scores(scorer: Scorer, tell: Tell) -> list[GroupScore]:
+    """BLEU with every single group of the decoder, and with every range that ends with the last one.
+
+    Empty where the decoder does not predict with a mixture of groups.
+    """
+    weights = group_weights(scorer.model, scorer.languages)
+    scores = []
+    for first, last in _ranges(len(weights)):
+        bleu = scorer.bleu(scorer.model, groups=f"{first}:{last}")
+        scores.append(GroupScore(first, last, sum(weights[first - 1 : last]), bleu))
+        tell(f"decoder groups {first}:{last}: BLEU {bleu:.2f}")
+    return scores
+
+
+def group_weights(model: TranslationModel, languages: Tensor | None = None) -> Sequence[float]:
+    """The weights of the decoder's groups in its prediction; empty where there are no groups.
+
+    `languages` `[1]` is the target language, where each may have weights of its own.
+    """
+    log_weights = model.decoder.fusion.log_weights(languages)
+    if log_weights is None:
+        return []
+    weights: list[float] = log_weights.exp().tolist()
+    return weights
+
+
+def _ranges(groups: int) -> Iterator[tuple[int, int]]:
+    yield from ((group, group) for group in range(1, groups + 1))
+    yield from ((first, groups) for first in range(1, groups))
+
+
+_BLEU = Axis(label="BLEU")
+_LAYERS = "layers"
+
+
+def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: Tell) -> Finding:
+    """BLEU without the top layers of each stack, and with some groups of the decoder alone.
+
+    Raises:
+        UsageError: Nothing can be left out of this model.
+    """
+    scores: list[DepthScore] = []
+    notes = []
+    sides = present(scorer.model, sides)
+    for side in sides:
+        try:
+            scores += layer_scores(scorer, side, tell)
+        except UsageError as error:
+            notes.append(f"{error.message}.")
+    groups = group_scores(scorer, tell) if "decoder" in sides else []
+    if not scores and not groups:
+        raise UsageError(f"{scorer.name}: {' '.join(notes)}")
+    return Finding(
+        analysis="depth",
+        title=f"Fewer layers of a trained model: {scorer.name}",
+        measured=(
+            "Layers above the number given are left out of the trained model, one stack at a time, and "
+            "nothing is trained again; the final norm stays, and a fusion of several layers takes those that "
+            "are left. Groups: the decoder predicts with one group alone, or with a range that ends with the "
+            "last one, their weights scaled to sum to 1 (Yang et al. 2022, Table VI)."
+        ),
+        tables=((_layers_table(scores),) if scores else ()) + ((_groups_table(groups),) if groups else ()),
+        figures=tuple(_figures(scorer, scores, groups)),
+        notes=tuple(notes),
+        provenance=provenance((scorer.source,), (scorer.pairs.description,), scorer.settings),
+    )
+
+
+def fewer_layers_side_by_side(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Several models without their top layers in one figure (Yang et al. 2022, Fig. 7).
+
+    Args:
+        findings: What `of_model` gave of each, on the same text.
+
+    Yields:
+        One finding, where at least two models can do without layers.
+    """
+    drawn = [
+        (finding.provenance.models[0].name, figure)
+        for finding in findings
+        for figure in finding.figures
+        if isinstance(figure, LineChart) and figure.name == _LAYERS
+    ]
+    if len(drawn) < 2:
+        return
+    lines = (
+        line.model_copy(update={"name": f"{model}, {line.name}"})
+        for model, figure in drawn
+        for line in figure.series
+    )
+    origin = findings[0].provenance
+    yield Finding(
+        analysis="depth-beside",
+        title=f"Fewer layers of {len(drawn)} trained models",
+        measured="Layers above the number given are left out of each trained model, one stack at a time, and "
+        "nothing is trained again.",
+        figures=(drawn[0][1].model_copy(update={"series": tuple(lines)}),),
+        provenance=provenance(
+            [model for finding in findings for model in finding.provenance.models],
+            origin.data,
+            origin.settings,
+        ),
+    )
+
+
+def _layers_table(scores: Sequence[DepthScore]) -> Table:
+    whole = {
+        side: max(score.layers for score in scores if score.side == side) for side in {s.side for s in scores}
+    }
+    best = {score.side: score.bleu for score in scores if score.layers == whole[score.side]}
+    return Table(
+        title="BLEU with the lowest layers of one stack",
+        columns=(
+            Column(name="stack"),
+            Column(name="layers"),
+            Column(name="left out"),
+            Column(name="BLEU", digits=2),
+            Column(name="change", unit="BLEU", digits=2),
+        ),
+        rows=tuple(
+            (
+                score.side,
+                score.layers,
+                whole[score.side] - score.layers,
+                score.bleu,
+                score.bleu - best[score.side],
+            )
+            for score in scores
+        ),
+    )
+
+
+def _groups_table(groups: Sequence[GroupScore]) -> Table:
+    return Table(
+        title="BLEU with some groups of the decoder",
+        columns=(
+            Column(name="groups"),
+            Column(name="weight of all", digits=3),
+            Column(name="BLEU", digits=2),
+        ),
+        rows=tuple((_group_name(score), score.weight, score.bleu) for score in groups),
+    )
+
+
+def _figures(scorer: Scorer, scores: Sequence[DepthScore], groups: Sequence[GroupScore]) -> list[Figure]:
+    figures: list[Figure] = []
+    if scores:
+        lines = []
+        for side in dict.fromkeys(score.side for score in scores):
+            of_side = [score for score in scores if score.side == side]
+            x, y = tuple(float(score.layers) for score in of_side), tuple(score.bleu for score in of_side)
+            lines.append(Series(name=f"{side} (of {scorer.model.stack(side).depth})", x=x, y=y))
+        figures.append(
+            LineChart(
+                name=_LAYERS,
+                title="BLEU with the lowest layers of one stack",
+                x=Axis(label="layers left"),
+                y=_BLEU,
+                series=tuple(lines),
+            )
+        )
+    if groups:
+        figures.append(
+            BarChart(
+                name="groups",
+                title="BLEU with some groups of the decoder",
+                x=Axis(label="groups"),
+                y=_BLEU,
+                categories=tuple(map(_group_name, groups)),
+                series=(Series(name="BLEU", y=tuple(score.bleu for score in groups)),),
+            )
+        )
+    return figures
+
+
+def _group_name(score: GroupScore) -> str:
+    return str(score.first) if score.first == score.last else f"{score.first}:{score.last}"

@@ -1,0 +1,318 @@
+"""Connection weights: how much a model takes from each depth, now and over its training.
+
+Wang et al. 2019, Fig. 5 (DLCL, and its rule for what is left blank); Yang et al. 2022, Fig. 8 and 9 (GTrans).
+Every socket shows the weights that it has (`depth_weights`); this module knows none of them by name.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from deepwire.checkpoint.store import load_model, read_weights
+from deepwire.data.languages import Direction, Languages
+from deepwire.decoding.model_loading import languages_of
+from deepwire.errors import DataError, UsageError
+from deepwire.lab.internals.text_weights import depends_on_text, text_weights
+from deepwire.lab.report.finding import Finding, provenance
+from deepwire.lab.report.tables_and_figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
+from deepwire.lab.subject.document_text import ReadText, text_for
+from deepwire.lab.subject.model_and_text import (
+    AnalysedModel,
+    NotApplicableError,
+    open_model,
+    repeating,
+)
+from deepwire.model.introspection import OF_SUBLAYERS, TARGET_LANGUAGE, DepthWeights
+from deepwire.model.translation_model import TranslationModel
+from deepwire.training.logging.metrics_log import read_records
+
+# Wang et al. 2019: weights below either are masked out "for a clearer contrast".
+SMALLEST = 0.1
+SMALLEST_SHARE = 0.05
+
+Matrix = list[list[float]]
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Weights of one stack as plain numbers; where a pair has several, their mean."""
+
+    side: str
+    weights: DepthWeights
+    values: Matrix
+
+    @property
+    def name(self) -> str:
+        return f"{self.side}-{self.weights.key}"
+
+    @property
+    def title(self) -> str:
+        return f"{self.side.capitalize()}: {self.weights.title[0].lower()}{self.weights.title[1:]}"
+
+
+def analyse_weights(
+    model: str,
+    layer: int | None = None,
+    source: Path | None = None,
+    reference: Path | None = None,
+    sentences: int | None = 500,
+    device: str = "cpu",
+    direction: Direction | None = None,
+    *,
+    blank: bool = True,
+) -> Finding:
+    """How a model weighs what comes from different depths.
+
+    Weights that depend on the text are averaged over that of a test set, where there is one.
+
+    Args:
+        model: A MODEL name. For a run directory, the weights over training are shown too: those recorded
+            during training (``training.record.depth_weights``), or else those of the checkpoints it kept.
+        layer: Whose output is followed through the layers that read it, where weights are a matrix over
+            layers; 0 is the embedding. Default: a layer in the middle.
+        source, reference: Text to read for weights that depend on it; default: the test set of the run. A
+            language model reads a reference alone.
+        sentences: Only so many pairs from the beginning; None: all.
+        device: Where the model reads.
+        direction: Of the text, for a model of several directions.
+        blank: Whether small weights of DLCL are left blank in its heat map, as in the paper's Fig. 5.
+
+    Raises:
+        NotApplicableError: The model has no such weights, or none without a text, and there is none.
+        UsageError: There is no such layer, or the text does not fit the model.
+        DataError: A text cannot be read.
+        ModelError: There is no such model, or it is damaged.
+    """
+    subject = open_model(model, device)
+    languages = languages_of(subject.loaded)
+    text, missing = _text(subject, source, reference, sentences, direction)
+    of_text = () if text is None else text_weights(subject.loaded.model, text.batches())
+    shown = [
+        _show(side, _with_names(weights, languages))
+        for side, weights in (*_all_weights(subject.loaded.model), *of_text)
+    ]
+    if not shown:
+        raise NotApplicableError(
+            f"{model}: nothing in it weighs one depth against another"
+            + (f" without a text ({missing})" if missing else ""),
+            "DLCL, GTrans, MUDD, lanes, attention residuals, transparent attention, MLRF (linear, "
+            "feed_forward), ReZero and Runge-Kutta blocks of learned combination have such weights; for "
+            f"gates see {shlex.join(['deepwire', 'analyze', 'gates', model])}",
+        )
+    _check_layer(shown, layer)
+    figures: list[Figure] = []
+    for matrix in shown:
+        figures += _figures(matrix, layer, blank=blank)
+    over_training, origin = _over_training(subject, shown)
+    return Finding(
+        analysis="weights",
+        title=f"Connection weights of {model}",
+        measured="The numbers by which the model weighs what comes from different depths, read from its "
+        f"parameters{_READ if text else ': no text is involved.'}{f' {origin}' if origin else ''}",
+        figures=(*figures, *over_training),
+        notes=tuple(_notes(shown, subject.loaded.model, missing)),
+        provenance=provenance([subject.source], [text.description] if text else ()),
+    )
+
+
+def _notes(shown: Sequence[_Shown], model: TranslationModel, missing: str) -> Iterator[str]:
+    if any(matrix.weights.values.shape[2:].numel() > 1 for matrix in shown):
+        yield "A pair of depths has several weights (one a feature, or some); their mean is shown."
+    for side, stack in model.stacks().items():
+        axes = {matrix.weights.column_axis for matrix in shown if matrix.side == side}
+        if stack.aggregation.acts and OF_SUBLAYERS in axes:
+            yield f"Weights of sub-layers of the {side} leave out what its aggregation adds."
+    if missing:
+        yield f"What depends on the text is left out: {missing}."
+
+
+_READ = (
+    "; and what the text decides, as the mean over the words of a text that the model reads, the decoder "
+    "with the reference as its past."
+)
+
+
+def _text(
+    subject: AnalysedModel,
+    source: Path | None,
+    reference: Path | None,
+    sentences: int | None,
+    direction: Direction | None,
+) -> tuple[ReadText | None, str]:
+    """The text to read, if it has a say; or why there is none, if it was to be the run's test set, or if its
+    way through the layers cannot be followed.
+    """
+    given = source is not None or reference is not None
+    if not depends_on_text(subject.loaded.model):
+        if given:
+            raise UsageError(
+                f"{subject.name}: its weights over depth are the same for every text",
+                "leave --source and --reference out",
+            )
+        return None, ""
+    if reason := repeating(subject.loaded.model):
+        return None, reason
+    try:
+        return text_for(subject, source, reference, sentences, direction), ""
+    except (UsageError, DataError) as error:
+        if given or direction is not None:
+            raise
+        return None, str(error)
+
+
+_THINNED = (
+    f"A field is blank where the absolute weight is below {SMALLEST} or below {SMALLEST_SHARE:.0%} of the "
+    "largest of its row, as in Wang et al. 2019, Fig. 5; the table has all weights. The last row is what "
+    "leaves the stack."
+)
+
+
+def small(row: Sequence[float]) -> list[bool]:
+    """Which weights of a row Fig. 5 of Wang et al. 2019 leaves blank; NaN counts as nothing there."""
+    largest = max((abs(value) for value in row if not math.isnan(value)), default=0.0)
+    floor = max(SMALLEST, SMALLEST_SHARE * largest)
+    return [not math.isnan(value) and abs(value) < floor for value in row]
+
+
+def _all_weights(model: TranslationModel) -> Iterator[tuple[str, DepthWeights]]:
+    for side, stack in model.stacks().items():
+        for weights in stack.depth_weights():
+            yield side, weights
+
+
+def _with_names(weights: DepthWeights, languages: Languages | None) -> DepthWeights:
+    """Rows that are languages get their names."""
+    if weights.row_axis != TARGET_LANGUAGE or languages is None:
+        return weights
+    return replace(weights, rows=languages.names)
+
+
+def _show(side: str, weights: DepthWeights) -> _Shown:
+    values = weights.values.detach().float().cpu()
+    values = values.mean(-1) if values.dim() > 2 else values
+    return _Shown(side, weights, values.tolist())
+
+
+def _figures(matrix: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figure]:
+    weights = matrix.weights
+    if len(weights.rows) == 1:
+        yield BarChart(
+            name=matrix.name,
+            title=matrix.title,
+            x=Axis(label=weights.column_axis),
+            y=Axis(label=weights.value),
+            categories=weights.columns,
+            series=(Series(name=weights.value, y=tuple(matrix.values[0])),),
+        )
+        return
+    yield HeatMap(
+        name=matrix.name,
+        title=matrix.title,
+        caption=_THINNED if weights.thinned and blank else "",
+        row_axis=Axis(label=weights.row_axis),
+        column_axis=Axis(label=weights.column_axis),
+        value=Axis(label=weights.value),
+        rows=weights.rows,
+        columns=weights.columns,
+        values=tuple(map(tuple, matrix.values)),
+        hidden=tuple(tuple(small(row)) for row in matrix.values) if weights.thinned and blank else (),
+    )
+    if weights.followed and (layer is None or layer < len(weights.columns)):
+        yield _successors(matrix, layer)
+
+
+def _check_layer(shown: Sequence[_Shown], layer: int | None) -> None:
+    """See that one of the stacks has the layer; the other may be shallower."""
+    followed = {matrix.side: len(matrix.weights.columns) - 1 for matrix in shown if matrix.weights.followed}
+    if layer is None or any(0 <= layer <= last for last in followed.values()):
+        return
+    if not followed:
+        raise UsageError(
+            "no layer's output can be followed: the weights are no matrix over layers", "leave --layer out"
+        )
+    of_sublayers = {matrix.side for matrix in shown if matrix.weights.column_axis == OF_SUBLAYERS}
+    known = " and ".join(
+        f"the {side} has {'sub-layers' if side in of_sublayers else 'layers'} 1 to {last}"
+        for side, last in followed.items()
+    )
+    raise UsageError(f"{known}, and no layer {layer}", "0 is the embedding")
+
+
+def _successors(matrix: _Shown, layer: int | None) -> Figure:
+    """One column of the matrix: how much of one layer's output all later ones read (Fig. 5c)."""
+    weights = matrix.weights
+    chosen = (len(weights.columns) - 1) // 2 if layer is None else layer
+    reached = [(row, values[chosen]) for row, values in zip(weights.rows, matrix.values, strict=True)]
+    reached = [(row, value) for row, value in reached if not math.isnan(value)]
+    return BarChart(
+        name=f"{matrix.name}-successors",
+        title=f"{matrix.side.capitalize()}: weights of {weights.columns[chosen]} in all that read it",
+        caption="One column of the matrix: in ordinary residual connections it would be constant.",
+        x=Axis(label=weights.row_axis),
+        y=Axis(label=weights.value),
+        categories=tuple(row for row, _ in reached),
+        series=(Series(name=weights.value, y=tuple(value for _, value in reached)),),
+    )
+
+
+def _over_training(subject: AnalysedModel, shown: Sequence[_Shown]) -> tuple[list[Figure], str]:
+    """Curves of the weights, and a sentence on where they come from; nothing without a run."""
+    if subject.run is None:
+        return [], ""
+    records = read_records(subject.run.depth_weights)
+    origin = f"Curves over training show the records in {subject.run.depth_weights.name}."
+    if not records:
+        records = list(_of_checkpoints(subject))
+        origin = f"Curves over training show the {len(records)} checkpoints that the run kept."
+    if len(records) < 2:
+        return [], ""
+    figures = [_curves(matrix, records) for matrix in shown]
+    return [figure for figure in figures if figure is not None], origin
+
+
+def _of_checkpoints(subject: AnalysedModel) -> Iterator[Mapping[str, object]]:
+    if subject.run is None:
+        return
+    checkpoints = subject.run.checkpoints()
+    model = load_model(checkpoints[0].path).model if len(checkpoints) > 1 else None
+    for checkpoint in checkpoints if model is not None else ():
+        if model is not None:
+            read_weights(checkpoint.path, model)
+            values = {
+                f"{side}.{weights.key}": _show(side, weights).values for side, weights in _all_weights(model)
+            }
+            yield {"update": checkpoint.update, **values}
+
+
+def _curves(matrix: _Shown, records: Sequence[Mapping[str, object]]) -> Figure | None:
+    """The last row of the weights over updates, one line for each column."""
+    weights = matrix.weights
+    points: list[tuple[int, list[float | None]]] = []
+    for record in records:
+        match record.get("update"), record.get(f"{matrix.side}.{weights.key}"):
+            case int(update), [*_, list(row)] if len(row) == len(weights.columns):
+                points.append((update, [value if isinstance(value, float) else None for value in row]))
+    if len(points) < 2:
+        return None
+    single = len(weights.rows) == 1
+    return LineChart(
+        name=f"{matrix.name}-over-training",
+        title=f"{matrix.title}, over training",
+        caption="" if single else f"The last row of the matrix: {weights.row_axis} {weights.rows[-1]}.",
+        x=Axis(label="update"),
+        y=Axis(label=weights.value),
+        series=tuple(
+            Series(
+                name=column,
+                x=tuple(float(update) for update, _ in points),
+                y=tuple(row[number] for _, row in points),
+            )
+            for number, column in enumerate(weights.columns)
+        ),
+        legend=weights.column_axis,
+        ordered=True,
+    )

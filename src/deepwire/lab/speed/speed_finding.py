@@ -1,0 +1,223 @@
+"""Speed and memory as a finding: a table of everything, and two curves for each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import torch
+
+from deepwire.config.counts import counted
+from deepwire.decoding.model_loading import number_formats
+from deepwire.errors import Tell, UsageError
+from deepwire.lab.report.finding import Finding, ModelSource, provenance
+from deepwire.lab.report.tables_and_figures import Axis as FigureAxis
+from deepwire.lab.report.tables_and_figures import Column, Figure, LineChart, Number, Series, Table
+from deepwire.lab.speed.speed_sweep import (
+    AXES,
+    Axis,
+    MeasuredArchitecture,
+    Mode,
+    Speed,
+    Workload,
+    axes_of,
+    sweep,
+)
+from deepwire.lab.speed.text_speed import Program, measure_text, text_figure, text_notes, text_table
+from deepwire.lab.subject.scorer import Scorer
+from deepwire.training.device import PrecisionPolicy
+
+_LABELS: Mapping[Axis, FigureAxis] = {
+    "batch": FigureAxis(label="batch", unit="sentences", log=True),
+    "beam": FigureAxis(label="beam", unit="hypotheses"),
+    "length": FigureAxis(label="length", unit="subwords"),
+    "depth": FigureAxis(label="depth of both stacks", unit="layers"),
+}
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class TextWork:
+    """A text to translate: by trained models that hold it, and by other programs.
+
+    Attributes:
+        models: At least one.
+        programs: Perhaps none.
+    """
+
+    models: Sequence[Scorer]
+    programs: Sequence[Program] = ()
+
+
+def speed_finding(
+    subjects: Sequence[MeasuredArchitecture],
+    sources: Sequence[ModelSource],
+    values: Mapping[Axis, Sequence[int]],
+    modes: Sequence[Mode],
+    base: Workload,
+    *,
+    rounds: int,
+    device: torch.device,
+    tell: Tell,
+    precision: str = "auto",
+    text: TextWork | None = None,
+) -> Finding:
+    """Measure speed and memory, and show them.
+
+    Args:
+        subjects: Architectures to measure.
+        sources: Those of them that are trained models.
+        values: What each axis goes through; axes without values are left out.
+        modes: Training, decoding or both.
+        base: Where the other axes stand meanwhile.
+        rounds: How often each is done; the fastest counts.
+        device: Where the work is done.
+        tell: Receives progress messages, one line each.
+        precision: Of decoding, as ``deepwire translate`` has it.
+        text: A text to translate as well.
+
+    Raises:
+        UsageError: There is nothing to measure, a value is impossible, or another program fails.
+    """
+    texts = measure_text(text.models, text.programs, rounds=rounds, tell=tell) if text else []
+    measure = partial(sweep, rounds=rounds, device=device, tell=tell, precision=precision)
+    sweeps = [
+        (mode, axis, measure(subjects, mode, axis, values[axis], base))
+        for mode, axis in axes_of(values, modes)
+    ]
+    if not sweeps and not texts:
+        raise UsageError("no axis to measure", "give values such as --batch 1,8,64")
+    notes = list(text_notes(texts, text.programs)) if text else []
+    if any(speed.memory is None for _, _, speeds in sweeps for speed in speeds):
+        notes.append("This system does not tell the peak memory of a process.")
+    settings = _settings(base if sweeps else None, rounds, device, precision, text)
+    conditions = f"{_device(device)}, {counted(torch.get_num_threads(), 'CPU thread')}"
+    tables = [text_table(texts)] if texts else []
+    figures: list[Figure] = [text_figure(texts)] if texts else []
+    for mode, axis, speeds in sweeps:
+        tables.append(_table(mode, axis, speeds))
+        figures += _figures(mode, axis, speeds, f"{_conditions(mode, axis, base)}; {conditions}.")
+    return Finding(
+        analysis="speed",
+        title="Speed and memory of training and decoding" if sweeps else "Speed of translating a text",
+        measured=" ".join(_measured(base, rounds, text=bool(texts), swept=bool(sweeps))),
+        tables=tuple(tables),
+        figures=tuple(figures),
+        notes=tuple(notes),
+        provenance=provenance(sources, [text.models[0].pairs.description] if text else (), settings),
+    )
+
+
+def _settings(
+    swept: Workload | None, rounds: int, device: torch.device, precision: str, text: TextWork | None
+) -> dict[str, str]:
+    """With what it was measured; `swept` is where the other axes stood, None where nothing was swept."""
+    settings: dict[str, str] = {}
+    if swept is not None:
+        settings = {name: str(value) for name, value in asdict(swept).items() if value is not None}
+    settings |= {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
+    if swept is not None:
+        kind, packing = number_formats(device, precision)
+        settings |= {
+            "precision of training": PrecisionPolicy.choose("auto", device).precision,
+            "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
+        }
+    if text:
+        settings_of_text = text.models[0].settings
+        settings |= {f"text: {name.removeprefix('text ')}": value for name, value in settings_of_text.items()}
+    return settings
+
+
+def _measured(base: Workload, rounds: int, *, text: bool, swept: bool) -> Iterator[str]:
+    if text:
+        yield (
+            "The text is translated as a whole and its first sentence alone, by all in turn; speed is that "
+            "of the other sentences in the difference of the two times, so neither a program's start nor the "
+            "loading of its model counts."
+        )
+    if swept:
+        yield (
+            "Against batch, beam, length and depth: one axis at a time moves, the others stay at "
+            f"batch {base.batch}, beam {base.beam}, length {base.length} and the own depth. Sentences "
+            "are random subwords of one length and translations have as many as their source, so models "
+            "with random weights do the same work as trained ones. Training is forward and backward pass, "
+            "clipping and Adam; decoding is beam search. Memory is the peak on top of weights and optimizer."
+        )
+    yield f"The fastest of {rounds} rounds counts, in turn."
+
+
+def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
+    label = _LABELS[axis]
+    return Table(
+        title=f"{mode.capitalize()} against {axis}",
+        columns=(
+            Column(name="model"),
+            Column(name=label.label, unit=label.unit),
+            Column(name="speed", unit="sentences/s", digits=1),
+            Column(name="target", unit="tokens/s", digits=0),
+            Column(name="one batch", unit="ms", digits=1),
+            Column(name="memory", unit="MiB", digits=1),
+        ),
+        rows=tuple(
+            (
+                speed.subject,
+                _value(speed, axis),
+                speed.sentences_per_second,
+                speed.tokens_per_second,
+                1000 * speed.seconds,
+                _mib(speed),
+            )
+            for speed in speeds
+        ),
+    )
+
+
+def _conditions(mode: Mode, axis: Axis, base: Workload) -> str:
+    """Where the other axes stand, for a figure that is seen by itself."""
+    others = [f"{name} {getattr(base, name)}" for name in AXES[mode] if name not in (axis, "depth")]
+    return f"{' and '.join(others).capitalize()} (of random subwords)"
+
+
+def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> list[LineChart]:
+    shown: list[tuple[str, FigureAxis, Callable[[Speed], Number]]] = [
+        (
+            "speed",
+            FigureAxis(label="speed", unit="target tokens/s", from_zero=True),
+            lambda speed: speed.tokens_per_second,
+        )
+    ]
+    if all(speed.memory is not None for speed in speeds):
+        shown.append(("memory", FigureAxis(label="peak memory", unit="MiB", from_zero=True), _mib))
+    names = list(dict.fromkeys(speed.subject for speed in speeds))
+    return [
+        LineChart(
+            name=f"{mode}-{axis}-{name}",
+            title=f"{mode.capitalize()}: {name} against {axis}",
+            caption=caption,
+            x=_LABELS[axis],
+            y=y,
+            series=tuple(
+                Series(
+                    name=subject,
+                    x=tuple(float(_value(speed, axis)) for speed in speeds if speed.subject == subject),
+                    y=tuple(value(speed) for speed in speeds if speed.subject == subject),
+                )
+                for subject in names
+            ),
+        )
+        for name, y, value in shown
+    ]
+
+
+def _value(speed: Speed, axis: Axis) -> int:
+    value = getattr(speed.workload, axis)
+    return value if isinstance(value, int) else 0
+
+
+def _mib(speed: Speed) -> Number:
+    return None if speed.memory is None else speed.memory / _MIB
+
+
+def _device(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

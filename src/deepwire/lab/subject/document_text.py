@@ -1,0 +1,187 @@
+"""Documents for language models to read: a file, or the text that a run names as its test set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from deepwire.checkpoint.model_path import find_model
+from deepwire.checkpoint.store import read_metadata
+from deepwire.data.data_config import CorpusConfig, DataConfig
+from deepwire.data.languages import Direction
+from deepwire.data.text.corpus import read_pairs
+from deepwire.data.text_config import TextConfig, Unit
+from deepwire.data.text_documents import document_ids, documents_of
+from deepwire.data.vocabulary import EOS
+from deepwire.decoding.model_inputs import batches_by_length, pad_batch
+from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.evaluation.texts import data_section, read_text, selected_target
+from deepwire.lab.subject.model_and_text import AnalysedModel, PairBatch, batches
+from deepwire.lab.subject.model_and_text import read_pairs as read_sentences
+
+
+@dataclass(frozen=True)
+class DocumentText:
+    """What language models read.
+
+    Attributes:
+        name: Of the file.
+        unit: What a document is.
+        documents: The lines of each.
+    """
+
+    name: str
+    unit: Unit
+    documents: Sequence[Sequence[str]]
+
+    @property
+    def description(self) -> str:
+        """For the provenance of a finding."""
+        return f"{self.name}, {len(self.documents):,} documents"
+
+
+def text_of_model(name: str) -> Unit | None:
+    """What the documents of a language model are; None: the model translates.
+
+    Raises:
+        ModelError: There is no such model, or its description is damaged.
+    """
+    text = read_metadata(find_model(name)).get("text")
+    if text is None:
+        return None
+    try:
+        return TextConfig.model_validate(text).unit
+    except ValidationError as error:
+        raise ModelError(f"{name}: stored description of its text: {error.errors()[0]['msg']}") from error
+
+
+def read_documents(model: str, file: Path | None, limit: int | None) -> DocumentText:
+    """A file, or the text that the run file of a language model names as `data.test`.
+
+    Args:
+        model: A MODEL name.
+        file: Plain or compressed.
+        limit: Only so many documents from the beginning.
+
+    Raises:
+        UsageError: No file is given, and the model belongs to no run that names a test text.
+        DataError: The text cannot be read, or has no document.
+    """
+    if file is not None:
+        text = read_text(file)
+        name, lines = text.name, text.lines
+    else:
+        name, lines = _test_lines(model)
+    unit = text_of_model(model)
+    assert unit is not None, "the models were looked at before"
+    documents = list(islice(documents_of(lines, unit), limit))
+    if not documents:
+        raise DataError(f"{name}: has no line that is not empty")
+    return DocumentText(name, unit, documents)
+
+
+def _test_lines(model: str) -> tuple[str, list[str]]:
+    try:
+        data = data_section(model)
+    except UsageError as error:
+        raise UsageError(error.message, "give the text: --reference FILE") from None
+    if not data.test:
+        raise UsageError(f"{model}: the run file names no data.test", "give the text: --reference FILE")
+    return data.test[0].label, _lines(data.test[0], data)
+
+
+def _lines(corpus: CorpusConfig, data: DataConfig) -> list[str]:
+    lines = []
+    for pair in read_pairs(corpus, data):
+        if pair.fault:
+            raise DataError(
+                f"{corpus.label}:{pair.line}: the line cannot be used ({pair.fault})", "repair it"
+            )
+        lines.append(pair.target)
+    return lines
+
+
+def document_batches(
+    subject: AnalysedModel, text: DocumentText, tokens: int = 1024, longest: int = 256
+) -> Iterator[PairBatch]:
+    """The documents as a language model reads them, behind the end of another one; sources are empty.
+
+    Args:
+        subject: The model.
+        text: What it reads.
+        tokens: Padded tokens of a batch.
+        longest: Tokens after which a document is cut.
+    """
+    vocabulary = subject.loaded.vocabularies.target
+    ids = [document_ids(lines, vocabulary)[:longest] for lines in text.documents]
+    device = next(subject.loaded.model.parameters()).device
+    for batch in batches_by_length([len(row) for row in ids], tokens):
+        chosen = [ids[index] for index in batch]
+        yield PairBatch(
+            torch.zeros(len(chosen), 0, dtype=torch.int64, device=device),
+            pad_batch([[EOS, *row[:-1]] for row in chosen], device),
+            pad_batch(chosen, device),
+            tuple(batch),
+        )
+
+
+@dataclass(frozen=True)
+class ReadText:
+    """A text as a model reads it, also a language model.
+
+    Attributes:
+        description: For the provenance of a finding.
+        pairs: Whether they are sentences with their translations; otherwise documents.
+        batches: Makes the batches, as often as they are wanted.
+    """
+
+    description: str
+    pairs: bool
+    batches: Callable[[], Iterator[PairBatch]]
+
+    @property
+    def past(self) -> str:
+        """What the decoder knows of its past, in the middle of a sentence."""
+        return ", the decoder with the reference as its past," if self.pairs else ""
+
+
+def text_for(
+    subject: AnalysedModel,
+    source: Path | None,
+    reference: Path | None,
+    sentences: int | None,
+    direction: Direction | None,
+) -> ReadText:
+    """The text that a model is to read: two files, or one for a language model; or the run's test set.
+
+    Raises:
+        UsageError: The files do not fit the model, or there are none and no test set.
+        DataError: A file cannot be read, or the two differ in length.
+    """
+    if text_of_model(subject.name) is not None:
+        refuse_source(source, direction)
+        documents = read_documents(subject.name, reference, sentences)
+        return ReadText(documents.description, False, partial(document_batches, subject, documents))
+    to = selected_target(subject.name, direction)
+    pairs = read_sentences(subject.name, source, reference, sentences, direction)
+    return ReadText(pairs.read, True, partial(batches, subject, pairs, to=to))
+
+
+def refuse_source(source: Path | None, direction: object) -> None:
+    """See that nothing is asked of language models that only translation has.
+
+    Raises:
+        UsageError: There is a source, or a direction.
+    """
+    for option, value in (("--source", source), ("--direction", direction)):
+        if value is not None:
+            raise UsageError(
+                f"{option} is for models that translate, and this is a language model",
+                "give the text: --reference FILE, or nothing for the run's data.test",
+            )

@@ -1,0 +1,100 @@
+"""The training text of a run, for what learns from it later."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import torch
+from pydantic import ValidationError
+
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import LoadedModel
+from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
+from deepwire.data.prepare.build import Progress
+from deepwire.data.prepare.prepared import Prepared, prepare
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.errors import ModelError, UsageError
+from deepwire.io.regular_files import read_json
+from deepwire.lab.subject.model_and_text import run_of
+from deepwire.runfile import RunFile
+from deepwire.training.device_batches import DeviceUpdate, feed
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    """Prepared text and the settings of a run.
+
+    Attributes:
+        config: The run file.
+        prepared: Its text.
+    """
+
+    config: RunFile
+    prepared: Prepared
+
+    @property
+    def unit(self) -> str:
+        """What one of its rows is: a pair, or a block of a language model; plural."""
+        return "pairs" if self.config.data.text is None else "blocks"
+
+    def updates(self, device: torch.device, *, batch_tokens: int, seed: int) -> Generator[DeviceUpdate]:
+        """Updates without end, in an order that only the seed decides; without random segmentation.
+
+        With several directions all of them are in it, each with its share of training.
+        """
+        settings = BatchSettings(
+            batch_tokens=batch_tokens,
+            micro_batch_tokens=self.config.training.micro_batch_tokens or batch_tokens,
+            source_bos=self.config.data.source_bos,
+            languages=self.prepared.languages,
+            context=self.prepared.context,
+        )
+        return feed(UpdateStream(self.prepared.train, settings, seed=seed), StreamPosition(), device)
+
+
+def training_text(name: str, loaded: LoadedModel) -> TrainingText:
+    """The text that the run of a MODEL name was trained on; prepared again where it is no longer there.
+
+    Raises:
+        UsageError: The name belongs to no run directory.
+        DataError: The text is gone or damaged.
+        ModelError: The stored settings are damaged, or the text gives another vocabulary now.
+    """
+    run = run_of(name)
+    if run is None:
+        raise UsageError(
+            f"{name} is not a run directory, so its training text is not known",
+            "this analysis trains a part of the model; give RUN or RUN@checkpoint",
+        )
+    return text_of_run(run, loaded.vocabularies)
+
+
+def text_of_run(
+    run: RunDirectory, vocabularies: Vocabularies, progress: Progress | None = None
+) -> TrainingText:
+    """The text that a run was trained on; prepared again where it is no longer there.
+
+    Raises:
+        DataError: The text is gone or damaged.
+        ModelError: The stored settings are damaged, or the text gives another vocabulary now.
+    """
+    config = _run_file(run)
+    prepared = prepare(config.data, seed=config.seed, progress=progress)
+    if prepared.vocabularies.digest != vocabularies.digest:
+        raise ModelError(
+            f"{run.path}: its training text gives another vocabulary now",
+            "the text has changed since the run was trained; restore it",
+        )
+    return TrainingText(config, prepared)
+
+
+def _run_file(run: RunDirectory) -> RunFile:
+    stored = read_json(run.resolved_config)
+    stored.pop("recipe", None)
+    try:
+        return RunFile.model_validate(stored)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ModelError(f"{run.resolved_config}: {where}: {first['msg']}") from error

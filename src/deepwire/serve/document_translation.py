@@ -1,0 +1,141 @@
+"""Documents, translated sentence by sentence between those of other clients."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from pathlib import PurePath
+from typing import NamedTuple
+
+from deepwire.decoding.translation_io import Translation
+from deepwire.serve.client_threads import ClientThreads
+from deepwire.serve.disconnection import Disconnected
+from deepwire.serve.documents.document import Document, Options, Piece, Unit
+from deepwire.serve.documents.registry import read_document, require_reader
+from deepwire.serve.documents.translation_plan import TranslationPlan
+from deepwire.serve.model_pool import Route
+from deepwire.serve.served_model import Search
+from deepwire.serve.service import Service
+
+_SAMPLE = 500  # units of a document that its language is told by
+_THREADS = 4  # that read documents, each of another client; the model has to have the rest
+
+
+class Upload(NamedTuple):
+    """A file that was sent."""
+
+    name: str
+    content: bytes
+
+
+class TranslatedDocument(NamedTuple):
+    """What is sent back for a document.
+
+    Attributes:
+        name, content: The file.
+        untranslated: Beginnings of pieces that are too long for the model: they stay as they are.
+    """
+
+    name: str
+    content: bytes
+    untranslated: Sequence[str] = ()
+
+
+class DocumentRoute(NamedTuple):
+    """How a document is translated.
+
+    Attributes:
+        route: The models; None = it is in the target language already.
+        target: The language of the translation; empty = not known.
+        code: How the name of the translation ends: `de` makes `letter_de.docx` of `letter.docx`.
+    """
+
+    route: Route | None
+    target: str
+    code: str
+
+
+def plan_of(
+    service: Service, units: Sequence[Unit], route: Route, language: str, starts: Collection[int]
+) -> TranslationPlan:
+    """What is to be translated of documents; `starts` are the units that begin one."""
+    aligned = any(len(unit) > 1 for unit in units) and not service.models.why_not_aligned(route)
+    given = starts if service.models.reads_in_order(route) else None
+    return TranslationPlan(units, service.splitter(route), language, aligned=aligned, starts=given)
+
+
+async def translate_plan(
+    service: Service,
+    plan: TranslationPlan,
+    route: Route,
+    n_best: int,
+    client: str,
+    disconnected: Disconnected,
+) -> list[Translation]:
+    """Translations of the texts of a plan; what else is that of `Service.translate_sentences`."""
+    search = Search(max(n_best, service.models.search.beam), n_best, alignment=plan.aligned)
+    return await service.translate_sentences(
+        plan.texts, route, n_best, client, disconnected, search, plan.starts
+    )
+
+
+def finished(plan: TranslationPlan, translations: Sequence[Translation]) -> list[list[Piece]]:
+    """The units of a plan with the best translations."""
+    best = [translation.candidates[0] for translation in translations]
+    return plan.finished([candidate.text for candidate in best], [candidate.alignment for candidate in best])
+
+
+class DocumentTranslator:
+    """Translates documents.
+
+    Args:
+        service: Translates sentences.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        # Reading a large document must not keep the texts of others from being split, nor their documents.
+        self._threads = ClientThreads(_THREADS)
+
+    async def translate(
+        self,
+        file: Upload,
+        options: Options,
+        resolve: Callable[[str], Awaitable[DocumentRoute]],
+        client: str,
+        disconnected: Disconnected,
+    ) -> TranslatedDocument:
+        """A translated document.
+
+        Args:
+            file: The document.
+            options: Its languages, where they are known.
+            resolve: How to translate a document that begins with this text.
+            client, disconnected: As in `Service.translate`.
+
+        Raises:
+            DeepwireError: It cannot be read.
+            RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`, or from
+                `resolve`.
+        """
+        require_reader(file.name)
+        document = await self._threads.run(
+            lambda: read_document(file.name, file.content, options), client, disconnected
+        )
+        route, target, code = await resolve(beginning(document))
+        stem, ending = PurePath(file.name).stem, PurePath(file.name).suffix
+        name = f"{stem}_{code}{ending}"
+        if route is None:
+            return TranslatedDocument(name, file.content)
+        plan = await self._threads.run(
+            lambda: plan_of(self._service, document.units, route, target, {0}), client, disconnected
+        )
+        translations = await translate_plan(self._service, plan, route, 1, client, disconnected)
+        content = await self._threads.run(
+            lambda: document.written(finished(plan, translations)), client, disconnected
+        )
+        return TranslatedDocument(name, content, plan.untranslated)
+
+
+def beginning(document: Document) -> str:
+    """Text of a document to tell its language by."""
+    return " ".join(run.text for unit in document.units[:_SAMPLE] for run in unit)

@@ -1,0 +1,263 @@
+"""Catalogues of gettext (.po, .pot): messages without a translation get one, marked as fuzzy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from deepwire.data.text.language_guess import language_code
+from deepwire.errors import DataError
+from deepwire.serve.documents.document import Options, Pieces, Run
+from deepwire.serve.documents.file_text import decoded, encoded
+from deepwire.serve.documents.formats.inline_elements import block_of
+from deepwire.serve.documents.formats.placeholders import items_of
+from deepwire.serve.documents.formats.replaced_text import ReplacedText
+
+_LINE = re.compile(
+    r'(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr)(?:\[(?P<form>\d{1,9})\])?\s+)?"(?P<text>(?:[^"\\]|\\.)*)"'
+)
+_PREFIX = re.compile(r"#(?:~?(?P<past>\|)|~)\s*")
+"""Of messages that are obsolete, and of what a message was in the past."""
+_MAY_FOLLOW = {
+    "": ("msgctxt", "msgid"),
+    "msgctxt": ("msgid",),
+    "msgid": ("msgid_plural", "msgstr"),
+    "msgid_plural": ("msgstr",),
+    "msgstr": ("msgctxt", "msgid", "msgstr"),
+}
+"""The keywords behind each."""
+_ORDER = "each msgid needs a msgstr behind it, which may be empty"
+_FUZZY = "fuzzy"
+_ESCAPES = {"\n": "n", "\t": "t", "\r": "r", "\a": "a", "\b": "b", "\f": "f", "\v": "v", '"': '"', "\\": "\\"}
+_MEANT = {letter: character for character, letter in _ESCAPES.items()}
+_WIDTH = 78
+"""Of a line, where the file has none that is longer."""
+
+
+@dataclass
+class _String:
+    """A string of a message.
+
+    Attributes:
+        keyword: What it is, such as `msgid`.
+        form: Of a plural, its number.
+        begin, end: Where it stands, from its first quotation mark to its last.
+        lines: What it says.
+    """
+
+    keyword: str
+    form: int
+    begin: int
+    end: int
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass
+class _Message:
+    """A message.
+
+    Attributes:
+        place: Where a line with flags can be put.
+        flags_end: The end of its last line with flags, if it has any.
+        flags: They.
+        obsolete: Whether the program has it no more.
+        strings: In their order.
+    """
+
+    place: int = -1
+    flags_end: int = -1
+    flags: set[str] = field(default_factory=set)
+    obsolete: bool = False
+    strings: list[_String] = field(default_factory=list)
+
+    def texts(self, *keywords: str) -> list[str]:
+        """What the strings of some keywords say."""
+        return ["".join(string.lines) for string in self.strings if string.keyword in keywords]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether only further forms of a plural, or lines, can belong to it."""
+        return bool(self.strings) and self.strings[-1].keyword == "msgstr"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it wants a translation; the header does not."""
+        return not self.obsolete and any(self.texts("msgid")) and not any(self.texts("msgstr"))
+
+
+_Change = tuple[int, int, str]
+"""Where a part of the file begins and ends, and what is written in its place."""
+
+
+class PoDocument:
+    """A catalogue. What has a translation already keeps it, and all else stays character by character.
+
+    Args:
+        source: All of it.
+
+    Raises:
+        DataError: It is no catalogue.
+    """
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        messages = _messages(source)
+        self._charset = _charset(source, messages)
+        self._messages = [message for message in messages if message.is_open]
+        self._texts = [
+            [_replaced(text) for text in message.texts("msgid", "msgid_plural")] for message in self._messages
+        ]
+        self.units: Sequence[Sequence[Run]] = [
+            unit for texts in self._texts for text in texts for unit in text.units
+        ]
+
+    def written(self, translations: Sequence[Pieces]) -> bytes:
+        """The catalogue with more translations, in its charset, or in UTF-8 where that cannot hold them."""
+        changes = list(self._changes(iter(translations)))
+        text, charset = self._with(changes), self._charset
+        if charset is None or charset[0].lower() in ("utf-8", "utf8"):
+            return text.encode()
+        # What has been ASCII so far is read as what the header says that it is.
+        content = encoded(text, charset[0]) if self._source.isascii() else None
+        if content is None:
+            content = self._with(sorted([*changes, (*charset.span(), "UTF-8")])).encode()
+        return content
+
+    def _with(self, changes: Sequence[_Change]) -> str:
+        parts: list[str] = []
+        at = 0
+        for begin, end, text in changes:
+            parts += [self._source[at:begin], text]
+            at = end
+        return "".join([*parts, self._source[at:]])
+
+    def _changes(self, translations: Iterator[Pieces]) -> Iterator[_Change]:
+        """What to write in the place of which part of the file."""
+        line_break = "\r\n" if "\r\n" in self._source else "\n"
+        width = max(_WIDTH, *(len(line) for line in self._source.split("\n")))
+        for message, replaced in zip(self._messages, self._texts, strict=True):
+            sources = message.texts("msgid", "msgid_plural")
+            texts = [
+                _with_ends(source, text.text_with([next(translations) for _ in text.units]))
+                for source, text in zip(sources, replaced, strict=True)
+            ]
+            if message.flags_end < 0:
+                yield message.place, message.place, f"#, {_FUZZY}{line_break}"
+            elif _FUZZY not in message.flags:
+                yield message.flags_end, message.flags_end, f", {_FUZZY}"
+            for string in message.strings:
+                if string.keyword == "msgstr":
+                    text = texts[min(string.form, len(texts) - 1)]
+                    yield string.begin, string.end, line_break.join(_quoted(text, width))
+
+
+_LANGUAGE = re.compile(r'^"Language: *([\w-]+)', re.MULTILINE)
+_CHARSET = re.compile(r"(?<=charset=)[\w.:-]+", re.IGNORECASE)
+
+
+def _charset(source: str, messages: Sequence[_Message]) -> re.Match[str] | None:
+    """Where the header names the charset."""
+    for message in messages:
+        if not message.obsolete and not any(message.texts("msgctxt", "msgid")):
+            for string in message.strings:
+                if string.keyword == "msgstr":
+                    return _CHARSET.search(source, string.begin, string.end)
+    return None
+
+
+def _replaced(text: str) -> ReplacedText:
+    """A string as a file of its own."""
+    (items,) = items_of(text)
+    return ReplacedText(text, [block_of(text, items, trimmed=False)])
+
+
+def _with_ends(source: str, text: str) -> str:
+    """A line break at either end must be in both, or msgfmt refuses the catalogue."""
+    text = text.strip("\n")
+    before, after = source[: len(source) - len(source.lstrip("\n"))], source[len(source.rstrip("\n")) :]
+    return f"{before}{text}{after}"
+
+
+def _quoted(text: str, width: int) -> list[str]:
+    """A string in lines, which end at line breaks and, where they are too long, at spaces."""
+    most = width - len('""')
+    fitting = re.compile(rf".{{1,{most}}}$|.{{1,{most}}}(?<= )|[^ ]+(?: |$)")
+    lines = [
+        part
+        for line in re.findall(r"[^\n]*\n|[^\n]+", text)
+        for part in fitting.findall("".join(f"\\{_ESCAPES[one]}" if one in _ESCAPES else one for one in line))
+    ]
+    if len(lines) < 2 and len("".join(lines)) <= most - len("msgstr[0] "):
+        lines = ["".join(lines)]
+    else:
+        lines.insert(0, "")
+    return [f'"{line}"' for line in lines]
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda match: _MEANT.get(match[1], match[0]), text)
+
+
+def read_po(content: bytes, options: Options) -> PoDocument:
+    """Read a catalogue.
+
+    Raises:
+        DataError: It is not UTF-8, or no catalogue.
+    """
+    source = decoded(content)
+    document = PoDocument(source)
+    named, wanted = _LANGUAGE.search(source), options.target
+    if named and wanted and language_code(named[1]) != language_code(wanted):
+        options.warn(f"its header says Language: {named[1]}, but its translations are in {wanted}")
+    return document
+
+
+def _messages(source: str) -> list[_Message]:
+    """All messages, the header and those that are obsolete among them.
+
+    Raises:
+        DataError: A line is not complete, or a message.
+    """
+    messages = [_Message()]
+    at = len(source) - len(source.removeprefix("\ufeff"))
+    keyword, last = "", 0
+    for number, line in enumerate(source[at:].split("\n"), 1):
+        begin, at = at, at + len(line) + 1
+        content = line.strip()
+        prefix = _PREFIX.match(content)
+        past = bool(prefix and prefix["past"])
+        said = content[prefix.end() if prefix else 0 :]
+        if not said:
+            continue
+        last = number
+        found = _LINE.fullmatch(said)
+        if messages[-1].is_complete and (past or not found or found["keyword"] not in (None, "msgstr")):
+            messages.append(_Message())
+        message = messages[-1]
+        if said.startswith("#"):
+            if said.startswith("#,"):
+                message.flags |= {flag.strip() for flag in said[len("#,") :].split(",")}
+                message.flags_end = begin + len(line.rstrip())
+            continue
+        if found is None:
+            raise DataError(f'line {number}: no line of a gettext catalogue, as msgid "Open": {said[:40]}')
+        if message.place < 0:
+            message.place = begin
+        if past:
+            continue
+        message.obsolete = message.obsolete or prefix is not None
+        end = begin + len(line.rstrip())
+        if found["keyword"]:
+            if found["keyword"] not in _MAY_FOLLOW[keyword]:
+                raise DataError(f"line {number}: {found['keyword']} behind {keyword or 'nothing'}", _ORDER)
+            keyword = found["keyword"]
+            form = int(found["form"] or 0)
+            message.strings.append(_String(keyword, form, begin + line.index('"'), end))
+        elif not message.strings:
+            raise DataError(f"line {number}: a text behind nothing", _ORDER)
+        message.strings[-1].lines.append(_unescaped(found["text"]))
+        message.strings[-1].end = end
+    if keyword not in ("", "msgstr"):
+        raise DataError(f"line {last}: the file ends without a msgstr for its last {keyword}", _ORDER)
+    return messages

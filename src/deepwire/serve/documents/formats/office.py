@@ -1,0 +1,260 @@
+"""Word (.docx) and OpenDocument (.odt): the text of paragraphs, tables, headers, footers and notes.
+
+All other files of the package, and all formatting, stay as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from deepwire.errors import DataError, Tell
+from deepwire.serve.documents.document import Options, Pieces, Run
+from deepwire.serve.documents.formats.word_runs import WordParagraph, look_of, word_paragraph
+from deepwire.serve.documents.formats.xliff_content import SegmentContent
+from deepwire.serve.documents.formats.xml_tree import (
+    SPACE,
+    Slot,
+    SlotParagraph,
+    local,
+    parse_xml,
+    text_slots,
+    write_xml,
+    xml_texts,
+)
+
+MOST_BYTES = 200 << 20
+"""Of all files in a package, unpacked; most of it may be pictures."""
+MOST_TEXT_BYTES = 32 << 20
+"""Of those with text, in which each byte costs far more."""
+MOST_FILES = 10_000
+
+_WORD_PARTS = re.compile(r"word/(document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml")
+_ODT_PARTS = re.compile(r"(content|styles)\.xml")
+_BREAKS = {
+    "br": "\n",
+    "cr": "\n",
+    "tab": "\t",
+    "ptab": "\t",
+    "noBreakHyphen": "-",
+    "line-break": "\n",
+    "s": " ",
+}
+"""Elements that stand for a character."""
+_UNSEEN = frozenset(["r", "pPr", "rPr", "proofErr", "lastRenderedPageBreak"])
+"""Elements of Word that do not part the text around them."""
+_GONE = frozenset(["del", "moveFrom"])
+"""Elements of Word for what is there no more, but in the record of changes."""
+_ODT_PARAGRAPHS = frozenset(["p", "h"])
+_ODT_INLINE = frozenset(["span", "a", "meta", "meta-field", "ruby", "ruby-base"])
+_ODT_BESIDE = frozenset(["tracked-changes", "annotation"])
+"""In these, paragraphs are deleted text and comments."""
+_ODT_MOVED = frozenset(["span", "a"])
+"""Of these, a paragraph may have another order."""
+
+Blocks = Iterator[SlotParagraph | WordParagraph | SegmentContent]
+"""Paragraphs: with places for text in their order, or with formatting that may change its order."""
+
+
+class PackageDocument:
+    """A package of files, some of which are XML with text. All others stay packed until it is written.
+
+    Args:
+        content: The whole package.
+        parts: Which of the files have text.
+        blocks: The paragraphs of such a file.
+        warn: Is told what of the translations it cannot hold.
+
+    Raises:
+        DataError: It is no package, damaged, encrypted, without text parts, or larger than anybody writes it.
+    """
+
+    def __init__(
+        self, content: bytes, parts: re.Pattern[str], blocks: Callable[[Any], Blocks], warn: Tell
+    ) -> None:
+        self._content, self._warn = content, warn
+        self._texts = _texts_of(content, parts)
+        if (size := sum(map(len, self._texts.values()))) > MOST_TEXT_BYTES:
+            raise DataError(
+                f"its text has {size:,} bytes of XML, at most {MOST_TEXT_BYTES:,}: too large",
+                "split the document",
+            )
+        self._trees = parse_xml(self._texts)
+        self._blocks = [block for tree in self._trees.values() for block in blocks(tree)]
+        self.units: Sequence[Sequence[Run]] = [block.runs for block in self._blocks]
+
+    @property
+    def names(self) -> set[str]:
+        """The files with text."""
+        return set(self._trees)
+
+    def written(self, translations: Sequence[Pieces]) -> bytes:
+        """The package with other texts."""
+        texts = xml_texts(self.units, translations, self._warn)
+        for block, pieces in zip(self._blocks, texts, strict=True):
+            block.put(pieces)
+        packed = io.BytesIO()
+        with (
+            zipfile.ZipFile(io.BytesIO(self._content)) as before,
+            zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package,
+        ):
+            for info in before.infolist():
+                name, kind = info.filename, info.compress_type
+                tree = self._trees.get(name)
+                data = before.read(info) if tree is None else write_xml(tree, self._texts[name])
+                package.writestr(info, data, kind)
+        return packed.getvalue()
+
+
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    NotImplementedError,
+    OSError,
+    ValueError,
+)
+"""What reading a package can raise."""
+_OLD_OFFICE = b"\xd0\xcf\x11\xe0"
+
+
+def _texts_of(content: bytes, parts: re.Pattern[str]) -> dict[str, bytes]:
+    """The files with text, by name; all others are looked at, and not kept."""
+    if content.startswith(_OLD_OFFICE):
+        raise DataError("it is encrypted, or a .doc file: save it without a password, in the new format")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as package:
+            infos = package.infolist()
+            size = sum(info.file_size for info in infos)
+            if len(infos) > MOST_FILES or size > MOST_BYTES:
+                raise DataError(f"unpacked it would have {size:,} bytes in {len(infos):,} files: too large")
+            if any(info.flag_bits & 1 for info in infos):
+                raise DataError("it is encrypted: remove the password first")
+            # A name that comes twice would be read once and written twice.
+            if len({info.filename for info in infos}) < len(infos):
+                raise DataError("a damaged file: a part comes twice")
+            texts = {}
+            for info in infos:
+                data = package.read(info)
+                if parts.fullmatch(info.filename):
+                    texts[info.filename] = data
+            return texts
+    except _DAMAGED as fault:
+        raise DataError(f"a damaged file: {str(fault)[:100]}") from None
+
+
+def read_docx(content: bytes, options: Options) -> PackageDocument:
+    """Read a document of Word.
+
+    Raises:
+        DataError: As `PackageDocument`; or it is another kind of package.
+    """
+    document = PackageDocument(content, _WORD_PARTS, _word_paragraphs, options.warn)
+    if not any(name.startswith("word/document") for name in document.names):
+        raise DataError("not a document of Word: there is no word/document.xml in it")
+    return document
+
+
+def read_odt(content: bytes, options: Options) -> PackageDocument:
+    """Read a text of OpenDocument.
+
+    Raises:
+        DataError: As `PackageDocument`; or it is another kind of package.
+    """
+    document = PackageDocument(content, _ODT_PARTS, _odt_paragraphs, options.warn)
+    if "content.xml" not in document.names:
+        raise DataError("not a text of OpenDocument: there is no content.xml in it")
+    return document
+
+
+def _word_paragraphs(tree: Any) -> Blocks:
+    """The paragraphs; pieces of text of one look with nothing between them that is seen are one run."""
+    from lxml import etree
+
+    blocks: dict[Any, SlotParagraph | WordParagraph] = {}
+    behind: dict[Any, list[str]] = {}
+    look: tuple[Any, bytes] | None = None
+    of_run: tuple[Any, bytes] | None = None
+    fields = 0
+    walk = etree.iterwalk(tree, events=("start",))  # with comments, its time grows with their square
+    for _, node in walk:
+        name = local(node)
+        if name in ("pPr", "rPr", *_GONE):
+            walk.skip_subtree()
+        if name in _UNSEEN:
+            continue
+        previous, look = look, None
+        if name == "fldChar":
+            kind = node.get(f"{node.tag}Type")
+            fields += (kind == "begin") - (kind == "end")
+        if name not in ("t", *_BREAKS) or local(node.getparent()) != "r":
+            continue
+        paragraph = next((ancestor for ancestor in node.iterancestors() if local(ancestor) == "p"), None)
+        if paragraph is None:
+            continue
+        if paragraph not in blocks:
+            blocks[paragraph] = word_paragraph(paragraph) or SlotParagraph()
+        block = blocks[paragraph]
+        if isinstance(block, WordParagraph):
+            continue
+        slots = block.slots
+        if name != "t":
+            slots.append(Slot(node, False, Run(_BREAKS[name], fixed=True)))
+            continue
+        if of_run is None or of_run[0] is not node.getparent():
+            of_run = node.getparent(), look_of(node.getparent())
+        look = of_run[0].getparent(), of_run[1]
+        run = _word_run(node, is_result=fields > 0)
+        node.set(SPACE, "preserve")
+        if slots and not slots[-1].run.fixed and look == previous:
+            behind.setdefault(slots[-1].element, []).append(run.text)
+            node.text = ""
+        else:
+            slots.append(Slot(node, False, run))
+    for block in blocks.values():
+        if isinstance(block, SlotParagraph):
+            block.slots = [_with_text(slot, behind.get(slot.element, ())) for slot in block.slots]
+        yield block
+
+
+def _with_text(slot: Slot, behind: Sequence[str]) -> Slot:
+    """A place that takes over the texts behind it, which look the same; without any, it stays."""
+    if not behind:
+        return slot
+    whole = "".join((slot.run.text, *behind))
+    slot.put(whole)
+    return slot._replace(run=slot.run._replace(text=whole))
+
+
+def _word_run(node: Any, *, is_result: bool) -> Run:
+    """A piece of text; formulas stay, and results of fields without letters, such as the number of a page."""
+    around = [local(ancestor) for ancestor in node.iterancestors()]
+    is_result = is_result or "fldSimple" in around
+    text = node.text or ""
+    fixed = "oMath" in around or (is_result and not any(map(str.isalpha, text)))
+    return Run(text, fixed, filled=is_result or "hyperlink" in around)
+
+
+def _odt_paragraphs(tree: Any) -> Blocks:
+    for node in tree.getroot().iter():
+        if local(node) in _ODT_PARAGRAPHS and "text:1.0" in str(node.tag):
+            if not _ODT_BESIDE.isdisjoint(map(local, node.iterancestors())):
+                continue
+            inner = [local(child) for child in node.iterdescendants()]
+            is_free = bool(inner) and set(inner) <= _ODT_MOVED and all(map(_has_text, node.iterdescendants()))
+            yield SegmentContent(node) if is_free else SlotParagraph(text_slots(node, _odt_opaque))
+
+
+def _has_text(node: Any) -> bool:
+    return bool("".join(node.itertext()).strip())
+
+
+def _odt_opaque(name: str) -> str | None:
+    """Breaks have their characters; notes and frames within a paragraph have paragraphs of their own."""
+    return None if name in _ODT_INLINE else _BREAKS.get(name, "")

@@ -1,0 +1,99 @@
+"""Which kind of document a file is, by the ending of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import PurePath
+
+from deepwire.errors import UsageError
+from deepwire.serve.documents.document import Document, Options
+
+Reader = Callable[[bytes, Options], Document]
+
+_FORMATS = "deepwire.serve.documents.formats"
+_READERS: Mapping[str, str] = {
+    ".txt": f"{_FORMATS}.plain_text:read_text",
+    ".md": f"{_FORMATS}.markdown:read_markdown",
+    ".markdown": f"{_FORMATS}.markdown:read_markdown",
+    ".html": f"{_FORMATS}.hypertext:read_html",
+    ".htm": f"{_FORMATS}.hypertext:read_html",
+    ".srt": f"{_FORMATS}.subtitles:read_subtitles",
+    ".vtt": f"{_FORMATS}.subtitles:read_subtitles",
+    ".po": f"{_FORMATS}.gettext_catalogue:read_po",
+    ".pot": f"{_FORMATS}.gettext_catalogue:read_po",
+    ".xlf": f"{_FORMATS}.xliff:read_xliff",
+    ".xliff": f"{_FORMATS}.xliff:read_xliff",
+    ".docx": f"{_FORMATS}.office:read_docx",
+    ".odt": f"{_FORMATS}.office:read_odt",
+    ".json": f"{_FORMATS}.json_values:read_json",
+}
+ENDINGS = tuple(_READERS)
+"""Of the names of files that can be translated."""
+_NEEDED: Mapping[str, str] = {
+    ".md": "markdown_it",
+    ".markdown": "markdown_it",
+    ".xlf": "lxml",
+    ".xliff": "lxml",
+    ".docx": "lxml",
+    ".odt": "lxml",
+}
+
+
+def ending(name: str) -> str:
+    """The ending of a file name in small letters, with its dot."""
+    return PurePath(name).suffix.lower()
+
+
+def require_reader(name: str) -> None:
+    """See that a file can be read, by its name.
+
+    Raises:
+        UsageError: There is no such kind of document, or a package for it is missing.
+    """
+    kind = ending(name)
+    if kind not in _READERS:
+        said = (
+            f"files ending in {kind} cannot be translated" if kind else "the name of a file needs an ending"
+        )
+        raise UsageError(said, f"known are {', '.join(ENDINGS)}")
+    package = _NEEDED.get(kind)
+    if package is not None and find_spec(package) is None:
+        missing = package.replace("_", "-")
+        raise UsageError(
+            f"files ending in {kind} need the package {missing}", "pip install 'deepwire[documents]'"
+        )
+
+
+def require_same_kind(name: str, output: str) -> None:
+    """See that the name of a translation does not say that it is of another kind than the document.
+
+    Raises:
+        UsageError: It does.
+    """
+    kind, other = ending(name), ending(output)
+    same = kind == other or (_READERS[kind] == _READERS.get(other) and {kind, other} != {".srt", ".vtt"})
+    if other in _READERS and not same:
+        raise UsageError(
+            f"--output {output}: the translation of {name} is a {kind} file too",
+            f"such as --output {PurePath(output).with_suffix(kind)}",
+        )
+
+
+def read_document(name: str, content: bytes, options: Options) -> Document:
+    """Read a file.
+
+    Args:
+        name: Its name; the ending says what it is.
+        content: All of it.
+        options: Languages, and what is to be translated.
+
+    Raises:
+        UsageError: As `require_reader`.
+        DataError: It is not what its name says, damaged, or larger than anybody reads.
+    """
+    require_reader(name)
+    module, _, function = _READERS[ending(name)].partition(":")
+    reader: Reader = getattr(import_module(module), function)
+    return reader(content, options)

@@ -1,0 +1,298 @@
+"""Units of a document on their way through a model: which texts to translate, and the runs put together."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+
+from deepwire.data.text.sentences import SentenceSplitter, fitting_gap, has_words, is_spaced
+from deepwire.decoding.text_alignment import TextAlignment
+from deepwire.serve.documents.distinct_texts import DistinctTexts
+from deepwire.serve.documents.document import Marks, Piece, Run, Unit, common, in_order
+from deepwire.serve.documents.markup_projection import Edges, is_projectable, project
+from deepwire.serve.documents.run_distribution import distribute, distribute_aligned
+from deepwire.serve.documents.text_matching import Matching
+
+_SHOWN = 40
+
+
+@dataclass
+class _Part:
+    """A sentence, or what stands between two.
+
+    Attributes:
+        first: The number of its first run.
+        runs: Its parts of the runs.
+        text: The place of the sentence among the texts to translate; None = it stays as it is.
+        alone: The same for each of its runs, where it has several and is not aligned.
+        inner: Whether it is a gap between two sentences, which may want a space or none.
+    """
+
+    first: int
+    runs: list[Run]
+    text: int | None = None
+    alone: list[int | None] = field(default_factory=list)
+    inner: bool = False
+
+    @property
+    def whole(self) -> str:
+        """The text of its runs."""
+        return "".join(run.text for run in self.runs)
+
+    @property
+    def marks(self) -> set[int]:
+        """The elements that it has something of."""
+        return {mark for run in self.runs for mark in run.marks}
+
+    def pieces(self, translated: Sequence[Piece]) -> list[Piece]:
+        """These with the numbers that fixed runs have in the unit."""
+        return [
+            piece._replace(run=self.first + piece.run)
+            if piece.run is not None and self.runs[piece.run].fixed
+            else piece._replace(run=None)
+            for piece in translated
+        ]
+
+
+class TranslationPlan:
+    """What has to be translated for some units, each different text once.
+
+    Args:
+        units: Of a document.
+        splitter: Cuts them into sentences.
+        language: That of the translation.
+        aligned: Whether `finished` is given alignments; else more is translated, to guess them.
+        starts: The units that begin a document, for models that read documents in their order; None: they
+            read sentences, and each different one is translated once.
+
+    Attributes:
+        texts: What to translate; line by line what a model reads.
+        starts: The places of those that begin a document; None: each stands for itself.
+        aligned: See above.
+        untranslated: Beginnings of pieces that are too long for the model and cannot be cut: they stay.
+    """
+
+    def __init__(
+        self,
+        units: Iterable[Unit],
+        splitter: SentenceSplitter,
+        language: str = "",
+        *,
+        aligned: bool = False,
+        starts: Collection[int] | None = None,
+    ) -> None:
+        self._distinct = DistinctTexts(in_order=starts is not None)
+        self.texts, self.starts = self._distinct.texts, self._distinct.starts
+        self.untranslated: list[str] = []
+        self._spaced, self.aligned = is_spaced(language), aligned
+        self._splitter = splitter
+        self._units: list[tuple[Unit, list[_Part]]] = []
+        for place, unit in enumerate(units):
+            if place in (starts or ()):
+                self._distinct.begin_document()
+            self._units.append((unit, list(self._parts(unit))))
+
+    def finished(
+        self, translations: Sequence[str], alignments: Sequence[TextAlignment | None] = ()
+    ) -> list[list[Piece]]:
+        """The units, translated.
+
+        Args:
+            translations: One for each of `texts`.
+            alignments: Likewise; None for one that is not aligned.
+        """
+        aligned = alignments or [None] * len(translations)
+        return [_Finished(self._spaced, translations, aligned).unit(*unit) for unit in self._units]
+
+    def _parts(self, unit: Unit) -> Iterator[_Part]:
+        segments = self._splitter.split("".join(run.text for run in unit))
+        spans = [*segments.gaps[:1]]
+        for text, gap in zip(segments.texts, segments.gaps[1:], strict=True):
+            spans += [text, gap]
+        for number, (text, part) in enumerate(zip(spans, _cut(unit, list(map(len, spans))), strict=True)):
+            if number % 2 == 0:  # gap, sentence, gap, ..., gap
+                part.inner = 0 < number < len(spans) - 1
+            elif number // 2 in segments.too_long:
+                self.untranslated.append(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+            elif any(not run.fixed and has_words(run.text) for run in part.runs):
+                self._translate(part, text)
+            yield part
+
+    def _translate(self, part: _Part, text: str) -> None:
+        part.text = self._distinct.place(text.replace("\0", " "))
+        if len(part.runs) < 2 or self.aligned or self.starts is not None:
+            return
+        for run in part.runs:
+            alone = run.text.strip()
+            wanted = not run.fixed and has_words(alone)
+            part.alone.append(self._distinct.place(alone) if wanted and self._fits(alone) else None)
+
+    def _fits(self, text: str) -> bool:
+        lengths = self._splitter.lengths
+        return lengths is None or lengths([text])[0] <= self._splitter.most
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """Puts units together.
+
+    Attributes:
+        spaced: Whether there are spaces between sentences.
+        translations: Of all texts.
+        alignments: Of each, where there is one.
+    """
+
+    spaced: bool
+    translations: Sequence[str]
+    alignments: Sequence[TextAlignment | None]
+
+    def unit(self, unit: Unit, parts: Sequence[_Part]) -> list[Piece]:
+        """The pieces of a unit; what is translated by itself stays as it is."""
+        same = (part.text is None or self.translations[part.text] == part.whole for part in parts)
+        if all(same):
+            return in_order(unit, [run.text for run in unit])
+        if any(run.marks for run in unit):
+            projected = self._projected(parts)
+            if projected is not None and _is_whole(projected, unit):
+                return projected
+        texts: list[list[str]] = [[] for _ in unit]
+        for part in parts:
+            for offset, text in enumerate(self._texts(part)):
+                texts[part.first + offset].append(text)
+        return in_order(unit, ["".join(run_texts) for run_texts in texts])
+
+    def _projected(self, parts: Sequence[_Part]) -> list[Piece] | None:
+        """With elements where their words are; None where a sentence has no alignment and needs one."""
+        pieces: list[Piece] = []
+        parts = _without_spaces(parts)
+        part_marks = [part.marks for part in parts]
+        last = {mark: number for number, marks in enumerate(part_marks) for mark in marks}
+        known: set[int] = set()
+        for number, part in enumerate(parts):
+            begun = part_marks[number] & known
+            known |= part_marks[number]
+            if part.text is None or len(part.runs) == 1:
+                pieces += part.pieces(in_order(part.runs, self._texts(part)))
+                continue
+            matching = self._matching(part) or self._literal_matching(part)
+            if matching is None or not is_projectable(matching):
+                return None
+            unended = {mark for mark in part_marks[number] if last[mark] > number}
+            pieces += part.pieces(project(matching, Edges(begun, unended)))
+        return _once([piece for piece in pieces if piece.text or piece.marks or piece.run is not None])
+
+    def _texts(self, part: _Part) -> list[str]:
+        """A text for each run of a part, in their order."""
+        if part.text is None:
+            texts = [run.text for run in part.runs]
+            if part.inner and not any(run.fixed for run in part.runs):
+                return [fitting_gap("".join(texts), self.spaced)] + [""] * (len(texts) - 1)
+            return texts
+        translation = self.translations[part.text]
+        if len(part.runs) == 1:
+            return [translation]
+        matching = self._matching(part)
+        if matching is not None:
+            return distribute_aligned(matching)
+        alone = ["" if place is None else self.translations[place] for place in part.alone]
+        return distribute(translation, part.runs, alone or [""] * len(part.runs))
+
+    def _matching(self, part: _Part) -> Matching | None:
+        assert part.text is not None
+        return Matching.of(self.translations[part.text], part.runs, self.alignments[part.text])
+
+    def _literal_matching(self, part: _Part) -> Matching | None:
+        """Without an alignment, if the translation has all fixed runs and there are no other elements."""
+        assert part.text is not None
+        matching = Matching(self.translations[part.text], part.runs, ())
+        fixed = {place for place, run in enumerate(part.runs) if run.fixed}
+        one = len({run.marks for run in part.runs}) == 1
+        return matching if one and fixed <= matching.verbatim.keys() else None
+
+
+def _without_spaces(parts: Sequence[_Part]) -> list[_Part]:
+    """The parts with the elements that begin or end at spaces at either end of a unit in the sentence there.
+
+    Otherwise such an element would have to reach to the end of the translation. What a space parts from them
+    stays at the end, as does a line break that is fixed.
+    """
+    adjusted = list(parts)
+    for gap, sentence in ((0, 1), (-1, -2)):
+        runs = adjusted[gap].runs
+        if len(adjusted) < 2 or any(run.text for run in runs if run.fixed or run.text.strip()):
+            continue
+        outer = list(takewhile(lambda run: max(run.marks, default=-1) < 0, runs[:: 1 if gap == 0 else -1]))
+        while outer and not outer[-1].text:  # it is attached to a word
+            outer.pop()
+        inner = runs[len(outer) :] if gap == 0 else runs[: len(runs) - len(outer)]
+        if not inner:
+            continue
+        space = [Run("".join(run.text for run in inner), marks=outer[-1].marks if outer else ())]
+        first = adjusted[gap].first + (len(outer) if gap == 0 else 0)
+        bare, beside = [run._replace(text="") for run in inner], adjusted[sentence]
+        if gap == 0:
+            shared = first + len(inner) > beside.first
+            joined = bare[: len(bare) - shared] + beside.runs
+            adjusted[gap] = _Part(adjusted[gap].first, outer + space)
+        else:
+            shared = beside.first + len(beside.runs) > first
+            joined = beside.runs + bare[shared:]
+            adjusted[gap] = _Part(first + len(inner) - 1, space + outer[::-1])
+            first = beside.first
+        adjusted[sentence] = replace(beside, first=first, runs=joined)
+    return adjusted
+
+
+def _once(pieces: Sequence[Piece]) -> list[Piece]:
+    """Without a second part of a fixed run, which sentences have cut."""
+    seen: set[int] = set()
+    kept = []
+    for piece in pieces:
+        if piece.run is None or piece.run not in seen:
+            kept.append(piece)
+        seen |= set() if piece.run is None else {piece.run}
+    return kept
+
+
+def _is_whole(pieces: Sequence[Piece], unit: Unit) -> bool:
+    """Whether each element stands together, and none and no fixed run is missing."""
+    ended: set[int] = set()
+    path: Marks = ()
+    for piece in pieces:
+        ended |= set(path) - set(piece.marks)
+        if ended & set(piece.marks):
+            return False
+        path = piece.marks
+    runs = {piece.run for piece in pieces}
+    marks = ended | set(path)
+    return all(set(run.marks) <= marks and (not run.fixed or place in runs) for place, run in enumerate(unit))
+
+
+def _cut(unit: Unit, lengths: Sequence[int]) -> Iterator[_Part]:
+    """The unit in parts of such lengths; a run without text is in the part that begins there, or the last."""
+    number, used, at, end = 0, 0, 0, 0  # the run, how much of it is in earlier parts, and places in the text
+    for index, length in enumerate(lengths):
+        part, last = _Part(number, []), index == len(lengths) - 1
+        end += length
+        while number < len(unit):
+            run = unit[number]
+            rest = len(run.text) - used
+            if at == end and (rest or not last):
+                break
+            taken = min(rest, end - at)
+            part.runs.append(run._replace(text=run.text[used : used + taken]))
+            at += taken
+            if taken < rest:
+                used += taken
+                break
+            number, used = number + 1, 0
+        yield part if part.runs else _between(unit, number if used else number - 1, number)
+
+
+def _between(unit: Unit, before: int, after: int) -> _Part:
+    """A gap without any text, between the ends of runs or within one."""
+    runs = [(place, unit[place]) for place in (before, after) if 0 <= place < len(unit)]
+    marks = [run.marks for _, run in runs] if len(runs) == 2 else [()]
+    first = next((place for place, run in runs if not run.fixed), max(before, 0))
+    return _Part(first, [Run("", marks=marks[0][: common(marks[0], marks[-1])])])

@@ -1,0 +1,254 @@
+"""Texts and documents, translated as clients of LibreTranslate expect it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import accumulate
+
+from deepwire.data.languages import Direction
+from deepwire.decoding.translation_io import Translation
+from deepwire.errors import DeepwireError, UsageError
+from deepwire.serve.disconnection import Disconnected
+from deepwire.serve.document_translation import (
+    DocumentRoute,
+    DocumentTranslator,
+    TranslatedDocument,
+    Upload,
+    beginning,
+    finished,
+    plan_of,
+    translate_plan,
+)
+from deepwire.serve.documents.document import Options, Pieces, Run, Unit
+from deepwire.serve.documents.formats.hypertext import HtmlDocument
+from deepwire.serve.documents.registry import require_reader
+from deepwire.serve.documents.translation_plan import TranslationPlan
+from deepwire.serve.language_detection import Detection, LanguageDetector
+from deepwire.serve.libretranslate.cosmetics import corrected
+from deepwire.serve.libretranslate.fields import (
+    AskedTranslation,
+    RefusedError,
+    known_language,
+)
+from deepwire.serve.libretranslate.language_codes import LanguageCodes, language_name, written_code
+from deepwire.serve.model_pool import Route
+from deepwire.serve.request import AUTO
+from deepwire.serve.service import Service
+
+_NOTHING = Detection("en", 0.0)
+
+
+class LibreTranslator:
+    """Translates for the interface of LibreTranslate.
+
+    Args:
+        service: Translates sentences.
+        documents: Translates documents.
+        cosmetics: Whether texts are corrected afterwards.
+
+    Raises:
+        UsageError: It is not known which languages the models translate.
+    """
+
+    def __init__(self, service: Service, documents: DocumentTranslator, *, cosmetics: bool) -> None:
+        self._service, self._cosmetics = service, cosmetics
+        self._routes = service.models.routes
+        if not self._routes:
+            raise UsageError(
+                f"{service.models.name}: it is not known which languages it translates",
+                "name the direction: de-en=MODEL",
+            )
+        labels = list(dict.fromkeys(label for direction in self._routes for label in direction))
+        self.codes = LanguageCodes(labels)
+        self._labels = sorted({self.codes.label(label) or label for label in labels}, key=language_name)
+        self._detector = LanguageDetector(self._labels, service.models.profiles)
+        self._documents = documents
+
+    @property
+    def first_target(self) -> str:
+        """The language that a page may propose to translate into."""
+        return next(iter(self._routes)).target
+
+    def languages(self) -> list[dict[str, object]]:
+        """The answer to GET /languages; a language is among its own targets."""
+        return [
+            {
+                "code": written_code(label),
+                "name": language_name(label),
+                "targets": sorted(
+                    {written_code(other) for other in self._labels if self._is_known(label, other)}
+                ),
+            }
+            for label in self._labels
+        ]
+
+    def _is_known(self, source: str, target: str) -> bool:
+        return source == target or Direction(source, target) in self._routes
+
+    async def detect(self, text: str) -> list[dict[str, object]]:
+        """The answer to POST /detect."""
+        detections = await self._service.run_in_worker(partial(self._detector.detect, text))
+        return [_detected(detection) for detection in detections or [_NOTHING]]
+
+    async def translate(
+        self, asked: AskedTranslation, client: str, disconnected: Disconnected
+    ) -> dict[str, object]:
+        """The answer to POST /translate.
+
+        Raises:
+            RefusedError: There is no such direction.
+            RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`.
+        """
+        documents: list[HtmlDocument] | None = None
+        if asked.is_html:
+            documents = await self._service.run_in_worker(lambda: [*map(HtmlDocument, asked.texts)])
+        detected: list[Detection] | None = None
+        sources = [asked.source] * len(asked.texts)
+        if asked.source == AUTO:
+            read = asked.texts if documents is None else map(beginning, documents)
+            work = [partial(self._detector.detect, text) for text in read]
+            likely = [await self._service.run_in_worker(each) for each in work]  # others come in between
+            detected = [detections[0] if detections else _NOTHING for detections in likely]
+            sources = [detections[0].language if detections else asked.target for detections in likely]
+        routes = {source: self._route(source, asked.target) for source in sources}
+        n_best = 1 + (0 if asked.is_html else asked.alternatives)
+        candidates = [list(asked.texts) for _ in range(n_best)]
+        untranslated: list[str] = []
+        for source, route in routes.items():
+            if route is None:
+                continue
+            places = [place for place, language in enumerate(sources) if language == source]
+            texts = [asked.texts[place] for place in places]
+            pages = None if documents is None else [documents[place] for place in places]
+            units = [[[Run(text)]] for text in texts] if pages is None else [page.units for page in pages]
+            plan = await self._plan(units, route, asked.target)
+            translations = await translate_plan(self._service, plan, route, n_best, client, disconnected)
+            written = partial(self._written, texts, pages, plan, translations, n_best)
+            for rank, found in enumerate(await self._service.run_in_worker(written)):
+                for place, text in zip(places, found, strict=True):
+                    candidates[rank][place] = text
+            untranslated += plan.untranslated
+        return _answer(asked, candidates, detected, untranslated)
+
+    def _written(
+        self,
+        texts: Sequence[str],
+        pages: Sequence[HtmlDocument] | None,
+        plan: TranslationPlan,
+        translations: Sequence[Translation],
+        n_best: int,
+    ) -> list[list[str]]:
+        """The translation of each text; behind it each alternative, which HTML has not."""
+        if pages is not None:
+            return [_pages(pages, finished(plan, translations))]
+        return [self._texts(texts, plan, translations, rank) for rank in range(n_best)]
+
+    def _texts(
+        self, sources: Sequence[str], plan: TranslationPlan, translations: Sequence[Translation], rank: int
+    ) -> list[str]:
+        """The translation of each text; of every sentence the candidate with this rank, if it has so many."""
+        chosen = [
+            translation.candidates[rank if rank < len(translation.candidates) else 0].text
+            for translation in translations
+        ]
+        texts = ["".join(piece.text for piece in pieces) for pieces in plan.finished(chosen)]
+        if not self._cosmetics:
+            return texts
+        return [corrected(source, text) for source, text in zip(sources, texts, strict=True)]
+
+    async def translate_file(
+        self, file: Upload, source_code: str, target_code: str, client: str, disconnected: Disconnected
+    ) -> TranslatedDocument:
+        """A translated document.
+
+        Raises:
+            RefusedError: It cannot be read, or there is no such direction.
+            RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`.
+        """
+        auto = source_code.lower() == AUTO
+        known = "" if auto else known_language(source_code, self.codes)
+        target = known_language(target_code, self.codes)
+
+        async def resolve(beginning: str) -> DocumentRoute:
+            source = known
+            if auto:
+                detections = await self._service.run_in_worker(partial(self._detector.detect, beginning))
+                source = detections[0].language if detections else target
+            return DocumentRoute(self._route(source, target), target, written_code(target))
+
+        try:
+            require_reader(file.name)
+        except UsageError as error:
+            raise RefusedError(f"Invalid request: file format not supported ({error.message})") from None
+        try:
+            return await self._documents.translate(
+                file, Options(known, target), resolve, client, disconnected
+            )
+        except DeepwireError as error:
+            raise RefusedError(f"Invalid request: {error.message}") from None
+
+    async def _plan(self, texts: Sequence[Sequence[Unit]], route: Route, target: str) -> TranslationPlan:
+        """What is to be translated of some texts, each of which is a document."""
+        starts = accumulate(map(len, texts), initial=0)
+        units = [unit for text in texts for unit in text]
+        return await self._service.run_in_worker(
+            partial(plan_of, self._service, units, route, target, set(starts))
+        )
+
+    def _route(self, source: str, target: str) -> Route | None:
+        """How to translate; None from a language into itself.
+
+        Raises:
+            RefusedError: There is no way.
+        """
+        if source == target:
+            return None
+        route = self._routes.get(Direction(source, target))
+        if route is None:
+            to, from_ = (
+                f"{language_name(language)} ({written_code(language)})" for language in (target, source)
+            )
+            raise RefusedError(f"{to} is not available as a target language from {from_}")
+        return route
+
+
+def _detected(detection: Detection) -> dict[str, object]:
+    return {"confidence": detection.confidence, "language": written_code(detection.language)}
+
+
+def _pages(documents: Sequence[HtmlDocument], units: Sequence[Pieces]) -> list[str]:
+    """The translated pages; `units` are those of all of them."""
+    pages = []
+    for document in documents:
+        count = len(document.units)
+        pages.append(document.text_with(units[:count]))
+        units = units[count:]
+    return pages
+
+
+def _answer(
+    asked: AskedTranslation,
+    candidates: Sequence[Sequence[str]],
+    detected: Sequence[Detection] | None,
+    untranslated: Sequence[str],
+) -> dict[str, object]:
+    """Lists where a list was sent; further fields only where they were asked for."""
+    best, *others = candidates
+    answer: dict[str, object] = {"translatedText": list(best) if asked.is_list else best[0]}
+    if detected is not None:
+        records = [*map(_detected, detected)]
+        answer["detectedLanguage"] = records if asked.is_list else records[0]
+    if asked.alternatives:
+        by_text = [
+            [
+                text
+                for text in dict.fromkeys(texts[place] for texts in others)
+                if text.strip() and text != first
+            ]
+            for place, first in enumerate(best)
+        ]
+        answer["alternatives"] = by_text if asked.is_list else by_text[0]
+    if untranslated:
+        answer["untranslated"] = untranslated
+    return answer

@@ -1,0 +1,277 @@
+"""A server from its first connection to its last answer, and what is around every request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import Message, Receive, Scope, Send
+
+from deepwire.serve.access import Hosts, Token, is_of_stranger
+from deepwire.serve.connections import GRACE, LimitedProtocol, ServerConfig
+from deepwire.serve.request import RequestError
+from deepwire.serve.routes import WATCHED, Site, log_failure, own_site
+from deepwire.serve.service import Service
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""In every answer; `Cache-Control: no-store`, too, where nothing else is said."""
+
+LINGER_SECONDS = 0.5
+"""How long a client may go on sending a body that is refused (RFC 9112, section 9.6)."""
+_LONGEST_METHOD = 10
+_STOPPING = RequestError("stopping", "the server is being stopped", headers={"Retry-After": "10"})
+_WRONG_HOST = RequestError(
+    "wrong_host", "this server has another name; deepwire serve --host-name NAME gives it one"
+)
+_STRANGER = RequestError(
+    "forbidden", "pages of other servers cannot use this one; deepwire serve --cors ORIGIN admits them"
+)
+_ONLY_READ = frozenset({"GET", "HEAD", "OPTIONS"})
+
+log = logging.getLogger("deepwire.serve")
+
+
+class RequestMiddleware:
+    """The whole application of a server.
+
+    Args:
+        service: Translates.
+        token: What clients must send; None = nothing.
+        hosts: The names of the server that clients may use; None = any.
+        site: What it answers; None = deepwire's own interface.
+        prefix: A beginning of paths that may be left out, such as `/mt`.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        token: Token | None = None,
+        hosts: Hosts | None = None,
+        site: Site | None = None,
+        prefix: str = "",
+    ) -> None:
+        self._service, self._token, self._hosts, self._prefix = service, token, hosts, prefix
+        self._site = own_site(service) if site is None else site
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request (ASGI)."""
+        if self._prefix and scope["path"].startswith(f"{self._prefix}/"):
+            scope = {**scope, "path": scope["path"][len(self._prefix) :]}
+        exchange = _Exchange(scope, receive, send, self._service, self._site.paths)
+        try:
+            refused = self._refuse(scope)
+            if refused is None:
+                await self._site.app(scope, exchange.receive, exchange.send)
+            else:
+                await self._answer(refused, exchange)
+        except asyncio.CancelledError:  # the time for stopping is over
+            if exchange.status is None:
+                await self._answer(_STOPPING, exchange)
+        except Exception as error:  # a fault of ours: the client gets a line, and the server lives on
+            log_failure(exchange.id, error)
+            if exchange.status is None:
+                answer = RequestError("internal", "the server failed on this request")
+                await self._answer(answer, exchange)
+        finally:
+            exchange.end()
+
+    def close(self) -> None:
+        """Remove what the site keeps on disk."""
+        self._site.close()
+
+    async def _answer(self, error: RequestError, exchange: _Exchange) -> None:
+        response = self._site.refuse(error, exchange.scope["path"], exchange.id)
+        await response(exchange.scope, exchange.receive, exchange.send)
+
+    def _refuse(self, scope: Scope) -> RequestError | None:
+        """Why the request is not even looked at."""
+        path, headers = scope["path"], dict(scope["headers"])
+        if self._hosts is not None and not self._hosts.admit(headers.get(b"host")):
+            return _WRONG_HOST
+        if self._service.work.stopping and path not in WATCHED:
+            return _STOPPING
+        if self._site.origins and scope["method"] == "OPTIONS":
+            return None
+        if scope["method"] not in _ONLY_READ and is_of_stranger(headers, self._site.origins):
+            return _STRANGER
+        if self._token is None or self._site.is_open(path):
+            return None
+        if self._token.admits(headers.get(b"authorization")):
+            return None
+        return RequestError(
+            "unauthorized",
+            "send Authorization: Bearer, and the token of this server",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+
+class _Exchange:
+    """A request and its answer, as they go by."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, service: Service, paths: frozenset[str]
+    ) -> None:
+        self.scope = scope
+        self.id = secrets.token_hex(8)
+        self.status: int | None = None
+        self._receive, self._send, self._service = receive, send, service
+        self._begun = time.monotonic()
+        # Other addresses are made up by clients, and there is no end to them.
+        self._path = scope["path"] if scope["path"] in paths else "other"
+        self._method = scope["method"][:_LONGEST_METHOD]
+        headers = Headers(scope=scope)
+        self._unread = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        state: MutableMapping[str, Any] = scope.setdefault("state", {})
+        state["id"] = self.id
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if not message.get("more_body", False):
+            self._unread = False
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+            headers.setdefault("Cache-Control", "no-store")
+            headers["X-Request-Id"] = self.id
+            if self._unread or self._service.work.stopping:
+                headers["Connection"] = "close"
+        elif self._unread and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._discard()
+            message = {"type": "http.response.body", "body": b""}
+        await self._send(message)
+
+    async def _discard(self) -> None:
+        """Read on for a moment: who is still sending when the connection closes misses the answer."""
+        left = self._service.limits.body_bytes
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while self._unread and left > 0:
+                    left -= len((await self.receive()).get("body", b""))
+
+    def end(self) -> None:
+        seconds = time.monotonic() - self._begun
+        metrics = self._service.metrics
+        metrics.requests.labels(self._path, str(self.status)).inc()
+        metrics.seconds.labels(self._path).observe(seconds)
+        log.info("%s %s %s %s %.0f ms", self.id, self._method, self._path, self.status, seconds * 1000)
+
+
+# Files of a process that are no connections: libraries, the model, standard streams.
+_OTHER_FILES = 256
+
+
+class Server(uvicorn.Server):
+    """Answers requests until it is told to stop; then it answers what it has taken and refuses the rest.
+
+    Attributes:
+        stopped_by: The signal that ended it; None while there was none.
+    """
+
+    def __init__(self, guard: RequestMiddleware, service: Service) -> None:
+        super().__init__(ServerConfig(guard, service.limits))
+        self.stopped_by: signal.Signals | None = None
+        self._guard, self._service = guard, service
+        self._latest = 0.0
+        self._begun: Callable[[], object] = lambda: None
+        service.metrics.watch(lambda: service.batcher.texts, lambda: len(self.server_state.connections))
+
+    def serve_on(self, bound: socket.socket, begun: Callable[[], object] = lambda: None) -> None:
+        """Serve on a socket until a signal comes (SIGTERM or SIGINT; the second one ends it at once).
+
+        `begun` is called when it answers requests and signals.
+        """
+        self._begun = begun
+        _allow_files(self._service.limits.connections + _OTHER_FILES)
+        self._service.start()
+        try:
+            asyncio.run(self.serve(sockets=[bound]))
+        finally:
+            self._guard.close()  # at once: whoever serves may end the process without tidying up
+            self._service.close(max(0.0, self._latest - time.monotonic()))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen; signals are heard by now."""
+        await super().startup(sockets=sockets)
+        self._begun()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End; who had connected before is still answered, though with a refusal."""
+        await self._stop_listening(sockets or [])
+        if self.server_state.connections and not self.force_exit:
+            await asyncio.sleep(GRACE)
+        await super().shutdown(sockets)
+
+    async def _stop_listening(self, sockets: list[socket.socket]) -> None:
+        """Take the connections that wait to be accepted, which the system would reset, and no more."""
+        loop = asyncio.get_running_loop()
+        waiting: list[socket.socket] = []
+        for bound in sockets:
+            loop.remove_reader(bound)
+        for _ in range(2):
+            await asyncio.sleep(0)  # those that were just accepted become connections of the server
+        for bound in sockets:
+            with suppress(OSError):  # there is no other, or no room for it
+                while True:
+                    waiting.append(bound.accept()[0])
+        for server in self.servers:
+            server.close()
+        for accepted in waiting:
+            accepted.setblocking(False)
+            await loop.connect_accepted_socket(self._connection, accepted)
+
+    def _connection(self) -> LimitedProtocol:
+        assert isinstance(self.config, ServerConfig)
+        return LimitedProtocol(self.config, self.server_state, self.lifespan.state)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn's
+        """A signal has come."""
+        self.stop(signal.Signals(sig))
+
+    def stop(self, by: signal.Signals) -> None:
+        """Take no more requests, and end when those in work are answered or the time for it is over."""
+        if self.stopped_by is not None:
+            self._latest = 0.0
+            self.should_exit = self.force_exit = True
+            return
+        self.stopped_by = by
+        self._latest = time.monotonic() + self._service.limits.drain_seconds
+        self._service.work.stopping = True
+        log.info("stopping: %d requests in work", self._service.work.requests)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: whether to end."""
+        if await super().on_tick(counter):
+            return True
+        done = not self._service.work.requests or time.monotonic() >= self._latest
+        return self.stopped_by is not None and done
+
+
+def _allow_files(count: int) -> None:
+    """Let this process have so many open files, as far as the system allows it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if hard == resource.RLIM_INFINITY else min(count, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,158 @@
+"""Models as functions of tensors: what they compute, and that ONNX computes it too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from choices import PARTS
+from onnx_check import (
+    ALLOWED,
+    Eager,
+    drawn,
+    drawn_alone,
+    in_onnx,
+    largest_difference,
+    most_allowed,
+    rounding,
+)
+
+from deepwire.convert.decoding_graphs import decoding_graphs
+from deepwire.convert.rounding import in_float64
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.translation_model import TranslationModel
+from deepwire.testing import SIZE, small_model
+
+
+def exact_difference(model: TranslationModel) -> float:
+    """Of what the graphs compute, in float64, since some choices (EM routing) make much of rounding."""
+    with in_float64(model) as exact:
+        return largest_difference(exact, Eager(decoding_graphs(exact)))
+
+
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 20))]
+)
+def test_three_functions_make_any_model(seed: int) -> None:
+    """Caches that grow, and hypotheses that are reordered by the host, change nothing."""
+    assert exact_difference(small_model(drawn(seed), seed)) < 1e-9, drawn(seed)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_functions_make_any_decoder_alone(seed: int) -> None:
+    """Source and first words of the target are read in one pass."""
+    assert exact_difference(small_model(drawn_alone(seed), seed)) < 1e-7, drawn_alone(seed)
+
+
+def test_rounds_of_recurrent_depth_are_in_the_graph() -> None:
+    """As many as translation makes."""
+    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
+    model = small_model({"encoder": {"layers": 3, "recurrence": recurrence}, "decoder": {"layers": 1}})
+    assert exact_difference(model) < 1e-9
+    assert exact_difference(model.with_rounds(5)) < 1e-9
+
+
+def test_a_language_model_has_no_source() -> None:
+    config = ModelConfig.model_validate(
+        {"architecture": "decoder_only", "d_model": 16, "heads": 2, "decoder": {"layers": 2, "mixer": "gru"}}
+    )
+    model = build_model(config, 0, SIZE).eval()
+    prompt, _ = decoding_graphs(model)
+    assert [leaf.name for leaf in prompt.inputs] == ["tokens"]
+    assert exact_difference(model) < 1e-9
+
+
+def test_which_sizes_may_change() -> None:
+    """Those of the batch, and of a cache alone where there is one."""
+    model = small_model({"decoder": {"layers": 1}, "encoder": {"layers": 1}})
+    _, start, step = decoding_graphs(model)
+    shapes = {leaf.name: leaf.shape for leaf in (*start.outputs, *step.inputs, *step.outputs)}
+    assert shapes["memory_0_key"] == ("sentences", 4, "source", 4)
+    assert shapes["state_0_0"] == ("sentences", "hypotheses", 4, "positions", 4)
+    assert shapes["next_state_0_0"] == ("sentences", "hypotheses", 4, "positions + 1", 4)
+    assert [leaf.shape for leaf in start.outputs][-1] == ("sentences", 1, 4, 0, 4)
+    recurrent = small_model({"decoder": {"layers": 1, "mixer": "gru"}, "encoder": {"layers": 1}})
+    state = {leaf.name: leaf.shape for leaf in decoding_graphs(recurrent)[2].inputs}["state_0_0"]
+    assert state == ("sentences", "hypotheses", 16)
+
+
+RECURRENT = {
+    "encoder": {"layers": 1, "mixer": "gru", "connection": "depth_lstm"},
+    "decoder": {"layers": 1, "mixer": {"type": "self_attention", "relative": 2, "relative_values": True}},
+    "positions": "learned",
+}
+
+
+# With layers at one place, its variances are not much more than the 1e-8 that is added to them.
+TINY_NUMBERS = {
+    "encoder": {"layers": 2, "fusion": {"type": "em_routing", "capsules": 4, "norm": False}},
+    "decoder": {"layers": 1, "mixer": {"type": "luna", "length": 2}},
+}
+
+
+# What goes through a prompt in another way than through whole sentences.
+ALONE = ("gru", "average_attention", "mhplstm", "mlstm", "mamba2", "gated_deltanet", "self_attention")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(RECURRENT, id="loops"),
+        pytest.param(TINY_NUMBERS, id="tiny-numbers"),
+        pytest.param(PARTS[1], id="modern"),
+        *(
+            pytest.param(
+                {"architecture": "decoder_only", "decoder": {"layers": 1, "mixer": mixer}},
+                id=f"alone-{mixer}",
+            )
+            for mixer in ALONE
+        ),
+        pytest.param(drawn(1, 1), id="drawn"),
+    ],
+)
+def test_onnx_computes_any_model(settings: dict[str, object], tmp_path: Path) -> None:
+    """`many_exports.py` does the same for as many as a night allows."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model = small_model(settings)
+    assert largest_difference(model, in_onnx(model, tmp_path)) <= ALLOWED
+
+
+@pytest.mark.slow
+def test_weights_of_each_head_stay_as_they_are_in_eight_bits(tmp_path: Path) -> None:
+    """onnxruntime rounds matrices alone: MHPLSTM multiplies its heads by a batch of them."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model = small_model({"encoder": {"layers": 1}, "decoder": {"layers": 1, "mixer": "mhplstm"}})
+    difference = largest_difference(model, in_onnx(model, tmp_path, int8=True))
+    assert ALLOWED < difference < 0.5
+
+
+def test_a_model_that_makes_much_of_rounding_may_differ_by_so_much() -> None:
+    """Its graphs are right in float64, and PyTorch's float32 is off by more than is usually allowed."""
+    model = small_model(drawn(12), 12)
+    assert exact_difference(model) < 1e-9
+    own = rounding(model)
+    assert own > 3 * ALLOWED
+    assert most_allowed(model, 2 * ALLOWED) == 2 * own
+    assert most_allowed(model, ALLOWED) == ALLOWED
+    usual = small_model({"encoder": {"layers": 1}, "decoder": {"layers": 1}})
+    assert rounding(usual) < 1e-5
+    assert most_allowed(usual, 2 * ALLOWED) == ALLOWED
+
+
+def test_tracing_leaves_the_model_and_the_process_as_they_were(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    from deepwire.convert.onnx_graphs import write_graph
+
+    torch.set_float32_matmul_precision("high")
+    try:
+        model = small_model({"encoder": {"layers": 1}, "decoder": {"layers": 1}})
+        write_graph(decoding_graphs(model)[1], tmp_path / "start.onnx")
+        assert torch.get_float32_matmul_precision() == "high"
+        assert all(parameter.requires_grad for parameter in model.parameters())
+    finally:
+        torch.set_float32_matmul_precision("highest")

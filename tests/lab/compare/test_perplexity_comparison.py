@@ -1,0 +1,166 @@
+"""Two tiny language models side by side, on a text whose perplexity `deepwire perplexity` says, too."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import deepwire
+from deepwire.cli.main import main
+from deepwire.lab.compare.perplexity_comparison import BitsPerByte
+
+RUN_FILE = """
+task: language_model
+data:
+  target: en
+  train: train
+  valid: valid
+  test: test
+  text: {block: 24}
+  vocabulary: {type: words, min_count: 2}
+model:
+  d_model: 16
+  heads: 2
+  feed_forward: 32
+  decoder: {layers: 1}
+training:
+  max_updates: 8
+  batch_tokens: 400
+  log_every: 4
+  schedule: {peak: 0.01, warmup: 2}
+  validation: {every: 4}
+  checkpoint: {every: 8}
+  device: cpu
+  precision: fp32
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, multi30k: Mapping[str, Sequence[str]]) -> Path:
+    folder = tmp_path_factory.mktemp("language-models")
+    lines = multi30k["en"]
+    for name, part in (("train", lines[:300]), ("valid", lines[300:340]), ("test", lines[340:380])):
+        (folder / f"{name}.en").write_text("\n".join(part) + "\n")
+    (folder / "run.yaml").write_text(RUN_FILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", "run.yaml", "run=runs/a", "-q"]) == 0
+        assert main(["train", "run.yaml", "run=runs/b", "-q", "training.max_updates=1"]) == 0
+        documents = ["run=runs/documents", "-q", "data.text.unit=documents", "training.max_updates=1"]
+        assert main(["train", "run.yaml", *documents]) == 0
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+
+
+def compared(*arguments: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    place = ["--device", "cpu", "--precision", "fp32", "--json"]
+    assert main(["analyze", "compare", *arguments, *place]) == 0
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    return dict(finding)
+
+
+def test_perplexities_are_those_of_the_command(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finding = compared("runs/a", "runs/b", capsys=capsys)
+    tables = {table["title"]: table for table in finding["tables"]}  # type: ignore[attr-defined]
+    rows = tables["Perplexity"]["rows"]
+    lines = (folder / "test.en").read_text().splitlines()
+    for name, row in zip("ab", rows, strict=True):
+        score = deepwire.load(f"runs/{name}", "cpu", "fp32").perplexity(lines)
+        assert row[:2] == [name, score.tokens]
+        expected = [score.perplexity, score.word_perplexity, score.byte_perplexity, score.bits_per_byte]
+        assert row[2:6] == pytest.approx(expected)
+    assert rows[0][6:] == [None] * 4
+    difference, low, high, p = rows[1][6:]
+    assert difference == pytest.approx(rows[1][5] - rows[0][5])
+    assert low <= difference <= high
+    assert difference > 0  # what learned longer is better
+    assert p < 0.05
+    assert any("b is worse than a in bits per byte" in note for note in finding["notes"])  # type: ignore[attr-defined]
+    assert len(tables["Documents whose bits per byte differ most"]["rows"]) == 10
+    names = [figure["name"] for figure in finding["figures"]]  # type: ignore[attr-defined]
+    assert names == ["scores", "training", "validation", "validation-by-time"]
+
+
+def test_another_text_and_fewer_documents(capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--reference", "valid.en", "--sentences", "5", "--examples", "0"]
+    finding = compared("runs/a", "runs/a@last", *options, capsys=capsys)
+    assert finding["provenance"]["data"] == ["valid.en, 5 documents"]
+    assert any("fewer than 20 documents" in note for note in finding["notes"])  # type: ignore[attr-defined]
+
+
+def test_without_reading_a_text(capsys: pytest.CaptureFixture[str]) -> None:
+    finding = compared("runs/a", "runs/documents", "--no-translation", capsys=capsys)
+    titles = [table["title"] for table in finding["tables"]]  # type: ignore[attr-defined]
+    assert titles[:2] == ["Overview", "Speed"]
+    assert "Perplexity" not in titles
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["runs/b", "-s", "test.en", "-r", "test.en"], "--source is for models that translate"),
+        (["runs/b", "--direction", "en-de"], "--direction is for models that translate"),
+        (["runs/documents"], "data.text.unit differs"),
+        (["runs/b", "-r", "nothing.en"], "nothing.en"),
+        (["runs/b", "-r", "empty.en"], "has no line that is not empty"),
+        (["runs/none"], "runs/none"),
+    ],
+)
+def test_what_cannot_be_compared(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    (folder / "empty.en").write_text("\n\n")
+    assert main(["analyze", "compare", "runs/a", *arguments]) != 0
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "Traceback" not in shown
+
+
+def test_a_run_without_test_text(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    stored = folder / "runs/b/config.resolved.json"
+    before = stored.read_text()
+    settings = json.loads(before)
+    settings["data"]["test"] = None
+    stored.write_text(json.dumps(settings))
+    try:
+        assert main(["analyze", "compare", "runs/b", "runs/a"]) != 0
+    finally:
+        stored.write_text(before)
+    assert "names no data.test" in capsys.readouterr().err
+
+
+def test_signals_of_a_language_model_speak_of_no_encoder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", "report", "runs/a"]) == 0
+    shown = capsys.readouterr()
+    assert "signal" not in shown.err
+    assert "Signals of runs/a" in shown.out
+    assert "blocks" in shown.out
+    for word in ("encoder", "reference", "pairs"):
+        assert word not in shown.out
+
+
+def test_gates_of_a_language_model(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["run=runs/gates", "-q", "model.decoder.connection=depth_lstm", "training.max_updates=1"]
+    assert main(["train", "run.yaml", *settings]) == 0
+    assert main(["analyze", "gates", "runs/gates", "--sentences", "7", "--device", "cpu"]) == 0
+    shown = capsys.readouterr().out
+    assert "7 documents" in shown
+    assert "Decoder, depth-wise LSTM" in shown
+    assert "reference" not in shown
+
+
+def test_bits_per_byte_of_summed_documents() -> None:
+    counts = np.array([[-math.log(2) * 8, 4.0], [-math.log(2) * 2, 6.0]])
+    metric = BitsPerByte()
+    assert metric.sentence_values(counts) == pytest.approx([2.0, 1 / 3])
+    assert metric.score_of(counts, 1).value == pytest.approx(1.0)
+    assert not metric.higher_is_better

@@ -1,0 +1,331 @@
+"""Runs made by hand, so that every number of the comparison is known."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepwire.checkpoint.model_files import write_manifest
+from deepwire.cli.main import main
+from deepwire.errors import ModelError, UsageError
+from deepwire.evaluation.comparison import PairedTest
+from deepwire.evaluation.texts import SearchSettings, Text
+from deepwire.lab.compare.compared_run import DifferingPart, differing, differing_parts, flat, read_run
+from deepwire.lab.compare.run_comparison import ComparisonRequest, compare_runs, short_names
+from deepwire.lab.compare.translation_differences import (
+    RunTranslation,
+    example_table,
+    score_all,
+)
+from deepwire.lab.report.finding import Finding
+from deepwire.lab.report.tables_and_figures import BarChart, LineChart, Table
+from deepwire.lab.subject.model_and_text import ParallelText
+from deepwire.lab.subject.scorer import Scorer
+from deepwire.model.translation_model import TranslationModel
+
+Store = Callable[..., str]
+Maker = Callable[..., TranslationModel]
+RunMaker = Callable[..., str]
+
+
+@pytest.fixture
+def run(make_model: Maker, store: Store, tmp_path: Path) -> RunMaker:
+    """Writes a run directory with one checkpoint and gives its name."""
+
+    def write(
+        name: str, losses: list[float], encoder: dict[str, object] | None = None, **settings: object
+    ) -> str:
+        folder = tmp_path / "runs" / name
+        model = store(make_model(encoder or {}), f"{name}.model", update=len(losses) * 10)
+        (folder / "checkpoints").mkdir(parents=True)
+        shutil.move(model, folder / "checkpoints" / f"update-{len(losses) * 10:06d}")
+        everything = {
+            "seed": 1,
+            "run": str(folder),
+            "model": {"encoder": encoder or {}},
+            "training": {},
+            **settings,
+        }
+        (folder / "config.resolved.json").write_text(json.dumps(everything))
+        lines = []
+        for place, loss in enumerate(losses, 1):
+            entry = {"kind": "train", "update": place * 10, "nll": loss, "target_tokens": place * 1e6}
+            lines.append(entry | {"seconds": place * 3600.0, "tokens_per_second": 100.0 + place})
+            lines.append(
+                {"kind": "valid", "update": place * 10, "nll": loss + 0.5, "perplexity": 10.0 - place}
+            )
+        (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        return str(folder)
+
+    return write
+
+
+def table(finding: Finding, title: str) -> Table:
+    return next(one for one in finding.tables if one.title == title)
+
+
+def compared(models: list[str], text: tuple[Path, Path] | None = None, **more: Any) -> Finding:
+    source, reference = text or (None, None)
+    request = ComparisonRequest(
+        models, source, reference, translate=text is not None, device="cpu", precision="fp32", **more
+    )
+    return compare_runs(request, lambda line: None)
+
+
+def test_what_the_runs_recorded_stands_side_by_side(run: RunMaker) -> None:
+    first = run("a", [3.0, 2.0], training={"batch": 4}, data={"train": [{"prefix": "x"}]})
+    second = run(
+        "b",
+        [3.5, 2.5, 1.5],
+        {"connection": "depth_lstm"},
+        training={"batch": 8},
+        data={"train": [{"prefix": "x"}]},
+    )
+    finding = compared([first, second])
+    assert finding.title == "2 runs side by side: a, b"
+    overview = table(finding, "Overview").rows
+    assert [row[0] for row in overview] == ["a", "b"]
+    assert [row[2:] for row in overview] == [(20, 2.0, 2.0, 8.0), (30, 3.0, 3.0, 7.0)]
+    assert overview[0][1] != overview[1][1]
+    assert [row[1] for row in table(finding, "Speed").rows] == [101.5, 102.0]
+    differences = {row[0]: row[1:] for row in table(finding, "Settings that differ").rows}
+    assert differences == {
+        "model.encoder": ("{}", None),
+        "model.encoder.connection": (None, "depth_lstm"),
+        "training.batch": ("4", "8"),
+    }
+
+
+def at_update(run: str, update: int, state: dict[str, object] | None = None) -> str:
+    """An earlier checkpoint of a run; with what training keeps of its own progress, if given."""
+    newest = max((Path(run) / "checkpoints").glob("update-*"))
+    earlier = newest.with_name(f"update-{update:06d}")
+    shutil.copytree(newest, earlier)
+    record = json.loads((earlier / "config.json").read_text())
+    record["metadata"]["update"] = update
+    (earlier / "config.json").write_text(json.dumps(record))
+    if state is not None:
+        (earlier / "state.json").write_text(json.dumps(state))
+    write_manifest(earlier)
+    return f"{run}@update-{update}"
+
+
+def test_facts_are_those_of_the_checkpoint(run: RunMaker) -> None:
+    """Both rows had the tokens, hours and perplexity of the end of the run."""
+    first = run("a", [3.0, 2.0, 1.5])
+    state = {"update": 15, "target_tokens": 1_400_000, "seconds": 5400.0, "scores": {"perplexity": 8.5}}
+    models = [f"{first}@last", at_update(first, 10), at_update(first, 15, state), at_update(first, 17)]
+    finding = compared(models)
+    overview = table(finding, "Overview")
+    assert [column.name for column in overview.columns[2:]] == [
+        "update", "tokens seen", "training", "validation perplexity",
+    ]  # fmt: skip
+    assert [row[2:] for row in overview.rows] == [
+        (30, 3.0, 3.0, 7.0), (10, 1.0, 1.0, 9.0), (15, 1.4, 1.5, 8.5), (17, None, None, None),
+    ]  # fmt: skip
+
+
+def test_equal_settings_and_translations_have_no_empty_tables(run: RunMaker, text: tuple[Path, Path]) -> None:
+    first = run("a", [3.0, 2.0, 1.5])
+    finding = compared([f"{first}@last", at_update(first, 10)], text)
+    assert [one.title for one in finding.tables] == ["Overview", "Speed", "Scores"]
+    assert all(one.rows for one in finding.tables)
+    assert {"All settings are the same.", "All translations of all models are the same."} <= set(
+        finding.notes
+    )
+
+
+def test_an_average_of_checkpoints_has_no_perplexity_of_its_own(run: RunMaker) -> None:
+    first = run("a", [3.0, 2.0])
+    at_update(first, 10)
+    overview = table(compared([f"{first}@last", f"{first}@avg2"]), "Overview").rows
+    assert [row[2:] for row in overview] == [(20, 2.0, 2.0, 8.0), (20, 2.0, 2.0, None)]
+
+
+def test_a_part_of_another_type_is_one_row() -> None:
+    first = flat({"a": {"type": "x", "size": 1, "none": None}, "b": {"type": "y", "size": 1}, "c": 1})
+    second = flat({"a": {"type": "z", "deep": {"er": 2}}, "b": {"type": "y", "size": 2}, "c": 1})
+    assert differing([first, second]) == {"a": ["x", "z"], "b.size": ["1", "2"]}
+    assert list(differing_parts([first, second, first])) == [
+        DifferingPart("a", "x", "size 1", (0, 2)),
+        DifferingPart("a", "z", "deep.er 2", (1,)),
+    ]
+    assert differing([first, first]) == {}
+    assert list(differing_parts([first, first])) == []
+    assert differing([{}, first])["b"] == [None, "y"]
+
+
+def test_learning_curves_are_the_points_of_the_record(run: RunMaker) -> None:
+    finding = compared([run("a", [3.0, 2.0]), run("b", [3.5])])
+    training, validation, by_time = finding.figures
+    assert isinstance(training, LineChart)
+    assert isinstance(validation, LineChart)
+    assert isinstance(by_time, LineChart)
+    assert [(one.name, one.x, one.y) for one in training.series] == [
+        ("a", (10, 20), (3.0, 2.0)),
+        ("b", (10,), (3.5,)),
+    ]
+    assert [one.y for one in validation.series] == [(3.5, 2.5), (4.0,)]
+    assert by_time.series[0].x == (1.0, 2.0)
+    assert by_time.x.text == "training time [hours]"
+
+
+def test_a_validation_between_two_records_of_training_has_its_time(run: RunMaker) -> None:
+    first = run("a", [3.0, 2.0])
+    with (Path(first) / "metrics.jsonl").open("a") as metrics:
+        metrics.write(
+            '{"kind": "valid", "update": 15, "nll": 2.75}\n{"kind": "valid", "update": 25, "nll": 2.0}\n'
+        )
+    by_time = compared([first, run("b", [3.0])]).figures[-1]
+    assert isinstance(by_time, LineChart)
+    assert by_time.x.text == "training time [hours]"
+    assert (by_time.series[0].x, by_time.series[0].y) == ((1.0, 1.5, 2.0), (3.5, 2.75, 2.5))
+
+
+def test_scores_are_tested_against_the_first(run: RunMaker, text: tuple[Path, Path]) -> None:
+    first, second = run("a", [3.0]), run("b", [3.0], {"connection": "depth_lstm"})
+    finding = compared([first, first, second], text, examples=2)
+    scores = table(finding, "Scores")
+    assert [column.name for column in scores.columns][:6] == [
+        "model",
+        "BLEU",
+        "BLEU difference",
+        "from",
+        "to",
+        "p",
+    ]
+    names = [row[0] for row in scores.rows]
+    assert names == ["a (1)", "a (2)", "b"]
+    assert scores.rows[0][2:6] == (None,) * 4
+    assert scores.rows[1][2] == 0
+    assert scores.rows[1][5] == 1.0
+    assert any(note.startswith("a (2) is not significantly") for note in finding.notes)
+    assert any(note.startswith("BLEU|nrefs:1|") for note in finding.notes)
+    (bars,) = [figure for figure in finding.figures if isinstance(figure, BarChart)]
+    assert bars.categories == ("a (1)", "a (2)", "b")
+    for series in bars.series:
+        for low, value, high in zip(series.low, series.y, series.high, strict=True):
+            assert low <= value <= high
+    assert any("translated in fp32" in note for note in finding.notes)
+    assert finding.provenance.data[0].endswith("3 pairs")
+
+
+def test_examples_are_the_lines_that_differ_most() -> None:
+    reference = ["a small dog sleeps", "two cats play", "the end"]
+    ours = ["a small dog sleeps", "two cats play", "the beginning"]
+    theirs = ["a small dog sleep", "seven birds", "the beginning"]
+    pairs = ParallelText(Text("s", ["eins", "zwei", "drei"]), Text("r", reference))
+    translations = [
+        RunTranslation(Text(name, lines), 1.0, 1.0, 9, "words")
+        for name, lines in (("a", ours), ("b", theirs))
+    ]
+    rows = example_table(translations, pairs, 1).rows
+    assert [row[:2] for row in rows] == [(2, "source"), (2, "reference"), (2, "a"), (2, "b")]
+    assert [row[3] for row in rows] == ["zwei", "two cats play", "two cats play", "seven birds"]
+    assert rows[2][2] == 100
+    # The third line is the same in both, so it is no example, however many are asked for.
+    assert {row[0] for row in example_table(translations, pairs, 9).rows} == {1, 2}
+
+
+def test_a_model_without_a_run_has_no_curve(make_model: Maker, store: Store, run: RunMaker) -> None:
+    finding = compared([store(make_model({}), "plain"), run("a", [3.0])])
+    assert any(note.startswith("No record of training for plain") for note in finding.notes)
+    assert not any("different vocabularies" in note for note in finding.notes)
+    assert table(finding, "Overview").rows[0][3:] == (None, None, None)
+
+
+def test_different_seeds_budgets_and_vocabularies_are_said(run: RunMaker) -> None:
+    other = run("b", [3.0], seed=2, training={"max_updates": 5})
+    with next(Path(other).glob("checkpoints/*/vocabulary/*")).open("a") as file:
+        file.write("another\n")
+    finding = compared([run("a", [3.0], seed=1), other])
+    assert "The runs have different seeds." in finding.notes
+    assert any(note.startswith("The runs have different vocabularies") for note in finding.notes)
+
+
+def test_settings_are_flat_and_hold_any_value() -> None:
+    assert flat({"a": {"b": None, "c": [1, 2]}, "d": [{"e": "x"}, {"e": "y"}]}) == {
+        "a.b": "null",
+        "a.c": "[1, 2]",
+        "d.0.e": '"x"',
+        "d.1.e": '"y"',
+    }
+
+
+@pytest.mark.parametrize(
+    ("names", "short"),
+    [
+        (["runs/a", "runs/b@avg5"], ["a", "b@avg5"]),
+        (["x/run", "y/run"], ["x/run", "y/run"]),
+        (["runs/a", "runs/a"], ["a (1)", "a (2)"]),
+    ],
+)
+def test_names_are_as_short_as_they_can_be(names: list[str], short: list[str]) -> None:
+    assert short_names(names) == short
+
+
+def test_mistakes_are_named(run: RunMaker, tmp_path: Path) -> None:
+    name = run("a", [3.0])
+    with pytest.raises(UsageError, match="two or more runs"):
+        compared([name])
+    with pytest.raises(ModelError, match="no such model"):
+        compared([name, str(tmp_path / "absent")])
+    with pytest.raises(UsageError, match="unknown paired test"):
+        compared([name, name], (tmp_path / "s", tmp_path / "t"), paired=PairedTest("t"))
+    (Path(name) / "config.resolved.json").write_text("{")
+    with pytest.raises(ModelError, match=r"config\.resolved\.json: cannot be read"):
+        read_run(name)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_the_command_writes_one_page(
+    run: RunMaker, text: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [run("a", [3.0, 2.0]), run("b", [3.0], {"connection": "depth_lstm"})]
+    page = tmp_path / "page.html"
+    texts = ["--source", str(text[0]), "--reference", str(text[1])]
+    command = ["analyze", "compare", *names, *texts, "--device", "cpu", "--html", str(page)]
+    assert main(command) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("2 runs side by side: a, b\n")
+    assert "a: 3 lines in" in err
+    html = page.read_text(encoding="utf-8")
+    assert html.count("<svg") == 4
+    assert not re.search(r'(src|href)="(?!#)', html)
+    assert main(["analyze", "compare", *names, "--no-translation", "--json"]) == 0
+    finding = json.loads(capsys.readouterr().out)["findings"][0]
+    assert [one["title"] for one in finding["tables"]] == ["Overview", "Speed", "Settings that differ"]
+
+
+@pytest.mark.parametrize(("language", "tokenizer"), [("", "13a"), ("de", "13a"), ("zh", "zh")])
+def test_bleu_has_the_tokenizer_of_the_language(language: str, tokenizer: str) -> None:
+    """Chinese has no spaces: with the usual tokenizer a sentence would be one word."""
+    pairs = ParallelText(Text("s", ["two dogs run"]), Text("r", ["两只狗在跑"]))
+    made = [RunTranslation(Text("t", ["两只猫在跑"]), 1.0, 1.0, 5, "characters")]
+    report, _ = score_all(made, pairs, None, language)
+    bleu, _ = report.systems[0].scores
+    assert f"tok:{tokenizer}" in bleu.signature
+    assert (bleu.value > 20) == (tokenizer == "zh")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name", "tokenizer"),
+    [({"target": "zh"}, "r", "zh"), ({"target": "target"}, "r.zh", "zh"), ({"target": "de"}, "r.zh", "13a")],
+)
+def test_analyses_score_in_the_language_of_the_model_or_of_the_reference(
+    make_model: Maker, store: Store, metadata: dict[str, object], name: str, tokenizer: str
+) -> None:
+    warnings: list[str] = []
+    pairs = ParallelText(Text("s", ["a dog sleeps"]), Text(name, ["一只狗在院子里睡觉"]))
+    model = store(make_model({}), **metadata)
+    scorer = Scorer(model, pairs, SearchSettings({}, "cpu", "fp32"), warnings.append)
+    assert f"tok:{tokenizer}" in scorer.settings["BLEU"]
+    assert scorer.score(["两只狗在院子里睡觉"]) > 50 or tokenizer == "13a"
+    assert len(warnings) == (tokenizer == "13a")

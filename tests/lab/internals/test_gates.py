@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from deepwire.data.languages import Direction, Languages
+from deepwire.errors import DataError, UsageError
+from deepwire.lab.internals.gates import analyse_gates, observe
+from deepwire.lab.report.finding import Finding
+from deepwire.lab.report.tables_and_figures import BarChart, HeatMap
+from deepwire.lab.subject.model_and_text import (
+    NotApplicableError,
+    PairBatch,
+    batches,
+    open_model,
+    read_pairs,
+)
+from deepwire.model.translation_model import TranslationModel
+
+ModelMaker = Callable[..., TranslationModel]
+Store = Callable[..., str]
+Text = tuple[Path, Path]
+GATES = (0.25, 0.5, 0.95)
+
+
+def logit(share: float) -> float:
+    return math.log(share / (1 - share))
+
+
+def hold(gates: Any, *values: float) -> None:
+    """Set input, forget and output gate of a set to constants."""
+    with torch.no_grad():
+        gates.norm.weight.zero_()
+        gates.norm.bias.copy_(torch.tensor([[logit(value)] * 16 for value in values]))
+
+
+def rows(finding: Finding, table: int = 0) -> dict[tuple[Any, Any], tuple[Any, ...]]:
+    return {(row[0], row[1]): row[2:] for row in finding.tables[table].rows}
+
+
+def test_gates_set_by_hand_are_found(make_model: ModelMaker, store: Store, text: Text) -> None:
+    model = make_model({"connection": "depth_lstm"})
+    hold(model.encoder.connection.gates[0], *GATES)
+    found = analyse_gates(store(model), *text)
+    assert found.tables[0].title == "Encoder, depth-wise LSTM"
+    values = rows(found)
+    assert set(values) == {
+        (str(layer), gate) for layer in (1, 2, 3) for gate in ("input", "forget", "output")
+    }
+    for layer in "123":
+        # Mean, standard deviation, share closed, share open.
+        assert values[layer, "input"] == pytest.approx((0.25, 0, 0, 0), abs=1e-4)
+        assert values[layer, "forget"] == pytest.approx((0.5, 0, 0, 0), abs=1e-4)
+        assert values[layer, "output"] == pytest.approx((0.95, 0, 0, 1), abs=1e-4)
+    # What each cell keeps: forget gates of 1/2 halve it at every layer.
+    reach = found.figures[1]
+    assert isinstance(reach, HeatMap)
+    assert reach.columns == ("embedding", "1", "2")
+    assert [list(row) for row in reach.values] == [
+        [pytest.approx(1 / 2), None, None],
+        [pytest.approx(1 / 4), pytest.approx(1 / 2), None],
+        [pytest.approx(1 / 8), pytest.approx(1 / 4), pytest.approx(1 / 2)],
+    ]
+    assert any("forget gate 1: the cell of the unit below is kept" in note for note in found.notes)
+
+
+def test_the_share_that_is_kept_is_the_mean_of_products_not_the_product_of_means(
+    make_model: ModelMaker, store: Store, text: Text
+) -> None:
+    model = make_model({"layers": 2, "connection": {"type": "depth_lstm", "share": "none"}})
+    for gates in model.encoder.connection.gates:
+        hold(gates, 0.5, 0.5, 0.5)
+        with torch.no_grad():  # half of the features keep everything, the others nothing
+            gates.norm.bias[1] = torch.tensor([30.0, -30.0] * 8)
+    found = analyse_gates(store(model), *text)
+    reach = found.figures[1]
+    assert isinstance(reach, HeatMap)
+    assert reach.values[1][0] == pytest.approx(0.5)
+    assert rows(found)["1", "forget"] == pytest.approx((0.5, 0.5, 0.5, 0.5))
+
+
+def test_two_units_a_layer_and_gates_of_both_stacks(make_model: ModelMaker, store: Store, text: Text) -> None:
+    two = {"type": "depth_lstm", "merge": "two", "gate_scope": "model"}
+    model = make_model({"connection": two}, {"connection": two})
+    hold(model.encoder.connection.gates[0], *GATES)
+    assert model.encoder.connection.gates[0] is model.decoder.connection.gates[0]
+    hold(model.decoder.connection.gates[1], 0.75, 0.75, 0.75)
+    found = analyse_gates(store(model), *text)
+    assert [table.title for table in found.tables] == ["Encoder, depth-wise LSTM", "Decoder, depth-wise LSTM"]
+    places = [row[0] for row in found.tables[1].rows if row[1] == "input"]
+    assert places == ["1 mixer", "1 cross", "2 mixer", "2 cross"]
+    assert rows(found, 1)["2 mixer", "input"][0] == pytest.approx(0.25)
+    assert rows(found, 1)["2 cross", "input"][0] == pytest.approx(0.75)
+    assert {row[0] for row in found.tables[0].rows} == {"1", "2", "3"}
+
+
+def test_padding_is_left_out(make_model: ModelMaker, store: Store, text: Text) -> None:
+    model = make_model({"connection": "depth_lstm"}, {"connection": "depth_lstm"})
+    name = store(model)
+    subject, pairs = open_model(name), read_pairs(name, *text)
+    together = list(batches(subject, pairs))
+    alone = list(batches(subject, pairs, tokens=1))
+    assert (len(together), len(alone)) == (1, 3)
+    one, other = (observe(subject.loaded.model, read) for read in (together, alone))
+    for first, second in zip(one, other, strict=True):
+        for place in first.places():
+            for gate, sums in first.sums[place].items():
+                again = second.sums[place][gate]
+                assert sums.count == again.count
+                assert (sums.mean, sums.deviation) == pytest.approx((again.mean, again.deviation), abs=1e-6)
+    words = sum(len(ids) for batch in alone for ids in batch.source)
+    assert one[0].sums[one[0].places()[0]]["input"].count == words * 16
+
+
+def test_the_statistics_are_those_of_the_gates_themselves(
+    make_model: ModelMaker, store: Store, text: Text
+) -> None:
+    model = make_model({"connection": "depth_lstm", "layers": 1})
+    with torch.no_grad():
+        model.encoder.connection.gates[0].norm.bias.normal_(std=2)
+    name = store(model)
+    subject = open_model(name)
+    batch = next(batches(subject, read_pairs(name, *text), tokens=1))
+    inside = subject.loaded.model
+    seen: list[torch.Tensor] = []
+    handle = inside.encoder.connection.gates[0].register_forward_hook(
+        lambda module, inputs, output: seen.append(output[0])
+    )
+    with torch.no_grad():
+        inside.encode(batch.source)
+    handle.remove()
+    found = observe(inside, [batch])[0]
+    sums = found.sums[found.places()[0]]["input"]
+    values = seen[0].double()
+    assert sums.mean == pytest.approx(float(values.mean()), rel=1e-6)
+    assert sums.deviation == pytest.approx(float(values.std(correction=0)), rel=1e-5)
+    assert sums.closed == int((values < 0.1).sum())
+
+
+@pytest.mark.parametrize(
+    ("encoder", "family", "gate", "places"),
+    [
+        ({"connection": "runge_kutta"}, "Runge-Kutta gate", "first stage", 3),
+        ({"connection": "sdu"}, "self-dependency units", "gate", 6),
+        ({"connection": {"type": "sdu", "layers": 2}}, "self-dependency units", "gate", 4),
+    ],
+)
+def test_other_gates(
+    encoder: dict[str, object], family: str, gate: str, places: int,
+    make_model: ModelMaker, store: Store, text: Text,
+) -> None:  # fmt: skip
+    model = make_model(encoder)
+    for name, parameter in model.named_parameters():
+        if ".gate." in name or ".units." in name:
+            torch.nn.init.zeros_(parameter)
+    found = analyse_gates(store(model), *text)
+    assert found.tables[0].title == f"Encoder, {family}"
+    assert [row[1:3] for row in found.tables[0].rows] == [(gate, pytest.approx(0.5))] * places
+
+
+def test_collaboration_has_gates_on_both_sides(make_model: ModelMaker, store: Store, text: Text) -> None:
+    model = make_model(
+        {"layers": 4, "connection": "collaboration", "fusion": "blocks"}, {"connection": "collaboration"}
+    )
+    found = analyse_gates(store(model), *text)
+    counts = {table.title: len(table.rows) for table in found.tables}
+    assert counts == {"Encoder, gate of the summary": 4, "Decoder, gate of block and summary": 2}
+
+
+def test_attention_over_layers_sums_to_one(make_model: ModelMaker, store: Store, text: Text) -> None:
+    found = analyse_gates(store(make_model({}, {"fusion": "mlrf"})), *text)
+    chart = found.figures[0]
+    assert isinstance(chart, BarChart)
+    assert (chart.x.label, chart.categories) == ("output of layer; 0: embedding", ("0", "1", "2"))
+    assert [hop.name for hop in chart.series] == ["hop 1", "hop 2", "hop 3", "hop 4"]
+    for hop in chart.series:
+        assert sum(share or 0 for share in hop.y) == pytest.approx(1)
+    assert [column.name for column in found.tables[0].columns][1::3] == [chart.x.label, "share below 0.1"]
+
+
+def test_the_model_is_not_changed_by_being_watched(make_model: ModelMaker, store: Store, text: Text) -> None:
+    model = make_model({"connection": "depth_lstm"})
+    name = store(model)
+    subject = open_model(name)
+    read = list(batches(subject, read_pairs(name, *text)))
+    before = subject.loaded.model.decode(read[0].source, read[0].target_input)[0]
+    observe(subject.loaded.model, read)
+    after = subject.loaded.model.decode(read[0].source, read[0].target_input)[0]
+    assert torch.equal(before, after)
+    assert not any(module._forward_hooks for module in subject.loaded.model.modules())
+
+
+def test_gates_of_each_language(make_model: ModelMaker, store: Store, text: Text) -> None:
+    languages = Languages((Direction("de", "en"), Direction("en", "de")), tag="both")
+    model = make_model({"connection": "depth_lstm"}, languages=languages)
+    gates = model.encoder.connection.gates[0]
+    with torch.no_grad():
+        gates.norm.weight.zero_()
+        for language, share in enumerate((0.25, 0.75)):
+            gates.norm.bias[language] = logit(share)
+    name = store(model, **languages.to_metadata())
+    for direction, share in (("en-de", 0.25), ("de-en", 0.75)):
+        found = analyse_gates(name, *text, direction=Direction.parse(direction))
+        assert rows(found)["2", "forget"][0] == pytest.approx(share)
+    subject = open_model(name)
+    batch = next(batches(subject, read_pairs(name, *text), to="en"))
+    tag = subject.loaded.vocabularies.source.size + 1
+    assert batch.source[:, 0].tolist() == batch.target_input[:, 0].tolist() == [tag] * 3
+    with pytest.raises(UsageError, match="has several directions"):
+        analyse_gates(name, *text)
+
+
+def test_what_is_missing_is_said(make_model: ModelMaker, store: Store, text: Text, tmp_path: Path) -> None:
+    with pytest.raises(NotApplicableError, match="no gates over depth"):
+        analyse_gates(store(make_model({})), *text)
+    gated = store(make_model({"connection": "depth_lstm"}))
+    with pytest.raises(UsageError, match="not a run directory"):
+        analyse_gates(gated)
+    with pytest.raises(UsageError, match="go together"):
+        analyse_gates(gated, text[0])
+    (tmp_path / "short").write_text("a dog\n")
+    with pytest.raises(DataError, match="has 3 lines"):
+        analyse_gates(gated, text[0], tmp_path / "short")
+    (tmp_path / "empty").write_text("\n\n\n")
+    with pytest.raises(DataError, match="no pair has words on both sides"):
+        analyse_gates(gated, text[0], tmp_path / "empty")
+
+
+def test_batches_hold_what_training_reads(make_model: ModelMaker, store: Store, text: Text) -> None:
+    name = store(make_model({}))
+    subject = open_model(name)
+    batch: PairBatch = next(batches(subject, read_pairs(name, *text)))
+    words = subject.loaded.vocabularies.target
+    assert batch.rows == (1, 0, 2)
+    assert batch.target_input[:, 0].tolist() == [1, 1, 1]
+    assert words.decode(batch.target_input[0, 1:].tolist()) == "two cats in the house"
+    assert batch.target_output[0].tolist() == [*batch.target_input[0, 1:].tolist(), 2]
+    assert batch.source[2].tolist()[1:] == [2, 0, 0, 0]
+
+
+def test_layers_that_run_in_rounds_have_no_single_gate(
+    make_model: ModelMaker, store: Store, text: Text
+) -> None:
+    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
+    model = make_model({"connection": "depth_lstm", "layers": 3, "recurrence": recurrence})
+    with pytest.raises(NotApplicableError, match="the middle layers of the encoder run in rounds"):
+        analyse_gates(store(model), *text)

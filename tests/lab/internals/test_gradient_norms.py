@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.data.data_config import DataConfig
+from deepwire.data.prepare.prepared import Prepared, prepare
+from deepwire.errors import DataError
+from deepwire.lab.internals.gradient_norms import analyse_gradients
+from deepwire.lab.report.tables_and_figures import BarChart, HeatMap, LineChart
+from deepwire.lab.subject.model_and_text import NotApplicableError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.training.config import TrainingConfig
+from deepwire.training.logging.depth_records import gradient_norms, layers_of
+from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
+
+MODEL = {
+    "d_model": 16,
+    "heads": 2,
+    "feed_forward": 32,
+    "dropout": 0.1,
+    "encoder": {"layers": 2, "connection": "depth_lstm", "fusion": {"type": "groups", "size": 1}},
+    "decoder": {"layers": 2, "aggregation": "dlcl"},
+}
+RECORD = {"gradients": 2, "depth_weights": 3}
+
+
+@pytest.fixture(autouse=True)
+def _process_as_it_was() -> object:
+    """Training sets the process up for speed; tests that follow see it as it was."""
+    precision = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(precision)
+    torch.set_flush_denormal(False)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    """Words to be reversed."""
+    folder = tmp_path_factory.mktemp("toy")
+    generator = random.Random(1)
+    lines = [[generator.choice("abcdefgh") for _ in range(generator.randint(2, 8))] for _ in range(200)]
+    for part, kept in (("train", lines), ("valid", lines[:20])):
+        (folder / f"{part}.src").write_text("".join(f"{' '.join(words)}\n" for words in kept))
+        (folder / f"{part}.trg").write_text("".join(f"{' '.join(words[::-1])}\n" for words in kept))
+    config: dict[str, object] = {
+        "source": "src",
+        "target": "trg",
+        "train": str(folder / "train"),
+        "valid": str(folder / "valid"),
+    }
+    config |= {"vocabulary": {"type": "words"}, "prepared": str(folder / "prepared")}
+    return prepare(DataConfig.model_validate(config), seed=1)
+
+
+@pytest.fixture
+def train(prepared: Prepared, tmp_path: Path) -> Callable[..., RunDirectory]:
+    """Trains, or goes on, with these settings: `train("run", max_updates=8)`."""
+
+    def run(name: str = "run", **settings: object) -> RunDirectory:
+        config = TrainingConfig.model_validate(
+            {
+                "max_updates": 12,
+                "batch_tokens": 100,
+                "log_every": 1,
+                "schedule": {"type": "constant", "peak": 0.01},
+                "validation": {"every": 4},
+                "clip_norm": 0.01,
+                "device": "cpu",
+                "precision": "fp32",
+                **settings,
+            }
+        )
+        shape = ModelConfig.model_validate(MODEL)
+        words = prepared.vocabularies
+        job = TrainingSpec(
+            run=RunDirectory(tmp_path / name),
+            config=config,
+            seed=3,
+            resolved={"training": config.model_dump(mode="json")},
+            build=lambda: build_model(shape, words.source.size, words.target.size),
+            prepared=prepared,
+            metadata={},
+        )
+        run_training(job, quiet=True)
+        return job.run
+
+    return run
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+Trainer = Callable[..., RunDirectory]
+
+
+def test_recorded_lengths_are_those_of_the_whole_gradient_before_clipping(train: Trainer) -> None:
+    run = train(record=RECORD)
+    found = records(run.gradients)
+    assert [record["update"] for record in found] == [2, 4, 6, 8, 10, 12]
+    logged = {
+        record["update"]: record["gradient_norm"]
+        for record in records(run.metrics)
+        if record["kind"] == "train"
+    }
+    for record in found:
+        parts = [value for key, value in record.items() if key != "update"]
+        whole = sum(float(part) ** 2 for part in parts) ** 0.5
+        assert whole == pytest.approx(logged[record["update"]], rel=1e-5)
+        assert whole > 0.01  # it was clipped after it was recorded
+    assert list(found[0]) == [
+        "update", "encoder.1", "encoder.2", "encoder.rest", "decoder.1", "decoder.2", "decoder.rest", "other",
+    ]  # fmt: skip
+
+
+def test_a_length_is_that_of_the_parameters_of_the_layer() -> None:
+    torch.manual_seed(1)
+    model = build_model(ModelConfig.model_validate({**MODEL, "dropout": 0.0}), 10, 10)
+    ids = torch.tensor([[3, 4, 5, 2]])
+    model.loss(ids, ids, ids).smoothed.backward()
+    layers = layers_of(model)
+    found = gradient_norms(layers)
+    second = [
+        parameter.grad.flatten()
+        for name, parameter in model.named_parameters()
+        if name.startswith(
+            ("encoder.mixers.1.", "encoder.connection.hiddens.1.", "encoder.connection.norms.0.")
+        )
+    ]
+    assert found["encoder.2"] == pytest.approx(float(torch.cat(second).norm()), rel=1e-5)
+    # Every parameter once.
+    names = [id(parameter) for _, parameters in layers for parameter in parameters]
+    assert sorted(names) == sorted(id(parameter) for parameter in model.parameters())
+
+
+def test_recording_changes_nothing_else(train: Trainer) -> None:
+    plain, recorded = train("plain"), train("recorded", record=RECORD)
+    assert not plain.gradients.exists()
+    assert not plain.depth_weights.exists()
+    weights = [run.checkpoint_path(12) / "model.safetensors" for run in (plain, recorded)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+
+
+def test_an_interrupted_run_has_every_record_once(train: Trainer) -> None:
+    whole = train("whole", record=RECORD)
+    again = train("again", record=RECORD, max_updates=7)
+    # A crash after update 10: records that no checkpoint knows of.
+    for path, update in ((again.gradients, 8), (again.depth_weights, 9)):
+        with path.open("a") as file:
+            file.write(json.dumps({"update": update}) + "\n" + '{"upda')
+    train("again", record=RECORD, max_updates=12)
+    for kind in ("gradients", "depth_weights"):
+        assert records(getattr(again, kind)) == records(getattr(whole, kind))
+
+
+def test_recording_may_begin_later(train: Trainer) -> None:
+    train(max_updates=4)
+    run = train(max_updates=8, record=RECORD)
+    assert [record["update"] for record in records(run.gradients)] == [6, 8]
+
+
+def test_weights_are_those_of_the_model(train: Trainer) -> None:
+    run = train(record=RECORD)
+    found = records(run.depth_weights)
+    assert [record["update"] for record in found] == [3, 6, 9, 12]
+    from deepwire.lab.internals.connection_weights import analyse_weights
+
+    finding = analyse_weights(f"{run.path}@last")
+    figures = {figure.name: figure for figure in finding.figures}
+    gates = figures["encoder-group-gates"]
+    assert isinstance(gates, BarChart)
+    assert found[-1]["encoder.group-gates"] == [pytest.approx(gates.series[0].y)]
+    curves = figures["decoder-dlcl-over-training"]
+    assert isinstance(curves, LineChart)
+    assert curves.series[0].x == (3, 6, 9, 12)
+    assert found[0]["decoder.dlcl"][0][1:] == [None, None]
+
+
+def test_the_finding_shows_what_was_recorded(train: Trainer) -> None:
+    run = train(record=RECORD)
+    finding = analyse_gradients(str(run.path))
+    found = records(run.gradients)
+    encoder, decoder, layers = finding.figures
+    assert isinstance(encoder, LineChart)
+    assert isinstance(decoder, LineChart)
+    assert [one.name for one in encoder.series] == ["layer 1", "layer 2"]
+    assert list(encoder.series[1].y) == [record["encoder.2"] for record in found]
+    assert list(decoder.series[0].x) == [record["update"] for record in found]
+    assert isinstance(layers, LineChart)
+    middle = sorted(float(record["encoder.1"]) for record in found)
+    assert layers.series[0].y[0] == pytest.approx((middle[2] + middle[3]) / 2)
+    assert "6 of its updates" in finding.measured
+
+
+def test_many_layers_are_shown_in_shades(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    rows = [
+        {
+            "update": 10 * step,
+            **{f"encoder.{layer}": layer * step for layer in range(1, 21)},
+            "encoder.rest": 7,
+        }
+        for step in range(1, 101)
+    ]
+    (tmp_path / "gradients.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    field, layers = analyse_gradients(str(tmp_path)).figures
+    assert isinstance(field, HeatMap)
+    assert len(field.rows) == 20
+    assert field.columns[:2] == ("10", "30")
+    # Each field is the median of two records.
+    assert field.values[4][:2] == (7.5, 17.5)
+    assert isinstance(layers, LineChart)
+    assert layers.series[0].y[4] == 5 * 50.5
+
+
+def test_what_is_missing_is_said(train: Trainer, tmp_path: Path) -> None:
+    with pytest.raises(NotApplicableError, match="no such run"):
+        analyse_gradients(str(tmp_path / "nowhere"))
+    run = train(max_updates=2)
+    with pytest.raises(NotApplicableError, match="recorded no gradients") as caught:
+        analyse_gradients(str(run.path))
+    assert "training.record.gradients" in caught.value.hint
+    run.gradients.write_text('nonsense\n{"update": 2}\n')
+    with pytest.raises(DataError, match=r"gradients\.jsonl:1: is not JSON"):
+        analyse_gradients(str(run.path))
+    run.gradients.write_text('{"encoder.1": 2}\n')
+    with pytest.raises(DataError, match="a record has no update"):
+        analyse_gradients(str(run.path))

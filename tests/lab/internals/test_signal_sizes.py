@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from deepwire.lab.internals.signal_sizes import Signal, SignalSizes, call_names, signal_sizes
+from deepwire.model.connections import CONNECTIONS
+from deepwire.model.connections.connection import Call
+from deepwire.model.context import SIDES
+from deepwire.model.translation_model import TranslationModel
+from deepwire.training.device_batches import DeviceBatch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "model"))
+from choices import choices
+
+MakeModel = Callable[..., TranslationModel]
+
+
+def batch(padding: int = 0) -> DeviceBatch:
+    """Two sentences, with columns of padding behind them if wanted."""
+    source = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0]])
+    target_input, target_output = torch.tensor([[1, 5, 9], [1, 6, 0]]), torch.tensor([[5, 9, 2], [6, 2, 0]])
+    tensors = (source, target_input, target_output)
+    return DeviceBatch(*(torch.nn.functional.pad(each, (0, padding)) for each in tensors))
+
+
+def rms(x: Tensor, real: Tensor) -> float:
+    return float(x.detach()[real].square().mean().sqrt())
+
+
+def close(measured: float, expected: float) -> bool:
+    return measured == pytest.approx(expected, rel=1e-4)
+
+
+def test_sizes_are_those_of_a_pass_by_hand(make_model: MakeModel) -> None:
+    model = make_model({"connection": "pre_norm"}, {"connection": "post_norm"})
+    read = batch()
+    sizes = signal_sizes(model, [read], (0.1, "uniform"))
+    words, prefix = read.source != 0, read.target_input != 0
+    embedded = model.source_embedding(read.source)
+    positions = model.source_embedding.vectors(0, 4)
+    assert positions is not None
+    signals = sizes.signals
+    assert close(signals[Signal("encoder", "embedding")], rms(embedded, words))
+    assert close(signals[Signal("encoder", "position part")], rms(positions.expand_as(embedded), words))
+    assert close(signals[Signal("encoder", "token part")], rms(embedded - positions, words))
+    normal = torch.nn.functional.layer_norm(embedded, (16,), eps=1e-6)
+    assert close(signals[Signal("encoder", "enters", 0)], rms(embedded, words))
+    assert close(signals[Signal("encoder", "reads", 0)], rms(normal, words))
+    bias = torch.zeros(2, 1, 1, 4).masked_fill(~words[:, None, None], float("-inf"))
+    mixed = model.encoder.mixers[0].parallel(normal, bias)
+    assert close(signals[Signal("encoder", "gives", 0)], rms(mixed, words))
+    after = embedded + mixed
+    forward = model.encoder.feed_forwards[0](torch.nn.functional.layer_norm(after, (16,), eps=1e-6))
+    assert close(signals[Signal("encoder", "output", 0)], rms(after + forward, words))
+    assert close(signals[Signal("encoder", "enters", 1)], signals[Signal("encoder", "output", 0)])
+    assert close(signals[Signal("encoder", "results")], rms(model.encode(read.source)[0][0], words))
+
+    (result,) = model.decode(read.source, read.target_input)
+    logits = result @ model.head.table.weight.t()
+    assert close(signals[Signal("decoder", "logits")], rms(logits, prefix))
+    assert close(signals[Signal("decoder", "output", 1)], rms(result, prefix))  # post-norm: nothing after it
+
+
+def test_gradients_are_those_of_the_loss(make_model: MakeModel) -> None:
+    model = make_model({}, {"connection": "post_norm"})
+    read = batch()
+    sizes = signal_sizes(model, [read], (0.1, "uniform"))
+    result = model.decode(read.source, read.target_input)[0].detach().requires_grad_()
+    sums = model.head.loss([result], read.target_output, 0.1, "uniform")
+    sums.smoothed.backward()
+    assert result.grad is not None
+    real = read.target_input != 0
+    assert close(sizes.signals[Signal("decoder", "output gradient", 1)], rms(result.grad, real))
+    assert close(sizes.loss, float(sums.smoothed.detach()) / 5)
+
+    model.zero_grad()
+    whole = model.loss(read.source, read.target_input, read.target_output, 0.1, "uniform")
+    (whole.smoothed / whole.tokens).backward()
+    of_first = ("mixers.0.", "feed_forwards.0.", "connection.norms.0.", "connection.norms.1.")
+    first = [parameter for name, parameter in model.encoder.named_parameters() if name.startswith(of_first)]
+    squares = torch.cat([each.grad.flatten() for each in first if each.grad is not None])
+    assert close(sizes.gradients["encoder.1"], float(squares.square().mean().sqrt()))
+
+
+def test_padding_and_cutting_into_batches_change_nothing(make_model: MakeModel) -> None:
+    model = make_model({"connection": "depth_lstm"}, {"aggregation": "dlcl"})
+    whole = signal_sizes(model, [batch()])
+    for other in (signal_sizes(model, [batch(padding=3)]), signal_sizes(model, batch().cut(2))):
+        assert other.signals.keys() == whole.signals.keys()
+        assert all(close(other.signals[key], size) for key, size in whole.signals.items())
+        assert all(close(other.gradients[key], size) for key, size in whole.gradients.items())
+
+
+def test_the_model_is_as_it_was(make_model: MakeModel) -> None:
+    model = make_model({}).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    signal_sizes(model, [batch()])
+    assert model.training
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    model.eval()
+    signal_sizes(model, [batch()])
+    assert not model.training
+
+
+def test_without_gradients_there_are_none(make_model: MakeModel) -> None:
+    sizes = signal_sizes(make_model({}), [batch()], gradients=False)
+    assert not any(signal.kind == "output gradient" for signal in sizes.signals)
+    assert sizes.signals[Signal("decoder", "logits")] > 0
+
+
+def test_calls_that_a_layer_repeats_are_numbered() -> None:
+    calls = [Call("mixer", 0, False), Call("inner_feed_forward", 0, False), Call("mixer", 0, True)]
+    assert call_names([*calls, Call("mixer", 1, True)]) == [
+        "mixer (1)",
+        "inner-feed-forward",
+        "mixer (2)",
+        "mixer",
+    ]
+
+
+@pytest.mark.parametrize("socket", ["mixer", "connection", "aggregation", "fusion"])
+def test_every_choice_shows_its_signals(socket: str, make_model: MakeModel) -> None:
+    seen = 0
+    for choice in choices(socket, "decoder"):
+        wanted: dict[str, object] = {socket: choice}
+        encoder: dict[str, object] = {}
+        if socket == "connection" and choice["type"] in ("collaboration", "rnmt"):
+            encoder = dict(wanted)  # they are made for both stacks
+        try:
+            model = make_model(encoder, wanted)
+        except ValueError:
+            continue  # does not fit two layers
+        sizes = signal_sizes(model, [batch()])
+        _complete(sizes, model)
+        seen += 1
+    assert seen >= len({choice["type"] for choice in choices(socket, "decoder")}) - 1
+    assert len(CONNECTIONS.own) > 5
+
+
+def _complete(sizes: SignalSizes, model: TranslationModel) -> None:
+    """Every call and every layer has finite sizes, and something learns."""
+    for side in SIDES:
+        stack = model.stack(side)
+        for index, call in enumerate(stack.calls):
+            places = (("reads", index), ("gives", index), ("enters", call.layer), ("output", call.layer))
+            for what, number in places:
+                assert sizes.signals[Signal(side, what, number)] >= 0
+        gradient = sizes.signals[Signal(side, "output gradient", stack.calls[-1].layer)]
+        assert gradient > 0 or side == "encoder"  # ReZero lets none into the encoder at first
+    assert sizes.signals[Signal("decoder", "logits")] > 0
+    assert max(sizes.gradients.values()) > 0

@@ -1,0 +1,303 @@
+from __future__ import annotations
+
+import importlib.util
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from deepwire.errors import UsageError
+from deepwire.lab.report import plots
+from deepwire.lab.report.finding import Finding
+from deepwire.lab.report.report_files import as_html, save_html, save_plots
+from deepwire.lab.report.tables_and_figures import (
+    Axis,
+    BarChart,
+    Column,
+    Figure,
+    HeatMap,
+    LineChart,
+    Series,
+    Table,
+)
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
+)
+
+
+class Page(HTMLParser):
+    """Elements and what they point to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("src", "href", "xlink:href", "action", "data", "poster", "srcset"):
+                self.links.append(value or "")
+
+
+def texts(figure: Figure) -> list[str]:
+    """What is written in the drawing of a figure."""
+    element = ElementTree.fromstring(plots.svg(figure))
+    return ["".join(part.itertext()) for part in element.iter() if part.tag.endswith("}text")]
+
+
+def test_an_svg_says_what_it_shows(finding: Finding) -> None:
+    for figure in finding.figures:
+        text = " ".join(texts(figure))
+        assert figure.title in text
+        axes = [figure.row_axis, figure.column_axis] if isinstance(figure, HeatMap) else [figure.x, figure.y]
+        for axis in axes:
+            assert axis.text in text
+
+
+def test_ticks_of_a_logarithmic_axis_are_the_values_and_heights_begin_at_zero() -> None:
+    sizes = Series(name="a", x=(1, 8, 32), y=(300.0, 310.0, 320.0))
+    figure = LineChart(
+        name="sizes",
+        title="s",
+        x=_axis("batch", log=True),
+        y=Axis(label="v", from_zero=True),
+        series=(sizes,),
+    )
+    drawn = texts(figure)
+    assert {"1", "8", "32", "0"} <= set(drawn)
+    assert not any("×" in text for text in drawn)
+
+
+def test_close_values_on_a_logarithmic_axis_have_round_numbers_below_them() -> None:
+    """2750 would be written over 3000."""
+    line = Series(name="a", x=tuple(range(500, 3250, 250)), y=(3.0,) * 11)
+    figure = LineChart(
+        name="curves", title="c", x=_axis("updates", log=True), y=_axis("loss"), series=(line,)
+    )
+    drawn = texts(figure)
+    assert "1,000" in drawn
+    assert "2,000" in drawn
+    assert "2750" not in drawn
+
+
+def test_many_values_on_a_logarithmic_axis_have_round_numbers_below_them() -> None:
+    line = Series(name="a", x=tuple(range(500, 8250, 250)), y=(3.0,) * 31)
+    figure = LineChart(
+        name="curves", title="c", x=_axis("updates", log=True), y=_axis("loss"), series=(line,)
+    )
+    drawn = texts(figure)
+    assert {"500", "1,000", "2,000", "5,000"} <= set(drawn)
+    assert not any("×" in text or "^" in text for text in drawn)
+
+
+def test_long_names_of_bars_stand_upright() -> None:
+    def turned(name: str) -> bool:
+        names = tuple(f"{name}{number}" for number in range(3))
+        bars = BarChart(
+            name="b",
+            title="t",
+            x=_axis("x"),
+            y=_axis("y"),
+            categories=names,
+            series=(Series(name="s", y=(1, 2, 3)),),
+        )
+        return "rotate(-90" in plots.svg(bars).split(f"{name}0")[-2][-400:]
+
+    assert (turned("a"), turned("another program (command)")) == (False, True)
+
+
+def test_long_paths_in_a_legend_take_lines_and_not_the_room_of_the_drawing() -> None:
+    def width(*names: str) -> float:
+        series = tuple(Series(name=name, x=(1, 2), y=(1, 2)) for name in names)
+        lines = LineChart(name="l", title="t", x=_axis("x"), y=_axis("y"), series=series)
+        return float(ElementTree.fromstring(plots.svg(lines)).attrib["width"].removesuffix("pt"))
+
+    models = [f"runs/{'experiments-of-november/' * 4}{end}" for end in ("first", "second")]
+    assert width(*models) < width("m" * 30, "n" * 30) * 1.05
+
+
+def test_a_figure_is_drawn_the_same_every_time(finding: Finding) -> None:
+    assert plots.svg(finding.figures[0]) == plots.svg(finding.figures[0])
+
+
+def test_hidden_fields_are_blank_and_negative_ones_are_marked(finding: Finding) -> None:
+    drawn = texts(finding.figures[2])
+    assert {"1.0", "−0.75", "negative"} <= set(" ".join(drawn).split())
+    assert not any(text.startswith("0.06") for text in drawn)
+
+
+def _axis(label: str, log: bool = False) -> Axis:
+    return Axis(label=label, log=log)
+
+
+def test_many_lines_have_their_names_at_their_ends_and_beside_them_what_they_name() -> None:
+    figure = _lines("ten", [(1.0, number) for number in range(10)]).model_copy(update={"legend": "depth"})
+    assert {"depth", *(f"layer {number}" for number in range(10))} <= set(texts(figure))
+
+
+def test_a_name_leads_to_where_its_line_ends() -> None:
+    """Also where lines end in the middle: a leader from the edge would point at nothing."""
+    from matplotlib.text import Annotation
+
+    figure = _lines("ten", [(1.0, float(number)) for number in range(10)])
+    short = figure.series[3].model_copy(update={"x": (0.0,), "y": (3.0,)})
+    figure = figure.model_copy(update={"series": (*figure.series[:3], short, *figure.series[4:])})
+    axes = plots._draw(figure, ()).axes[0]
+    ends = {text.get_text(): text.xy for text in axes.texts if isinstance(text, Annotation)}
+    assert ends["layer 3"] == (0.0, 3.0)
+    assert ends["layer 4"] == (1.0, 4.0)
+
+
+def _map(name: str, values: list[list[float | None]], log: bool = False) -> HeatMap:
+    return HeatMap(
+        name=name,
+        title=name,
+        row_axis=_axis("r"),
+        column_axis=_axis("c"),
+        value=_axis("v", log),
+        rows=tuple(f"x{row}" for row in range(len(values))),
+        columns=tuple(f"y{column}" for column in range(len(values[0]))),
+        values=tuple(map(tuple, values)),
+    )
+
+
+def _lines(name: str, values: list[tuple[float | None, ...]], log: bool = False) -> LineChart:
+    series = (
+        Series(name=f"layer {number}", x=tuple(map(float, range(len(y)))), y=y)
+        for number, y in enumerate(values)
+    )
+    return LineChart(
+        name=name, title=name, x=_axis("x"), y=_axis("y", log), series=tuple(series), ordered=len(values) > 8
+    )
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        _lines("sixty", [(number + 1, None, 1e-9) for number in range(60)], log=True),
+        _lines("nothing", [(None,)]),
+        _lines("zeros", [(0.0, 0.0)] * 9, log=True),
+        BarChart(
+            name="one",
+            title="one",
+            x=_axis("x"),
+            y=_axis("y"),
+            categories=("a",),
+            series=(Series(name="s", y=(-1,)),),
+        ),
+        _map("blank", [[None]]),
+        _map("flat", [[0.0, 0.0]], log=True),
+        _map("large", [[(n - m) / 31 if m <= n else None for m in range(31)] for n in range(31)]),
+    ],
+    ids=lambda figure: figure.name,
+)
+@pytest.mark.filterwarnings("error")
+def test_odd_figures_are_drawn(figure: Figure) -> None:
+    assert plots.png(figure).startswith(b"\x89PNG")
+    ElementTree.fromstring(plots.svg(figure))
+
+
+def test_plots_are_written_as_png_and_svg(finding: Finding, tmp_path: Path) -> None:
+    written = save_plots([finding], tmp_path / "new" / "plots")
+    assert sorted(path.name for path in written) == sorted(
+        f"example-{name}.{form}" for name in ("curves", "bars", "matrix") for form in ("svg", "png")
+    )
+    assert all(path.stat().st_size > 1000 for path in written)
+    short = finding.model_copy(update={"figures": finding.figures[1:2]})
+    names = {path.name for path in save_plots([short, short], tmp_path / "two")}
+    assert {"example-1-bars.png", "example-2-bars.png"} <= names
+    drawing = " ".join((tmp_path / "two" / "example-1-bars.svg").read_text().split())
+    assert "runs/a (update 7)" in drawing
+    dotted = finding.model_copy(update={"analysis": "comparison-dlcl-1.5"})
+    written = save_plots([dotted], tmp_path / "dotted")
+    assert len(set(written)) == 2 * len(finding.figures)
+    assert tmp_path / "dotted" / "comparison-dlcl-1.5-bars.png" in written
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="file"):
+        save_plots([finding], tmp_path / "file")
+
+
+def test_a_page_needs_nothing_else(finding: Finding) -> None:
+    page = Page(as_html([finding, finding], "Two"))
+    assert "script" not in page.tags
+    assert "link" not in page.tags
+    inside = {link[1:] for link in page.links if link.startswith("#")}
+    assert all(link.startswith(("#", "data:image/png;base64,")) for link in page.links)
+    assert inside <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    # A table for each figure, besides those of the finding and its origin.
+    assert page.tags.count("svg") == page.tags.count("figure") == 6
+    assert page.tags.count("details") == 6 + 2, (
+        "the numbers of each figure, and where those of a finding are from"
+    )
+    assert page.tags.count("table") == 2 * (1 + 3 + 1)
+    text = as_html([finding], "One")
+    assert "<details open" not in text
+    assert (text.count("<h2 "), as_html([finding], finding.title).count("<h2 ")) == (1, 0)
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert not re.search(r"@import|url\(\s*['\"]?http", text)
+
+
+def test_markup_in_any_text_is_shown_and_not_obeyed(finding: Finding) -> None:
+    mark, shown = "<b onclick='x'>&\"", "&lt;b onclick=&#39;x&#39;&gt;&amp;&#34;"
+    bars = finding.figures[1].model_copy(update={"title": mark, "caption": mark})
+    table = Table(title=mark, columns=(Column(name=mark, unit=mark),), rows=((mark,),))
+    texts = {"title": mark, "measured": mark, "notes": (mark,), "tables": (table,), "figures": (bars,)}
+    page = as_html([finding.model_copy(update=texts)], f"{mark}!", mark)
+    assert "<b " not in page
+    # Twice as the title of the page, once as all else; the figure's table and the drawing have more of them.
+    assert page.count(shown) >= 2 + 1 + 3 + 1 + 4 + 2
+
+
+def test_a_page_follows_light_dark_and_paper(finding: Finding) -> None:
+    page = as_html([finding], "One")
+    assert "prefers-color-scheme: dark" in page
+    assert "@media print" in page
+
+
+def test_rows_of_one_thing_stand_together(finding: Finding) -> None:
+    rows: tuple[tuple[str, int], ...] = (("a", 1), ("a", 2), ("b", 3), ("b", 4))
+    table = Table(title="T", columns=(Column(name="of"), Column(name="n")), rows=rows)
+    page = as_html([finding.model_copy(update={"tables": (table,), "figures": ()})], "t")
+    assert page.count('<tr class="next">') == 1
+    assert '<tr class="next"><th scope="row">b' in page
+
+
+def test_a_browser_opens_the_page(
+    finding: Finding, tmp_path: Path, open_in_browser: Callable[[Path], str]
+) -> None:
+    save_html([finding, finding], tmp_path / "page.html", "A page")
+    page = open_in_browser(tmp_path / "page.html")
+    assert page.count("<figure>") == 6
+    assert "An &lt;example&gt; &amp; more" in page
+    assert "Gates" in page
+
+
+def test_without_matplotlib_there_is_one_clear_error(
+    finding: Finding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    with pytest.raises(UsageError) as caught:
+        plots.png(finding.figures[0])
+    assert "pip install 'deepwire[analysis]'" in caught.value.hint
+    with pytest.raises(UsageError):
+        as_html([finding], "t")
+
+
+def test_whole_numbers_stand_at_the_axis_where_all_points_have_one_place() -> None:
+    one = Series(name="pre_norm", x=(3.0,), y=(25.0,))
+    drawn = plots.svg(
+        LineChart(name="depth", title="t", x=Axis(label="layers"), y=Axis(label="BLEU"), series=(one,))
+    )
+    ticks = re.findall(r"xtick.*?<text[^>]*>([^<]*)</text>", drawn, re.DOTALL)
+    assert "3" in ticks
+    assert all(tick.isdigit() for tick in ticks)

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepwire.lab.subject.untrained_models import open_untrained
+from deepwire.model.connections.admin import Admin
+from deepwire.model.connections.scaled_post_norm import BranchNorm
+
+CPU = torch.device("cpu")
+
+
+def test_a_connection_that_changes_with_the_updates_is_as_in_the_first(corpus: Path) -> None:
+    connection = "model.encoder.connection={type: branch_norm, updates: 40}"
+    run = open_untrained(str(corpus / "small.yaml"), [connection, f"data.prepared={corpus / 'prepared'}"])
+    begun = run.model(1, CPU).encoder.connection
+    assert isinstance(begun, BranchNorm)
+    assert begun.factor.item() == pytest.approx(1 / 40)
+
+
+def test_admin_begins_with_what_a_batch_shows(corpus: Path) -> None:
+    """As training does: from the second on scales grow with what sub-layers add, alike for one seed."""
+    settings = ["model.encoder.connection=admin", f"data.prepared={corpus / 'prepared'}"]
+    run = open_untrained(str(corpus / "small.yaml"), settings)
+    found = []
+    for seed in (1, 1, 2):
+        connection = run.model(seed, CPU).encoder.connection
+        assert isinstance(connection, Admin)
+        found.append([scale[0].item() for scale in connection.scales])
+    assert found[0][0] == 1
+    assert found[0][1:] == sorted(set(found[0][1:]))
+    assert found[0] == found[1] != found[2]

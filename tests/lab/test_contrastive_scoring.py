@@ -1,0 +1,271 @@
+"""Contrastive sets with a known answer, their files, and the statistics on known numbers."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepwire.cli.main import main
+from deepwire.decoding.model_loading import load
+from deepwire.decoding.translation_scoring import PairScore
+from deepwire.errors import DataError
+from deepwire.lab.contrastive_scoring import analyse_agreement, decide, mcnemar, wilson
+from deepwire.lab.contrastive_sets import (
+    Contrast,
+    drawn,
+    read_lingeval,
+    read_plain,
+)
+from deepwire.lab.report.tables_and_figures import LineChart
+from deepwire.model.translation_model import TranslationModel
+
+Store = Callable[..., str]
+Maker = Callable[..., TranslationModel]
+
+
+class LikesShort:
+    """A model whose log-probability is minus the number of words; more than nine cannot be scored."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def score(
+        self, pairs: Iterable[tuple[str, str]], *, to: str | None = None, documents: bool = True
+    ) -> Iterator[PairScore]:
+        assert not documents, "the two sides of a contrast are no document"
+        for line, (source, target) in enumerate(pairs, 1):
+            self.asked.append((source, target))
+            words = tuple(target.split())
+            if len(words) > 9:
+                yield PairScore(line, 0.0, (), (), "long_target")
+            else:
+                yield PairScore(line, -float(len(words)), words, (*(-1.0,) * len(words), 0.0))
+
+
+def contrast(reference: int, contrastive: int, distance: int | None = None, kind: str = "") -> Contrast:
+    return Contrast("s", "a " * reference, "b " * contrastive, kind, distance)
+
+
+def test_the_better_score_decides_and_a_tie_is_wrong() -> None:
+    found = decide("m", LikesShort(), [contrast(2, 3), contrast(3, 2), contrast(2, 2), contrast(2, 12)])  # type: ignore[arg-type]
+    assert found.right == (True, False, False, None)
+
+
+def test_normalised_scores_are_per_subword() -> None:
+    # -2 / 3 against -3 / 4: the shorter one is better in both ways; -1.5 and -4 / 5 differ.
+    assert decide("m", LikesShort(), [contrast(2, 3)], normalize=True).right == (True,)  # type: ignore[arg-type]
+
+
+def test_a_reference_with_several_errors_is_scored_once() -> None:
+    model = LikesShort()
+    decide("m", model, [Contrast("s", "a", "a b"), Contrast("s", "a", "a c"), Contrast("s", "a", "a b")])  # type: ignore[arg-type]
+    assert sorted(model.asked) == [("s", "a"), ("s", "a b"), ("s", "a c")]
+
+
+def test_a_set_that_cannot_be_scored_is_refused() -> None:
+    with pytest.raises(DataError, match="m: can score none"):
+        decide("m", LikesShort(), [contrast(12, 2)])  # type: ignore[arg-type]
+
+
+def test_a_model_decides_as_its_scores_say(make_model: Maker, store: Store, tmp_path: Path) -> None:
+    name = store(make_model({}), update=7)
+    sentences = ["a dog", "two cats", "dog in the house", "cats a two in", "the"]
+    contrasts = [
+        Contrast("ein hund im haus", one, other, "order", 1 + place % 3)
+        for place, (one, other) in enumerate(
+            (one, other) for one in sentences for other in sentences if one != other
+        )
+    ]
+    translator = load(name, "cpu", "fp32")
+    scores = {
+        text: next(iter(translator.score([("ein hund im haus", text)]))).log_probability for text in sentences
+    }
+    expected = [scores[each.reference] > scores[each.contrastive] for each in contrasts]
+    assert len(set(scores.values())) == len(scores)
+    finding = analyse_agreement(
+        [name, name], contrasts, "made by hand", longest=2, device="cpu", precision="fp32"
+    )
+    overall = finding.tables[0].rows
+    assert [row[1:3] for row in overall] == [(20, sum(expected))] * 2
+    assert sum(expected) == 10
+    assert overall[1][-1] == 1.0
+    by_distance = finding.tables[-1]
+    assert [row[:2] for row in by_distance.rows] == [("1", 7), ("2", 7), (">2", 6)]
+    share = sum(right for right, each in zip(expected, contrasts, strict=True) if each.distance == 1) / 7
+    assert by_distance.rows[0][2] == pytest.approx(100 * share)
+    (figure,) = finding.figures
+    assert isinstance(figure, LineChart)
+    assert figure.series[0].x == (1, 2, 3)
+    assert figure.y.text == "accuracy [%]"
+    assert finding.provenance.models[0].update == 7
+
+
+def test_rare_distances_are_in_the_table_only(make_model: Maker, store: Store) -> None:
+    contrasts = [Contrast("hund", "dog", "a dog", distance=1)] * 12 + [
+        Contrast("hund", "dog", "dog", distance=5)
+    ]
+    finding = analyse_agreement([store(make_model({}))], contrasts, "x", device="cpu", precision="fp32")
+    (figure,) = finding.figures
+    assert isinstance(figure, LineChart)
+    assert figure.series[0].x == (1,)
+    assert "fewer than 10 contrasts" in figure.caption
+    assert [row[0] for row in finding.tables[-1].rows] == ["1", "5"]
+    assert "1 contrasts have no error in them" in finding.notes[0]
+
+
+def test_the_interval_of_wilson_has_published_values() -> None:
+    # Newcombe 1998, Table I, method 3.
+    for right, count, low, high in (
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0, 0.1611),
+        (29, 29, 0.8830, 1),
+    ):
+        assert wilson(right, count) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_mcnemar_counts_only_what_differs() -> None:
+    first = [True] * 5 + [False] * 5 + [True, None]
+    second = [True] * 5 + [True] * 5 + [True, False]
+    # 5 against 0 in a fair coin: 2 / 2^5
+    assert mcnemar(first, second) == pytest.approx(2 / 32)
+    assert mcnemar(first, first) == 1.0
+    assert mcnemar([True] * 3000, [False] * 3000) < 1e-300
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=40))
+def test_mcnemar_is_symmetric_and_a_probability(pairs: list[tuple[bool, bool]]) -> None:
+    first, second = [one for one, _ in pairs], [two for _, two in pairs]
+    assert 0 < mcnemar(first, second) <= 1
+    assert mcnemar(first, second) == mcnemar(second, first)
+
+
+LINGEVAL = [
+    {
+        "source": "The dogs of the man sleep.",
+        "reference": "Die Hunde des Mannes  schlafen.",
+        "origin": "newstest2009.1",
+        "errors": [
+            {
+                "type": "subj_verb_agreement",
+                "contrastive": "Die Hunde des Mannes schläft.",
+                "distance": 3,
+                "frequency": 9,
+            },
+            {"type": "np_agreement", "contrastive": "Der Hunde des Mannes schlafen.", "distance": 1},
+        ],
+    },
+    {
+        "source": "No.",
+        "reference": "Nein.",
+        "errors": [{"type": "polarity", "contrastive": "Ja.", "distance": None}],
+    },
+    {"source": "Yes.", "reference": "Ja.", "errors": []},
+]
+
+
+@pytest.mark.parametrize("pack", [lambda data: data, gzip.compress])
+def test_lingeval_is_read_as_published(tmp_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / "lingeval97.json"
+    path.write_bytes(pack(json.dumps(LINGEVAL).encode()))
+    found = read_lingeval(path)
+    assert [(one.kind, one.distance) for one in found] == [
+        ("subj_verb_agreement", 3),
+        ("np_agreement", 1),
+        ("polarity", None),
+    ]
+    assert found[0].reference == "Die Hunde des Mannes schlafen."
+    assert found[1].contrastive == "Der Hunde des Mannes schlafen."
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not JSON"),
+        ("{}", "not a list of items"),
+        ("[]", "holds no contrast"),
+        ("[3]", "item 1: not an object"),
+        ('[{"source": "a"}]', "item 1: reference is not a text"),
+        ('[{"source": "a", "reference": "b"}]', "item 1: errors is not a list"),
+        ('[{"source": "a", "reference": "b", "errors": ["c"]}]', "item 1: an error is not an object"),
+        (
+            '[{"source": "a", "reference": "b", "errors": [{"contrastive": " "}]}]',
+            "contrastive is not a text",
+        ),
+        (
+            '[{"source": "a", "reference": "b", "errors": [{"contrastive": "c", "distance": "far"}]}]',
+            "the distance is not a whole number: 'far'",
+        ),
+        (
+            '[{"source": "a", "reference": "b", "errors": [{"contrastive": "c", "distance": -1}]}]',
+            "the distance is not a whole number: -1",
+        ),
+    ],
+)
+def test_files_of_another_form_are_refused_by_name(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "set.json"
+    path.write_text(content)
+    with pytest.raises(DataError) as caught:
+        read_lingeval(path)
+    assert str(path) in caught.value.message
+    assert message in caught.value.message
+
+
+def test_plain_files_are_read_line_by_line(tmp_path: Path) -> None:
+    texts = {"s": "a\nb\n", "r": "c\nd\n", "x": "e\nf\n", "n": "3\n 12\n", "short": "1\n", "bad": "1\ntwo\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    files = (tmp_path / "s", tmp_path / "r", tmp_path / "x")
+    assert read_plain(*files) == [Contrast("a", "c", "e"), Contrast("b", "d", "f")]
+    assert [one.distance for one in read_plain(*files, tmp_path / "n")] == [3, 12]
+    with pytest.raises(DataError, match="line counts differ"):
+        read_plain(*files, tmp_path / "short")
+    with pytest.raises(DataError, match="bad:2: the distance is not a whole number: 'two'"):
+        read_plain(*files, tmp_path / "bad")
+
+
+def test_a_sample_keeps_the_order_and_repeats() -> None:
+    all_ = [Contrast(str(number), "a", "b") for number in range(100)]
+    once = drawn(all_, 30, seed=2)
+    assert once == drawn(all_, 30, seed=2) != drawn(all_, 30, seed=3)
+    assert [int(one.source) for one in once] == sorted({int(one.source) for one in once})
+    assert len(once) == 30
+
+
+def test_the_command_reads_either_form(
+    make_model: Maker, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = store(make_model({}))
+    for part, text in (("s", "hund\n"), ("r", "dog\n"), ("x", "a dog\n"), ("n", "2\n")):
+        (tmp_path / part).write_text(text)
+    plain = ["--source", str(tmp_path / "s"), "--reference", str(tmp_path / "r")]
+    command = ["analyze", "agreement", name, "--contrastive", str(tmp_path / "x"), "--device", "cpu"]
+    assert main([*command, *plain, "--distances", str(tmp_path / "n"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"][0]
+    assert found["tables"][0]["rows"][0][1] == 1
+    assert found["tables"][-1]["rows"][0][:2] == ["2", 1]
+    for part, text in (("s", "hund\n"), ("r", "dog\n"), ("x", "a dog\n")):
+        (tmp_path / part).write_text(text * 9)
+    assert main([*command, *plain, "--sample", "4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"][0]
+    assert found["tables"][0]["rows"][0][1] == 4
+    assert "(4 of 9, drawn with seed 1), 4 contrasts" in found["provenance"]["data"][0]
+    assert main([*command, *plain[:2]]) == 2
+    assert "--source and --reference go together" in capsys.readouterr().err
+    assert main(command) == 3
+    assert "x: not JSON" in capsys.readouterr().err
+    assert main([*command, "--distances", str(tmp_path / "n")]) == 2
+
+
+def test_mcnemar_of_many_is_the_binomial_test() -> None:
+    first, second = [True] * 520 + [False] * 500, [False] * 520 + [True] * 500
+    tail = sum(math.comb(1020, number) for number in range(501))
+    assert mcnemar(first, second) == pytest.approx(float(Fraction(2 * tail, 2**1020)), rel=1e-12)

@@ -1,0 +1,100 @@
+"""What lengths are counted in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepwire.cli.main import main
+from deepwire.errors import DataError, UsageError
+from deepwire.evaluation.metric_choice import corpus_score
+from deepwire.lab.source_length import cut, equal_bounds, text_lengths, unit_of
+
+
+@pytest.mark.parametrize(
+    ("lines", "unit", "lengths"),
+    [
+        (["A dog sleeps.", "", "Yes"], "words", [3, 0, 1]),
+        (["犬は公園を走った。 そうです", "はい"], "characters", [13, 2]),
+        (["สุนัขวิ่ง"], "characters", [9]),
+        (["개가 잔다."], "words", [2]),
+        ([], "words", []),
+    ],
+)
+def test_words_stand_between_spaces_where_the_script_has_any(lines, unit, lengths) -> None:
+    assert unit_of(lines) == unit
+    assert text_lengths(lines, unit) == lengths
+
+
+LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=80).filter(any)
+
+
+@given(LENGTHS, st.sets(st.integers(1, 40), max_size=5))
+def test_every_sentence_is_in_the_one_part_of_its_length(lengths: list[int], bounds: set[int]) -> None:
+    buckets = cut(lengths, sorted(bounds))
+    rows = [row for bucket in buckets for row in bucket.rows]
+    assert sorted(rows) == [row for row, length in enumerate(lengths) if length]
+    for bucket in buckets:
+        found = [lengths[row] for row in bucket.rows]
+        assert bucket.low <= min(found)
+        assert bucket.high is None or max(found) <= bucket.high
+        assert bucket.length == sum(found)
+
+
+@given(LENGTHS, st.integers(1, 6))
+def test_equal_parts_never_split_a_length_and_are_no_more_than_asked_for(
+    lengths: list[int], parts: int
+) -> None:
+    bounds = equal_bounds(lengths, parts)
+    assert bounds == sorted(set(bounds))
+    assert len(cut(lengths, bounds)) <= parts
+
+
+def test_equal_parts_of_different_lengths_are_equal() -> None:
+    buckets = cut(list(range(1, 41)), equal_bounds(list(range(1, 41)), 4))
+    assert [len(bucket.rows) for bucket in buckets] == [10, 10, 10, 10]
+    assert [bucket.name for bucket in buckets] == ["1-10", "11-20", "21-30", "31+"]
+
+
+@pytest.mark.parametrize("bounds", [[0, 5], [5, 5], [9, 3], [-1]])
+def test_bounds_ascend_from_one(bounds: list[int]) -> None:
+    with pytest.raises(UsageError, match="must ascend"):
+        cut([1, 2], bounds)
+
+
+def test_a_text_without_words_has_no_parts() -> None:
+    with pytest.raises(DataError, match="no line of the source has a word"):
+        cut([0, 0], [])
+
+
+def test_command_scores_each_part_by_itself(run: str, corpus: Path, capsys, tmp_path: Path) -> None:
+    options = ["--bounds", "8,12", "--rounds", "1", "--json", "--device", "cpu"]
+    assert main(["analyze", "length", run, f"{run}@last", *options]) == 0
+    finding = json.loads(capsys.readouterr().out)["findings"][0]
+    parts, scores = finding["tables"]
+    sources = (corpus / "test.de").read_text().splitlines()
+    references = (corpus / "test.en").read_text().splitlines()
+    lengths = [len(line.split()) for line in sources]
+    middle = [row for row, length in enumerate(lengths) if 8 < length <= 12]
+    assert [row[1] for row in parts["rows"]] == [
+        sum(length <= 8 for length in lengths),
+        len(middle),
+        sum(length > 12 for length in lengths),
+    ]
+    (tmp_path / "middle.de").write_text("".join(f"{sources[row]}\n" for row in middle))
+    assert main(["translate", run, "-i", str(tmp_path / "middle.de"), "--device", "cpu", "-q"]) == 0
+    translated = capsys.readouterr().out.splitlines()
+    wanted = corpus_score("bleu", translated, [references[row] for row in middle]).value
+    by_model = {(row[0], row[1]): row[2] for row in scores["rows"]}
+    assert by_model[run, "9-12"] == pytest.approx(wanted)
+    assert by_model[f"{run}@last", "9-12"] == pytest.approx(wanted)
+    assert all(row[5] > 0 for row in scores["rows"])
+
+
+def test_wrong_bounds_are_one_line(run: str, capsys) -> None:
+    assert main(["analyze", "length", run, "--bounds", "30,15"]) == 2
+    assert "must ascend" in capsys.readouterr().err

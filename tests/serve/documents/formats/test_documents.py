@@ -1,0 +1,717 @@
+"""A document of each kind there and back: all that is no text stays, and wrong files are refused."""
+
+# ruff: noqa: E501 - documents stand here as they are
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import time
+import tracemalloc
+import zipfile
+
+import pytest
+
+from deepwire.data.text.sentences import SentenceSplitter
+from deepwire.errors import DataError, DeepwireError, UsageError
+from deepwire.serve.documents.document import Options, in_order
+from deepwire.serve.documents.registry import ENDINGS, read_document
+from deepwire.serve.documents.translation_plan import TranslationPlan
+
+WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+ODF = (
+    'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
+    'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+)
+
+
+def translated(name, content, change=str.upper, *, target="en", paths=(), warn=print):
+    """The file with `change` in place of a model."""
+    options = Options("de", target, paths, warn)
+    document = read_document(name, content.encode() if isinstance(content, str) else content, options)
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), target)
+    return document.written(plan.finished([change(text) for text in plan.texts]))
+
+
+def text_of(name, content, **options):
+    return translated(name, content, **options).decode()
+
+
+def package(files, kind=zipfile.ZIP_DEFLATED):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", kind) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def docx(body, **others):
+    document = f'<?xml version="1.0" encoding="UTF-8" standalone="yes"?><w:document {WORD}><w:body>{body}</w:body></w:document>'
+    return package({"[Content_Types].xml": "<Types/>", "word/document.xml": document, **others})
+
+
+def odt(body):
+    return package(
+        {
+            "mimetype": "application/vnd.oasis.opendocument.text",
+            "content.xml": f"<office:document-content {ODF}><office:body>{body}</office:body></office:document-content>",
+        }
+    )
+
+
+def part(content, name):
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert archive.testzip() is None
+        return archive.read(name).decode()
+
+
+def test_plain_text():
+    text = "\ufeffHallo Welt. Noch ein Satz.\r\n\r\n  Ende\n"
+    assert text_of("a.txt", text) == "\ufeffHALLO WELT. NOCH EIN SATZ.\r\n\r\n  ENDE\n"
+    assert text_of("a.TXT", "") == ""
+    assert text_of("a.txt", "Hallo".encode("utf-16")) == "HALLO"
+
+
+def test_markdown():
+    page = (
+        "---\ntitle: nicht\n---\n# Eine *große* Zahl\n\nEin Wort mit `code` und [einem Link](http://x.de/a_b) auf\n"
+        "zwei Zeilen.  \nHart.\n\n> Zitat\n> weiter\n\n- [ ] eins\n- <b>zwei</b> ![Bild](a.png)\n\n"
+        "| Kopf | Zahl |\n|---|:-:|\n| eins | http://a.de |\n\n```\nkein_text()\n```\n\n[r]: http://r.de\n<div>\nroh\n</div>\n"
+    )
+    assert text_of("a.md", page) == (
+        "---\ntitle: nicht\n---\n# EINE *GROSSE* ZAHL\n\nEIN WORT MIT `code` UND [EINEM LINK](http://x.de/a_b) AUF "
+        "ZWEI ZEILEN.  \nHART.\n\n> ZITAT WEITER\n\n- [ ] EINS\n- <b>ZWEI</b> ![BILD](a.png)\n\n"
+        "| KOPF | ZAHL |\n|---|:-:|\n| EINS | http://a.de |\n\n```\nkein_text()\n```\n\n[r]: http://r.de\n<div>\nroh\n</div>\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("Wort[^1].\n\n[^1]: Eine Note\nweiter\n[^b]:  Noch *eine*\n", "WORT[^1].\n\n[^1]: EINE NOTE WEITER\n[^b]:  NOCH *EINE*\n"),
+        ("Im [x][r] und [Ein\nHeft][], ![Heft], [kein]", "IM [X][r] UND [EIN HEFT][Ein Heft], ![HEFT][Heft], [KEIN]"),
+        ("Im *[x][r] und [ein heft][], [*Heft* 2]", "IM *[X][r] UND [EIN HEFT][ein heft], [*HEFT* 2][*Heft* 2]"),
+        ("eins\\\nzwei\\\\\ndrei\\", "EINS\\\nZWEI\\\\ DREI\\"),
+        ("- [x] eins\n- [X] *zwei*\n- [ ] drei [x] vier", "- [x] EINS\n- [X] *ZWEI*\n- [ ] DREI [X] VIER"),
+        ("> [!NOTE]\n> Ein\n> Wort", "> [!NOTE]\n> EIN WORT"),
+        ("> [!tip]- Ein Wort\n> noch eins", "> [!tip]- EIN WORT\n> NOCH EINS"),
+        ("+++\ntitle = 'x'\n+++\nEin Wort", "+++\ntitle = 'x'\n+++\nEIN WORT"),
+        ("---\n---\n\nEin Wort\n\n---", "---\n---\n\nEIN WORT\n\n---"),
+        ("Es ist\n$$\nx = y\n+ z\n$$\nund\n$$ a $$\n$$a$$ ist $$b$$", "ES IST\n$$\nx = y\n+ z\n$$\nUND\n$$ a $$\n$$a$$ IST $$b$$"),
+        (":::note Titel\nEin\nWort\n:::\n\n!!! tip \"Titel\"\n    Noch\n    eins\n\n!!! Na so was", ":::note Titel\nEIN WORT\n:::\n\n!!! tip \"Titel\"\n    NOCH EINS\n\n!!! NA SO WAS"),
+        ("Hund\n:   Ein\n    Tier", "HUND\n:   EIN TIER"),
+        ("&nbsp;\n\n![](a.png)\n\n<br>\n\nEin", "&nbsp;\n\n![](a.png)\n\n<br>\n\nEIN"),
+        ("Ein hund*ebiss*.", "EIN *HUNDEBISS*."),
+        ("| a |\n|---|\n| eins<br>zwei |", "| A |\n|---|\n| EINS<br>ZWEI |"),
+        ("# Ein Titel {#anker}\n\nEr ist {{ name }}&#8212;", "# EIN TITEL {#anker}\n\nER IST {{ name }}&#8212;"),
+        ("Rufe ``a`b`` und `c` auf ``", "RUFE ``a`b`` UND `c` AUF ``"),
+        ("Ein <!-- `a --> Wort \\__ snake__case_", "EIN <!-- `a --> WORT \\__ SNAKE__CASE_"),
+        ("| a \\| b | c |\n|---|---|\n| d | `e \\| f` g |", "| A \\| B | C |\n|---|---|\n| D | `e \\| f` G |"),
+    ],
+)  # fmt: skip
+def test_what_markdown_is_read_by_stays(source, expected):
+    labels = "\n\n[r]: http://r.de\n[ein Heft]: http://h.de\n[heft]: http://i.de\n[*Heft* 2]: http://j.de\n"
+    assert text_of("a.md", source + labels) == expected + labels
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "".join("  " * level + "- ein wort\n" for level in range(40)),
+        "".join("   " * level + "1. ein wort\n" for level in range(20)),
+        "> " * 60 + "ein wort\n",
+        "- > " * 20 + "ein wort\n",
+        "ein wort. " * 15_000 + "\n",
+        "| a |\n|---|\n| " + "ein wort. " * 12_000 + "|\n",
+        "ein\0 wort\n\n- ein\0wort\n",
+    ],
+    ids=["list", "numbers", "quotes", "both", "long paragraph", "long cell", "NUL"],
+)
+def test_no_text_of_markdown_is_left_out_for_its_depth_or_length(page):
+    assert text_of("a.md", page) == page.upper().replace("\0", " ")
+
+
+def test_markdown_that_is_nested_too_deeply_is_refused():
+    with pytest.raises(DataError, match="nested too deeply"):
+        read_document("a.md", b"> " * 5000 + b"Hund", Options("de", "en"))
+
+
+def test_html():
+    page = (
+        "<!DOCTYPE html>\n<html><head><title>Titel</title><style>p {}</style></head><body CLASS=x>\n"
+        "<p>Ein <b>roter</b> Hund &amp; eine\n  Katze.<br/>Ruf <code>foo()</code> auf.</p>\n"
+        '<!-- nein --><script>if (a<b) c("d")</script><ul><li>eins<li>zwei</ul>'
+        '<p translate="no">nein</p><span class="notranslate">nein</span> 3 < 4</body></html>'
+    )
+    found = text_of("a.html", page)
+    tags = re.compile("<[^<>]*>")
+    assert tags.findall(found) == tags.findall(page)
+    assert "<p>EIN <b>ROTER</b> HUND &amp; EINE KATZE.<br/>RUF <code>foo()</code> AUF.</p>" in found
+    assert '<p translate="no">nein</p><span class="notranslate">nein</span>' in found
+    assert "<title>TITEL</title><style>p {}</style>" in found
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("<head><title>Titel</title><body><p>Ein Wort", "<head><title>TITEL</title><body><p>EIN WORT"),
+        ("<head>{{ kopf }}<meta x><title>Titel</title><p>Ein", "<head>{{ kopf }}<meta x><title>TITEL</title><p>EIN"),
+        ("<p translate=NO>nein<b>!</b><p>Ja</p><div><p class=notranslate>nein</div>Ja", "<p translate=NO>nein<b>!</b><p>JA</p><div><p class=notranslate>nein</div>JA"),
+        ("<p data-translate=no>Ja</p>", "<p data-translate=no>JA</p>"),
+        ("<div translate=no>nein<p translate=yes>Ja <i>ja</i> <code>c</code></p><p>nein</p></div>Ja", "<div translate=no>nein<p translate=yes>JA <i>JA</i> <code>c</code></p><p>nein</p></div>JA"),
+        ("<p translate=no>nein <b translate=yes>Ja <b>ja</b> <i>ja</i></b> nein <i translate=yes>Ja</i>!<p>Ja", "<p translate=no>nein <b translate=yes>JA <b>JA</b> <i>JA</i></b> nein <i translate=yes>JA</i>!<p>JA"),
+        ("<div translate=no><script translate=yes>nein()</script></div>Ja", "<div translate=no><script translate=yes>nein()</script></div>JA"),
+        ("<div translate=no><div translate=yes><div>Ja</div>Ja<p translate=no>nein<p>Ja</div>nein</div>Ja", "<div translate=no><div translate=yes><div>JA</div>JA<p translate=no>nein<p>JA</div>nein</div>JA"),
+        ("<p>&nbsp;</p><p><b>&nbsp;</b> &shy;</p><p>Ja", "<p>&nbsp;</p><p><b>&nbsp;</b> &shy;</p><p>JA"),
+        ("<meta charset=iso-8859-1><p>sch&ouml;n", "<meta charset=iso-8859-1><p>SCH&#214;N"),
+        ("<meta content='text/html; charset=\"UTF-8\"'><p>sch&ouml;n", "<meta content='text/html; charset=\"UTF-8\"'><p>SCHÖN"),
+    ],
+)  # fmt: skip
+def test_html_that_leaves_out_ends_or_has_another_charset(source, expected):
+    assert text_of("a.html", source) == expected
+
+
+def test_subtitles():
+    srt = "1\r\n00:00:01,000 --> 00:00:03,000\r\nEin <i>Hund</i> läuft\r\nauf der Wiese.\r\n\r\n2\r\n00:00:04,000 --> 00:00:05,000\r\n- Ja!\r\n"
+    assert text_of("a.srt", srt) == srt.replace("Ein", "EIN").replace("Hund", "HUND").replace(
+        "läuft\r\nauf der Wiese", "LÄUFT AUF\r\nDER WIESE"
+    ).replace("Ja", "JA")
+    talk = "1\n00:00:01,000 --> 00:00:02,000\n- Ja! Ein\nHund.\n- <i>Wo</i>?\n"
+    assert text_of("a.srt", talk) == talk.replace("Ja! Ein\nHund", "JA! EIN\nHUND").replace("Wo", "WO")
+    marked = "1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<i>- Ja!\nEin Hund.</i>\n<i>- Wo</i>?\n"
+    assert text_of("a.srt", marked) == marked.replace("Ja!\nEin Hund", "JA! EIN\nHUND").replace("Wo", "WO")
+    crowded = "1\n00:00:01,000 --> 00:00:02,000\nHund 3\n2\n00:00:02,000 --> 00:00:03,000\n3\n4\n00:00:03,000 --> 00:00:04,000\nTag"
+    assert text_of("a.srt", crowded, change=lambda text: f"<{text}>") == crowded.replace(
+        "Hund 3", "<Hund 3>"
+    ).replace("\n3\n", "\n<3>\n").replace("Tag", "<Tag>"), "no empty lines between them"
+    vtt = "WEBVTT\n\nNOTE nein\n\nSTYLE\n::cue {}\n\nmarke\n00:01.000 --> 00:02.000 align:start\n<v Anna>Guten Tag.\n"
+    assert text_of("a.vtt", vtt) == vtt.replace("Guten Tag", "GUTEN TAG")
+    signs = "WEBVTT\n\n00:01.000 --> 00:02.000\nA &lt; b &amp; c\n"
+    assert text_of("a.vtt", signs) == signs.replace("b &amp; c", "B &amp; C")
+    loose = "1\n0:0:1 --> 0:0:2,5\nEin Hund\n"
+    assert text_of("a.srt", loose) == loose.replace("Ein Hund", "EIN HUND")
+
+
+def test_json():
+    source = '{"a": "Ein Hund",\n "b": [1.50, {"t": "Hallo {name}, %s"}, "x\\u00e4 \\n y", "\\/"], "c": null, "d": {}}'
+    found = text_of("a.json", source)
+    assert found == source.replace("Ein Hund", "EIN HUND").replace("Hallo", "HALLO").replace(
+        "x\\u00e4 \\n y", "X\\u00c4 \\n Y"
+    )
+    escaped = '{"a": "\\ud83d\\ude00 zu {name}\\n\\"{\\u0061}\\" \\u00e4"}'
+    assert text_of("a.json", escaped) == escaped.replace("zu", "ZU").replace("\\u00e4", "\\u00c4")
+    assert text_of("a.json", '{"a": "\\ud800", "b": "zu \\udc00"}').startswith('{"a": "\\ud800", "b": "ZU ')
+    swapped = text_of("a.json", '{"a": "%s in {name}"}', change=lambda _: "For {name}: %s")
+    assert swapped == '{"a": "For {name}: %s"}'
+    chosen = '{"i": [{"t": "eins", "u": "zwei"}, {"t": "drei"}], "t": "vier"}'
+    for path, expected in {
+        "i[*].t": ["EINS", "zwei", "DREI", "vier"],
+        "i[0].t": ["EINS", "zwei", "drei", "vier"],
+        "$.t": ["eins", "zwei", "drei", "VIER"],
+        "**.t": ["EINS", "zwei", "DREI", "VIER"],
+        "i[*].*": ["EINS", "ZWEI", "DREI", "vier"],
+    }.items():
+        record = json.loads(text_of("a.json", chosen, paths=(path,)))
+        assert [record["i"][0]["t"], record["i"][0]["u"], record["i"][1]["t"], record["t"]] == expected, path
+
+
+def test_numbers_of_many_digits_are_read_as_others():
+    """Python refuses to read more than 4300 of them, though nobody needs the number."""
+    many = "9" * 5000
+    assert text_of("a.json", f'{{"a": "Hund", "b": {many}}}') == f'{{"a": "HUND", "b": {many}}}'
+    assert text_of("a.html", f"<p>Hund &#{many}; &#{'0' * 5000}65</p>") == "<p>HUND \ufffd A</p>"
+    vtt = f"WEBVTT\n\n00:01.000 --> 00:02.000\nHund &#{many}; &#228;\n"
+    assert text_of("a.vtt", vtt) == "WEBVTT\n\n00:01.000 --> 00:02.000\nHUND \ufffd Ä\n"
+    page = f"Hund &#{many};\n\n[x](&#{many};)\n\n[y]: &#{many};\n"
+    assert text_of("a.md", page) == page.replace("Hund", "HUND").replace("[x]", "[X]")
+
+
+HEAD = 'msgid ""\nmsgstr ""\n"X-Tool: t\\n"\n"A: b\\n"\n\n'
+
+
+def test_gettext():
+    source = (
+        f'# Kopf\n{HEAD}# Notiz\n#: a.c:3\n#, c-format\n#| msgid "vorher"\nmsgid "Hallo %s, ein Hund.\\n"\nmsgstr ""\n\n'
+        'msgid "fertig"\nmsgstr "done"\n\n#~| msgid "älter"\n#~ msgid "alt"\n#~ msgstr ""\n\n'
+        '#| msgid "Hund"\nmsgctxt "m"\nmsgid "ein \\"Hund\\""\nmsgid_plural "%d\\tHunde"\nmsgstr[0] ""\nmsgstr[1] ""\n'
+        'msgstr[2] ""\n\n#, fuzzy\nmsgid ""\n"Zeile\\n"\n"zwei"\nmsgstr   ""\n# Ende\n'
+    )
+    expected = (
+        source.replace("c-format", "c-format, fuzzy")
+        .replace('ein Hund.\\n"\nmsgstr ""', 'ein Hund.\\n"\nmsgstr "HALLO %s, EIN HUND.\\n"')
+        .replace('#| msgid "Hund"', '#, fuzzy\n#| msgid "Hund"')
+        .replace('[0] ""', '[0] "EIN \\"HUND\\""')
+        .replace('[1] ""', '[1] "%d\\tHUNDE"')
+        .replace('[2] ""', '[2] "%d\\tHUNDE"')
+        .replace('msgstr   ""', 'msgstr   ""\n"ZEILE\\n"\n"ZWEI"')
+    )
+    assert text_of("a.po", source) == expected
+    assert text_of("a.po", "\ufeff" + source.replace("\n", "\r\n")) == "\ufeff" + expected.replace(
+        "\n", "\r\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "text", "charset", "written"),
+    [
+        ("ISO-8859-1", "Öffnen", "iso-8859-1", "ISO-8859-1"),
+        ("iso-8859-1", "Pośród", "utf-8", "UTF-8"),
+        ("koi8-r", "Открыть", "koi8-r", "koi8-r"),
+        ("ASCII", "Open", "ascii", "ASCII"),
+        ("ASCII", "Öffnen", "utf-8", "UTF-8"),
+        ("CHARSET", "Öffnen", "utf-8", "UTF-8"),
+        ("CHARSET", "Open", "utf-8", "UTF-8"),
+        ("unicode_escape", "Öffnen", "utf-8", "UTF-8"),
+        ("utf-16", "Öffnen", "utf-8", "UTF-8"),
+        ("iso-2022-jp", "開く", "utf-8", "UTF-8"),
+        ("utf8", "Öffnen", "utf-8", "utf8"),
+    ],
+)
+def test_a_catalogue_is_written_in_the_charset_that_it_names(named, text, charset, written):
+    source = f'# charset=no\nmsgid ""\nmsgstr ""\n"Content-Type: text/plain; charset={named}\\n"\n\nmsgid "x charset=no"\nmsgstr '
+    found = translated("a.po", source + '""\n', change=lambda _: text)
+    expected = source.replace(named, written).replace('\nmsgid "x', '\n#, fuzzy\nmsgid "x') + f'"{text}"\n'
+    assert found == expected.encode(charset)
+
+
+def test_a_catalogue_that_is_not_what_it_says_says_so():
+    source = HEAD.replace("A: b", "A: b; charset=latin1") + '# ö\nmsgid "x"\nmsgstr ""\n'
+    assert "charset=UTF-8" in text_of("a.po", source)
+
+
+def test_long_messages_are_wrapped_at_spaces_and_say_the_same():
+    text = "Wort und " * 20 + "x" * 90 + " Ende"
+    found = text_of("a.po", f'msgid ""\n"{text[:60]}"\n"{text[60:]}"\nmsgstr ""\n').partition("msgstr ")[2]
+    assert "".join(re.findall('"(.*)"', found)) == text.upper()
+    wide = max(len(text[60:]) + 2, 78)
+    assert [len(line) <= wide for line in found.splitlines()] == [True] * len(found.splitlines())
+    assert len(found.splitlines()) > 2
+
+
+def test_a_catalogue_is_never_taken_for_the_name_of_a_file():
+    with pytest.raises(DataError, match="no line of a gettext"):
+        read_document("a.po", b"/etc/passwd", Options())
+
+
+def test_xliff_1():
+    source = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><!-- k -->'
+        '<file original="a" source-language="de" datatype="plaintext"><body>'
+        '<trans-unit id="1"><source>Ein <g id="1">roter</g> Hund<x id="2"/>.</source><note>nein</note></trans-unit>'
+        '<trans-unit id="2"><source>Alt</source><target>old</target></trans-unit>'
+        '<trans-unit id="3" translate="no"><source>Nein</source></trans-unit>'
+        '<trans-unit id="4"><source>Neu</source><target/></trans-unit><group translate="no">'
+        '<trans-unit id="5" translate="yes"><source>Zu <mrk mtype="protected">tun</mrk></source></trans-unit></group></body></file></xliff>\n'
+    )
+    found = text_of("a.xlf", source)
+    state = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
+    assert f'<target {state}>EIN <g id="1">ROTER</g> HUND<x id="2"/>.</target><note>nein' in found
+    assert "<source>Alt</source><target>old</target>" in found
+    assert "<source>Nein</source></trans-unit>" in found
+    assert f'<target {state}>ZU <mrk mtype="protected">tun</mrk></target>' in found
+    assert found.count("<target") == 4
+    assert 'target-language="en"' in found
+    assert found.endswith("</xliff>\n")
+    with pytest.raises(DataError, match="target language is en, not fr"):
+        read_document("a.xlf", found.encode(), Options("de", "fr"))
+
+
+def test_what_a_program_fills_in_stays_in_xliff():
+    source = (
+        '<xliff version="1.2"><file source-language="de"><body><trans-unit id="1"><source>%s und <g id="1">{name} %d'
+        "</g> mit %(x)s</source></trans-unit></body></file></xliff>"
+    )
+    assert '>%s UND <g id="1">{name} %d</g> MIT %(x)s</target>' in text_of("a.xlf", source)
+
+
+def test_xliff_2():
+    source = (
+        '<xliff version="2.1" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="de"><file id="f"><unit id="u">'
+        '<originalData><data id="d">nein</data></originalData>'
+        '<segment state="initial" subState="a:b"><source xml:space="preserve">Ein <pc id="1">Hund</pc> mit <ph id="2" dataRef="d"/>.</source></segment></unit></file></xliff>'
+    )
+    found = text_of("a.xliff", source)
+    assert (
+        '<target xml:space="preserve">EIN <pc id="1">HUND</pc> MIT <ph id="2" dataRef="d"/>.</target>'
+        in found
+    )
+    assert 'trgLang="en"' in found
+    assert '<segment state="translated">' in found
+    assert ">nein</data>" in found
+
+
+def xliff_2(*segments):
+    inside = "".join(f"<segment><source>{segment}</source></segment>" for segment in segments)
+    return f'<xliff version="2.0" srcLang="de"><file id="f"><unit id="u">{inside}</unit></file></xliff>'
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ('Ein <sm id="m" translate="no"/>Hund %s<em startRef="m"/> da', 'EIN <sm id="m" translate="no"/>Hund %s<em startRef="m"/> DA'),
+        ('Ein <sm id="m" translate="no"/>Hund <pc id="1">rot</pc> <mrk id="n" translate="yes">ja</mrk> nein<em startRef="m"/> da',
+         'EIN <sm id="m" translate="no"/>Hund <pc id="1">rot</pc> <mrk id="n" translate="yes">JA</mrk> nein<em startRef="m"/> DA'),
+        ('<pc id="1">Ein <sm id="m" translate="no"/>Hund</pc> nein<em startRef="m"/> da', '<pc id="1">EIN <sm id="m" translate="no"/>Hund</pc> nein<em startRef="m"/> DA'),
+        ('Ein <sm id="m" translate="no"/>Hund <pc id="1">nein<em startRef="m"/> da</pc> da', 'EIN <sm id="m" translate="no"/>Hund <pc id="1">nein<em startRef="m"/> DA</pc> DA'),
+        ('<mrk id="n" translate="no">Hund <sm id="m" translate="yes"/>ja<em startRef="m"/> nein</mrk> da', '<mrk id="n" translate="no">Hund <sm id="m" translate="yes"/>JA<em startRef="m"/> nein</mrk> DA'),
+        ('Ein <sm id="m"/>Hund<em startRef="m"/> da', 'EIN <sm id="m"/>HUND<em startRef="m"/> DA'),
+    ],
+)  # fmt: skip
+def test_what_a_marker_of_xliff_protects_stays(source, expected):
+    assert f"<target>{expected}</target>" in text_of("a.xlf", xliff_2(source))
+
+
+def test_a_marker_of_xliff_may_end_in_a_later_segment():
+    found = text_of(
+        "a.xlf", xliff_2('Ein <sm id="m" translate="no"/>Hund', "nein", 'nein<em startRef="m"/> da')
+    )
+    assert re.findall("<target>(.*?)</target>", found) == [
+        'EIN <sm id="m" translate="no"/>Hund',
+        "nein",
+        'nein<em startRef="m"/> DA',
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '<xliff version="1.2"><file source-language="fr-CA" target-language="en"/></xliff>',
+        xliff_2("Ein").replace('"de"', '"fr-CA"'),
+    ],
+)
+def test_xliff_in_another_language_is_refused(content):
+    with pytest.raises(DataError, match="its source language is fr-CA, not de"):
+        read_document("a.xlf", content.encode(), Options("de", "en"))
+    read_document("a.xlf", content.encode(), Options("", "en"))
+    read_document("a.xlf", content.encode(), Options("fr", "en"))
+
+
+def test_an_empty_target_of_xliff_keeps_its_attributes():
+    unit = '<trans-unit id="1"><source xml:lang="de">Ein</source>\n<target xml:lang="en" state="new" resname="x"/> <note/></trans-unit>'
+    found = text_of("a.xlf", f'<xliff version="1.2"><file source-language="de">{unit}</file></xliff>')
+    state = 'state="needs-review-translation" resname="x" state-qualifier="mt-suggestion"'
+    assert f'</source>\n<target xml:lang="en" {state}>EIN</target> <note/>' in found
+    source = xliff_2("Ein").replace("</source>", '</source><target order="2" my:x="keep"/>')
+    found = text_of("a.xlf", source.replace("<xliff ", '<xliff xmlns:my="urn:my" '))
+    assert '<target order="2" my:x="keep">EIN</target></segment>' in found
+
+
+def test_part_of_what_is_protected_in_xliff_may_be_translated():
+    source = (
+        '<xliff version="2.1" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="de"><file id="f"><unit id="u"><segment>'
+        '<source>Siehe <mrk id="1" translate="no">Titel (<mrk id="2" translate="yes">der Hund und <mrk id="3" '
+        'translate="no">Rex</mrk></mrk>) eins</mrk> dort.</source></segment></unit></file></xliff>'
+    )
+    assert (
+        '<target>SIEHE <mrk id="1" translate="no">Titel (<mrk id="2" translate="yes">DER HUND UND <mrk id="3" '
+        'translate="no">Rex</mrk></mrk>) eins</mrk> DORT.</target>' in text_of("a.xliff", source)
+    )
+
+
+@pytest.mark.parametrize(
+    ("header", "count"), [("fr", 1), ("pt_BR", 1), ("en", 0), ("en_GB", 0), ("", 0), (None, 0)]
+)
+def test_a_catalogue_of_another_language_is_warned_of(header, count):
+    told: list[str] = []
+    said = "" if header is None else f'"Language: {header}\\n"\n'
+    translated("a.po", f'msgid ""\nmsgstr ""\n{said}\nmsgid "Hund"\nmsgstr ""\n', warn=told.append)
+    assert [f"Language: {header}, " in one for one in told] == [True] * count
+
+
+def test_docx():
+    bold = "<w:rPr><w:b/></w:rPr>"
+    body = (
+        f"<w:p><w:pPr><w:jc/></w:pPr><w:r><w:t>Ein </w:t></w:r><w:r>{bold}<w:t>ro</w:t></w:r><w:r>{bold}<w:t>ter</w:t></w:r>"
+        "<w:r><w:t> Hund.</w:t><w:br/><w:t>Zeile zwei.</w:t></w:r><w:r><w:instrText>PAGE</w:instrText></w:r></w:p>"
+        "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>Zelle</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
+        "<w:p><w:del><w:r><w:delText>weg</w:delText></w:r></w:del><w:moveFrom><w:r><w:t>fort</w:t></w:r></w:moveFrom></w:p>"
+        "<w:p><w:r><w:t>Links</w:t><w:ptab/><w:t>rechts</w:t></w:r></w:p>"
+    )
+    header = f"<w:hdr {WORD}><w:p><w:r><w:t>Kopf</w:t></w:r></w:p></w:hdr>"
+    source = docx(body, **{"word/header1.xml": header, "word/media/a.png": b"\x89PNG"})
+    found = translated("a.docx", source)
+    document = part(found, "word/document.xml")
+    texts = re.findall(r"<w:t [^>]*>([^<]*)|<w:t/>|<w:t [^>]*/>", document)
+    assert [text for text in texts if text] == [
+        "EIN ",
+        "ROTER",
+        " HUND.",
+        "ZEILE ZWEI.",
+        "ZELLE",
+        "LINKS",
+        "RECHTS",
+    ]
+    assert "<w:instrText>PAGE</w:instrText>" in document
+    assert "<w:delText>weg</w:delText>" in document
+    assert "<w:t>fort</w:t>" in document
+    assert document.count("<w:r>") == body.count("<w:r>")
+    assert ">KOPF<" in part(found, "word/header1.xml")
+    with zipfile.ZipFile(io.BytesIO(found)) as after, zipfile.ZipFile(io.BytesIO(source)) as before:
+        assert after.namelist() == before.namelist()
+        assert after.read("word/media/a.png") == b"\x89PNG"
+
+
+def test_what_is_no_text_stays_packed_while_a_document_waits():
+    """A small upload could hold 200 megabytes until it was translated, and many could be sent."""
+    source = docx("<w:p><w:r><w:t>Hund</w:t></w:r></w:p>", **{"word/media/a.png": bytes(30 << 20)})
+    tracemalloc.start()
+    document = read_document("a.docx", source, Options("de", "en", ()))
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 2 << 20
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
+    with zipfile.ZipFile(io.BytesIO(document.written(plan.finished(["Dog"])))) as archive:
+        assert archive.read("word/media/a.png") == bytes(30 << 20)
+        assert archive.read("[Content_Types].xml") == b"<Types/>"
+
+
+def test_odt():
+    body = (
+        '<text:h>Titel</text:h><text:p>Ein <text:span text:style-name="B">roter</text:span> Hund.<text:note><text:note-citation>1</text:note-citation>'
+        "<text:note-body><text:p>Eine Note.</text:p></text:note-body></text:note> Noch<text:s/>ein<text:line-break/>Satz.</text:p>"
+        "<text:tracked-changes><text:p>weg</text:p></text:tracked-changes><text:p>Da<office:annotation><text:p>Frage</text:p></office:annotation></text:p>"
+    )
+    found = translated("a.odt", odt(body))
+    content = part(found, "content.xml")
+    assert "<text:h>TITEL</text:h>" in content
+    assert 'EIN <text:span text:style-name="B">ROTER</text:span> HUND.<text:note>' in content
+    assert "<text:note-citation>1</text:note-citation><text:note-body><text:p>EINE NOTE.</text:p>" in content
+    assert "<text:line-break/>SATZ.</text:p>" in content
+    assert "<text:p>weg</text:p></text:tracked-changes><text:p>DA<office:annotation><text:p>Frage" in content
+    with zipfile.ZipFile(io.BytesIO(found)) as archive:
+        assert archive.namelist()[0] == "mimetype"
+
+
+XLIFF_OF_TWO = (
+    '<xliff version="1.2"><file source-language="de"><body><trans-unit id="1"><source>Hund.</source></trans-unit>'
+    '<trans-unit id="2"><source>Katze.</source></trans-unit></body></file></xliff>'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "inside", "expected"),
+    [
+        ("a.xlf", XLIFF_OF_TWO, None, [">Ahund.</target>", ">Akatze.</target>"]),
+        ("a.docx", docx("<w:p><w:r><w:t>Hund.</w:t></w:r></w:p><w:p><w:r><w:t>Katze.</w:t></w:r></w:p>"), "word/document.xml", [">Ahund.<", ">Akatze.<"]),
+        ("a.docx", docx("<w:p><w:r><w:rPr><w:b/></w:rPr><w:t>Hund </w:t></w:r><w:r><w:t>bellt</w:t></w:r></w:p><w:p><w:r><w:t>Katze</w:t></w:r></w:p>"), "word/document.xml", [">Ahund", ">Akatze<"]),
+        ("a.odt", odt("<text:p>Hund.</text:p><text:p>Katze.</text:p>"), "content.xml", [">Ahund.<", ">Akatze.<"]),
+        ("a.odt", odt("<text:p><text:span>Hund</text:span> bellt.</text:p><text:p>Katze.</text:p>"), "content.xml", [">Ahund", ">Akatze.<"]),
+        ("a.html", "<p>Hund.</p><p>Katze.</p>", None, ["<p>Ahund.</p>", "<p>Akatze.</p>"]),
+    ],
+    ids=["xlf", "docx", "docx in two looks", "odt", "odt with spans", "html"],
+)  # fmt: skip
+def test_what_xml_cannot_hold_is_left_out_and_told_once(name, content, inside, expected):
+    """A model may write control characters; the whole document was lost."""
+    told: list[str] = []
+    found = translated(name, content, lambda text: f"\x02A\uffff\ud800{text.lower()}", warn=told.append)
+    text = found.decode() if inside is None else part(found, inside)
+    assert [one for one in expected if one not in text] == []
+    (warning,) = told
+    said = re.fullmatch(r"left out (\d+) characters in 2 texts: the file cannot hold them", warning)
+    assert said is not None
+    assert int(said[1]) % 3 == 0
+
+
+def test_of_a_page_only_translated_text_loses_what_it_cannot_hold():
+    told: list[str] = []
+    found = translated("a.html", "<p>Hund <code>\x02</code></p><!--\x02-->", warn=told.append)
+    assert (found, told) == (b"<p>HUND <code>\x02</code></p><!--\x02-->", [])
+
+
+def damaged(content):
+    """A package whose first part has bytes that were changed."""
+    at = content.index(b"word/document.xml") + len("word/document.xml") + 9  # behind the head of LZMA
+    return content[:at] + b"\xff" * 9 + content[at + 9 :]
+
+
+DEEP = "<w:p>" * 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.docx", b"no zip", "a damaged file"),
+        ("a.docx", docx("<w:p/>")[:200], "a damaged file"),
+        ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 999, "it is encrypted, or a .doc file"),
+        ("a.docx", damaged(package({"word/document.xml": "b" * 99}, zipfile.ZIP_LZMA)), "a damaged file"),
+        ("a.docx", package({"a": "b"}), "there is no word/document.xml"),
+        ("a.docx", package({"word/document.xml": "<a"}), "word/document.xml: line 1: not XML"),
+        ("a.docx", docx(DEEP), "not XML: Excessive depth"),
+        ("a.docx", lambda: package({"word/document.xml": b"0" * (201 << 20)}), "too large"),
+        ("a.docx", lambda: docx("<a/>" * 1_000_001), r"its XML has 1,000,0\d\d elements, .*at most 1,000,000: too large"),
+        ("a.docx", lambda: docx("<a/>" * 600_000, **{"word/header1.xml": "<a/>" * 600_000}), "its XML has 1,200,0"),
+        ("a.docx", lambda: docx("", **{"word/footnotes.xml": "a" * (32 << 20)}), r"its text has 33,554,\d+ bytes of XML"),
+        ("a.odt", lambda: odt("<a b='c'/>" * 500_001), "its XML has 1,000,0"),
+        ("a.odt", lambda: odt("<!---->" * 1_000_001), "its XML has 1,000,0"),
+        ("a.xlf", b"<xliff>" + b"<a/>" * 1_000_000 + b"</xliff>", "its XML has 1,000,001"),
+        ("a.odt", docx("<w:p/>"), "there is no content.xml"),
+        ("a.odt", package({"content.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}), "entities of its own"),
+        ("a.xlf", b"<xliff>", "line 1: not XML"),
+        ("a.xlf", b"<html/>", "not XLIFF: the file begins with <html>"),
+        ("a.xlf", b"<xliff>" + b"<g>" * 5000, "not XML"),
+        ("a.json", b"{", "line 1: not JSON"),
+        ("a.json", b"[" * 100_000, "nested too deeply"),
+        ("a.json", b"[" * 300 + b"]" * 300, "nested more than 200 levels"),
+        ("a.xlf", b'<!DOCTYPE xliff [<!ENTITY b "c">]><xliff/>', "entities of its own"),
+        ("a.po", b"Hallo\n", "line 1: no line of a gettext catalogue"),
+        ("a.po", b'msgid "a"\nmsgstr ""\n\nmsgid "Hallo\nmsgstr ""\n', "line 4: no line of a gettext"),
+        ("a.po", b'msgid "a"\n"b\nmsgstr ""\n', "line 2: no line of a gettext"),
+        ("a.po", b'#~ msgid "a\n#~ msgstr ""\n', "line 1: no line of a gettext"),
+        ("a.po", b'msgid "a"\n\n#: x.c:1\nmsgid "b"\nmsgstr ""\n', "line 4: msgid behind msgid"),
+        ("a.po", b'"a"\n', "line 1: a text behind nothing"),
+        ("a.po", b'msgid "a"\nmsgstr[' + b"9" * 5000 + b'] ""\n', "line 2: no line of a gettext"),
+        ("a.po", b'msgid "a"\n"b"\n\n', "line 2: the file ends without a msgstr for its last msgid"),
+        ("a.srt", b"Hallo\n", "no subtitles"),
+        ("a.txt", b"gut\nsch\xf6n", r"line 2: not UTF-8 \(byte 7\)"),
+        ("a.txt", "\ufeffgut\n\u0a0a".encode("utf-16-le") + b"a", r"line 2: not UTF-16 \(byte 12\)"),
+    ],
+)  # fmt: skip
+def test_wrong_files_are_refused_with_a_reason(name, content, said):
+    with pytest.raises(DataError, match=said):
+        read_document(name, content() if callable(content) else content, Options("de", "en"))
+
+
+@pytest.mark.parametrize(
+    ("body", "count"),
+    [
+        ("<w:r><w:t>x</w:t></w:r>", 20_000),
+        ("<w:r>" + "<w:t>x</w:t>" * 20_000 + "</w:r>", 1),
+        ("<!---->", 100_000),
+        ("<?a?>", 100_000),
+    ],
+    ids=["runs", "texts", "comments", "instructions"],
+)
+def test_a_paragraph_of_many_parts_is_read_in_linear_time(body, count):
+    begun = time.process_time()
+    read_document("a.docx", docx(f"<w:p>{body * count}</w:p>"), Options("de", "en"))
+    assert time.process_time() - begun < 8, "it took minutes"
+
+
+def test_a_paragraph_of_too_many_looks_keeps_their_order():
+    bold = "<w:r><w:rPr><w:b/></w:rPr><w:t>ein </w:t></w:r><w:r><w:t>hund </w:t></w:r>"
+    found = part(translated("a.docx", docx(f"<w:p>{bold * 600}</w:p>")), "word/document.xml")
+    assert "".join(re.findall(r"<w:t[^>]*>([^<]*)", found)).split() == ["EIN", "HUND"] * 600
+    assert found.count("<w:b/>") == 600
+
+
+def test_pictures_may_be_larger_than_text():
+    found = translated("a.docx", docx("<w:p/>", **{"word/media/a.png": bytes(40 << 20)}))
+    assert len(part(found, "word/media/a.png")) == 40 << 20
+
+
+def test_an_encrypted_package_is_named():
+    content = bytearray(docx("<w:p/>"))
+    for match in re.finditer(b"PK\x01\x02", bytes(content)):
+        content[match.start() + 8] |= 1
+    with pytest.raises(DataError, match="it is encrypted"):
+        read_document("a.docx", bytes(content), Options())
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a", "a.doc", ".docx"])
+def test_other_endings_are_refused_with_those_that_are_known(name):
+    with pytest.raises(UsageError) as caught:
+        read_document(name, b"", Options())
+    assert ".docx" in caught.value.hint
+
+
+def test_paths_that_cannot_be_understood_or_lead_nowhere():
+    with pytest.raises(UsageError, match="is no path into JSON"):
+        read_document("a.json", b"{}", Options(paths=("a[",)))
+    with pytest.raises(DataError, match=r"no string is under a\.b"):
+        read_document("a.json", b"{}", Options(paths=("a.b",)))
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("menu.open", "in steps"),
+        ("$['menu.open']", "with a dot"),
+        (r'["a\"]"].*', "quote"),
+        ("list[0]['x']", "listed"),
+        ("['*']", "star"),
+        ("**['[0]']", "bracket"),
+    ],
+)
+def test_keys_in_quotes_are_taken_as_they_stand(path, found):
+    content = (
+        r'{"menu": {"open": "in steps"}, "menu.open": "with a dot", "a\"]": {"b": "quote"}, '
+        r'"list": [{"x": "listed"}], "*": "star", "d": {"[0]": "bracket"}}'
+    )
+    document = read_document("a.json", content.encode(), Options(paths=(path,)))
+    assert [run.text for unit in document.units for run in unit] == [found]
+
+
+@pytest.mark.parametrize("ending", [one for one in ENDINGS if one not in (".docx", ".odt")])
+@pytest.mark.parametrize("seed", [b"", b"\x00", b"<a>" * 100_000, b"a" * 1_000_000, b"<!--" * 50_000, b"`" * 50_000, b"*a " * 30_000,
+                                  b"> " * 3000, b"- " * 3000, b"1\n00:00:01,000 --> 00:00:02,000\n" * 5000])  # fmt: skip
+def test_odd_files_are_read_or_refused_and_never_hang(ending, seed):
+    begin = time.process_time()
+    try:
+        found = read_document(f"a{ending}", seed, Options("de", "en"))
+    except DeepwireError:
+        found = None
+    if found is not None:
+        texts = [in_order(unit, [run.text for run in unit]) for unit in found.units]
+        assert isinstance(found.written(texts), bytes)
+    assert time.process_time() - begin < 60
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<a " * 60_000 + "'>",
+        '<a "' * 60_000 + "'>",
+        '<a "<b" ' * 30_000 + "'>",
+        "<a<b" * 50_000 + '">',
+        "<" * 100_000 + "a",
+    ],
+)
+def test_tags_without_end_are_text_in_linear_time(page):
+    begun = time.process_time()
+    translated("a.html", page, change=lambda text: text)
+    assert time.process_time() - begun < 20, "it took minutes"
+
+
+CUE = "1\n00:00:01,000 --> 00:00:02,000\n"
+BRACKETS = "[a" * 30_000 + "]" * 30_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.srt", CUE + "{\\" * 100_000),
+        ("a.srt", CUE + "ein Wort\n" * 50_000),
+        ("a.md", " ".join("`" * count for count in range(1, 440))),
+        ("a.md", "x <" + "a" * 99_000),
+        ("a.md", "x" + "[^" * 49_000),
+        ("a.md", "x" + "<!--" * 24_000),
+        ("a.md", "x" + "_" * 99_000 + "x"),
+        ("a.md", f"x{BRACKETS}\n\n[a]: http://a.de\n"),
+        ("a.md", "!!! a" + " " * 99_000 + "X"),
+        ("a.json", f'["%{"0" * 99_000}"]'),
+        ("a.po", f'msgid "%{"0" * 99_000}"\nmsgstr ""\n'),
+        ("a.xlf", f"<xliff><trans-unit><source>{'ein<bx/>' * 30_000}</source></trans-unit></xliff>"),
+        ("a.xlf", f"<xliff><trans-unit><source>{'ein&lt;b>' * 50_000}</source></trans-unit></xliff>"),
+    ],
+    ids=lambda value: value[-10:],
+)
+def test_what_has_no_end_is_read_in_linear_time(name, content):
+    begun = time.process_time()
+    document = read_document(name, content.encode(), Options("de", "en"))
+    texts = [[run.text if run.fixed else f"{run.text} " for run in unit] for unit in document.units]
+    document.written([in_order(*unit) for unit in zip(document.units, texts, strict=True)])
+    assert time.process_time() - begun < 20, "it took minutes"
+
+
+def test_a_text_of_many_sentences_is_put_together_in_linear_time():
+    document = read_document("a.txt", b"Ein Wort.\n" * 200_000, Options("de", "en"))
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
+    begun = time.process_time()
+    plan.finished(["Ein anderes Wort und noch eines."] * len(plan.texts))
+    assert time.process_time() - begun < 10, "it took minutes"
+
+
+def test_signs_that_are_no_tags_are_text():
+    found = text_of("a.html", "<p>a <b title='x>y'>c</b> 3 <d e='f> g</p>", change=str.upper)
+    assert found.startswith("<p>A <b title='x>y'>C</b> 3")

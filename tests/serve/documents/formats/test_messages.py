@@ -1,0 +1,66 @@
+"""Messages of programs: what their translations have of placeholders, plurals and numbered tags."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from deepwire.data.text.sentences import SentenceSplitter
+from deepwire.serve.documents.document import Options
+from deepwire.serve.documents.formats.gettext_catalogue import read_po
+from deepwire.serve.documents.formats.json_values import read_json
+from deepwire.serve.documents.formats.xliff import read_xliff
+from deepwire.serve.documents.translation_plan import TranslationPlan
+
+
+def translated(document):
+    """The file in the language of a model that writes capitals."""
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
+    return document.written(plan.finished([text.upper() for text in plan.texts])).decode()
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("{count, plural, one {# hund} other {# hunde}}", "{count, plural, one {# HUND} other {# HUNDE}}"),
+        (
+            "{sex, select, female {das buch} other {das haus}} im park",
+            "{sex, select, female {DAS BUCH} other {DAS HAUS}} IM PARK",
+        ),
+        (
+            "{n, plural, =0 {} one{{name} sah {x}.}other {nein}}",
+            "{n, plural, =0 {} one{{name} SAH {x}.}other {NEIN}}",
+        ),
+        (
+            "{n, plural, offset:1 one {{g, select, f {sie} other {er}} kam} other {b}}",
+            "{n, plural, offset:1 one {{g, select, f {SIE} other {ER}} KAM} other {B}}",
+        ),
+        (
+            "{n, selectordinal, one {#st tag} other {#th tag}}",
+            "{n, selectordinal, one {#st TAG} other {#th TAG}}",
+        ),
+        ("{0, choice, 0#nichts|1#ein hund|1<{0} hunde}", "{0, choice, 0#nichts|1#ein hund|1<{0} hunde}"),
+        ("{n, plural, one {# hund", "{n, plural, one {# hund"),
+        ("ein %{hund} und <1>haus</1> und <2/>", "EIN %{hund} UND <1>HAUS</1> UND <2/>"),
+    ],
+)
+def test_messages_keep_what_programs_read(message, expected):
+    document = read_json(json.dumps({"a": message}).encode(), Options())
+    assert json.loads(translated(document))["a"] == expected
+
+
+def test_a_plural_in_a_catalogue():
+    source = b'msgid "{n, plural, one {# hund} other {hunde}}"\nmsgstr ""\n'
+    assert 'msgstr "{n, plural, one {# HUND} other {HUNDE}}"' in translated(read_po(source, Options()))
+
+
+def test_a_plural_between_codes_of_xliff():
+    text = "{VAR, plural, =1 {ein tag} other {<x id='A'/> tage}} hier"
+    source = (
+        "<xliff version='1.2'><file source-language='de' target-language='en'><body>"
+        f"<trans-unit id='1'><source>{text}</source></trans-unit></body></file></xliff>"
+    )
+    written = translated(read_xliff(source.encode(), Options("de", "en")))
+    target = written[written.index("<target") :].replace('"', "'")
+    assert "{VAR, plural, =1 {EIN TAG} other {<x id='A'/> TAGE}} HIER" in target

@@ -1,0 +1,249 @@
+"""Inline markup in translations: nothing is lost, all is well nested, and it is at its own words."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+
+import pytest
+from aligned_texts import (
+    aligned,
+    backwards,
+    is_nested,
+    markup,
+    shuffled,
+    tags_of,
+    translated,
+)
+from lxml import etree
+
+from deepwire.data.text.sentences import SentenceSplitter
+from deepwire.serve.documents.document import Options
+from deepwire.serve.documents.formats.hypertext import HtmlDocument
+from deepwire.serve.documents.registry import read_document
+from deepwire.serve.documents.translation_plan import TranslationPlan
+
+
+def page(source, order):
+    document = HtmlDocument(source)
+    return document.text_with(translated(document, order))
+
+
+def letters(text):
+    return re.sub(r"\s+", "", re.sub("<[^<>]*>", "", text))
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("ich habe <b>das Buch</b> gelesen", "GELESEN <b>BUCH DAS</b> HABE ICH"),
+        ("<a>gestern</a> ging er", "ER GING <a>GESTERN</a>"),
+        ("<b>rot <i>und</i> blau</b> hier", "HIER <b>BLAU <i>UND</i> ROT</b>"),
+        ("ein <b>Wort</b> <i>mehr</i>", "<i>MEHR</i> <b>WORT</b> EIN"),
+        ("rufe <code>foo()</code> jetzt auf", "AUF JETZT <code>foo()</code> RUFE"),
+        ("Bild<img src=x> hier", "HIER BILD<img src=x>"),
+        ("eins <img src=x> zwei", "<img src=x> ZWEI EINS"),
+        ("eins <img src=x><wbr> zwei drei", "DREI <img src=x><wbr> ZWEI EINS"),
+        ("eins <sup><a href=n>2</a></sup> drei", "DREI <sup><a href=n>2</a></sup> EINS"),
+        # An element of two sentences stands together.
+        ("Null <b>eins. Zwei drei.</b>", "<b>EINS. NULL DREI. ZWEI</b>"),
+    ],
+)
+def test_elements_are_at_the_words_that_belong_to_theirs(source, expected):
+    assert page(source, backwards) == expected
+
+
+@pytest.mark.parametrize("source", ["eins <img/> zwei", "<p>eins <a><img/></a><wbr> zwei", "eins<br> zwei"])
+def test_the_spaces_around_an_element_without_text_stay(source):
+    assert page(source, lambda count: list(range(count))) == source.replace("eins", "EINS").replace(
+        "zwei", "ZWEI"
+    )
+
+
+def elements(text):
+    """The words within each element, by the number that it has."""
+    found: dict[str, set[str]] = {}
+    stack: list[str] = []
+    for end, number, word in re.findall(r'<(/?)[a-z]+(?: n="(\d+)")?[^<>]*>|(\w+)', text):
+        if word:
+            for one in stack:
+                found[one].add(word.upper())
+        elif end:
+            stack.pop()
+        elif number:
+            stack.append(number)
+            found[number] = set()
+    return found
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_html_keeps_every_tag_nested_and_the_text(seed):
+    source = f"<p>{markup(seed)}</p>"
+    document = HtmlDocument(source)
+    pieces = translated(document, shuffled(seed))
+    found = document.text_with(pieces)
+    assert tags_of(found) == tags_of(source)
+    assert is_nested(found)
+    assert letters(found) == "".join(piece.text for unit in pieces for piece in unit).replace(" ", "")
+    assert sorted(letters(found)) == sorted(letters(source).upper())
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_elements_whose_words_stay_together_keep_them(seed):
+    source = markup(seed, point="", between=" ")
+    if not any(letters(source)):
+        return
+    found = page(source, backwards)
+    assert elements(found) == elements(source)
+
+
+@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("version", ["1.2", "2.0"])
+def test_xliff_keeps_every_element(seed, version):
+    inside = markup(
+        seed, tags=("g",) if version == "1.2" else ("pc",), point="<x/>" if version == "1.2" else "<ph/>"
+    )
+    inside = inside.replace(' n="', ' id="')
+    body = f"<source>{inside}</source>"
+    body = (
+        f"<trans-unit>{body}</trans-unit>" if version == "1.2" else f"<unit><segment>{body}</segment></unit>"
+    )
+    content = f'<xliff version="{version}"><file>{body}</file></xliff>'
+    document = read_document("a.xlf", content.encode(), Options("de", "en"))
+    found = document.written(translated(document, shuffled(seed))).decode()
+    root = etree.fromstring(found.encode())
+    source, target = root.find(".//source"), root.find(".//target")
+    if document.units:
+        kept = [
+            sorted((one.tag, one.get("id", "")) for one in side.iterdescendants())
+            for side in (source, target)
+        ]
+        assert kept[0] == kept[1]
+        assert sorted(letters("".join(target.itertext()))) == sorted(
+            letters("".join(source.itertext())).upper()
+        )
+
+
+def target_of(source):
+    """The target that a segment of XLIFF 1.2 gets, its words backwards."""
+    unit = f'<trans-unit id="1"><source>{source}</source></trans-unit>'
+    content = f'<xliff version="1.2"><file>{unit}</file></xliff>'
+    document = read_document("a.xlf", content.encode(), Options("de", "en"))
+    return document.written(translated(document, backwards)).decode().partition("<target")[2]
+
+
+def test_pairs_of_codes_go_with_their_words():
+    pair = '<bpt id="1">&lt;b&gt;</bpt>', '<ept id="1">&lt;/b&gt;</ept>'
+    found = target_of(f'ich habe {pair[0]}das <g id="2">Buch</g>{pair[1]} gelesen<x id="3"/>')
+    assert f'GELESEN<x id="3"/> {pair[0]}<g id="2">BUCH</g> DAS{pair[1]} HABE ICH<' in found
+
+
+def test_no_other_word_comes_between_markers_that_protect():
+    protected = '<sm id="m" translate="no"/>Hund <x id="1"/>%s<em startRef="m"/>'
+    assert f"{protected} " in target_of(f'ein {protected} läuft <g id="2">hier</g>')
+
+
+def test_a_code_without_its_other_half_leaves_the_order_as_it_is():
+    found = target_of('eins <bpt id="1"/>zwei <g id="2">drei</g>')
+    order = [found.index(part) for part in ("<bpt", "<g ", "</g>")]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("auf der **Straße** [Link](http://a.de/b_c)", "[LINK](http://a.de/b_c) **STRASSE** DER AUF"),
+        ("ein *sehr **guter** Hund* hier", "HIER *HUND **GUTER** SEHR* EIN"),
+        ("rufe `foo()` auf ![Bild](a.png)", "![BILD](a.png) AUF `foo()` RUFE"),
+        ("5 * 3 <b>ist</b> _fünfzehn_", "_FÜNFZEHN_ <b>IST</b> 3 * 5"),
+    ],
+)
+def test_markdown(source, expected):
+    document = read_document("a.md", source.encode(), Options("de", "en"))
+    assert document.written(translated(document, backwards)).decode() == expected
+
+
+TAGGED = [
+    ("ich habe <b>das Buch</b> gelesen", "GELESEN <b>BUCH DAS</b> HABE ICH"),
+    ("ich <A x=1>habe <i>das</i> %s</A> gelesen", "GELESEN <A x=1>%s <i>DAS</i> HABE</A> ICH"),
+    ("das Bild<img> <icon/>hier", "<icon/>HIER BILD<img> DAS"),
+    ("lies <link>das da</link> hier", "HIER <link>DA DAS</link> LIES"),
+    ("eins zwei<br>drei vier", "ZWEI EINS<br>VIER DREI"),
+    ("<p>eins <b>zwei</b></p><p>drei vier</p>", "<p><b>ZWEI</b> EINS</p><p>VIER DREI</p>"),
+    ("kann <file> nicht<p>lesen", "NICHT <file> KANN<p>LESEN"),
+    # Where tags are no pairs, they keep their order.
+    ("das </b>rote <b>Haus", "HAUS </b>ROTE <b>DAS"),
+    ("das <b>rote Haus", "<b>HAUS ROTE DAS"),
+    ("<b>das <i>rote</b> Haus</i>", "<b>HAUS <i>ROTE</b> DAS</i>"),
+]
+
+
+def in_json(text):
+    return json.dumps([text]).replace("/", "\\/"), lambda found: json.loads(found)[0]
+
+
+def in_po(text):
+    return f'msgid "{text}"\nmsgstr ""\n', lambda found: found.partition('msgstr "')[2][:-2]
+
+
+def in_xliff(text):
+    escaped = html.escape(text)
+    unit = f'<trans-unit id="1"><source>{escaped}</source></trans-unit>'
+    content = f'<xliff version="1.2"><file>{unit}</file></xliff>'
+    return content, lambda found: etree.fromstring(found.encode()).findtext(".//target")
+
+
+@pytest.mark.parametrize(("name", "form"), [("a.json", in_json), ("a.po", in_po), ("a.xlf", in_xliff)])
+@pytest.mark.parametrize(("source", "expected"), TAGGED)
+def test_tags_in_the_text_of_a_message_are_elements(name, form, source, expected):
+    content, read = form(source)
+    document = read_document(name, content.encode(), Options("de", "en"))
+    found = document.written(translated(document, backwards)).decode()
+    assert read(found) == expected
+
+
+def test_an_element_that_is_not_closed_leaves_the_order_as_it_is():
+    assert tags_of(page("<p>ein <b>roter <i>Hund</b> läuft", backwards)) == tags_of("<p><b><i></b>")
+
+
+def test_without_links_nothing_is_lost():
+    document = HtmlDocument("<p>ein <b>roter</b> <img src=a> Hund <code>x()</code></p>")
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en", aligned=True)
+    found = document.text_with(plan.finished(["A RED DOG"], [aligned(plan.texts[0], "A RED DOG", [])]))
+    assert tags_of(found) == tags_of("<p><b></b><img src=a><code></code></p>")
+    assert letters(found).replace("x()", "") == "AREDDOG"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ('<x id="1"/> 3 hunde', '<x id="1"/> HUNDE 3'),
+        ('das haus <x id="1"/>', 'HAUS DAS <x id="1"/>'),
+        ('<x id="1"/> <x id="2"/> ein hund <x id="3"/>', '<x id="1"/> <x id="2"/> HUND EIN <x id="3"/>'),
+        (' <x id="1"/> ein hund <x id="2"/> ', ' <x id="1"/> HUND EIN <x id="2"/> '),
+        ('<x id="1"/> <g id="2">ein hund</g>', '<x id="1"/> <g id="2">HUND EIN</g>'),
+        ('ein hund<x id="1"/> ', 'HUND<x id="1"/> EIN '),
+    ],
+)
+def test_spaces_beside_codes_at_the_edges_stay_between_them_and_the_words(content, expected):
+    assert f">{expected}</target>" in target_of(content)
+
+
+SAME = {
+    "a.html": ["<p>%s</p>", "<b>%s</b> x <br>%s", "<li> %s <li>3<li>http://a.de\n<li>a\t b"],
+    "a.md": ["%s\nzwei  \ndrei\n", "- %s\n- 3\n", "| %s | http://a.de |\n|---|---|\n| %s | a\tb |\n"],
+    "a.srt": ["1\n00:00:01,000 --> 00:00:02,000\n- %s\nzwei\n- 3\n"],
+    "a.json": ['{"a": " \\u00e4 {n}s \\t%s ", "b": "%%s. B %s", "c": "12", "d": "http://a.de"}'],
+    "a.txt": ["%s\t\r\n\r\n 3\nhttp://a.de x.  Y\n好。去吧！"],
+}
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize(("name", "page"), [(name, page) for name, pages in SAME.items() for page in pages])
+def test_what_a_model_leaves_as_it_is_stays_byte_for_byte(name, page, seed):
+    text = markup(seed, ("b", "i", "code", "span"), between=(" ", ". W. ", "")).replace('"', "")
+    source = page.replace("%s", text).encode()
+    document = read_document(name, source, Options("de", "zh"))
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "zh")
+    assert document.written(plan.finished(plan.texts)) == source

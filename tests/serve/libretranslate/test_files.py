@@ -1,0 +1,195 @@
+"""Documents that are sent to the server, and fetched from it."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePath
+from types import SimpleNamespace
+from urllib.parse import urlsplit
+
+import pytest
+
+from deepwire.serve.libretranslate.interface import Choices, libretranslate_site
+from deepwire.serve.libretranslate.kept_files import KeptFiles
+
+
+def site(service):
+    return libretranslate_site(service, Choices())
+
+
+@pytest.fixture(scope="module")
+def server(polyglot, serving):
+    with serving.running(polyglot, site=site, file_bytes=300_000) as found:
+        yield found
+
+
+def send(server, name, content, **fields):
+    parts = [
+        f'--x\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
+        for key, value in {"source": "de", "target": "en", **fields}.items()
+        if value is not None
+    ]
+    if name is not None:
+        head = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+        parts.append(head.encode() + content + b"\r\n")
+    body = b"".join([*parts, b"--x--\r\n"])
+    return server.request(
+        "POST", "/translate_file", body, {"Content-Type": "multipart/form-data; boundary=x"}
+    )
+
+
+def fetched(server, answer):
+    assert answer.status == 200, answer.body
+    parts = urlsplit(answer.json["translatedFileUrl"])
+    assert (parts.scheme, parts.port) == ("http", server.port)
+    return server.get(parts.path)
+
+
+def test_a_document_is_translated_and_can_be_fetched(server, polyglot):
+    answer = fetched(server, send(server, "Mein Text.txt", b"ein hund\n\nzwei\n"))
+    expected = polyglot._translator.translate(["ein hund", "zwei"], to="en")
+    assert answer.body.decode() == f"{expected[0]}\n\n{expected[1]}\n"
+    assert answer.headers["content-disposition"] == 'attachment; filename="Mein_Text_en.txt"'
+    assert answer.headers["content-type"] == "application/octet-stream"
+
+
+def test_what_a_document_keeps_for_its_length_is_told(polyglot, serving):
+    with serving.running(polyglot, site=site, subwords=20) as server:
+        answer = send(server, "a.txt", f"ein hund\n{'n' * 900}\n".encode()).json
+        assert answer["untranslated"] == ["n" * 40 + "…"]
+        assert list(send(server, "a.txt", b"ein hund\n").json) == ["translatedFileUrl"]
+
+
+def test_the_language_of_a_document_is_detected(server, polyglot):
+    page = b"<p>Der Hund sitzt auf der Wiese</p>"
+    answer = fetched(server, send(server, "a.html", page, source="auto", target="fr"))
+    between = polyglot._translator.translate(["Der Hund sitzt auf der Wiese"], to="en")
+    assert answer.body.decode() == f"<p>{polyglot._translator.translate(between, to='fr')[0]}</p>"
+
+
+BOMB = io.BytesIO()
+with zipfile.ZipFile(BOMB, "w", zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr("word/document.xml", b"<a/>" * 1_000_001)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields", "status", "said"),
+    [
+        (None, b"", {}, 400, "Invalid request: missing file parameter"),
+        ("", b"a", {}, 400, "Invalid request: empty file"),
+        ("a.exe", b"a", {}, 400, "Invalid request: file format not supported"),
+        ("a.txt", b"a", {"source": None}, 400, "Invalid request: missing source parameter"),
+        ("a.txt", b"a", {"target": None}, 400, "Invalid request: missing target parameter"),
+        ("a.txt", b"a", {"target": "zz"}, 400, "zz is not supported"),
+        ("a.txt", b"\xff", {}, 400, "Invalid request: line 1: not UTF-8"),
+        ("a.docx", b"PK broken", {}, 400, "Invalid request: a damaged file"),
+        ("a.docx", BOMB.getvalue(), {}, 400, "too large"),
+        ("a.xlf", b"<a>" * 9999, {}, 400, "not XML"),
+        ("a.json", b"[" * 99999, {}, 400, "nested too deeply"),
+        ("a.html", b"<p>" * 200_000, {}, 413, "the file has more than 300000 bytes"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_gets_one_clear_answer(server, name, content, fields, status, said):
+    answer = send(server, name, content, **fields)
+    assert answer.status == status
+    assert set(answer.json) == {"error"}
+    assert said in answer.json["error"]
+    assert server.get("/health").status == 200
+
+
+def test_names_lead_nowhere_else(server):
+    for name in ("/download_file/nothing.txt", "/download_file/..%2f..%2fetc%2fpasswd", "/download_file/"):
+        assert server.get(name).status == 404
+    answer = fetched(server, send(server, "../../etc/x.txt", b"ein"))
+    assert answer.headers["content-disposition"] == 'attachment; filename="x_en.txt"'
+
+
+def test_documents_can_be_switched_off(polyglot, serving):
+    off = Choices(files=False)
+    with serving.running(polyglot, site=lambda service: libretranslate_site(service, off)) as server:
+        answer = send(server, "a.txt", b"a")
+        assert (answer.status, answer.json["error"]) == (
+            403,
+            "Files translation are disabled on this server.",
+        )
+        settings = json.loads(server.get("/frontend/settings").body)
+        assert (settings["filesTranslation"], settings["supportedFilesFormat"]) == (False, [])
+
+
+@pytest.mark.parametrize("stem", ["отчёт", "報告書", "रिपोर्ट", "Bericht-ä.1", "😀" * 40])
+def test_names_keep_the_letters_of_their_script(stem):
+    kept = KeptFiles(10, 2)
+    key = kept.keep(f"{stem}_en.txt", b"1")
+    assert kept.find(key).name == f"{stem}_en.txt"[-50:]
+    assert kept.find(key).path.read_bytes() == b"1"
+    assert kept.find(kept.keep("../a b\n\"c'.txt", b"1")).name == "_a_b__c_.txt"
+
+
+def test_a_document_named_in_another_script_is_fetched(server):
+    answer = fetched(server, send(server, "отчёт.txt", b"ein"))
+    assert answer.headers["content-disposition"].endswith("%D0%BE%D1%82%D1%87%D1%91%D1%82_en.txt")
+
+
+def test_documents_are_kept_for_a_while_and_not_too_many():
+    clock = [0.0]
+    kept = KeptFiles(10, 2, lambda: clock[0])
+    first, second = kept.keep("a.txt", b"1"), kept.keep("a.txt", b"2")
+    assert kept.find(first).path.read_bytes() == b"1"
+    third = kept.keep("a.txt", b"3")
+    assert kept.find(first) is None
+    path = kept.find(second).path
+    clock[0] = 11
+    assert kept.find(third) is None
+    assert not path.exists()
+
+
+def test_documents_go_with_the_server_even_where_it_is_ended_by_force(
+    polyglot, serving, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    model = serving.Held(polyglot)
+    with serving.running(model, site=site) as server, ThreadPoolExecutor(1) as clients:
+        model.free.set()
+        answer = send(server, "a.txt", b"ein hund")
+        name = PurePath(urlsplit(answer.json["translatedFileUrl"]).path).name
+        assert [path.name for path in tmp_path.glob("*/*")] == [name]
+        model.free.clear()
+        clients.submit(send, server, "b.txt", b"zwei")
+        serving.wait_until(lambda: len(model.batches) == 2)
+        server.stop()
+        server.stop()
+        server.join()
+        assert server.service.batcher.alive, "the process would end without tidying up"
+        assert list(tmp_path.iterdir()) == []
+        model.free.set()
+
+
+def test_documents_go_in_time_though_nobody_asks_for_any(served_model, serving, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with serving.running(served_model, site=site, file_keep_seconds=0.5) as server:
+        assert send(server, "a.txt", b"ein hund").status == 200
+        serving.wait_until(lambda: list(tmp_path.glob("*/*")) == [])
+
+
+def test_a_document_that_would_take_too_long_is_refused_early(polyglot, serving, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr("deepwire.serve.time_limit.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    page = "".join(f"<p>ein Hund {number}</p>" for number in range(1000)).encode()
+    with serving.running(polyglot, site=site, file_seconds=600) as server:
+        along = server.service._along
+
+        async def slowly(texts, *asked):
+            clock[0] += len(texts)  # a second for each
+            return await along(texts[:1], asked[0][:1], *asked[1:]) * len(texts)
+
+        monkeypatch.setattr(server.service, "_along", slowly)
+        refused = send(server, "a.html", page)
+        assert refused.status == 413
+        assert refused.json["error"] == (
+            "1,000 sentences, of which about 600 can be translated in time: send them in parts"
+        )
+        assert clock[0] < 600
+        assert send(server, "a.html", page[: len(page) // 2]).status == 200

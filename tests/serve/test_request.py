@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deepwire.serve.request import Limits, RequestError, TextLines, read_request_body
+
+
+@pytest.mark.parametrize(
+    ("text", "lines", "breaks"),
+    [
+        ("", ("",), ()),
+        ("ein hund", ("ein hund",), ()),
+        ("a\nb\r\nc\rd", ("a", "b", "c", "d"), ("\n", "\r\n", "\r")),
+        ("\n\na\n", ("", "", "a", ""), ("\n", "\n", "\n")),
+        (
+            "a\u2028b\x85c\x0bd\x0ce\u2029",
+            ("a", "b", "c", "d", "e", ""),
+            ("\u2028", "\x85", "\v", "\f", "\u2029"),
+        ),
+        ("a\0b", ("a b",), ()),
+    ],
+)
+def test_a_text_is_cut_at_its_line_breaks(text: str, lines: tuple[str, ...], breaks: tuple[str, ...]) -> None:
+    assert TextLines.of(text) == (lines, breaks)
+
+
+@given(st.text("ab \n\r\v\f\x85\u2028\u2029\x1c\t", max_size=30))
+def test_nothing_is_lost_between_the_lines(text: str) -> None:
+    cut = TextLines.of(text)
+    assert cut.joined(cut.lines) == text
+    assert not any(mark in line for line in cut.lines for mark in "\n\r\v\f\x85\u2028\u2029")
+
+
+LIMITS = Limits(texts=3, characters=10)
+
+
+def test_text_and_texts() -> None:
+    assert read_request_body(b'{"text": "a\\nb"}', LIMITS).all == ["a\nb"]
+    found = read_request_body(b'{"texts": ["a", ""], "target": "de", "beam": 2, "n_best": 1}', LIMITS)
+    assert (found.all, found.target, found.beam, found.n_best) == (["a", ""], "de", 2, 1)
+    assert read_request_body(b'{"texts": []}', LIMITS).all == []
+
+
+def test_lines_are_limited_as_texts_are() -> None:
+    """Whoever sends lines in one text has the model do as much; empty lines are no work."""
+    assert read_request_body(b'{"texts": ["a\\n\\r\\n \\n\\nb", "c"]}', LIMITS)
+    with pytest.raises(RequestError, match="4 lines of text, but at most 3 at a time"):
+        read_request_body(b'{"texts": ["a\\nb", "c\\rd"]}', LIMITS)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"q": "a"}', "q: unknown key (deepwire serve --api libretranslate reads q; here it is text)"),
+        (b'{"text": "a", "target_lang": "de"}', "target_lang: unknown key (did you mean target?)"),
+        (b'{"Text": "a"}', "Text: unknown key (did you mean text?)"),
+        (
+            b'{"text": "a", "model": "b"}',
+            "model: unknown key; known are text, texts, target, source, sentences, beam, n_best, "
+            "alignment, max_length_ratio, max_length_extra",
+        ),
+        (b"[]", 'the body must be a JSON object such as {"text": "Ein Hund."}, not a list'),
+        (b"null", 'the body must be a JSON object such as {"text": "Ein Hund."}, not null'),
+        (b'{"text": ["a"]}', "text: must be a string, not a list; several texts go under texts"),
+        (
+            b'{"texts": "a"}',
+            "texts: must be a list of strings, not a string; a single text goes under text",
+        ),
+        (b'{"texts": ["a", {}]}', "text 1: must be a string, not an object"),
+        (b'{"text": "a", "max_length_extra": -1}', "max_length_extra: must be at least 0"),
+        (b'{"text": "a", "max_length_ratio": "2"}', "max_length_ratio: must be a number, not a string"),
+        (
+            b'{"text": "a", "max_length_ratio": 1e999}',
+            "max_length_ratio: must be a finite number, not one that is too large",
+        ),
+        (b'{"text": "a", "beam": 1e999}', "beam: must be a whole number, not one that is too large"),
+        (
+            b'{"text": "a", "beam": ' + b"9" * 5000 + b"}",
+            "beam: must be a whole number, not one that is too large",
+        ),
+        (
+            b'{"text": "a", "max_length_extra": ' + b"9" * 400 + b"}",
+            "max_length_extra: must be a whole number, not one that is too large",
+        ),
+        (
+            b'{"text": "a", "max_length_ratio": ' + b"9" * 4000 + b"}",
+            "max_length_ratio: must be a finite number, not one that is too large",
+        ),
+        (b'{"text": "a", "beam": "2"}', "beam: must be a whole number, not a string"),
+        (
+            b'{"text": "a", "beam": 2.0}',
+            "beam: must be a whole number, not a number with a point or an exponent",
+        ),
+        (b'{"text": "a", "beam": true}', "beam: must be a whole number, not true"),
+        (b'{"text": "a", "n_best": 0}', "n_best: must be at least 1"),
+        (b'{"text": "a", "target": "' + b"x" * 41 + b'"}', "target: must have at most 40 characters"),
+    ],
+)
+def test_reasons_are_in_the_words_of_json(body: bytes, said: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_request_body(body, LIMITS)
+    assert caught.value.message == said
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said", "index"),
+    [
+        (b"", "bad_json", "not JSON", None),
+        (b'{"text": "a"', "bad_json", "character", None),
+        (b"\xff\xfe", "bad_json", "not UTF-8: byte 0", None),
+        (b"[" * 100_000, "bad_json", "too deep", None),
+        (b'{"text": "a", "text": "b"}', "bad_json", "twice", None),
+        (b'{"text": "a", "beam": NaN}', "bad_json", "NaN", None),
+        (b'{"text": "a", "beam": ' + b"9" * 5000 + b"}", "invalid", "beam: ", None),
+        (b'{"text": "a", "beam": 1e999}', "invalid", "beam: ", None),
+        (b'{"text": "a", "beam": true}', "invalid", "beam: ", None),
+        (b'{"text": "a", "beam": "2"}', "invalid", "beam: ", None),
+        (b'{"text": "a", "beam": 0}', "invalid", "beam: ", None),
+        (b'{"text": "a", "n_best": -1}', "invalid", "n_best: ", None),
+        (b'{"text": "a", "model": "b"}', "invalid", "model: ", None),
+        (b'{"text": "a", "texts": ["a"]}', "invalid", "either text or texts", None),
+        (b"{}", "invalid", "either text or texts", None),
+        (b"[]", "invalid", "", None),
+        (b'{"text": 3}', "invalid", "text: ", None),
+        (b'{"texts": ["a", 3]}', "invalid", "text 1: ", 1),
+        (b'{"texts": ["a", "b", "c", "d"]}', "invalid", "4 texts, but at most 3", None),
+        (b'{"texts": ["a", "12345678901"]}', "invalid", "text 1: 11 characters, at most 10", 1),
+        (b'{"texts": ["a", "\\ud800"]}', "invalid", "text 1: half a surrogate pair", 1),
+        (b'{"text": "a", "target": "\\ud800"}', "invalid", "target: ", None),
+        (b'{"\\ud800": "a"}', "invalid", "half a surrogate pair", None),
+    ],
+)
+def test_wrong_bodies_are_refused_with_a_reason(body: bytes, code: str, said: str, index: int | None) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_request_body(body, LIMITS)
+    assert (caught.value.code, caught.value.index) == (code, index)
+    assert said in caught.value.message
+    json.dumps(caught.value.record("1"), ensure_ascii=False).encode()
+
+
+TEXT = st.text("ab \n\0\ud800é\U0001f600\u2028", max_size=12)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(["text", "texts", "target", "source", "beam", "n_best", "x"])
+BODIES = st.binary(max_size=40) | st.dictionaries(KEYS, JSON, max_size=4).map(
+    lambda it: json.dumps(it).encode()
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(BODIES)
+def test_whatever_comes_is_read_or_refused(body: bytes) -> None:
+    found = refused = None
+    try:
+        found = read_request_body(body, LIMITS)
+    except RequestError as error:
+        refused = error
+    if found is not None:
+        assert len(found.all) <= 3
+        assert all(len(text) <= 10 for text in found.all)
+    else:
+        assert refused.status in (400, 422)
+        assert len(refused.message) < 300
+        assert not any(word in refused.message for word in ("Input", "valid", "permitted", "dictionary"))

@@ -1,0 +1,208 @@
+"""What deepwire's own interface does with texts of many sentences, unknown languages and documents."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import threading
+import zipfile
+from urllib.parse import unquote
+
+import pytest
+
+from deepwire.serve import document_translation
+from deepwire.serve.documents.registry import read_document
+
+GERMAN = "Der Hund läuft auf dem Ball und die Katze schläft."
+ENGLISH = "The house of the man is blue, and the woman sleeps."
+
+
+@pytest.fixture(scope="module")
+def plain(polyglot, serving):
+    with serving.running(polyglot) as found:
+        yield found
+
+
+def in_english(polyglot, *texts):
+    return polyglot.load().translate(texts, to="en")
+
+
+def test_a_text_is_answered_sentence_by_sentence(plain, polyglot):
+    text = f"{GERMAN}  Rot!\r\n\n👍\nzwei"
+    answer = plain.post({"text": text, "source": "de", "target": "en", "sentences": True, "n_best": 2})
+    (found,) = answer.json["translations"]
+    sentences = [GERMAN, "Rot!", "zwei"]
+    assert [one["source"] for one in found["sentences"]] == sentences
+    best = [one["text"] for one in found["sentences"]]
+    assert best == in_english(polyglot, *sentences)
+    assert found["gaps"] == ["", "  ", "\r\n\n👍\n", ""]
+    assert found["text"] == f"{best[0]}  {best[1]}\r\n\n👍\n{best[2]}"
+    for one in found["sentences"]:
+        assert one["candidates"][0]["text"] == one["text"]
+        assert len(one["candidates"]) == 2
+    assert "candidates" not in str(plain.post({"text": "Rot!", "target": "en", "sentences": True}).json)
+
+
+def test_a_long_text_is_split_and_not_refused(polyglot, serving):
+    with serving.running(polyglot, subwords=12) as server:
+        asked = {"text": GERMAN + " " + "katze" * 40, "target": "en"}
+        assert server.post(asked).status == 422
+        (found,) = server.post({**asked, "sentences": True}).json["translations"]
+    assert "".join(one["source"] for one in found["sentences"]).replace(" ", "") == asked["text"].replace(
+        " ", ""
+    )
+    last = found["sentences"][-1]
+    assert last == {"source": "katze" * 40, "text": "katze" * 40, "untranslated": True}
+
+
+def test_the_language_is_found_out(plain, polyglot):
+    answer = plain.post({"texts": [GERMAN], "source": "auto", "target": "en"}).json
+    assert [one["language"] for one in answer["detected"]] == ["de"]
+    assert answer["detected"][0]["confidence"] > 50
+    assert answer["translations"] == [{"text": in_english(polyglot, GERMAN)[0]}]
+    # What is in the target language already, and what is in none, comes back as it is.
+    answer = plain.post({"text": ENGLISH, "source": "auto", "target": "en", "n_best": 1}).json
+    assert answer["detected"]["language"] == "en"
+    assert answer["translations"][0]["candidates"][0]["text"] == ENGLISH
+    answer = plain.post({"text": "12 + 3", "source": "auto", "target": "en", "sentences": True}).json
+    assert answer == {
+        "translations": [{"text": "12 + 3", "sentences": [], "gaps": ["12 + 3"]}],
+        "detected": None,
+    }
+    # Each text has a language of its own.
+    texts = [ENGLISH, GERMAN, "7", ENGLISH, GERMAN]
+    answer = plain.post({"texts": texts, "source": "auto", "target": "en"}).json
+    assert [one and one["language"] for one in answer["detected"]] == ["en", "de", None, "en", "de"]
+    german = in_english(polyglot, GERMAN)[0]
+    assert [one["text"] for one in answer["translations"]] == [ENGLISH, german, "7", ENGLISH, german]
+    answer = plain.post({"texts": [ENGLISH, GERMAN * 200], "source": "auto", "target": "en"})
+    assert answer.json["error"]["index"] == 1
+    assert answer.json["error"]["message"].startswith("text 1: ")
+    refused = plain.post({"text": GERMAN, "source": "auto", "target": "xx"})
+    assert (refused.status, refused.code) == (422, "invalid")
+    assert "auto has no languages to choose from: nothing into 'xx'" in refused.json["error"]["message"]
+
+
+def test_languages_of_texts(plain):
+    def detect(body):
+        return plain.request("POST", "/detect", body, {"Content-Type": "application/json"})
+
+    found = detect(b'{"texts": ["%s", "%s", "7"]}' % (GERMAN.encode(), ENGLISH.encode())).json["detections"]
+    assert [[one["language"] for one in likely[:1]] for likely in found] == [["de"], ["en"], []]
+    assert detect(b'{"text": "a", "beam": 2}').json["error"]["message"].startswith("beam: unknown key")
+
+
+def test_documents_are_translated(plain, polyglot):
+    def send(query: str, content: bytes = f"{GERMAN}\n\nRot!\n".encode()):
+        return plain.request("POST", f"/translate_file?{query}", content)
+
+    answer = send("name=Brief%20%C3%A4.txt&source=auto&target=en")
+    first, second = in_english(polyglot, GERMAN, "Rot!")
+    assert answer.body.decode() == f"{first}\n\n{second}\n"
+    assert answer.headers["content-disposition"] == "attachment; filename*=utf-8''Brief%20%C3%A4_en.txt"
+    for query, said in (
+        ("target=en", "name: is needed"),
+        ("name=a.xyz&target=en", "files ending in .xyz cannot be translated"),
+        ("name=a.docx&target=en", "damaged"),
+        ("name=a.txt&target=xx", "xx"),
+        ("name=a.txt&to=en", "to: unknown; known are name, source, target"),
+    ):
+        refused = send(query)
+        assert refused.status == 422, query
+        assert said in refused.json["error"]["message"], query
+    assert ".docx" in plain.get("/languages").json["files"]
+
+
+def test_what_a_document_keeps_for_its_length_is_told(polyglot, serving):
+    with serving.running(polyglot, subwords=12) as server:
+        address = "/translate_file?name=a.txt&source=de&target=en"
+        answer = server.request("POST", address, f"Rot!\n{'Kätze' * 40}\n".encode())
+        assert answer.body.decode().endswith(f"\n{'Kätze' * 40}\n")
+        beginning = f"{'Kätze' * 8}…"
+        assert unquote(answer.headers["deepwire-untranslated"]) == beginning
+        assert "deepwire-untranslated" not in server.request("POST", address, b"Rot!\n").headers
+
+
+def test_a_document_for_a_model_of_one_direction_says_its_language(served_model, serving):
+    def page(attributes: str = "") -> bytes:
+        unit = '<file id="f"><unit id="u"><segment><source>ein hund</source></segment></unit></file>'
+        space = "urn:oasis:names:tc:xliff:document:2.0"
+        return f'<xliff version="2.0" xmlns="{space}" srcLang="de"{attributes}>{unit}</xliff>'.encode()
+
+    with serving.running(served_model) as server:
+        answer = server.request("POST", "/translate_file?name=a.xlf", page())
+        assert 'trgLang="en"' in answer.body.decode()
+        refused = server.request("POST", "/translate_file?name=a.xlf", page(' trgLang="fr"'))
+        assert refused.json["error"]["message"] == "its target language is fr, not en"
+        french = page().replace(b'srcLang="de"', b'srcLang="fr"')
+        refused = server.request("POST", "/translate_file?name=a.xlf", french)
+        assert refused.json["error"]["message"] == "its source language is fr, not de"
+
+
+def packed(**files: bytes) -> bytes:
+    """A package, each file named by its last word."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, inside in files.items():
+            archive.writestr(f"word/{name}.xml" if name == "document" else f"{name}.xml", inside)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.docx", packed(document=b"<a/>" * 1_000_001), "too large"),
+        ("a.docx", packed(document=b"<a>" * 9999), "not XML"),
+        ("a.docx", packed(other=b"<a/>"), "there is no word/document.xml"),
+        ("a.odt", b"PK broken", "damaged"),
+        ("a.odt", packed(content=b"<a"), "not XML"),
+        ("a.xlf", b"<a>" * 9999, "not XML"),
+        ("a.json", b"[" * 99_999, "nested too deeply"),
+        ("a.po", b"Hallo\n", "line 1: no line of a gettext catalogue"),
+        ("a.srt", b"Hallo\n", "no subtitles"),
+        ("a.txt", b"\xff", "not UTF-8"),
+    ],
+)
+def test_a_wrong_document_gets_one_clear_answer_and_harms_nothing(plain, polyglot, name, content, said):
+    refused = plain.request("POST", f"/translate_file?name={name}&source=de&target=en", content)
+    assert (refused.status, refused.code) == (422, "invalid")
+    message = refused.json["error"]["message"]
+    assert said in message
+    assert "\n" not in message
+    answer = plain.request("POST", "/translate_file?name=a.txt&source=de&target=en", GERMAN.encode())
+    assert answer.body.decode() == in_english(polyglot, GERMAN)[0]
+
+
+def test_a_large_document_keeps_those_of_other_clients_not_waiting(served_model, serving, monkeypatch):
+    """All documents were read by one thread, and one whose time was over went on in it."""
+    begun, free = threading.Event(), threading.Event()
+
+    def slowly(name, content, options):
+        if content == b"slow":
+            begun.set()
+            assert free.wait(serving.PATIENCE)
+        return read_document(name, content, options)
+
+    monkeypatch.setattr(document_translation, "read_document", slowly)
+
+    def sent(server, content, client):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, serving.PATIENCE, (client, 0))
+        connection.request("POST", "/translate_file?name=a.txt", content)
+        return connection
+
+    with serving.running(served_model) as server:
+        try:
+            large = sent(server, b"slow", "127.0.0.2")
+            assert begun.wait(serving.PATIENCE)
+            large.close()
+            assert sent(server, b"ein hund", "127.0.0.3").getresponse().status == 200
+        finally:
+            free.set()
+
+
+def test_no_documents_where_the_operator_wants_none(served_model, serving):
+    from deepwire.serve.routes import own_site
+
+    with serving.running(served_model, site=lambda service: own_site(service, files=False)) as server:
+        assert server.request("POST", "/translate_file?name=a.txt", b"x").status == 404
+        assert server.get("/languages").json["files"] == []

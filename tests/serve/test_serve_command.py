@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import deepwire
+import deepwire.serve.server
+from deepwire.cli.main import main
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+from forked import Piped
+
+TEXT = "der hund läuft"
+
+
+def served_at(command: Piped) -> str:
+    """Host and port, as soon as the command serves."""
+    return command.stderr.readline().split()[-1].decode().removeprefix("http://")
+
+
+def test_the_command_serves_until_it_is_told_to_stop(one_direction: Path, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-long-enough-secret\n")
+    token.chmod(0o600)
+    command = [sys.executable, "-m", "deepwire", "serve", str(one_direction)]
+    options = ["--port", "0", "--token-file", str(token), "--beam", "1", "--limit", "texts=2"]
+    process = subprocess.Popen(
+        [*command, *options, "--device", "cpu", "--precision", "fp32"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        said = process.stderr.readline()
+        assert said.startswith("serving <img src=x onerror=alert(1)> at http://127.0.0.1:"), said
+        address = said.split()[-1]
+        request = urllib.request.Request(
+            f"{address}/translate",
+            json.dumps({"text": TEXT}).encode(),
+            {"Content-Type": "application/json", "Authorization": "Bearer a-long-enough-secret"},
+        )
+        answer = json.loads(urllib.request.urlopen(request, timeout=60).read())
+        expected = deepwire.load(one_direction, "cpu", "fp32", settings={"beam": 1}).translate([TEXT])
+        assert [one["text"] for one in answer["translations"]] == expected
+        idle = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
+        idle.request("GET", "/readyz")
+        assert idle.getresponse().status == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        log = process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()
+    assert " POST /translate 200 " in log
+    assert "GET /readyz 200" in log
+    assert not any(word in log for word in ("hund", "secret", "Traceback"))
+
+
+def test_an_interrupt_ends_it_in_good_order_too(one_direction: Path) -> None:
+    command = Piped("serve", str(one_direction), "--port", "0", "--quiet", "--device", "cpu")
+    assert command.stderr.readline().startswith(b"serving ")
+    os.kill(command._child, signal.SIGINT)
+    assert command.wait(60) == 130
+    assert command.stderr.read() == b"interrupted\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_who_is_told_that_it_serves_may_end_it_at_once(
+    one_direction: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    show = print
+
+    def told(*words: object, **options: Any) -> None:
+        show(*words, **options)
+        if str(words[0]).startswith("serving "):
+            signal.raise_signal(number)
+
+    monkeypatch.setattr("builtins.print", told)
+    command = Piped("serve", str(one_direction), "--port", "0", "--quiet", "--device", "cpu")
+    assert command.wait(60) == code
+    assert command.stderr.read().startswith(b"serving ")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--host", "0.0.0.0"], 2, "0.0.0.0 can be reached from other machines, and there is no token"),
+        (["--host", "nowhere.invalid"], 2, "nowhere.invalid: no such address"),
+        (
+            ["--host", "192.0.2.1"],
+            2,
+            "--host 192.0.2.1: is no address of this machine\nhint: use",
+        ),
+        (["--token-file", "none"], 2, "none: No such file"),
+        (["--token-file", "."], 2, ".: is a directory, not a file with a token"),
+        (["--token-file", "long", "--insecure"], 2, "--insecure serves without a token, and there is one"),
+        (["--set", "window=3"], 2, "--set window: has no effect here"),
+        (["--set", "term_search=prefer"], 2, "--set term_search: has no effect here: there are no terms"),
+        (["--token-file", "short"], 2, "short: not a token"),
+        (["--host-name", "http://mt.example.org"], 2, "--host-name http://mt.example.org: must be a name"),
+        (["--host-name", "mt.example.org:8080"], 2, "without http:// or port"),
+        (["--host-name", ""], 2, "--host-name : must be a name"),
+        (["--limit", "texts"], 2, "must be NAME=NUMBER"),
+        (["--limit", "texts=many"], 2, "'many' is no number"),
+        (["--limit", "text=3"], 2, "did you mean texts?"),
+        (["--limit", "texts=0"], 2, "--limit: texts: must be"),
+        (["--limit", "texts=3", "--limit", " texts=4"], 2, "--limit  texts=4: texts is given twice"),
+        (["--cors", "example.org"], 2, "--cors example.org: must be as browsers say it, such as https://"),
+        (["--cors", "https://example.org/"], 2, "--cors https://example.org/: must be"),
+        (["--cors", "https://Example.org"], 2, "--cors https://Example.org: must be"),
+        (["--cors", "https://example.org:443"], 2, "no port where it is the usual one"),
+        (["--cors", "*", "--cors", "http://a.org"], 2, "--cors * admits all pages"),
+        (["--cors", "http://[::1]:80/", "--cors", "null"], 2, "--cors http://[::1]:80/"),
+        (["--beam", "0"], 2, "--beam"),
+        (["--memory", "much"], 2, "--memory much: must be a size such as 500M or 4G"),
+        (["--url-prefix", "a?b"], 2, "--url-prefix a?b: must be a path such as /mt"),
+        (["--url-prefix", "/a/../b"], 2, "--url-prefix /a/../b: must be a path such as /mt, without . or .."),
+        (["--url-prefix", "."], 2, "--url-prefix .: must be a path such as /mt, without . or .."),
+        (["--api", "google"], 2, "--api"),
+        (["--no-cosmetics"], 2, "--no-cosmetics has an effect only with --api libretranslate"),
+        (["--api", "libretranslate", "--api-key-url", "a.org"], 2, "--api-key-url says where to get a key"),
+        (["--api", "libretranslate", "--api-keys", "short"], 2, "short:1: a key has 16 or more"),
+        (["--api", "libretranslate", "--api-keys", "none"], 2, "none: No such file"),
+        (["--api", "libretranslate", "--host", "0.0.0.0"], 2, "and there is no token"),
+        ([], 4, "no such"),
+    ],
+)
+def test_wrong_commands_are_one_clear_line(
+    options: list[str],
+    code: int,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "short").write_text("secret")
+    (tmp_path / "long").write_text("a-long-enough-secret")
+    assert main(["serve", "no-model", "--port", "0", *options]) == code
+    error = capsys.readouterr().err
+    assert "error: " in error
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_a_token_keeps_strangers_out_of_the_interface_of_libretranslate(
+    one_direction: Path, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-long-enough-secret")
+    token.chmod(0o600)
+    options = ["--host", "0.0.0.0", "--api", "libretranslate", "--token-file", str(token)]
+    command = Piped("serve", str(one_direction), "--port", "0", "--device", "cpu", "--quiet", *options)
+    address = served_at(command)
+    seen = []
+    for key in ({}, {"api_key": "a-long-enough-secret"}):
+        connection = http.client.HTTPConnection(address, timeout=60)
+        body = json.dumps({"q": TEXT, "source": "de", "target": "en", **key}).encode()
+        connection.request("POST", "/translate", body, {"Content-Type": "application/json"})
+        seen.append(connection.getresponse().status)
+        connection.close()
+    os.kill(command._child, signal.SIGTERM)
+    assert command.wait(60) == 0
+    assert seen == [400, 200]
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o644, True), (0o604, True), (0o640, False), (0o600, False)])
+def test_a_token_that_everybody_can_read_is_warned_of(
+    mode: int, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-long-enough-secret\n")
+    token.chmod(mode)
+    assert main(["serve", "no-model", "--port", "0", "--token-file", str(token)]) == 4
+    said = f"warning: {token}: every user of this machine can read the token: chmod 600 {token}\n"
+    assert (said in capsys.readouterr().err) == warned
+
+
+def test_another_name_is_answered_only_where_it_is_given(one_direction: Path) -> None:
+    command = Piped(
+        "serve", str(one_direction), "--port", "0", "--device", "cpu", "--host-name", "MT.example.org"
+    )
+    address = served_at(command)
+    seen = {}
+    for name in ("mt.example.org", "localhost", "evil.example.org"):
+        connection = http.client.HTTPConnection(address, timeout=60)
+        connection.request("GET", "/languages", headers={"Host": name})
+        seen[name] = connection.getresponse().status
+        connection.close()
+    os.kill(command._child, signal.SIGTERM)
+    assert command.wait(60) == 0
+    assert seen == {"mt.example.org": 200, "localhost": 200, "evil.example.org": 421}
+
+
+def test_a_command_that_has_ended_leaves_no_log_behind() -> None:
+    loggers = [logging.getLogger(name) for name in ("deepwire", "uvicorn", "asyncio")]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers]
+    assert main(["serve", "no-model", "--port", "0"]) == 4
+    assert [(logger.level, logger.handlers) for logger in loggers] == before
+
+
+def test_a_port_in_use_is_said_before_the_model_is_loaded(server, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "no-model", "--port", str(server.port)]) == 2
+    assert f"127.0.0.1:{server.port}: Address already in use" in capsys.readouterr().err
+
+
+def test_without_its_packages_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("deepwire.cli.serve.find_spec", lambda name: None)
+    assert main(["serve", "no-model"]) == 2
+    said = capsys.readouterr().err
+    assert "starlette, uvicorn, prometheus-client" in said
+    assert "pip install 'deepwire[serve]'" in said

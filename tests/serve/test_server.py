@@ -1,0 +1,586 @@
+from __future__ import annotations
+
+import gzip
+import http.client
+import json
+import logging
+import socket
+import struct
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import deepwire
+from deepwire.serve.access import Hosts
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def translator(one_direction):
+    return deepwire.load(one_direction, "cpu", "fp32")
+
+
+def test_translations_come_in_order_and_empty_texts_stay_empty(server, translator, serving):
+    lines = [*serving.texts(5), "", "  \t ", "</s> <pad>"]
+    answer = server.post({"texts": lines})
+    assert answer.status == 200
+    assert answer.texts == translator.translate(lines)
+    assert answer.texts[5:7] == ["", ""]
+    assert any(answer.texts)
+    assert server.post({"text": lines[0]}).texts == answer.texts[:1]
+    assert server.post({"texts": []}).texts == []
+
+
+def test_every_line_of_a_text_is_translated_and_line_breaks_stay(server, translator, one_direction, serving):
+    one, two, three = serving.texts(3)
+    into = dict(zip((one, two, three), translator.translate([one, two, three]), strict=True))
+    text = f"{one}\n\n{two}\r\n \n{three}\n"
+    answer = server.post({"texts": [two, text]})
+    assert answer.texts == [into[two], f"{into[one]}\n\n{into[two]}\r\n\n{into[three]}\n"]
+    assert server.post({"text": "\n"}).texts == ["\n"]
+    (found,) = server.post({"text": f"{one}\n\n{two}", "beam": 3, "n_best": 2}).json["translations"]
+    best = deepwire.load(one_direction, "cpu", "fp32", settings={"beam": 3, "n_best": 2})
+    alone = [[one.text for one in line.candidates] for line in best.translations([one, two])]
+    assert [[one["text"] for one in line["candidates"]] for line in found["lines"]] == [
+        alone[0],
+        [""],
+        alone[1],
+    ]
+    assert found["text"] == f"{alone[0][0]}\n\n{alone[1][0]}"
+    assert set(found) == {"text", "lines"}
+    too_long = server.post({"texts": ["", f"{one}\n" + "ein " * 1200]}).json["error"]
+    assert too_long["message"].startswith("text 1, line 2: ")
+    assert too_long["index"] == 1
+
+
+def test_scores_where_they_are_asked_for(server, one_direction, serving):
+    (text,) = serving.texts(1)
+    (found,) = server.post({"text": text, "beam": 3, "n_best": 3}).json["translations"]
+    best = deepwire.load(one_direction, "cpu", "fp32", settings={"beam": 3, "n_best": 3})
+    (expected,) = best.translations([text])
+    assert [one["text"] for one in found["candidates"]] == [one.text for one in expected.candidates]
+    scores = [one["score"] for one in found["candidates"]]
+    assert scores == pytest.approx([one.score for one in expected.candidates], abs=1e-5)
+    assert scores == sorted(scores, reverse=True)
+    empty = server.post({"text": " ", "n_best": 1}).json["translations"][0]
+    assert empty == {"text": "", "candidates": [{"text": "", "score": 0.0, "log_probability": 0.0}]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "said", "index"),
+    [
+        (b"{", 400, "not JSON", None),
+        (b"[" * 100_000, 400, "too deep", None),
+        (b'{"text": "\\ud800"}', 422, "surrogate", 0),
+        (b'{"text": "a", "beam": 1e999}', 422, "beam", None),
+        ({"text": "a", "beam": 9}, 422, "beam: at most 8, but is 9", None),
+        ({"text": "a", "n_best": 3}, 422, "n_best: at most the beam (2), but is 3", None),
+        ({"text": "a", "max_length": 10**9}, 422, "max_length", None),
+        ({"texts": ["a"] * 129}, 422, "129 texts, but at most 128", None),
+        ({"texts": ["a", "b" * 5001]}, 422, "text 1: 5001 characters, at most 5000", 1),
+        ({"texts": ["", "ein " * 1200]}, 422, "subwords, at most 512", 1),
+        ({"text": "a", "target": "fr"}, 422, "one direction only, not 'fr'", None),
+    ],
+)
+def test_wrong_requests_get_a_reason_and_harm_nobody(server, asked, status, said, index):
+    answer = server.post(asked)
+    assert answer.status == status
+    error = answer.json["error"]
+    assert said in error["message"]
+    assert error.get("index") == index
+    assert error["request"] == answer.headers["x-request-id"]
+    assert server.get("/healthz").status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "code"),
+    [
+        ("POST", "/translate", {}, 415, "unsupported_media_type"),
+        ("POST", "/translate", {"Content-Type": "text/plain"}, 415, "unsupported_media_type"),
+        ("POST", "/translate", {**JSON, "Content-Encoding": "gzip"}, 415, "unsupported_media_type"),
+        ("GET", "/translate", {}, 405, "method_not_allowed"),
+        ("DELETE", "/", {}, 405, "method_not_allowed"),
+        ("POST", "/unload_model", JSON, 404, "not_found"),
+        ("GET", "/translate/", {}, 404, "not_found"),
+        ("GET", "/static/../../etc/passwd", {}, 404, "not_found"),
+        ("GET", "/%2e%2e/%2e%2e/etc/passwd", {}, 404, "not_found"),
+        ("GET", "//etc/passwd", {}, 404, "not_found"),
+        ("GET", "/page.js%00", {}, 404, "not_found"),
+        ("GET", "/page.html", {}, 404, "not_found"),
+        ("GET", "/<script>alert(1)</script>", {"X-A": '"onload=1'}, 404, "not_found"),
+    ],
+)
+def test_other_addresses_and_forms(server, method, path, headers, status, code):
+    body = gzip.compress(bytes(10**6)) if method == "POST" else None
+    answer = server.request(method, path, body, headers)
+    assert (answer.status, answer.code) == (status, code)
+    assert answer.headers["content-type"] == "application/json"
+    assert "root:" not in answer.body.decode()
+
+
+def test_browsers_are_protected_in_every_answer(server):
+    for path in ("/", "/page.css", "/page.js", "/languages", "/healthz", "/nothing"):
+        headers = server.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith(
+            "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'"
+        )
+        assert headers["x-content-type-options"] == "nosniff"
+        assert not {"server", "access-control-allow-origin"} & set(headers)
+
+
+def test_what_can_be_asked_for(server, served_model):
+    facts = server.get("/languages").json
+    assert facts["model"] == "<img src=x onerror=alert(1)>"
+    assert facts["languages"]["directions"] == [["de", "en"]]
+    assert (facts["beam"], facts["limits"]["beam"], facts["limits"]["texts"]) == (2, 8, 128)
+    assert server.post({"text": "ein", "source": "de", "target": "en"}).status == 200
+
+
+def test_languages_are_chosen_for_each_request(polyglot, serving):
+    (text,) = serving.texts(1, start=4)
+    with serving.running(polyglot) as server:
+        assert server.get("/languages").json["languages"] == {
+            "several": True,
+            "sources": ["de", "en", "fr"],
+            "targets": ["de", "en", "fr"],
+            "directions": [["en", "de"], ["en", "fr"], ["de", "en"], ["fr", "en"]],
+            "through": [],
+            "others": True,
+        }
+        for to in ("de", "fr"):
+            expected = polyglot._translator.translate([text], to=to)
+            assert server.post({"text": text, "target": to}).texts == expected
+        assert server.post({"text": text, "target": "de", "source": "en"}).status == 200
+        for wrong, said in (
+            ({}, "one of de, en, fr is needed"),
+            ({"target": "it"}, "does not know the language 'it'"),
+            ({"target": "de", "source": "<b>"}, "does not know the language '<b>'"),
+        ):
+            answer = server.post({"text": text, **wrong})
+            assert answer.status == 422
+            assert said in answer.json["error"]["message"]
+
+
+CHUNK = b"1000\r\n" + b" " * 4096 + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("framing", "linger"),
+    [
+        (b"Content-Length: 100000000\r\n\r\n", 0.1),
+        (b"Content-Length: 100000000\r\n\r\n" + b" " * 5000, 0.1),
+        (b"Transfer-Encoding: chunked\r\n\r\n" + 400 * CHUNK + b"0\r\n\r\n", 60),
+    ],
+    ids=["announced", "begun", "sent"],
+)
+def test_a_large_body_is_refused_before_it_is_read(server, framing, linger, monkeypatch):
+    """The answer comes early, the client has a moment to stop sending, and the connection is closed."""
+    monkeypatch.setattr("deepwire.serve.server.LINGER_SECONDS", linger)
+    with server.connect() as client:
+        client.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" + framing)
+        head = received(client)
+    assert head.startswith(b"HTTP/1.1 413")
+    assert b'"code":"too_large"' in head
+    assert b"connection: close" in head.lower()
+
+
+def received(client: socket.socket) -> bytes:
+    """Everything until the server closes."""
+    parts = []
+    try:
+        while part := client.recv(65536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def test_what_is_no_http_is_refused(server, caplog):
+    caplog.set_level("INFO", "deepwire.serve")
+    for raw in (
+        b"\x16\x03\x01 tls\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"GET /\xff\r\n\r\n",
+    ):
+        with server.connect() as client:
+            client.sendall(raw)
+            answer = received(client)
+        assert answer.startswith(b"HTTP/1.1 400")
+        head, _, body = answer.partition(b"\r\n\r\n")
+        error = json.loads(body)["error"]
+        assert error["code"] == "bad_request"
+        assert f"x-request-id: {error['request']}".encode() in head
+        assert f"{error['request']} refused a connection: 400 bad_request" in caplog.text
+    with server.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\n" + b"X-Long: " + b"a" * 100_000)
+        assert received(client).startswith(b"HTTP/1.1 400")
+
+
+def test_slow_clients_are_cut_off_and_others_are_served(served_model, serving):
+    with serving.running(served_model, header_seconds=600, body_seconds=300) as server:
+        silent = [server.connect() for _ in range(50)]
+        for client in silent[10:]:
+            client.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+        again = server.connect()
+        again.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        first = again.recv(65536)
+        while not first.endswith(b'{"status":"alive"}'):
+            first += again.recv(65536)
+        again.sendall(b"GET /healthz HTTP/1.1\r\nHo")
+        late = server.connect()
+        late.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n")
+        late.sendall(b"Content-Length: 10\r\n\r\n{")
+        for _ in range(3):  # all that was sent before is read by then
+            assert server.post({"text": "ein"}).status == 200
+        assert server.metric("deepwire_connections") >= 53
+        server.let_pass(301)
+        assert received(late).startswith(b"HTTP/1.1 408")
+        serving.wait_until(lambda: server.metric("deepwire_connections") == 52)
+        server.let_pass(300)
+        assert [received(client) for client in silent] == [b""] * 50
+        assert received(again) == b""
+        serving.wait_until(lambda: server.metric("deepwire_connections") == 1)
+
+
+def test_a_client_that_fetches_no_answers_is_cut_off(served_model, serving):
+    with serving.running(served_model, request_seconds=0.3) as server:
+        client = server.connect()
+        client.settimeout(0.2)
+        try:
+            while True:  # until neither side's buffers hold any more
+                client.send(b"GET /page.js HTTP/1.1\r\nHost: a\r\n\r\n" * 100)
+        except OSError:
+            pass
+        serving.wait_until(lambda: server.metric("deepwire_connections") == 1)
+        assert server.get("/healthz").status == 200
+
+
+FOR_ALL_OR_FOR_EACH = pytest.mark.parametrize("limit", ["connections", "client_connections"])
+HALF_A_BODY = (
+    b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
+)
+
+
+@FOR_ALL_OR_FOR_EACH
+def test_too_many_connections_are_refused(served_model, serving, limit):
+    with serving.running(served_model, **{limit: 3}) as server:
+        clients = [server.connect() for _ in range(3)]
+        for client in clients:
+            client.sendall(HALF_A_BODY)
+        serving.wait_until(lambda: server.server.config.clients.busy == 3)
+        with server.connect() as refused:
+            assert received(refused).startswith(b"HTTP/1.1 503")
+        for client in clients:
+            client.close()
+        serving.wait_until(lambda: not server.server.server_state.connections)
+        assert server.get("/healthz").status == 200
+
+
+@FOR_ALL_OR_FOR_EACH
+def test_silent_connections_make_room_for_others(served_model, serving, limit):
+    """Also for others of the same address, which may be a proxy; who has waited longest goes first."""
+    with serving.running(served_model, **{limit: 20}) as server:
+        busy = server.connect()
+        busy.sendall(HALF_A_BODY)
+        serving.wait_until(lambda: server.server.config.clients.busy == 1)
+        silent = [server.connect() for _ in range(19)]
+        serving.wait_until(lambda: len(server.server.server_state.connections) == 20)
+        server.let_pass(1)
+        others = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in range(5)]
+        for other in others:
+            other.request("GET", "/healthz")
+            assert other.getresponse().read() == b'{"status":"alive"}'
+        assert [received(client) for client in silent[:5]] == [b""] * 5
+        busy.sendall(b'"text":1}')
+        assert busy.recv(65536).startswith(b"HTTP/1.1 422")
+        for client in (busy, *silent, *others):
+            client.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST.:8080", 200),
+        ("page.localhost", 200),
+        ("127.0.0.1:9", 200),
+        ("[::1]:8080", 200),
+        ("mt.example.org", 200),
+        ("evil.com", 421),
+        ("evil.com:8080", 421),
+        ("localhost.evil.com", 421),
+        ("127.0.0.1.evil.com", 421),
+        ("evillocalhost", 421),
+        ("mt.example.org.evil.com", 421),
+        ("192.168.1.1", 421),
+        ("", 421),
+        ("a b", 421),
+        ("[", 421),
+    ],
+)
+def test_pages_of_strangers_cannot_pretend_to_be_ours(served_model, serving, host, status):
+    """DNS rebinding: the name of a stranger that leads to this machine, in a browser that obeys all rules."""
+    with serving.running(served_model, hosts=Hosts(["mt.example.org"])) as server:
+        answer = server.post({"text": "ein"}, Host=host, Origin=f"http://{host}")
+        assert answer.status == status
+        if status == 421:
+            assert answer.code == "wrong_host"
+            assert "--host-name" in answer.json["error"]["message"]
+            for path in ("/", "/page.js", "/languages", "/healthz"):
+                assert server.get(path, Host=host).status == 421
+        with server.connect() as client:  # no browser, and nothing to pretend with
+            client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            assert received(client).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize(
+    ("said", "refused"),
+    [
+        ({}, False),  # no browser
+        ({"Origin": "http://127.0.0.1:PORT"}, False),
+        ({"Origin": "https://mt.example.org", "Sec-Fetch-Site": "same-origin"}, False),  # behind a proxy
+        ({"Sec-Fetch-Site": "none"}, False),
+        ({"Origin": "https://a.example", "Sec-Fetch-Site": "cross-site"}, True),
+        ({"Origin": "https://a.example"}, True),
+        ({"Origin": "null"}, True),
+        ({"Origin": "http://127.0.0.1:1"}, True),
+        ({"Origin": "http://127.0.0.1:1", "Sec-Fetch-Site": "same-site"}, True),
+        ({"Origin": "http://127.0.0.1:PORT.a.example"}, True),
+    ],
+)
+def test_pages_of_strangers_send_nothing(served_model, serving, said, refused):
+    """Forms and documents need no preflight: what is sent is looked at."""
+    with serving.running(served_model) as server:
+        headers = {name: value.replace("PORT", str(server.port)) for name, value in said.items()}
+        document = server.request("POST", "/translate_file?name=a.txt", b"ein", headers)
+        assert document.status == server.post({"text": "ein"}, **headers).status == (403 if refused else 200)
+        assert server.get("/", **headers).status == 200  # a link of another page leads here
+
+
+def test_a_server_that_cannot_translate_says_so_at_once(served_model, serving, caplog):
+    class Ending(serving.Held):  # type: ignore[name-defined]  # the class comes with a fixture
+        def translate(self, requests, lengths, search):
+            super().translate(requests, lengths, search)
+            raise SystemExit("a secret text")
+
+    model = Ending(served_model)
+    with serving.running(model) as server, ThreadPoolExecutor(2) as clients:
+        assert server.get("/healthz").json == {"status": "alive"}
+        first = clients.submit(server.post, {"text": "ein"})
+        serving.wait_until(lambda: model.batches)
+        waiting = clients.submit(server.post, {"text": "zwei"})
+        serving.wait_until(lambda: server.service.batcher.texts == 2)
+        model.free.set()
+        for answer in (first.result(), waiting.result(), server.post({"text": "drei"})):
+            assert (answer.status, answer.code) == (503, "broken")
+        for path in ("/healthz", "/readyz"):
+            answer = server.get(path)
+            assert (answer.status, answer.json) == (503, {"status": "broken"})
+    assert "the translating thread has ended: SystemExit at test_server.py:" in caplog.text
+    assert "secret" not in caplog.text
+
+
+def test_many_clients_at_once_get_their_own_translations(served_model, translator, serving):
+    lines = serving.texts(120)
+    expected = dict(zip(lines, translator.translate(lines), strict=True))
+    model, wrong = serving.Held(served_model), []
+    with serving.running(model) as server:
+
+        def asked_for(number):
+            return 1 + number % 3
+
+        def client(number):
+            for turn in range(3):
+                asked = lines[number * 7 + turn :][: asked_for(number)]
+                answer = server.post({"texts": asked})
+                if answer.status != 200 or answer.texts != [expected[line] for line in asked]:
+                    wrong.append((asked, answer))
+
+        with ThreadPoolExecutor(16) as clients:
+            done = clients.map(client, range(16))
+            serving.wait_until(lambda: server.service.batcher.texts == sum(map(asked_for, range(16))))
+            model.free.set()
+            list(done)
+        assert not wrong
+        assert server.metric("deepwire_texts_total") == 3 * sum(map(asked_for, range(16)))
+        # What waited while the first batch was in work is translated together.
+        assert server.metric("deepwire_batch_texts_count") <= 1 + 1 + 32
+        assert server.metric('deepwire_requests_total{path="/translate",status="200"}') == 48
+        assert server.metric('deepwire_tokens_total{side="source"}') > 90
+        assert server.metric("deepwire_queue_texts") == 0
+
+
+def test_a_client_that_goes_away_leaves_room(served_model, serving):
+    model = serving.Held(served_model)
+    with serving.running(model, queue=3) as server, ThreadPoolExecutor(1) as clients:
+        first = clients.submit(server.post, {"text": "ein"})
+        serving.wait_until(lambda: len(model.batches) == 1)
+        gone = server.connect()
+        body = json.dumps({"texts": ["zwei", "drei"]}).encode()
+        gone.sendall(
+            b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body
+        )
+        serving.wait_until(lambda: server.service.batcher.texts == 3)
+        full = server.post({"text": "hund"})
+        assert (full.status, full.code) == (429, "queue_full")
+        assert int(full.headers["retry-after"]) >= 1
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.close()
+        serving.wait_until(lambda: server.service.batcher.texts == 1)
+        assert server.metric("deepwire_cancelled_total") == 1
+        model.free.set()
+        assert server.post({"text": "hund"}).status == 200
+        assert first.result().status == 200
+        assert model.batches == [["ein"], ["hund"]]
+
+
+@pytest.mark.parametrize("path", ["/translate", "/detect", "/translate_file?name=a.txt"])
+def test_a_client_that_goes_away_while_it_sends_is_no_fault(served_model, serving, caplog, path):
+    with serving.running(served_model) as server:
+        gone = server.connect()
+        gone.sendall(HALF_A_BODY.replace(b"/translate", path.encode(), 1))
+        serving.wait_until(lambda: server.server.config.clients.busy == 1)
+        gone.close()
+        bare = path.partition("?")[0]
+        answers = f'deepwire_requests_total{{path="{bare}",status='
+        serving.wait_until(lambda: server.metric(answers) == 1)
+        assert server.metric(f'{answers}"499"}}') == 1
+    assert "failed" not in caplog.text
+
+
+def test_a_request_that_the_model_fails_on_fails_alone(served_model, serving, caplog):
+    model = serving.Held(served_model)
+    running = serving.running(model)
+    with running as server, caplog.at_level(logging.INFO), ThreadPoolExecutor(4) as clients:
+
+        def ask(text):
+            return clients.submit(server.post, {"texts": ["", "ein", f"ja\n\n{text}"]})
+
+        asked = {"first": ask("first")}
+        serving.wait_until(lambda: model.batches != [])
+        asked |= {text: ask(text) for text in ("zwei", "poison", "drei")}
+        serving.wait_until(lambda: server.service.batcher.texts == 12)
+        model.free.set()
+        answers = {text: answer.result() for text, answer in asked.items()}
+        assert server.metric("deepwire_failed_texts_total") == 1
+    assert {text: answer.status for text, answer in answers.items()} == {
+        "first": 200,
+        "zwei": 200,
+        "drei": 200,
+        "poison": 500,
+    }
+    error = answers["poison"].json["error"]
+    assert (error["code"], error["index"]) == ("internal", 2)
+    assert f"request {error['request']} failed: RuntimeError at conftest.py:" in caplog.text
+    assert not any(word in caplog.text for word in ("poison", "secret", "zwei", "ein ")), "text was logged"
+
+
+def test_a_request_has_its_time(served_model, serving):
+    model = serving.Held(served_model)
+    with serving.running(model, request_seconds=0.2) as server:
+        answer = server.post({"text": "ein"})
+        assert (answer.status, answer.code) == (503, "out_of_time")
+        model.free.set()
+        serving.wait_until(lambda: server.service.batcher.texts == 0)
+        assert server.metric("deepwire_cancelled_total") == 1
+
+
+def test_detection_refuses_a_language_that_nothing_is_translated_into(polyglot, serving):
+    with serving.running(polyglot) as server:
+        for texts in (["ein"], []):
+            body = json.dumps({"texts": texts, "target": "xx"}).encode()
+            answer = server.request("POST", "/detect", body, {"Content-Type": "application/json"})
+            assert (answer.status, answer.code) == (422, "invalid")
+
+
+def test_detection_has_its_time_and_ends_with_its_request(polyglot, serving):
+    """It ran on for all texts, with no limit, and the texts of other requests waited."""
+    free, begun = threading.Event(), []
+
+    def held(text, among):
+        begun.append([text])
+        free.wait(30)
+        return []
+
+    with serving.running(polyglot, request_seconds=0.2) as server:
+        server.service.sources.detect = held
+        body = json.dumps({"texts": ["ein", "zwei", "drei"]}).encode()
+        answer = server.request("POST", "/detect", body, {"Content-Type": "application/json"})
+        assert (answer.status, answer.code) == (503, "out_of_time")
+        free.set()
+        assert server.metric("deepwire_cancelled_total") == 1
+    assert begun == [["ein"]]
+
+
+def test_without_the_token_there_is_no_translation(served_model, serving):
+    secret = "0123456789abcdef"
+    with serving.running(served_model, token=secret) as server:
+        for wrong in (
+            {},
+            {"Authorization": "Bearer x"},
+            {"Authorization": secret},
+            {"Authorization": "Bearer"},
+        ):
+            answer = server.post({"text": "ein"}, **wrong)
+            assert (answer.status, answer.code) == (401, "unauthorized")
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert answer.headers["connection"] == "close"
+        for path in ("/languages", "/metrics", "/nothing"):
+            assert server.get(path).status == 401
+        for path in ("/", "/page.js", "/healthz", "/readyz"):
+            assert server.get(path).status == 200
+        right = {"Authorization": f"Bearer {secret}"}
+        assert server.post({"text": "ein"}, **right).status == 200
+        assert server.get("/metrics", **right).status == 200
+
+
+def test_stopping_finishes_what_is_in_work_and_refuses_the_rest(served_model, serving):
+    model = serving.Held(served_model)
+    with serving.running(model) as server, ThreadPoolExecutor(1) as clients:
+        answer = clients.submit(server.post, {"text": "ein"})
+        serving.wait_until(lambda: model.batches != [])
+        assert server.get("/readyz").status == 200
+        server.stop()
+        assert server.get("/readyz").status == 503
+        assert server.get("/healthz").status == 200
+        refused = server.post({"text": "zwei"})
+        assert (refused.status, refused.code) == (503, "stopping")
+        assert refused.headers["connection"] == "close"
+        model.free.set()
+        assert answer.result().status == 200
+        server.join()
+        assert model.batches == [["ein"]]
+
+
+def test_stopping_does_not_wait_for_ever(served_model, serving, caplog):
+    model = serving.Held(served_model)
+    with serving.running(model, drain_seconds=0.2) as server, ThreadPoolExecutor(1) as clients:
+        asked = clients.submit(server.post, {"text": "ein"})
+        serving.wait_until(lambda: model.batches != [])
+        server.stop()
+        answer = asked.result()
+        assert (answer.status, answer.code) == (503, "stopping")
+        server.join()
+        model.free.set()
+    assert "Traceback" not in caplog.text, "a translation that comes too late is no error"
+
+
+def test_who_had_connected_gets_an_answer_though_the_server_is_ending(served_model, serving):
+    with serving.running(served_model) as server, server.connect() as late:
+        server.stop()
+
+        def refuses() -> bool:
+            try:
+                server.connect().close()
+            except ConnectionRefusedError:
+                return True
+            return False
+
+        serving.wait_until(refuses)
+        late.sendall(b"GET /languages HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert late.recv(100).startswith(b"HTTP/1.1 503 ")
+        server.join()

@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import deepwire
+
+sys.path.insert(0, str(Path(__file__).parent))
+from driven_browser import Browser
+
+CONTROL = 2
+NAMELESS = """[...document.querySelectorAll('input, select, textarea, button, output')].filter(
+    (one) => !(one.labels?.length || one.ariaLabel || one.textContent.trim())).map((one) => one.id)"""
+
+
+@pytest.fixture(scope="module")
+def browser(
+    browser_command: Sequence[str] | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Browser]:
+    if browser_command is None:
+        pytest.skip("no chromium on the PATH and CHROME is not set")
+    with Browser([*browser_command, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"]) as found:
+        yield found
+
+
+def shown(browser: Browser) -> str:
+    browser.wait("!document.getElementById('work').ariaBusy")
+    assert browser.value("document.getElementById('problem').textContent") == ""
+    return str(browser.value("document.getElementById('result').textContent"))
+
+
+def test_a_page_to_translate_with(browser, server, one_direction):
+    model = deepwire.load(one_direction, "cpu", "fp32", settings={"beam": 3, "n_best": 3})
+    browser.open(f"http://127.0.0.1:{server.port}/")
+    browser.wait("document.getElementById('model').textContent")
+    assert browser.value("document.getElementById('model').textContent").endswith(
+        " <img src=x onerror=alert(1)>"
+    )
+    assert browser.value(
+        "document.body.innerText.includes('German') && document.body.innerText.includes('English')"
+    )
+    assert browser.value(NAMELESS) == []
+    text = '<script>alert(1)</script>\n\nder hund" onload='
+    browser.type(text)  # the cursor is there; nothing is clicked
+    browser.wait("document.getElementById('result').textContent")
+    greedy = deepwire.load(one_direction, "cpu", "fp32")
+    assert shown(browser) == "\n".join(greedy.translate(text.split("\n")))
+    choice = "document.getElementById('alternatives')"
+    browser.value(f"{choice}.value = 3; {choice}.dispatchEvent(new Event('change'))")
+    browser.wait("document.querySelectorAll('#lines button').length === 6")
+    expected = list(model.translations(text.split("\n")))
+    best = [[one.text, f"{one.score:.2f}"] for one in expected[0].candidates]
+    read = "[...button.children].map((one) => one.textContent)"
+    found = f"[...document.querySelectorAll('#lines li:first-child button')].map((button) => {read})"
+    assert browser.value(found)[:3] == best
+    browser.value("document.querySelectorAll('#lines button')[2].click()")
+    assert shown(browser).split("\n")[0] == expected[0].candidates[2].text
+    browser.value("document.getElementById('text').focus(); document.getElementById('typing').click()")
+    before = server.metric("deepwire_texts_total")
+    browser.type('\nder hund" onload=')  # lines that are known are not asked for again
+    browser.key("Enter", 13, CONTROL)
+    browser.wait("document.getElementById('result').textContent.split('\\n').length === 4")
+    assert server.metric("deepwire_texts_total") == before
+    browser.key("Escape", 27)
+    assert shown(browser) == ""
+    browser.type("der ball")
+    browser.key("Enter", 13, CONTROL)
+    browser.wait("document.getElementById('result').textContent")
+    assert browser.value("document.getElementById('text').value") == "der ball"
+    assert browser.value("document.querySelectorAll('img, script:not([src]), iframe').length") == 0
+    assert browser.said == []
+
+
+def test_languages_a_token_and_errors(browser, polyglot, serving):
+    with serving.running(polyglot, token="a-long-enough-secret", characters=60) as server:
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.wait("document.activeElement.id === 'token'")
+        browser.type("a-wrong-token")
+        browser.key("Enter", 13)
+        browser.wait(
+            "document.getElementById('problem').textContent === 'That is not the token of this server.'"
+        )
+        browser.type("a-long-enough-secret")
+        browser.key("Enter", 13)
+        browser.wait("!document.getElementById('target').hidden && document.getElementById('access').hidden")
+        options = "[...document.getElementById('target').options].map((one) => one.textContent)"
+        assert browser.value(options) == ["German", "English", "French"]
+        browser.value("document.getElementById('target').value = 'fr'")
+        browser.value("document.getElementById('text').focus()")
+        browser.type("zwei hund")
+        browser.key("Enter", 13, CONTROL)
+        browser.wait("document.getElementById('result').textContent")
+        assert [shown(browser)] == polyglot._translator.translate(["zwei hund"], to="fr")
+        assert browser.value("document.getElementById('result').lang") == "fr"
+        browser.value("document.getElementById('swap').click()")
+        assert browser.value("document.getElementById('source').value") == "fr"
+        shown(browser)
+        browser.value("document.getElementById('text').value = 'der hund\\n' + 'x'.repeat(61)")
+        browser.value("document.getElementById('translate').click()")
+        browser.wait("document.getElementById('problem').textContent")
+        problem = browser.value("document.getElementById('problem').textContent")
+        assert problem == "Line 2: 61 characters, at most 60"
+        # What stood there was of another text.
+        assert browser.value("document.getElementById('result').textContent") == ""
+        assert browser.value("document.getElementById('copy').disabled")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_button_names_the_theme_that_it_leads_to(browser, server, dark):
+    names = ["Light theme", "Dark theme"] if dark else ["Dark theme", "Light theme"]
+    button, paper = "document.getElementById('theme')", "getComputedStyle(document.body).backgroundColor"
+    browser.look(dark=dark, width=800, height=600)
+    browser.open("about:blank")
+    browser.open(f"http://127.0.0.1:{server.port}/")
+    browser.wait("document.getElementById('model').textContent")
+    papers = []
+    for name in (*names, names[0]):
+        assert browser.value(f"{button}.textContent") == name
+        papers.append(browser.value(paper))
+        browser.value(f"{button}.click()")
+    assert papers[0] == papers[2] != papers[1]
+    light = papers[1] if dark else papers[0]
+    assert light == "rgb(246, 247, 249)"
+    assert browser.value(f"{button}.hasAttribute('aria-pressed')") is False
+
+
+def test_the_button_follows_the_system_until_it_is_pressed(browser, server):
+    names = []
+    browser.look(dark=False, width=800, height=600)
+    browser.open("about:blank")
+    browser.open(f"http://127.0.0.1:{server.port}/")
+    browser.wait("document.getElementById('model').textContent")
+    names.append(browser.value("document.getElementById('theme').textContent"))
+    browser.look(dark=True, width=800, height=600)
+    browser.wait(f"document.getElementById('theme').textContent !== '{names[0]}'")
+    names.append(browser.value("document.getElementById('theme').textContent"))
+    assert names == ["Dark theme", "Light theme"]
+
+
+def test_the_page_beside_the_interface_of_libretranslate(browser, polyglot, serving):
+    from deepwire.serve.libretranslate.interface import Choices, libretranslate_site
+
+    with serving.running(polyglot, site=lambda service: libretranslate_site(service, Choices())) as server:
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.wait("!document.getElementById('target').hidden")
+        browser.value("document.getElementById('target').value = 'fr'")
+        browser.value("document.getElementById('text').focus()")
+        browser.type("zwei hund")
+        browser.key("Enter", 13, CONTROL)
+        browser.wait("document.getElementById('result').textContent")
+        assert [shown(browser)] == polyglot._translator.translate(["zwei hund"], to="fr")
+
+
+def test_sentences_alternatives_and_documents_by_keyboard(browser, polyglot, serving):
+    german = "Der Hund schläft auf dem Ball. Die Katze und die Frau!"
+    browser.said.clear()
+    with serving.running(polyglot) as server:
+        browser.look(dark=True, width=360, height=800)
+        browser.open("about:blank")
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.wait("!document.getElementById('target').hidden")
+        source = "document.getElementById('source')"
+        browser.value(f"{source}.value = 'auto'; {source}.dispatchEvent(new Event('change'))")
+        choice = "document.getElementById('alternatives')"
+        browser.value(f"{choice}.value = 2; {choice}.dispatchEvent(new Event('change'))")
+        # Into German there is no way from German: another language is proposed.
+        browser.value("document.getElementById('target').value = 'en'")
+        browser.value("document.getElementById('text').focus()")
+        browser.type(f"{german}\n\n{german}")
+        browser.wait("document.querySelectorAll('#lines button').length === 8")
+        assert browser.value("document.getElementById('detected').textContent") == "German"
+        assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+        browser.value("document.getElementById('result').focus()")
+        for _ in range(4):
+            browser.key("ArrowDown", 40)
+        marked = "document.querySelector('#marks .sentence.marked').textContent"
+        assert browser.value(marked) == "Die Katze und die Frau!"
+        assert str(browser.value("document.getElementById('spoken').textContent")).startswith(
+            "Sentence 4 of 4:"
+        )
+        browser.key("Enter", 13)
+        item = "document.activeElement.closest('[data-line]')"
+        assert browser.value(f"[{item}.dataset.line, {item}.dataset.place]") == ["2", "1"]
+        # What is dropped is translated, and can be saved under the name that the server gives it.
+        browser.value("""
+            const make = URL.createObjectURL;
+            URL.createObjectURL = (blob) => {
+              blob.text().then((text) => (window.saved = text));
+              return make(blob);
+            };
+            const dropped = new DataTransfer();
+            dropped.items.add(new File(["Die Katze."], "ä b.txt"));
+            dropped.items.add(new File(["x"], "b.xyz"));
+            dispatchEvent(new DragEvent("drop", { dataTransfer: dropped, cancelable: true }));
+        """)
+        browser.wait("window.saved && document.getElementById('problem').textContent")
+        assert browser.value("window.saved") == polyglot.load().translate(["Die Katze."], to="en")[0]
+        assert browser.value("document.querySelector('#file-list a').download") == "ä b_en.txt"
+        problem = str(browser.value("document.getElementById('problem').textContent"))
+        assert problem.startswith("b.xyz: documents end in .txt")
+        assert browser.said == []
+
+
+def test_the_page_says_what_of_a_document_is_too_long(browser, polyglot, serving):
+    browser.said.clear()
+    with serving.running(polyglot, subwords=12) as server:
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.wait("document.getElementById('model').textContent")
+        browser.value(f"""
+            const dropped = new DataTransfer();
+            dropped.items.add(new File(["Rot!\\n{"Kätze" * 40}"], "a.txt"));
+            dispatchEvent(new DragEvent("drop", {{ dataTransfer: dropped, cancelable: true }}));
+        """)
+        browser.wait("document.querySelector('#file-list .wrong') !== null")
+        said = browser.value("document.querySelector('#file-list .wrong').textContent")
+        assert said == f"too long for the model, left as it is: {'Kätze' * 8}…"
+        assert browser.value("document.querySelector('#file-list a').download").endswith(".txt")
+        assert browser.said == []
+
+
+ANSWER = {
+    "sentences": [
+        {
+            "source": "Ein roter Hund läuft.",
+            "text": "A dog that is red runs.",
+            "alignment": [[0, 0], [2, 1], [1, 4], [3, 4], [3, 5]],
+        },
+        {"source": "Gut!", "text": "Good!", "alignment": [[0, 0]]},
+    ],
+    "gaps": ["", " ", ""],
+    "text": "A dog that is red runs. Good!",
+}
+FETCH = """
+    const real = window.fetch;
+    window.asked = [];
+    window.fetch = async (path, options) => {
+      if (!String(path).endsWith("translate")) return real(path, options);
+      window.asked.push(JSON.parse(options.body));
+      return new Response(JSON.stringify({ translations: [%s] }));
+    };
+"""
+
+
+@pytest.mark.parametrize(("dark", "width"), [(False, 1100), (True, 360)])
+def test_words_that_belong_together_are_marked_by_pointer_and_keyboard(browser, server, dark, width):
+    browser.said.clear()
+    browser.look(dark=dark, width=width, height=800)
+    browser.open("about:blank")
+    browser.open(f"http://127.0.0.1:{server.port}/")
+    browser.wait("document.getElementById('model').textContent")
+    browser.value(FETCH % json.dumps(ANSWER))
+    browser.value("document.getElementById('text').focus()")
+    browser.type("\n Ein roter Hund läuft. Gut!")
+    browser.wait("document.querySelectorAll('#result .word').length === 7")
+    assert browser.value("window.asked.map((one) => one.alignment)") == [True]
+
+    def marked(side: str, name: str) -> list[str]:
+        found = browser.value(
+            f"[...document.querySelectorAll('#{side} .{name}')].map((one) => one.textContent)"
+        )
+        assert isinstance(found, list)
+        return found
+
+    def color(side: str, name: str) -> object:
+        return browser.value(f"getComputedStyle(document.querySelector('#{side} .{name}')).backgroundColor")
+
+    browser.point("document.querySelectorAll('#result .word')[4]")
+    browser.wait("document.querySelectorAll('#result .word')[4].matches('.marked')")
+    assert marked("result", "word.marked") == ["red"]
+    assert marked("marks", "word.linked") == ["roter", "läuft."]
+    assert marked("marks", "sentence.marked") == ["Ein roter Hund läuft."]
+    assert (
+        color("result", "word.marked") == color("marks", "word.linked") != color("marks", "sentence.marked")
+    )
+    # The words behind the text are where those of the text are: what the pointer is over is marked.
+    browser.point("document.querySelectorAll('#marks .word')[3]")
+    browser.wait("document.querySelectorAll('#marks .word')[3].matches('.marked')")
+    assert marked("marks", "word.marked") == ["läuft."]
+    assert marked("result", "word.linked") == ["red", "runs."]
+    # So is what the cursor is in.
+    browser.key("Home", 36)
+    browser.key("ArrowRight", 39)
+    assert marked("marks", "word.marked") == ["Ein"]
+    assert marked("result", "word.linked") == ["A"]
+    browser.value("document.getElementById('result').focus()")
+    assert marked("marks", "marked") == []
+    spoken = "document.getElementById('spoken').textContent"
+    browser.key("ArrowRight", 39)
+    browser.key("ArrowRight", 39)
+    assert browser.value(spoken) == "dog. Of: Hund"
+    browser.key("ArrowRight", 39)
+    assert browser.value(spoken) == "that. Of: nothing"
+    assert marked("marks", "word.linked") == []
+    browser.key("ArrowDown", 40)
+    assert browser.value(spoken) == "Sentence 2 of 2: Good!. Of: Gut!"
+    browser.key("ArrowRight", 39)
+    assert marked("marks", "word.linked") == ["Gut!"]
+    browser.key("ArrowLeft", 37)
+    assert marked("result", "word.marked") == ["runs."]
+    assert browser.value("document.documentElement.scrollWidth <= innerWidth")
+    # In a text that was changed nothing is marked.
+    browser.value("document.getElementById('typing').click(); document.getElementById('text').focus()")
+    browser.type(" x")
+    assert browser.value("document.querySelectorAll('#marks .word').length") == 0
+    assert browser.said == []
