@@ -186,19 +186,6 @@ def test_impossible_settings(save, settings, message):
         load(save("one"), settings=settings)
 
 
-def test_text_in_another_language_is_warned_about(save):
-    text = ["This is the man who was at the house, and they are not with us because it is late for them all."]
-    for metadata, count in (
-        ({"source": "de", "target": "en"}, 1),
-        ({"source": "en", "target": "de"}, 0),
-        ({}, 0),
-    ):
-        said: list[str] = []
-        load(save("one", **metadata), settings={"max_length_extra": 1}, warn=said.append).translate(text)
-        assert [one for one in said if "looks like 'en'" in one and "'de'" in one] == said[:count]
-        assert len(said) == count
-
-
 @pytest.mark.parametrize("stored", [{"beam": 0}, [4]])
 def test_damaged_stored_settings_name_the_model(save, stored):
     with pytest.raises(ModelError, match=r"one: (the )?stored decoding settings"):

@@ -117,7 +117,7 @@ Pivot = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line for each request on stderr.")]
 
-_NEEDED = ("starlette", "uvicorn", "prometheus_client", "python_multipart", "py3langid", "sentencex")
+_NEEDED = ("starlette", "uvicorn", "prometheus_client", "python_multipart", "sentencex")
 
 
 def serve(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +13,6 @@ from typing import NamedTuple
 from deepwire.data.subwords import LOADERS, learner
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.sentencepiece import train_model
-from deepwire.data.text.language_profiles import LanguageProfiles
 from deepwire.data.text.pairs import Pair
 from deepwire.data.text.placeholders import SYMBOLS
 from deepwire.data.vocabulary_config import BpeConfig, ExistingConfig, UnigramConfig, VocabularyConfig
@@ -22,7 +21,7 @@ from deepwire.io.regular_files import read_regular
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabularies", "Vocabulary"]
 
-HEADER, PROFILES = "vocabulary.json", "languages.json.gz"
+HEADER = "vocabulary.json"
 _FORMAT = 1
 
 
@@ -75,17 +74,6 @@ def symbol_ids(vocabulary: Vocabulary) -> dict[str, int]:
     return ids if known else {}
 
 
-def _profiles(path: Path) -> LanguageProfiles | None:
-    """What is in a file, if it is there."""
-    try:
-        content = read_regular(path)
-    except FileNotFoundError:
-        return None
-    except OSError as fault:
-        raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
-    return LanguageProfiles.from_bytes(content, str(path))
-
-
 @dataclass(frozen=True)
 class Vocabularies:
     """Source and target vocabulary of a model."""
@@ -96,8 +84,6 @@ class Vocabularies:
     """Whether a number means the same piece on both sides, so that embeddings can be shared."""
     type: str
     """`bpe`, `unigram`, `subword_nmt`, `words` or `piece_table`."""
-    profiles: LanguageProfiles | None = field(default=None, compare=False)
-    """What the languages of the run look like; None where nobody has looked. Not part of the digest."""
 
     @classmethod
     def learn(cls, config: VocabularyConfig, pairs: Iterable[Pair]) -> Vocabularies:
@@ -174,8 +160,6 @@ class Vocabularies:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in self._files().items():
             (folder / name).write_bytes(content)
-        if self.profiles is not None:
-            (folder / PROFILES).write_bytes(self.profiles.to_bytes())
         header = {
             "format": _FORMAT,
             "type": self.type,
@@ -211,7 +195,7 @@ class Vocabularies:
             source = target = load(folder, "joint")
         else:
             source, target = load(folder, "source"), load(folder, "target")
-        vocabularies = cls(source, target, joint, kind, _profiles(folder / PROFILES))
+        vocabularies = cls(source, target, joint, kind)
         if vocabularies.digest != digest:
             raise ModelError(f"{folder}: damaged: a file of the vocabulary is not what was saved")
         return vocabularies

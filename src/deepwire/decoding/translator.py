@@ -39,7 +39,6 @@ from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, Ta
 from deepwire.decoding.second_searches import enforce_constraints, retry_degenerate
 from deepwire.decoding.sentence_search import SearchInputs, SentenceSearch
 from deepwire.decoding.shortlist import Shortlist
-from deepwire.decoding.source_language_check import SourceLanguage
 from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_configured
 from deepwire.decoding.terminology import Terminology
 from deepwire.decoding.translation_io import Request, Translation, has_several_lines, warn_of_several_lines
@@ -103,9 +102,6 @@ class Translator(Generic[StateT]):
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn, direction)
         self.direction = direction
         self._casing = LineCasing(vocabularies.source, terms, "" if direction is None else direction[1])
-        self._from: SourceLanguage | None = None
-        if direction is not None:
-            self._from = SourceLanguage(direction[0], direction[1:], self._warn, vocabularies.profiles)
 
     def _configure(self, config: DecodingConfig) -> None:
         """Take these settings; the errors are those of the class."""
@@ -319,8 +315,6 @@ class Translator(Generic[StateT]):
             texts = zip(read, requests, strict=True)
             several = [f"line {line}" for (line, _), request in texts if has_several_lines(request.text)]
             warn_of_several_lines(several, self._warn)
-            if self._from is not None:
-                self._from.look([request.text for request in requests])
             if to or from_:
                 requests = [
                     replace(request, to=request.to or to, from_=request.from_ or from_)

@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from deepwire.data.languages import Direction
-from deepwire.data.text.language_guess import language_code
-from deepwire.data.text.language_profiles import LanguageProfiles
+from deepwire.data.text.language_guess import language_shares
 from deepwire.serve.request import AUTO, RequestError
 
 _ENOUGH = 5000  # characters
@@ -31,20 +30,12 @@ class Detection(NamedTuple):
 class LanguageDetector:
     """Chooses among some languages.
 
-    Where the models know what all of them look like from their own text, that decides; otherwise it is
-    frequencies of byte sequences (py3langid).
-
     Args:
-        labels: The languages; those that are known in neither way are never chosen.
-        profiles: What the models know; None for models that were made elsewhere.
+        labels: The languages; those that py3langid does not know are never chosen.
     """
 
-    def __init__(self, labels: Iterable[str], profiles: Iterable[LanguageProfiles | None] = ()) -> None:
+    def __init__(self, labels: Iterable[str]) -> None:
         self._labels = dict.fromkeys(labels)
-        known = LanguageProfiles.together(
-            model_profiles for model_profiles in profiles if model_profiles is not None
-        )
-        self._profiles = known if set(self._labels) <= set(known.labels) else None
 
     def detect(self, text: str, among: Collection[str] | None = None) -> list[Detection]:
         """The likely languages, best first, three at most; none where there is no letter to tell by.
@@ -53,50 +44,13 @@ class LanguageDetector:
             text: Some text.
             among: The languages that it can be in; None = all.
         """
-        text = text[:_ENOUGH]
-        if not any(character.isalpha() for character in text):
-            return []
         among = [label for label in self._labels if among is None or label in among]
-        if self._profiles is not None:
-            shares = self._profiles.shares(text, among)
-        else:
-            shares = self._byte_sequences.shares(text, among)
+        shares = language_shares(text[:_ENOUGH], among)
         detections = [Detection(label, round(100 * share, 1)) for label, share in shares.items()]
         likely = [
             detection for detection in detections[1:_MOST_ANSWERS] if detection.confidence >= 100 * _LEAST
         ]
         return [*detections[:1], *likely]
-
-    @cached_property
-    def _byte_sequences(self) -> _ByteSequences:
-        return _ByteSequences(self._labels)
-
-
-class _ByteSequences:
-    """py3langid, restricted to some languages."""
-
-    def __init__(self, labels: Iterable[str]) -> None:
-        from py3langid.langid import MODEL_FILE, LanguageIdentifier
-
-        self._identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
-        self._labels: dict[str, str] = {}
-        known = set(self._identifier.labels)
-        for label in labels:
-            code = language_code(label)
-            code = {"nb": "no"}.get(code, code) if code not in known else code
-            if code in known:
-                self._labels.setdefault(code, label)
-        if self._labels:
-            self._identifier.set_languages(self._labels)
-
-    def shares(self, text: str, among: Collection[str]) -> dict[str, float]:
-        """How probable each language is, most probable first, together 1."""
-        if not self._labels:
-            return {}
-        ranked = ((self._labels[code], float(share)) for code, share in self._identifier.rank(text))
-        shares = {label: share for label, share in ranked if label in among}
-        total = sum(shares.values()) or 1.0
-        return {label: share / total for label, share in shares.items()}
 
 
 class SourceDetector:
@@ -104,18 +58,15 @@ class SourceDetector:
 
     Args:
         directions: Those that the server translates.
-        profiles: What its models know of their languages.
     """
 
-    def __init__(
-        self, directions: Iterable[Direction], profiles: Iterable[LanguageProfiles | None] = ()
-    ) -> None:
-        self._directions, self._profiles = tuple(directions), tuple(profiles)
+    def __init__(self, directions: Iterable[Direction]) -> None:
+        self._directions = tuple(directions)
 
     @cached_property
     def _detector(self) -> LanguageDetector:
         labels = sorted({label for direction in self._directions for label in direction})
-        return LanguageDetector(labels, self._profiles)
+        return LanguageDetector(labels)
 
     def detect(self, text: str, among: Collection[str]) -> list[Detection]:
         """The likely languages of a text, of those that `among` gives."""

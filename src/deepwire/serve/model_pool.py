@@ -14,7 +14,6 @@ from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import metadata_of, read_config, require_model
 from deepwire.data.context import ContextConfig
 from deepwire.data.languages import Direction, known_directions
-from deepwire.data.text.language_profiles import LanguageProfiles
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.errors import Tell, UsageError
 from deepwire.ops.allocator import give_memory_back
@@ -100,11 +99,6 @@ class ModelPool:
     def routes(self) -> Mapping[Direction, Route]:
         """What can be translated, directly or through a common language."""
         return self._routes
-
-    @property
-    def profiles(self) -> tuple[LanguageProfiles | None, ...]:
-        """What each model knows of what its languages look like."""
-        return tuple(model.profiles for model in self._models)
 
     def languages(self) -> dict[str, object]:
         """What clients can choose; of one model the directions that it was trained in.

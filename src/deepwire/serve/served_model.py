@@ -11,7 +11,6 @@ import torch
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import WEIGHTS, metadata_of, read_config
 from deepwire.data.languages import Direction, named_direction
-from deepwire.data.text.language_profiles import LanguageProfiles
 from deepwire.decoding.model_inputs import MAX_PARALLEL_BATCHES, batches_by_length
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_io import Request, Translation
@@ -82,11 +81,6 @@ class ServedModel:
     def loaded(self) -> bool:
         """Whether the weights are in memory."""
         return self._translator is not None
-
-    @property
-    def profiles(self) -> LanguageProfiles | None:
-        """What the model knows of what its languages look like; None for one that was made elsewhere."""
-        return self._vocabularies.profiles
 
     def unload(self) -> None:
         """Give the memory of the weights back; the next translation loads them again."""

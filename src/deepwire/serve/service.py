@@ -64,7 +64,7 @@ class Service:
 
     def __init__(self, models: ModelPool, limits: Limits, metrics: Metrics) -> None:
         self.models, self.limits, self.metrics = models, limits, metrics
-        self.sources = SourceDetector(models.routes, models.profiles)
+        self.sources = SourceDetector(models.routes)
         self.work = Work()
         self.batcher = Batcher(
             models.translate, models.budget, limits, metrics, tidy=Surplus().check, rest=give_memory_back

@@ -16,11 +16,10 @@ from deepwire.config.counts import counted
 from deepwire.data.filtering.filters import NAMES, REASONS
 from deepwire.data.text.files import ReadNotes
 from deepwire.data.text.language_guess import (
-    KNOWN,
     guess_language,
+    is_known_language,
     language_code,
     script_shares,
-    side_warnings,
 )
 from deepwire.data.text.pairs import Pair, Reservoir
 
@@ -33,18 +32,6 @@ _APART_SHARE, _MOSES_SHARE, _PIECES_SHARE = 0.5, 0.02, 0.1
 _FEWEST_LINES = 10
 
 
-def looks_like(lines: Sequence[str], labels: Sequence[str]) -> str | None:
-    """The label whose language a text seems to be in, or the code of another language; None: cannot tell.
-
-    It can be told more often between two languages than between all, so the labels come first.
-    """
-    codes = [language_code(label) for label in labels]
-    known = [label for label, code in zip(labels, codes, strict=True) if code in KNOWN]
-    others = [language for language in KNOWN if language not in codes]
-    guess = guess_language(lines, labels) or guess_language(lines, [*known, *others])
-    return None if guess is None else guess.language
-
-
 def language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -> list[str]:
     """What is odd about the languages of source and target: swapped, or not those of the labels.
 
@@ -54,13 +41,13 @@ def language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -
     """
     if language_code(labels[0]) == language_code(labels[1]):
         return []
-    languages = [looks_like(lines, labels) for lines in sides]
+    languages = [guess_language(lines, labels) for lines in sides]
     if languages == [labels[1], labels[0]]:
         return [f"the two sides look swapped: the text of {labels[0]} is {labels[1]}, and the reverse"]
     return [
         f"the text of {label} looks like {language}"
         for label, language in zip(labels, languages, strict=True)
-        if language is not None and language != label and language_code(label) in KNOWN
+        if language is not None and language != label and is_known_language(label)
     ]
 
 
@@ -238,8 +225,7 @@ class CheckReport:
             warnings.append(
                 f"both sides are the same in {same:.0%} of the pairs (filters.drop_copies drops these)"
             )
-        sides = self._sides()
-        warnings += side_warnings(self.labels, self.scripts()) or language_warnings(self.labels, sides)
+        warnings += language_warnings(self.labels, self._sides())
         correlation = _length_correlation(sample)
         if correlation is not None and correlation < _CORRELATION:
             warnings.append(
@@ -269,7 +255,7 @@ class CheckReport:
 
     def looks_like(self, side: int) -> str | None:
         """The language that a side (0 is the source) seems to be in; None where that cannot be told."""
-        return looks_like(self._sides()[side], self.labels)
+        return guess_language(self._sides()[side], self.labels)
 
     def _sides(self) -> tuple[list[str], list[str]]:
         pairs = self._reservoir.pairs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,17 +24,12 @@ from deepwire.data.prepare.symbol_pairs import (
 )
 from deepwire.data.prepare.temporary_pairs import Chunk, DocumentOrder, TemporaryPairs, read_chunk
 from deepwire.data.text.corpus import directed
-from deepwire.data.text.language_profiles import MOST_CHARACTERS, LanguageProfiles
 from deepwire.data.text.pairs import Pair, PairBlock
 from deepwire.data.text.placeholders import SYMBOLS
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 
 _SEED = 20_190
-
-
-_MOST_CHUNKS = 16
-"""Parts of the text of a language that are looked at."""
 
 
 def balanced_lines(
@@ -89,31 +83,6 @@ def _line_counts(chunks: Sequence[Chunk], languages: Sequence[tuple[int, int]]) 
     return counts
 
 
-def lines_of_languages(
-    path: Path, chunks: Sequence[Chunk], labels: Sequence[tuple[str, str]]
-) -> dict[str, list[str]]:
-    """Some lines of each language from all over temporary pairs, enough to know it by.
-
-    Args:
-        path: The file of temporary pairs.
-        chunks: All of its chunks.
-        labels: Of each corpus the source and the target language.
-    """
-    places: dict[str, list[tuple[Chunk, int]]] = {}
-    for chunk in chunks:
-        for side, label in enumerate(labels[chunk.corpus]):
-            places.setdefault(label, []).append((chunk, side))
-    lines_of: dict[str, list[str]] = {}
-    for label, every in places.items():
-        chosen = every[:: -(-len(every) // _MOST_CHUNKS)]
-        for chunk, side in chosen:
-            pairs = read_chunk(path, chunk)
-            texts = (pairs.source, pairs.target)[side]
-            step = max(1, len(texts.data) * len(chosen) // MOST_CHARACTERS)
-            lines_of.setdefault(label, []).extend(line.decode() for line in texts.lines()[::step])
-    return lines_of
-
-
 Progress = Callable[[str, int, int | None], None]
 """Called with what is being done, how many pairs are done, and of how many, where that is known."""
 
@@ -154,7 +123,6 @@ class Builder:
         pairs_file = self._temporary_pairs(TRAIN)
         with pairs_file:
             vocabularies = self._learn(pairs_file)
-        vocabularies = replace(vocabularies, profiles=self._profiles(pairs_file))
         vocabularies.save(self._folder / VOCABULARY)
         longest = self._data.filters.max_length if self._data.text is None else None
         counts = self._segment(pairs_file, self._training, vocabularies, longest)
@@ -217,16 +185,6 @@ class Builder:
             placeholders=self._data.placeholders,
         )
         return Vocabularies.learn_joint(config, lines, symbols)
-
-    def _profiles(self, pairs_file: TemporaryPairs) -> LanguageProfiles | None:
-        """What the languages look like; None for text of one side."""
-        if self._data.text is not None:
-            return None
-        labels = [
-            (corpus.source or self._data.source, corpus.target or self._data.target)
-            for corpus in self._training.corpora
-        ]
-        return LanguageProfiles.learn(lines_of_languages(pairs_file.path, pairs_file.chunks, labels))
 
     def _training_pairs(self, pairs_file: TemporaryPairs) -> Iterator[PairBlock]:
         """The training pairs, which are written to the file; says when all are there."""

@@ -62,7 +62,7 @@ class LibreTranslator:
         labels = list(dict.fromkeys(label for direction in self._routes for label in direction))
         self.codes = LanguageCodes(labels)
         self._labels = sorted({self.codes.label(label) or label for label in labels}, key=language_name)
-        self._detector = LanguageDetector(self._labels, service.models.profiles)
+        self._detector = LanguageDetector(self._labels)
         self._documents = documents
 
     @property
