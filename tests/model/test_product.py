@@ -135,11 +135,12 @@ def replaced(model: TranslationModel, side: Side, cell: Cell) -> TranslationMode
 
 
 def of_both_sides(socket: str) -> Iterator[tuple[str, dict[str, object]]]:
-    """Each member of a socket on every side that it is for, beside ordinary choices."""
+    """Each member of a socket on every side that it is for, beside ordinary choices and in few layers."""
+    layers = 3 if socket == "fusion" else 2
     for name in members(socket):
         either = {side: beside_the_ordinary(socket, name, side) for side in SIDES}
         plain = either["encoder"] or either["decoder"] or {}
-        stacks = {side: (either[side] or plain)[side] for side in SIDES}
+        stacks = {side: {**(either[side] or plain)[side], "layers": layers} for side in SIDES}
         yield name, model_settings(stacks["encoder"], stacks["decoder"])
 
 
