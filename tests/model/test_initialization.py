@@ -51,6 +51,29 @@ def test_what_is_not_set_is_what_learns_best(encoder: str, decoder: str, expecte
     assert set_by_hand.initialization.type == "glorot"
 
 
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "told"),
+    [
+        ("deepnorm", "pre_norm", "deepnorm"),
+        ("post_norm", "b2t", "b2t"),
+        ("b2t", "deepnorm", "b2t"),
+        ("b2t", "b2t", None),
+        ("post_norm", "pre_norm", None),
+    ],
+)
+def test_an_initialisation_of_one_stack_alone_is_said_to_be_left_out(
+    encoder: str, decoder: str, told: str | None
+) -> None:
+    stacks = {"encoder": {"connection": encoder}, "decoder": {"connection": decoder}}
+    config = ModelConfig.model_validate(stacks)
+    text = config.initialization_left_out()
+    assert (text is None) is (told is None)
+    assert told is None or f"set model.initialization={told} or {config.initialization.type}" in str(text)
+    assert (
+        ModelConfig.model_validate({**stacks, "initialization": "xavier"}).initialization_left_out() is None
+    )
+
+
 SHAPE: Mapping[str, object] = {
     "d_model": D,
     "heads": 4,

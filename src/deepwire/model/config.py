@@ -32,7 +32,7 @@ def _initialization_that_learns_best(given: Mapping[str, object]) -> Initializat
     embedding goes up the stack as it is, the words would be a whisper beside the positions. There the sum of
     many sub-layers would drown it too, so the matrices of later layers begin smaller. Without norms, other
     parameters begin where they do that (ReZero's are 0), and CompleteP's multipliers follow the depth. A
-    connection whose paper has an initialisation of its own brings it along.
+    connection whose paper has an initialisation of its own brings it along, if both stacks have it.
     """
     sides = ("decoder",) if given.get("architecture") == "decoder_only" else SIDES
     stacks = [stack for side in sides if isinstance(stack := given.get(side), StackConfig)]
@@ -81,7 +81,8 @@ class ModelConfig(SublayerConfig):
     )
     initialization: Initialization = Field(
         default_factory=lambda given: _initialization_that_learns_best(given),
-        description="how parameters begin; without it that of the connection's paper (deepnorm, b2t), "
+        description="how parameters begin; without it that of the connections' paper, where both stacks have "
+        "the same (deepnorm, b2t), "
         "lipschitz where both stacks have their norms after the sum (post_norm and its relatives), xavier "
         "where a stack has none or with complete_p, and depth_scaled elsewhere",
     )
@@ -247,6 +248,18 @@ class ModelConfig(SublayerConfig):
                 yield key, "no layer has a feed-forward sub-layer"
         if not any((stack.positions or self.positions).has_rows for stack in stacks.values()):
             yield "max_length", "only learned positions have so many rows; others know no limit"
+
+    def initialization_left_out(self) -> str | None:
+        """What to tell the user of a connection that its own initialisation is not used; None of others."""
+        own = {side: self.stack(side).connection.initialization for side in self.sides}
+        if "initialization" in self.model_fields_set or {*own.values()} <= {None, self.initialization.type}:
+            return None
+        side, name = next((side, name) for side, name in own.items() if name is not None)
+        return (
+            f"model.initialization is {self.initialization.type}: that of {side}.connection "
+            f"{self.stack(side).connection.type} ({name}) counts where both stacks have it; set "
+            f"model.initialization={name} or {self.initialization.type}"
+        )
 
     def has_dropout(self) -> bool:
         """Whether two passes of one batch differ in training."""

@@ -20,6 +20,7 @@ from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.batches.epoch_order import EpochOrder, share_lines
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
+from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers, this_thread_alone
@@ -232,7 +233,7 @@ def make_trainer(
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
     moments = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None
     _restore(optimizer, average, moments, state)
-    _tell_what_to_know(spec, frozen, recorder)
+    _tell_what_to_know(spec, model.config, frozen, recorder)
     return Trainer(
         spec=spec,
         processes=processes,
@@ -253,12 +254,15 @@ def make_trainer(
     )
 
 
-def _tell_what_to_know(spec: TrainingSpec, frozen: Mapping[str, int], recorder: Recorder) -> None:
+def _tell_what_to_know(
+    spec: TrainingSpec, model: ModelConfig, frozen: Mapping[str, int], recorder: Recorder
+) -> None:
     """What does not learn, and what seems not to be meant."""
     for pattern, size in frozen.items():
         recorder.say(f"frozen by {pattern}: {short(size)} parameters")
     config, text = spec.config, spec.prepared.train
-    for warning in (cut_short(config), tiny_batches(config, len(text), text.tokens[1])):
+    of_batches = tiny_batches(config, len(text), text.tokens[1])
+    for warning in (cut_short(config), of_batches, model.initialization_left_out()):
         if warning is not None:
             recorder.say(f"warning: {warning}")
 
