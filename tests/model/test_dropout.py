@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import SIDES, DropoutConfig
+from deepwire.model.fusions.transparent import Transparent
 from deepwire.model.stack import Stack
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import batch, small_model
@@ -140,6 +141,16 @@ def test_two_layer_gates_of_mhplstm_drop_after_their_activation() -> None:
     assert names <= without_gradient(module)
 
 
+def test_transparent_attention_drops_its_weights_before_their_softmax() -> None:
+    """Looked at alone: where sub-layers give nothing, all layers are alike, and no weights matter."""
+    model = small_model({"encoder": {"fusion": "transparent"}, "dropout": shut("sublayer")})
+    fusion = model.stack("encoder").fusion
+    assert isinstance(fusion, Transparent)
+    even = torch.full((4, 3), 1 / 4)
+    torch.testing.assert_close(fusion.train().shares(), even)
+    assert not fusion.eval().shares().allclose(even)
+
+
 def test_profiling_of_admin_takes_the_variance_of_what_dropout_leaves() -> None:
     """Where it leaves nothing, all vectors but the first are the size of the embedding."""
     stack = {"layers": 3, "connection": "admin"}
@@ -148,7 +159,7 @@ def test_profiling_of_admin_takes_the_variance_of_what_dropout_leaves() -> None:
     model = build_model(ModelConfig.model_validate(settings), 23, 23)
     model.train().profile(*batch()[:2])
     for side in SIDES:
-        first, second, *others = model.stack(side).connection.scales
+        first, second, *others = model.stack(side).connection.get_submodule("scales").parameters()
         assert first.eq(1).all()
         for scale in others:
             torch.testing.assert_close(scale, second, rtol=1e-3, atol=0)

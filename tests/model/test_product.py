@@ -138,8 +138,8 @@ def of_both_sides(socket: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Each member of a socket on every side that it is for, beside ordinary choices and in few layers."""
     layers = 3 if socket == "fusion" else 2
     for name in members(socket):
-        either = {side: beside_the_ordinary(socket, name, side) for side in SIDES}
-        plain = either["encoder"] or either["decoder"] or {}
+        either: dict[Side, Any] = {side: beside_the_ordinary(socket, name, side) for side in SIDES}
+        plain: Any = either["encoder"] or either["decoder"]
         stacks = {side: {**(either[side] or plain)[side], "layers": layers} for side in SIDES}
         yield name, model_settings(stacks["encoder"], stacks["decoder"])
 

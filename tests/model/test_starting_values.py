@@ -50,7 +50,7 @@ def encoder(socket: str, choice: object) -> Stack:
         "decoder": {"layers": 2},
     }
     torch.manual_seed(1)
-    return build_model(ModelConfig.model_validate(settings), 9, 9).encoder
+    return build_model(ModelConfig.model_validate(settings), 9, 9).stack("encoder")
 
 
 @pytest.mark.parametrize(("socket", "choice", "place", "values"), STARTS, ids=str)
@@ -75,4 +75,4 @@ def test_routers_of_lime_begin_with_the_own_layer_and_a_bound() -> None:
     older, own = encoder("mixer", "lime").mixers[1].below.router.split(HEADS, 1)
     assert torch.equal(own, torch.eye(HEADS))
     bound = math.sqrt(3 / (2 * HEADS))
-    assert 0.7 * bound < float(older.abs().max()) <= bound
+    assert 0.7 * bound < older.abs().max().item() <= bound
