@@ -13,7 +13,7 @@ from deepwire.model.huggingface_class import huggingface_class
 from deepwire.model.portability import IN_MARIAN, FormatName, not_in_ctranslate2, not_in_marian
 
 _ANY = "onnx computes every model"
-_GRAPHS: frozenset[FormatName] = frozenset({"onnx", "torch_export", "aotinductor"})
+_GRAPHS: frozenset[FormatName] = frozenset({"onnx", "torch_export"})
 _DECODERS = _GRAPHS | {"huggingface-code"}
 _Refusal = Callable[[ModelConfig, DataConfig], str | None]
 
@@ -80,7 +80,6 @@ def _huggingface(model: ModelConfig, data: DataConfig) -> str | None:
 _REFUSALS: Mapping[FormatName, _Refusal] = {
     "onnx": _nothing,
     "torch_export": _nothing,
-    "aotinductor": _nothing,
     "huggingface-code": _nothing,
     "huggingface": _huggingface,
     "ctranslate2": _ctranslate2,

@@ -1,4 +1,4 @@
-"""``deepwire export --format torch_export`` and ``aotinductor``: a model that torch runs without deepwire."""
+"""``deepwire export --format torch_export``: a model that torch runs without deepwire."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ from deepwire.checkpoint.store import load_model, save_model
 from deepwire.cli.main import main
 from deepwire.convert import graph_folder, torch_programs
 from deepwire.convert.host import graphs
-from deepwire.convert.host.translator import SubwordTranslator
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "cpp" / "translate.cpp"
 Text = Mapping[str, Sequence[str]]
 SETTINGS = {
     "d_model": 16,
@@ -144,67 +142,6 @@ def test_a_full_disk_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-def test_without_a_compiler_nothing_is_written(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("torch._inductor.config.cpp.cxx", ("nothing-like-it",))
-    command = [
-        "export",
-        str(folder / "model"),
-        "-o",
-        str(tmp_path / "out"),
-        "--format",
-        "aotinductor",
-        "--unchecked",
-    ]
-    assert main(command) == 2
-    assert "--format aotinductor needs a C++ compiler" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++, which compiles programs and the example")
-def test_it_runs_without_python(folder: Path, tmp_path: Path) -> None:
-    """Compiled programs translate as the model does, and so does the example in C++."""
-    compiled = exported(folder, "aotinductor")
-    proven(compiled)
-    torch_folder = Path(torch.__file__).parent
-    headers = [torch_folder / "include", torch_folder / "include" / "torch" / "csrc" / "api" / "include"]
-    libraries = [
-        f"-L{torch_folder / 'lib'}",
-        f"-Wl,-rpath,{torch_folder / 'lib'}",
-        "-ltorch",
-        "-ltorch_cpu",
-        "-lc10",
-    ]
-    build = [
-        "g++",
-        "-std=c++20",
-        "-O0",
-        str(EXAMPLE),
-        "-o",
-        str(tmp_path / "translate"),
-        *(f"-I{each}" for each in headers),
-    ]
-    subprocess.run([*build, *libraries], check=True)
-    source = load_model(folder / "model").vocabularies.source
-    lines = (folder / "text.de").read_text().split("\n")[:-1]
-    ids = [source.encode(line) for line in [*lines, ""]]
-    text = "".join(" ".join(map(str, each)) + "\n" for each in ids)
-    done = subprocess.run(
-        [str(tmp_path / "translate"), str(compiled)], input=text, capture_output=True, text=True, check=True
-    )
-    found = [[int(word) for word in line.split()] for line in done.stdout.split("\n")[:-1]]
-    greedy = SubwordTranslator(compiled, {"beam": 1}).translate_ids(ids)
-    assert found == [each[0].ids if each else [] for each in greedy]
-    assert any(found)
-    wrong = subprocess.run(
-        [str(tmp_path / "translate"), str(tmp_path)], input="", capture_output=True, text=True, check=False
-    )
-    assert wrong.returncode == 1
-    assert wrong.stderr.startswith("error: there is no manifest.json")
-
-
 def test_a_position_stays_a_scalar(tmp_path: Path) -> None:
     """A program made for a scalar would take `[1]` for one more dimension."""
 
@@ -214,7 +151,7 @@ def test_a_position_stays_a_scalar(tmp_path: Path) -> None:
 
     program = torch.export.export(Added(), (torch.zeros(2, 3), torch.tensor(1)))
     torch.export.save(program, tmp_path / "program.pt2")
-    run = graphs._torch(tmp_path / "program.pt2", 0, compiled=False)
+    run = graphs._torch(tmp_path / "program.pt2", 0)
     turned = np.arange(6, dtype=np.float32).reshape(3, 2).T
     (found,) = run({"vectors": turned, "position": np.array(2)})
     assert found.tolist() == (turned + 2).tolist()  # and no [1, 2, 3]

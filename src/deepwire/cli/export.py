@@ -25,8 +25,7 @@ Format = Annotated[
     typer.Option(
         "--format",
         "--to",
-        help="ctranslate2 (default), onnx, torch_export, aotinductor, huggingface, huggingface-code, argos, "
-        "marian.",
+        help="ctranslate2 (default), onnx, torch_export, huggingface, huggingface-code, argos, marian.",
     ),
 ]
 Quantization = Annotated[

@@ -11,13 +11,12 @@ from deepwire.convert.huggingface import HuggingFace
 from deepwire.convert.huggingface_custom import HuggingFaceCode
 from deepwire.convert.marian import Marian
 from deepwire.convert.onnx import ONNX
-from deepwire.convert.torch_programs import AOTInductor, TorchExport
+from deepwire.convert.torch_programs import TorchExport
 
 _ALL: tuple[ExportFormat, ...] = (
     CTranslate2(),
     ONNX(),
     TorchExport(),
-    AOTInductor(),
     HuggingFace(),
     HuggingFaceCode(),
     Argos(),

@@ -15,7 +15,6 @@ from deepwire.model.plain_settings import Allowed, beyond_plain
 FormatName = Literal[
     "onnx",
     "torch_export",
-    "aotinductor",
     "ctranslate2",
     "huggingface",
     "huggingface-code",

@@ -33,14 +33,12 @@ def _onnx(path: Path, outputs: Sequence[str], threads: int, providers: Sequence[
     return lambda tensors: session.run(list(outputs), tensors)
 
 
-def _torch(path: Path, threads: int, *, compiled: bool) -> Run:
+def _torch(path: Path, threads: int) -> Run:
     import torch
 
     if threads:
         torch.set_num_threads(threads)
-    program: Callable[..., Any] = (
-        torch._inductor.aoti_load_package(str(path)) if compiled else torch.export.load(path).module()
-    )
+    program = torch.export.load(path).module()
 
     def run(tensors: Tensors) -> list[Array]:
         with torch.no_grad():
@@ -60,7 +58,7 @@ def _opened(path: Path, runs: str, outputs: Sequence[str], threads: int, provide
     try:
         if runs == "onnxruntime":
             return _onnx(path, outputs, threads, providers)
-        return _torch(path, threads, compiled=runs == "aotinductor")
+        return _torch(path, threads)
     except ImportError as error:
         library = "onnxruntime" if runs == "onnxruntime" else "torch"
         raise UsageError(f"{path.name} cannot be run: {reason(error)}", f"install {library}") from error
