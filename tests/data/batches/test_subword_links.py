@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
-from deepwire.data.batches.stored_array import Links
-from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
+from deepwire.data.batches.token_store import Links, StoreWriter, TokenBlock, TokenStore
 from deepwire.data.noise_config import TextNoiseConfig
 from deepwire.data.text.noise import LineNoise
 from deepwire.data.text.pairs import Pair

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepwire.data.batches import stored_array
 from deepwire.data.batches import token_store as stores
 from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.errors import DataError
@@ -174,7 +173,7 @@ def rewrite(change: Callable[[dict], object]) -> Callable[[Path], None]:
         lambda path: path.write_text("[]"),
         lambda path: path.write_bytes(b"[" * 100_000),
         rewrite(lambda header: header.update(format=1)),
-        rewrite(lambda header: header.update(format=3)),
+        rewrite(lambda header: header.update(format=4)),
         rewrite(lambda header: header.update(sentences="many")),
         rewrite(lambda header: header.update(sentences=-1)),
         rewrite(lambda header: header.update(sentences=2**62)),
@@ -190,41 +189,6 @@ def test_a_damaged_header_is_refused(spoil: Callable[[Path], object], tmp_path: 
         TokenStore(tmp_path / "s")
 
 
-def test_damage_is_seen_when_its_block_is_read_and_not_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stored_array, "BLOCK", 16)
-    folder = write(tmp_path / "s", PAIRS * 10)
-    path = folder / "source.tokens"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-    side = TokenStore(folder).source_side
-    assert side.sentence(0).tolist() == [4, 5, 6]
-    assert side.gather(np.array([4, 0]))[0].tolist() == [4, 5, 6, 4, 5, 6]
-    with pytest.raises(DataError, match=r"source\.tokens: damaged: bytes \d+ to 119 ") as raised:
-        side.take(np.arange(40))
-    assert raised.value.hint == "run the same command again: it prepares the text again"
-    with pytest.raises(DataError, match=r"store\.json: the file is missing"):
-        TokenStore(folder)
-
-
-def test_a_damaged_store_that_cannot_be_changed_is_to_be_deleted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = write(tmp_path / "s", PAIRS)
-    (folder / "target.lengths").write_bytes(b"\0" * 16)
-    store = TokenStore(folder)
-
-    def refuse(*_: object, **__: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(Path, "unlink", refuse)
-    with pytest.raises(DataError, match=r"target\.lengths") as raised:
-        store.check()
-    assert raised.value.hint == f"delete the folder {tmp_path}: the next run prepares it again"
-
-
 @settings(max_examples=60, deadline=None)
 @given(
     name=st.sampled_from([*FILES, "pair.directions", "pair.lines"]),
@@ -235,11 +199,7 @@ def test_no_flipped_bit_stays_unseen(
     name: str, where: float, bit: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("f") / "s"
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        StoreWriter(folder, 100, 100, directions=True, lines=True) as w,
-    ):
-        patch.setattr(stored_array, "BLOCK", 32)
+    with StoreWriter(folder, 100, 100, directions=True, lines=True) as w:
         for number, (source, target) in enumerate(PAIRS * 5):
             first, second = (TokenBlock.of([one[0]], [one[1]]) for one in (source, target))
             w.add(first, second, 0, np.array([number]))

@@ -20,9 +20,8 @@ from deepwire.data.batches.collator import ROWS, Batch, Collator, collator, part
 from deepwire.data.batches.context_side import ContextSide
 from deepwire.data.batches.drawn_sentences import SentenceDraws
 from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, mix
-from deepwire.data.batches.stored_array import Integers
 from deepwire.data.batches.subword_links import SubwordLinks
-from deepwire.data.batches.token_store import Sentences, StoreSide, TokenStore
+from deepwire.data.batches.token_store import Integers, Sentences, StoreSide, TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.errors import DataError, ModelError

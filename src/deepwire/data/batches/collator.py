@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from deepwire.data.batches.context_side import sides_with_context
 from deepwire.data.batches.epoch_order import Indices
-from deepwire.data.batches.stored_array import Integers
 from deepwire.data.batches.subword_links import Rows, SubwordLinks
-from deepwire.data.batches.token_store import TokenStore
+from deepwire.data.batches.token_store import Integers, TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig, separator_of
 from deepwire.data.languages import Languages
 from deepwire.data.subwords.base import BOS, EOS, PAD

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.batches.stored_array import Integers, StoredArray
-from deepwire.data.batches.token_store import Sentences, StoreSide, TokenStore
+from deepwire.data.batches.token_store import Integers, Sentences, StoreSide, TokenStore
 from deepwire.data.context import ContextConfig, separator_of
 from deepwire.data.languages import Languages
 from deepwire.data.subwords.base import number_type
@@ -29,9 +28,7 @@ class ContextSide:
         separator: The number of the separator.
     """
 
-    def __init__(
-        self, side: StoreSide, previous: StoredArray, *, count: int, most: int, separator: int
-    ) -> None:
+    def __init__(self, side: StoreSide, previous: Integers, *, count: int, most: int, separator: int) -> None:
         self.side, self.separator = side, separator
         self._previous, self._count, self._most = previous, count, most
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from deepwire.data.batches.stored_array import Links
+from deepwire.data.batches.token_store import Links
 from deepwire.data.data_config import CorpusConfig
 from deepwire.data.text.files import display, read_lines
 from deepwire.data.text.pairs import PairBlock

@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.batches.stored_array import Integers
-from deepwire.data.batches.token_store import StoreWriter, TokenBlock
+from deepwire.data.batches.token_store import Integers, StoreWriter, TokenBlock
 from deepwire.data.subwords.base import EOS, Segmentation
 from deepwire.data.text.pairs import Texts
 from deepwire.data.text_config import TextConfig

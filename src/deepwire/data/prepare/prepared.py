@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from deepwire.data.batches.epoch_order import DirectionShare, Part, epoch_weights, shares
-from deepwire.data.batches.stored_array import has_sums
+from deepwire.data.batches.token_store import HEADER as STORE_HEADER
 from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.data_config import CorpusConfig, DataConfig
@@ -43,9 +43,9 @@ Record = TypeVar("Record")
 HEADER, REPORT = "prepared.json", "report.json"
 _FORMAT = 2
 """2: with a digest of each file. What another version left is prepared again."""
-_CHECKED_AT_ONCE = 1 << 28
-"""A store of fewer bytes is checked when it is opened, so that damage is mended at once; a larger one as it
-is read."""
+_CHECKED_AT_ONCE = 1 << 30
+"""A store of fewer bytes is compared with its checksums when it is opened, which takes a second at most; of a
+larger one the sizes of the files are compared."""
 _FILE_DIGESTS = "files.json"
 _MOST_NAMED = 4
 """With more languages than this the folder is named after their number."""
@@ -340,8 +340,14 @@ def _build(
             "corpora": corpora,
             "made_from": description,
         }
-        files = [path for path in temporary.rglob("*") if path.is_file() and not has_sums(path.name)]
-        _write_json(temporary / HEADER, with_file_checksums(header, temporary, files))
+        headers = [
+            path
+            for path in temporary.glob("*/*")
+            if path.parent.name == VOCABULARY or path.name == STORE_HEADER
+        ]
+        _write_json(
+            temporary / HEADER, with_file_checksums(header, temporary, [temporary / REPORT, *headers])
+        )
         if folder.exists():
             shutil.rmtree(folder)
         temporary.replace(folder)

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.batches.stored_array import Integers
-from deepwire.data.batches.token_store import Sentences, TokenStore
+from deepwire.data.batches.token_store import Integers, Sentences, TokenStore
 from deepwire.data.vocabulary import PAD
 
 MAX_LENGTH = 512
