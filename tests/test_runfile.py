@@ -10,8 +10,6 @@ import pytest
 import yaml
 
 import deepwire
-from deepwire.config.other_toolkits import BY_NAME
-from deepwire.config.section import described_keys
 from deepwire.data.text.files import MissingTextError, read_lines
 from deepwire.data.text.missing_texts import naming_texts
 from deepwire.errors import UsageError
@@ -356,62 +354,22 @@ def test_settings_without_effect_are_refused_where_they_were_written(here: Path,
     assert completed(before.resolved) == completed(now), "a run cannot be continued without them"
 
 
-def test_every_key_of_another_toolkit_names_one_of_ours() -> None:
-    known = {path for path, _ in described_keys(RunFile)}
-    assert {ours for several in BY_NAME.values() for ours in several} <= known
-
-
 @pytest.mark.parametrize(
     ("setting", "ours"),
     [
-        ("data.dev", "data.valid"),  # JoeyNMT
-        ("training.validation_freq", "training.validation.every"),
-        ("training.batch_size", "training.batch_tokens"),
-        ("model.encoder.num_layers", "model.encoder.layers"),
-        ("testing", "decoding"),
-        ("train_steps", "training.max_updates"),  # OpenNMT-py, eole
-        ("data.corpus_1", "data.train"),
-        ("src_vocab", "data.vocabulary"),
-        ("training.optim", "training.optimizer"),
-        ("layers", "model.encoder.layers and model.decoder.layers"),
-        ("data.max_len", "data.filters.max_length"),
-        ("data.tokenizer", "data.vocabulary.type"),
-        ("name", "run"),
-        ("model.encoder.type", "model.encoder.mixer"),
-        ("model.encoder.embeddings", "model.embeddings"),
-        ("model.encoder.dropout", "model.dropout"),
-        ("type", "model.encoder.mixer and model.decoder.mixer"),  # Marian
-        ("enc-depth", "model.encoder.layers"),
-        ("learn-rate", "training.schedule.peak"),
-        ("training.max_update", "training.max_updates"),  # fairseq
-        ("training.lr", "training.schedule.peak"),
-        ("model.encoder.ffn_embed_dim", "model.feed_forward"),
-        ("transformer_model_size", "model.d_model"),  # Sockeye
-        ("output", "run"),
-        ("training.save_every", "training.checkpoint.every"),  # others
-        ("training.steps", "training.max_updates"),
-        ("training.seed", "seed, outside of training"),  # ours, in another section
+        ("training.max_update", "training.max_updates"),
+        ("training.seed", "seed, outside of training"),
         ("data.vocabulary.task", "task, outside of data"),
         ("training.dropout", "model.dropout"),
         ("training.beam", "training.validation.beam"),
         ("data.max_length", "data.context.max_length or data.filters.max_length"),
     ],
 )
-def test_keys_of_other_toolkits_and_sections_are_called_by_our_names(
-    here: Path, setting: str, ours: str
-) -> None:
+def test_a_key_of_another_section_is_told_where_it_belongs(here: Path, setting: str, ours: str) -> None:
     path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
     with pytest.raises(UsageError) as caught:
         load_run_file(path, [f"{setting}=4"])
     assert caught.value.message == f"command line: {setting}: unknown key (did you mean {ours}?)"
-
-
-def test_files_of_a_corpus_have_our_names_beside_them(here: Path) -> None:
-    text = "data: {source: de, target: en, train: train, valid: {path_src: valid.de, path_tgt: valid.en}}"
-    with pytest.raises(UsageError) as caught:
-        load_run_file(write(here / "run.yaml", text))
-    assert "data.valid.path_src: unknown key (did you mean data.valid.source_file?)" in caught.value.message
-    assert "data.valid.path_tgt: unknown key (did you mean data.valid.target_file?)" in caught.value.message
 
 
 @pytest.mark.parametrize("setting", ["data.connections", "model.kind", "seq"])

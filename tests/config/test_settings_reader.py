@@ -350,8 +350,8 @@ def test_what_is_no_run_file(mistakes, text: bytes, part: str) -> None:
 
 
 def test_a_thousand_mistakes_are_a_few_lines_and_a_number(mistakes) -> None:
-    lines = mistakes("".join(f"lerning_rate{number}: 1\n" for number in range(1000)))
-    assert lines[0] == "run.yaml:1: lerning_rate0: unknown key (did you mean training.learning_rate?)"
+    lines = mistakes("".join(f"traning{number}: 1\n" for number in range(1000)))
+    assert lines[0] == "run.yaml:1: traning0: unknown key (did you mean training?)"
     assert (len(lines), lines[-1]) == (51, "and 950 more mistakes")
 
 

@@ -11,7 +11,6 @@ from functools import cache
 from pydantic_core import ErrorDetails
 
 from deepwire.config.choice import Choice
-from deepwire.config.other_toolkits import BESIDE_TEXT, our_name
 from deepwire.config.section import Section, child, described_keys, sections, tags
 from deepwire.config.yaml_tree import MappingNode, Node, Problems, ScalarNode, SequenceNode, SourceLocation
 
@@ -44,8 +43,8 @@ _ELSEWHERE = (
     "is it in another package? install it with its entry points, name the class itself "
     "(my_package.MyConfig), or import the package with --plugin my_package"
 )
-_NEAR, _FAR = 0.7, 0.85
-"""How like a key must be to be suggested: of those beside it, and of all others."""
+_NEAR = 0.7
+"""How like a key beside it a key must be for that to be suggested."""
 
 
 @dataclass(frozen=True)
@@ -320,7 +319,7 @@ def _described(section: type[Section]) -> dict[str, str]:
 
 
 def _other_key(error_at: _ErrorLocation, section: type[Section]) -> str:
-    """What was meant: a key of another toolkit, a similar one beside it or elsewhere; else all known here."""
+    """The key that was meant: a similar one beside it, or the same elsewhere; else all known here."""
     meant = _meant(error_at, _described(section))
     if meant:
         return f" (did you mean {meant}?)"
@@ -330,38 +329,13 @@ def _other_key(error_at: _ErrorLocation, section: type[Section]) -> str:
 def _meant(error_at: _ErrorLocation, keys: Mapping[str, str]) -> str:
     *parents, word = (str(part) for part in error_at.path)
     written = ".".join([*parents, word])  # another member of the union may know the very same key
-    if BESIDE_TEXT.get(word) in error_at.beside:
-        return ".".join([*parents, BESIDE_TEXT[word]])
-    called = "" if written in keys else our_name([*parents, word], keys)
-    if called and (not parents or called.partition(".")[0] == parents[0]):
-        return called
     for depth in range(len(parents) - 1, -1, -1):  # of a section around this one
         if (around := ".".join([*parents[:depth], word])) in keys:
             return around if depth else f"{word}, outside of {parents[0]}"
     close = difflib.get_close_matches(word, error_at.beside, n=1, cutoff=_NEAR)
-    if close or called:
-        return ".".join([*parents, *close]) if close else called
-    elsewhere: dict[str, list[str]] = {}
-    for path in keys:
-        if path != written:
-            elsewhere.setdefault(path.rpartition(".")[2], []).append(path)
-    nearest = _nearest(elsewhere.get(word, []), parents)
-    if 0 < len(nearest) <= 2:
-        return " or ".join(nearest)
-    # A word that stands elsewhere must fit well, and in one place: a far guess confuses more than the list of
-    # what fits here.
-    far = difflib.get_close_matches(word, list(elsewhere), n=1, cutoff=_FAR)
-    if far and len(elsewhere[far[0]]) == 1:
-        return elsewhere[far[0]][0]
-    # A key may have another name here: learning_rate is what the description of schedule begins with.
-    if "_" not in word:
-        return ""
-    begun = re.compile(rf"{re.escape(word.replace('_', ' '))}\b", re.IGNORECASE)
-    described = (path for path, about in keys.items() if path != written and begun.match(about))
-    return next(described, "")
-
-
-def _nearest(paths: Sequence[str], parents: Sequence[str]) -> list[str]:
-    """Of the places of a word those in the section where it was written, if any, that are least deep."""
-    own = [path for path in paths if path.split(".")[0] in parents[:1]] or paths
-    return [path for path in own if path.count(".") == min(each.count(".") for each in own)]
+    if close:
+        return ".".join([*parents, *close])
+    elsewhere = [path for path in keys if path != written and path.rpartition(".")[2] == word]
+    own = [path for path in elsewhere if path.split(".")[0] in parents[:1]] or elsewhere
+    nearest = [path for path in own if path.count(".") == min(each.count(".") for each in own)]
+    return " or ".join(nearest) if len(nearest) <= 2 else ""
