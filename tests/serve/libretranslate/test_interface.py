@@ -93,8 +93,14 @@ def test_forms_and_addresses_hold_fields_too(plain, into):
         f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
         for name, value in fields.items()
     )
-    multipart = {"Content-Type": "multipart/form-data; boundary=x"}
-    assert plain.request("POST", "/translate", f"{body}--x--\r\n".encode(), multipart).json == expected
+    for charset, status in (
+        *(("", 200), ("; charset=UTF-8", 200), ('; charset="utf8"', 200), ("; charset=utf-7", 400)),
+        *(("; charset=utf-8; charset=punycode", 400), ("; charset=utf-16", 400)),
+    ):
+        multipart = {"Content-Type": f"multipart/form-data; boundary=x{charset}"}
+        answer = plain.request("POST", "/translate", f"{body}--x--\r\n".encode(), multipart)
+        assert answer.status == status
+        assert answer.json == expected or "not a form in UTF-8" in answer.json["error"]
 
 
 def test_without_a_direct_model_a_text_goes_through_english(plain, into):

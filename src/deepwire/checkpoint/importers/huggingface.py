@@ -217,8 +217,8 @@ class _Folder:
         for side, rows in zip(SIDES, self.rows(), strict=True):
             table = tensors.get(f"{side}.embed_tokens.weight", tensors.get("encoder.embed_tokens.weight"))
             if table is None or table.size(0) != rows:
-                found = "no table" if table is None else f"{table.size(0)} rows"
-                raise ModelError(f"{file}: {side}.embed_tokens.weight: {found}, but {CONFIG} names {rows}")
+                has = "no table" if table is None else f"{table.size(0)} rows"
+                raise ModelError(f"{file}: {side}.embed_tokens.weight: {has}, but {CONFIG} names {rows}")
         for side in SIDES:
             numbers = [int(match[1]) for match in map(_LAYER[side].match, tensors) if match]
             stored[f"{side}_layers"] = max(numbers, default=-1) + 1

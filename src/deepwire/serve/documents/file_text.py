@@ -25,9 +25,18 @@ _ASCII = "".join(map(chr, range(128)))
 
 def encoded(text: str, charset: str) -> bytes | None:
     """Text in a charset that has ASCII in it; None where it is not such a one, or lacks a character."""
+    if not has_ascii(charset):  # first: some charsets, such as punycode, take quadratic time
+        return None
     try:
         content = text.encode(charset)
-        has_ascii = _ASCII.encode(charset) == _ASCII.encode() and content.isascii() == text.isascii()
-    except (LookupError, UnicodeError):
+    except UnicodeError:
         return None
-    return content if has_ascii else None
+    return content if content.isascii() == text.isascii() else None
+
+
+def has_ascii(charset: str) -> bool:
+    """Whether a charset writes ASCII as it is."""
+    try:
+        return _ASCII.encode(charset) == _ASCII.encode()
+    except (LookupError, UnicodeError):
+        return False

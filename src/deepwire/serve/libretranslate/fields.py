@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -107,6 +108,9 @@ async def _read_multipart(request: Request, body: bytes, fields: Fields) -> None
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body
 
+    _, options = parse_options_header(request.headers["content-type"])
+    if options.get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):
+        raise RefusedError("Invalid request: not a form in UTF-8")
     try:
         parser = MultiPartParser(
             request.headers, stream(), max_files=1, max_fields=_MOST_FIELDS, max_part_size=len(body) + 1

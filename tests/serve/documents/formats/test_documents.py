@@ -16,6 +16,7 @@ import pytest
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.errors import DataError, DeepwireError, UsageError
 from deepwire.serve.documents.document import Options, in_order
+from deepwire.serve.documents.file_text import encoded
 from deepwire.serve.documents.registry import ENDINGS, read_document
 from deepwire.serve.documents.translation_plan import TranslationPlan
 
@@ -266,6 +267,7 @@ def test_gettext():
         ("utf-16", "Öffnen", "utf-8", "UTF-8"),
         ("iso-2022-jp", "開く", "utf-8", "UTF-8"),
         ("utf8", "Öffnen", "utf-8", "utf8"),
+        ("punycode", "開く", "utf-8", "UTF-8"),
     ],
 )
 def test_a_catalogue_is_written_in_the_charset_that_it_names(named, text, charset, written):
@@ -273,6 +275,12 @@ def test_a_catalogue_is_written_in_the_charset_that_it_names(named, text, charse
     found = translated("a.po", source + '""\n', change=lambda _: text)
     expected = source.replace(named, written).replace('\nmsgid "x', '\n#, fuzzy\nmsgid "x') + f'"{text}"\n'
     assert found == expected.encode(charset)
+
+
+def test_no_charset_takes_quadratic_time():
+    begun = time.process_time()
+    assert encoded("".join(map(chr, range(0x4E00, 0x9000))), "punycode") is None
+    assert time.process_time() - begun < 1, "it took minutes"
 
 
 def test_a_catalogue_that_is_not_what_it_says_says_so():
@@ -525,6 +533,11 @@ def damaged(content):
     return content[:at] + b"\xff" * 9 + content[at + 9 :]
 
 
+def declared(charset):
+    """XML whose nodes cannot be counted without knowing its charset."""
+    return f'<?xml version="1.0" encoding="{charset}"?><a>+ADw-b/+AD4-</a>'.encode()
+
+
 DEEP = "<w:p>" * 5000
 
 
@@ -545,6 +558,16 @@ DEEP = "<w:p>" * 5000
         ("a.odt", lambda: odt("<a b='c'/>" * 500_001), "its XML has 1,000,0"),
         ("a.odt", lambda: odt("<!---->" * 1_000_001), "its XML has 1,000,0"),
         ("a.xlf", b"<xliff>" + b"<a/>" * 1_000_000 + b"</xliff>", "its XML has 1,000,001"),
+        *(
+            (name, content, f"written in {charset}")
+            for charset in ("UTF-7", "csUnicode11UTF7", "JAVA", "utf-8-but-not-quite")
+            for name, content in (
+                ("a.xlf", declared(charset)),
+                ("a.docx", package({"word/document.xml": declared(charset)})),
+                ("a.odt", package({"content.xml": declared(charset)})),
+            )
+        ),
+        ("a.xlf", declared("UTF-7").decode().encode("utf-16"), "written in UTF-7"),
         ("a.odt", docx("<w:p/>"), "there is no content.xml"),
         ("a.odt", package({"content.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}), "entities of its own"),
         ("a.xlf", b"<xliff>", "line 1: not XML"),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from deepwire.config.counts import counted
 from deepwire.errors import DataError, Tell
 from deepwire.serve.documents.document import Piece, Pieces, Run, Unit
+from deepwire.serve.documents.file_text import has_ascii
 
 SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 MOST_NODES = 1_000_000
@@ -82,9 +83,16 @@ def _most_nodes(content: bytes) -> int:
     return sum(map(content.count, (b"<", b"=", b"&"))) - content.count(b"</")
 
 
+_DECLARED = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?<\?xml\b[^>]*?\bencoding\s*=\s*[\"']([^\"'>]*)")
+
+
 def _parsed(content: bytes, name: str) -> Any:
     from lxml import etree
 
+    declared = _DECLARED.match(content.replace(b"\0", b""))
+    charset = declared[1].decode("latin-1") if declared else "utf-8"
+    if not (has_ascii(charset) or charset.lower().startswith("utf-16")):
+        raise DataError(f"{name}: written in {charset}", "convert it to UTF-8")
     parser = etree.XMLParser(
         resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_blank_text=False
     )
