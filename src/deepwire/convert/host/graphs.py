@@ -12,6 +12,8 @@ from .errors import ModelError, UsageError, reason
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Tensors = dict[str, Array]
+RUNS = ("onnxruntime", "torch_export")
+"""What runs graphs."""
 Run = Callable[[Tensors], Sequence[Array]]
 
 

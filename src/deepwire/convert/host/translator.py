@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .errors import ModelError, UsageError, reason
-from .graphs import Begun, GraphModel
+from .graphs import RUNS, Begun, GraphModel
 from .search import BOS, EOS, PAD, Hypothesis, Search
 
 Language = Mapping[str, Any] | None
@@ -36,14 +36,24 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """
     path = folder / "manifest.json"
     try:
+        if path.is_fifo():
+            raise ValueError("it is a pipe")
         manifest = json.loads(path.read_text(encoding="utf-8"))
         if not {"graphs", "decoding"} <= manifest.keys():
             raise ValueError("it describes no graphs")
+        if manifest.get("runs", RUNS[0]) not in RUNS:
+            raise ValueError(f"runs: {manifest['runs']!r}, not one of {', '.join(RUNS)}")
+        sides = (names for names in manifest.get("vocabulary", {}).values() if isinstance(names, list))
+        for file in (*(graph["file"] for graph in manifest["graphs"].values()), *chain(*sides)):
+            if Path(file).is_absolute() or ".." in Path(file).parts:
+                raise ValueError(f"{file!r} is outside of the folder")
+            if (folder / file).exists() and not (folder / file).is_file():
+                raise ValueError(f"{file!r} is no file")
     except OSError as error:
         raise ModelError(
             f"{path}: cannot read: {error.strerror}", "give the folder that deepwire export wrote"
         ) from error
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, KeyError, TypeError) as error:
         raise ModelError(f"{path}: is damaged: {reason(error)}", "copy or export the folder anew") from error
     return manifest  # type: ignore[no-any-return]
 
