@@ -6,10 +6,18 @@ The command line prints them as two lines and exits with ``exit_code``; no trace
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 Tell = Callable[[str], None]
 """Receives a line of text for the user: a warning, or how far the work is."""
+
+
+def harmless(text: str) -> str:
+    """Text with escapes for what would change the terminal: it may quote a file or a server."""
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class DeepwireError(Exception):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ from permissions import permissions_obeyed
 
 from deepwire import errors
 from deepwire.cli import main as cli
+from deepwire.cli.line_by_line import HarmlessFormatter, ProgressLine, tell, warn
 from deepwire.cli.main import limit_openmp_spinning
 
 
@@ -309,9 +311,34 @@ def test_an_interrupt_is_answered_at_once() -> None:
     assert (process.returncode, stderr) == (130, b"interrupted\n")
 
 
-@pytest.mark.parametrize("name", ["a\x1b[2Jb", "a\x9b2Jb", "a\x07", "a\rb", "a\u202eb"])
+CONTROLS = ["a\x1b[2Jb", "a\x9b2Jb", "a\x07", "a\rb", "a\u202eb"]
+
+
+@pytest.mark.parametrize("name", CONTROLS)
 def test_an_error_never_changes_the_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Names of files and what a server says are quoted, not obeyed."""
     assert cli.main(["inspect", name]) != 0
     said = capsys.readouterr().err
     assert all(letter.isprintable() for line in said.split("\n") for letter in line)
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_nothing_that_is_told_changes_the_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    tell(name)
+    warn(name)
+    with ProgressLine(every=0, live=True, transient=False) as progress:
+        progress.count(name, 1)
+    said = capsys.readouterr().err
+    said += HarmlessFormatter().format(logging.makeLogRecord({"msg": "%s", "args": (name,)}))
+    assert said.count("a") >= 4
+    assert all(letter.isprintable() for line in said.split("\n") for letter in line), repr(said)
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_a_name_is_shown_without_control_characters(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / f"{name}.yaml").write_text("extends: demo\n")
+    assert cli.main(["inspect", str(tmp_path / f"{name}.yaml")]) == 0
+    said = "".join(capsys.readouterr())
+    assert all(letter.isprintable() for line in said.split("\n") for letter in line), repr(said)

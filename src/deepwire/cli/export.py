@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.decoding_options import Quiet, Rounds
-from deepwire.errors import DeepwireError, ModelError, UsageError
+from deepwire.errors import DeepwireError, ModelError, UsageError, harmless
 from deepwire.io.atomic import require_absent
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _require_text(options: Mapping[str, object], *, unchecked: bool) -> None:
 
 def _tell(notes: tuple[str, ...], parity: Parity | None) -> None:
     for note in notes:
-        print(f"note: {note}", file=sys.stderr)
+        print(f"note: {harmless(note)}", file=sys.stderr)
     print("not compared" if parity is None else str(parity), file=sys.stderr)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError, UsageError, harmless
 from deepwire.io.atomic import require_absent
 
 if TYPE_CHECKING:
@@ -297,4 +297,4 @@ def _tell(importer: Importer, model: TranslationModel, config: RunFile, notes: l
     layers = f"{config.model.encoder.layers}+{config.model.decoder.layers} layers"
     lines = [f"{importer.name}: {layers}, {total:,} parameters, {model.target_vocabulary:,} target subwords"]
     lines += [f"note: not told by the checkpoint, assumed: {note}" for note in notes]
-    print("\n".join(lines), file=sys.stderr)
+    print(harmless("\n".join(lines)), file=sys.stderr)

@@ -12,7 +12,7 @@ import typer
 from deepwire import recipes
 from deepwire.command_line import again
 from deepwire.config.section import written
-from deepwire.errors import UsageError
+from deepwire.errors import UsageError, harmless
 from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ def _print(subject: Subject, total: int, groups: dict[str, int], settings: dict[
     lines.append("")
     lines += [f"{name:<{width}}  {count:>{number}}  {share}".rstrip() for name, count, share in rows]
     lines += ["", *(f"{key}: {_inline(value)}" for key, value in settings.items())]
-    sys.stdout.write("\n".join(lines) + "\n")
+    print(harmless("\n".join(lines)))
 
 
 def _plugins(subject: Subject) -> list[Plugin]:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from deepwire.errors import DeepwireError, harmless
+
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+
+class HarmlessFormatter(logging.Formatter):
+    """Writes what is logged without what would change the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """See the base class."""
+        return harmless(super().format(record))
 
 
 class ProgressLine:
@@ -63,7 +74,7 @@ class ProgressLine:
     def _draw(self, text: str) -> None:
         if self._progress is None:
             self._progress = self._started()
-        self._progress.update(self._progress.task_ids[0], description=text, refresh=True)
+        self._progress.update(self._progress.task_ids[0], description=harmless(text), refresh=True)
 
     def _started(self) -> Progress:
         from rich.console import Console
@@ -112,7 +123,6 @@ def write_answers(
     Raises:
         DeepwireError: There were more or fewer answers than lines.
     """
-    from deepwire.errors import DeepwireError
     from deepwire.io.output import open_output
 
     with _Progress(quiet) as progress, open_output(output) as out:
@@ -128,12 +138,12 @@ def write_answers(
 
 def tell(text: str) -> None:
     """Print a line on stderr, such as how far the work is."""
-    print(text, file=sys.stderr, flush=True)
+    print(harmless(text), file=sys.stderr, flush=True)
 
 
 def warn(text: str) -> None:
     """Print a warning on stderr."""
-    print(f"warning: {text}", file=sys.stderr)
+    print(f"warning: {harmless(text)}", file=sys.stderr)
 
 
 class _Progress:

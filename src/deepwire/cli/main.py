@@ -6,9 +6,9 @@ import codecs
 import errno
 import importlib
 import io
+import logging
 import os
 import platform
-import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -21,13 +21,14 @@ import typer
 
 from deepwire import __version__, command_line, plugins
 from deepwire.cli import completion
+from deepwire.cli.line_by_line import HarmlessFormatter
 from deepwire.cli.usage_errors import (
     described,
     leave_reading_to_commands,
     naming_the_command,
     warn_of_repeated,
 )
-from deepwire.errors import DeepwireError, UsageError
+from deepwire.errors import DeepwireError, UsageError, harmless
 from deepwire.io.atomic import is_disk_full
 from deepwire.ops.process import allow_float32_choice
 
@@ -152,13 +153,12 @@ def run() -> NoReturn:
     sys.exit(main(sys.argv[1:]))
 
 
-_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run ``deepwire`` with these arguments and return the exit code; errors are printed, not raised."""
     _reopen_closed_streams()
     _use_utf8()
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(HarmlessFormatter())
     allow_float32_choice()
     debug = False
     try:
@@ -271,15 +271,10 @@ def _report(error: Exception, debug: bool) -> int:
         hint = "run the same command with --debug to see the traceback"
     with suppress(OSError):  # where nobody can be told, because the terminal is gone, the code says it
         for line in lines:
-            print(f"error: {_harmless(line)}", file=sys.stderr)
+            print(f"error: {harmless(line)}", file=sys.stderr)
         if hint:
-            print(f"hint: {_harmless(hint)}", file=sys.stderr)
+            print(f"hint: {harmless(hint)}", file=sys.stderr)
     return code
-
-
-def _harmless(text: str) -> str:
-    """A text with escapes for what would change the terminal: it may quote a file or a server."""
-    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def _describe_error(error: Exception) -> tuple[list[str], str, int]:

@@ -375,8 +375,10 @@ def _log_to_stderr(quiet: bool) -> Iterator[None]:
     """A log for as long as it serves; afterwards standard error may be another file, or closed."""
     import logging
 
+    from deepwire.cli.line_by_line import HarmlessFormatter
+
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(HarmlessFormatter("%(asctime)s %(levelname)s %(message)s"))
     levels = {
         "deepwire": logging.WARNING if quiet else logging.INFO,
         "uvicorn": logging.ERROR,

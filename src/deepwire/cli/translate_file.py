@@ -88,7 +88,7 @@ def translate_file(
     deepwire translate-file runs/demo --input de.json --json-path "**.title" --output en.json
     """
     from deepwire.api.model import load
-    from deepwire.cli.line_by_line import ProgressLine, warn
+    from deepwire.cli.line_by_line import ProgressLine, tell, warn
     from deepwire.errors import UsageError
     from deepwire.io.atomic import require_absent
     from deepwire.io.output import check_output
@@ -128,7 +128,7 @@ def translate_file(
         translated = _translated(model, document, Options(source, target), to, from_, input_, progress)
     _write(output, translated)
     if not quiet and output != STDIO:
-        print(f"wrote {output}", file=sys.stderr)
+        tell(f"wrote {output}")
 
 
 def _content(path: Path) -> bytes:
