@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import deepwire.testing
-from deepwire.lab.experiments.results import experiment_runner
-from deepwire.lab.experiments.results.planned_runs import RunPlan
-from deepwire.lab.experiments.results.run_processes import NextRun
+from deepwire.lab.study import runner
+from deepwire.lab.study.processes import NextRun
+from deepwire.lab.study.runs import StudyRun
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
@@ -74,8 +74,8 @@ SMALLER = {
         "data.test=corpus/test, training.batch_tokens=300, training.max_updates=3, "
         "training.validation.every=3, training.checkpoint.every=3, training.schedule.warmup=1, "
         "decoding.max_length_ratio=0, decoding.max_length_extra=4]",
-        "seeds: [1, 2, 3]": "seeds: [1]\nrounds: 1\nsamples: 100",
-        # Each trial is a process of its own; tests of `deepwire results` have some.
+        "seeds: [1, 2, 3]": "seeds: [1]",
+        # Each trial is a process of its own; tests of `deepwire study` have some.
         "search:\n  max_updates: 400\n  alternatives:\n    half: [training.schedule.peak=0.005]\n"
         "    double: [training.schedule.peak=0.02]\n": "",
     },
@@ -100,7 +100,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def train_forked(next_run: NextRun, **_: object) -> Iterator[tuple[RunPlan, None]]:
+def train_forked(next_run: NextRun, **_: object) -> Iterator[tuple[StudyRun, None]]:
     """Stands for `train_runs`, without the seconds that an interpreter takes to start."""
     while (run := next_run()) is not None:
         ended = deepwire_command("train", run.base, *run.overrides, "--quiet", cwd=Path.cwd())
@@ -112,7 +112,7 @@ def train_forked(next_run: NextRun, **_: object) -> Iterator[tuple[RunPlan, None
 def test_the_commands_of_a_page_work_in_order(
     page: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(experiment_runner, "train_runs", train_forked)
+    monkeypatch.setattr(runner, "train_runs", train_forked)
     done = 0
     text = "\n".join(block.text for block in blocks(DOCS / page) if block.language == "sh")
     for old, new in SMALLER[page].items():

@@ -111,12 +111,8 @@ COMMANDS = {
     "schema": Command(
         "deepwire.cli.schema:schema", "JSON Schema of the run file, for editors and other programs."
     ),
-    "results": Command(
-        "deepwire.cli.results:results", "Train, score and time many systems by a plan; one page of results."
-    ),
-    "questions": Command(
-        "deepwire.cli.questions:questions",
-        "Answer questions about systems by long runs that go on after any interruption.",
+    "study": Command(
+        "deepwire.cli.study:study", "Train systems by a plan with several seeds; one page of tested results."
     ),
     "analyze": Command(
         "deepwire.cli.analyze:app",
@@ -249,6 +245,8 @@ def _unloaded_command() -> None:
 
 def _invoke(arguments: Sequence[str]) -> int:
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
+    if verb in ("results", "questions"):
+        raise UsageError(f"'deepwire {verb}' is now 'deepwire study'", "see deepwire study --help")
     app = build_app(verb if verb in COMMANDS else None)
     command = typer.main.get_command(app)
     warn_of_repeated(command, arguments)

@@ -1,0 +1,149 @@
+"""``deepwire study``: systems trained by a plan, tested against each other, on one page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.cli.line_by_line import tell
+from deepwire.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from deepwire.lab.study.plan import Plan
+    from deepwire.lab.study.store import StudyStore
+
+Plans = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PLAN.yaml... [KEY=VALUE]...",
+        help="Plans, and changes to them such as seeds=[1] or text=FOLDER.",
+    ),
+]
+Folder = Annotated[
+    Path, typer.Option(help="Where runs and pages are kept, in a folder for each plan; the same goes on.")
+]
+Results = Annotated[
+    Path | None,
+    typer.Option(help="Where the small results are kept that pages are made of. Default: FOLDER/results."),
+]
+Only = Annotated[list[str] | None, typer.Option("--only", help="Train only this system; repeatable.")]
+Direction = Annotated[list[str] | None, typer.Option(help="Train only in this direction; repeatable.")]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=1,
+        help="Train so many runs at a time: as many as there are cores, where each has one thread "
+        "(training.threads: 1).",
+    ),
+]
+Retry = Annotated[bool, typer.Option("--retry", help="Try runs that failed before once more.")]
+ReportOnly = Annotated[
+    bool, typer.Option("--report-only", help="Train nothing; write the page of what is kept. Needs no text.")
+]
+Markdown = Annotated[
+    Path | None,
+    typer.Option(help="Also write the page there, with its figures as SVG in a folder beside it."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tables at the end.")]
+
+
+def study(
+    plans: Plans,
+    folder: Folder = Path("runs/study"),
+    results: Results = None,
+    only: Only = None,
+    direction: Direction = None,
+    jobs: Jobs = 1,
+    retry: Retry = False,
+    report_only: ReportOnly = False,
+    markdown: Markdown = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train systems by plans, with several seeds, and test their differences; one page of all findings.
+
+    Whatever is done is kept: after an interruption, also by kill -9, the same command goes on. A run that
+    fails is shown as failed, and the others follow. Writes study.md, study.json and study.html (the last with
+    matplotlib) into the folder.
+
+    deepwire study examples/studies/multi30k.yaml --folder runs/results --jobs 2
+
+    deepwire study examples/studies/multi30k.yaml seeds=[1] --only pre-norm --only gtrans
+    """
+    from deepwire.io.output import check_output
+    from deepwire.lab.study.plan import read_plan
+    from deepwire.lab.study.store import StudyStore
+
+    paths = [Path(each) for each in plans if "=" not in each]
+    overrides = [each for each in plans if "=" in each]
+    if not paths:
+        raise UsageError("no plan was given", "name a .yaml file: deepwire study PLAN.yaml")
+    if len({path.stem for path in paths}) < len(paths):
+        raise UsageError("two plans have one name", "their runs would lie in one folder: rename one")
+    if markdown is not None:
+        check_output(markdown, paths)
+    _check_folder(folder)
+    read = [read_plan(path, tuple(overrides)) for path in paths]
+    _check_names("--only", only or (), [name for plan in read for name in plan.systems])
+    _check_names("--direction", direction or (), [name for plan in read for name in plan.directions])
+    kept = results or folder / "results"
+    stores = [StudyStore(kept / path.stem) for path in paths]
+    if not report_only:
+        _train(paths, stores, folder, overrides, (only or (), direction or ()), jobs, retry=retry)
+    _write_pages(list(zip(read, stores, strict=True)), folder, markdown, quiet=quiet)
+
+
+def _train(
+    paths: Sequence[Path],
+    stores: Sequence[StudyStore],
+    folder: Path,
+    overrides: Sequence[str],
+    chosen: tuple[Sequence[str], Sequence[str]],
+    jobs: int,
+    *,
+    retry: bool,
+) -> None:
+    from deepwire.lab.study.processes import Stopped
+    from deepwire.lab.study.runner import StudyRunner
+    from deepwire.lab.study.runs import Study
+
+    studies = [Study(path, folder, overrides) for path in paths]
+    try:
+        for one, store in zip(studies, stores, strict=True):
+            StudyRunner(one, store, tell, jobs).run(*chosen, retry=retry)
+    except Stopped as stopped:
+        tell(f"stopped by {stopped.number.name}; the same command goes on from here")
+        raise typer.Exit(128 + stopped.number) from None
+
+
+def _write_pages(
+    plans: list[tuple[Plan, StudyStore]], folder: Path, markdown: Path | None, *, quiet: bool
+) -> None:
+    from deepwire.lab.report.text_pages import as_text
+    from deepwire.lab.study.page import write_pages
+
+    findings, written = write_pages(plans, folder, markdown, tell)
+    if not quiet:
+        sys.stdout.write(as_text(findings))
+    tell(f"written: {written}")
+
+
+def _check_names(option: str, given: Iterable[str], known: Sequence[str]) -> None:
+    for name in given:
+        if name not in known:
+            raise UsageError(f"{option}: the plan has no {name!r}", f"it has {', '.join(known)}")
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse a file, or the directory of a single run, where runs are to be kept."""
+    from deepwire.checkpoint.run_directory import RunDirectory, require_folder
+
+    require_folder(folder, "--folder")
+    if RunDirectory(folder).resolved_config.exists():
+        raise UsageError(f"--folder: {folder} is the directory of a training run", "name another one")

@@ -1,0 +1,1 @@
+"""Studies: systems trained by a plan with several seeds, compared by tests, on one page."""

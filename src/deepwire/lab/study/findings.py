@@ -1,0 +1,467 @@
+"""The findings of studies: scores, tested differences, learning curves and trials, as tables and figures."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepwire.errors import DataError
+from deepwire.evaluation.metric import Floats
+from deepwire.evaluation.metric_choice import LanguageMetrics
+from deepwire.evaluation.significance import Interval, holm, interval, resampled_scores
+from deepwire.lab.report.finding import Finding, provenance
+from deepwire.lab.report.tables_and_figures import Axis, BarChart, Cell, Column, LineChart, Series, Table
+from deepwire.lab.study.plan import END, OWN, ComparisonPlan, Plan
+from deepwire.lab.study.runner import taken_alternatives
+from deepwire.lab.study.store import RunRecord, ScoredTest, Standing, StudyStore, unpack
+
+SAMPLES = 10_000
+_SEED = 1
+_FEWEST_DEGREES = 3
+_NOT_LEARNED = 0.25  # share of the best BLEU, below which the spread of seeds says nothing of other systems
+_POWER = 1.959964 + 0.841621  # standard errors that a difference needs to be found with 80 % power at 0.05
+_ROUNDING = 1e-9
+_FEWEST_BARS = 3
+_MILLION, _HOUR = 10**6, 3600
+_SHOWN_FROM = 8  # curves begin at this share of the run: what is before would squeeze the rest
+
+MEASURED = (
+    "BLEU is the mean over seeds, and over test sets where there are several; sd is the standard deviation "
+    "over seeds. A difference is tested by {samples:,} bootstrap resamples of the sentences. To each of them "
+    "the chance of seeds is added: Student's t with the standard deviation between seeds of one system, "
+    "pooled over the study. p is two-sided; p (Holm) is corrected for all comparisons of this page. The last "
+    "number is the difference that would be found in four of five repetitions (p below 0.05, without Holm)."
+)
+
+
+@dataclass(frozen=True)
+class SystemRuns:
+    """The runs of a system with the plan's present settings.
+
+    Attributes:
+        name: As the plan calls it.
+        runs: By seed; where a system has a model for each direction, those with a seed together.
+    """
+
+    name: str
+    runs: Mapping[int, tuple[RunRecord, ...]]
+
+    def standings(self, stop: str) -> dict[int, tuple[Standing, ...]]:
+        """What has reached a budget, by seed: all models with it, or nothing."""
+        return {
+            seed: tuple(run.standings[stop] for run in runs)
+            for seed, runs in self.runs.items()
+            if all(stop in run.standings for run in runs)
+        }
+
+    def tests(self, stop: str) -> dict[int, dict[str, ScoredTest]]:
+        """The scored test sets at a budget, by seed and name."""
+        return {
+            seed: {name: test for standing in standings for name, test in standing.tests.items()}
+            for seed, standings in self.standings(stop).items()
+        }
+
+    def scores(self, stop: str) -> list[float]:
+        """BLEU for each seed that has reached a budget: the mean over test sets."""
+        return [statistics.fmean(test.bleu for test in tests.values()) for tests in self.tests(stop).values()]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a system lies above its baseline at a budget.
+
+    Attributes:
+        pair, stop: What is compared, and where.
+        value, bounds, p_value: In BLEU, with 95 % of it, and two-sided.
+        visible: The smallest difference that is found with 80 % power.
+        seeds: Of the system and of the baseline.
+    """
+
+    pair: ComparisonPlan
+    stop: str
+    value: float
+    bounds: Interval
+    p_value: float
+    visible: float
+    seeds: tuple[int, int]
+
+
+class StudyResults:
+    """What is kept of a study, as far as it was made with the plan's present settings.
+
+    Args:
+        plan: The plan.
+        store: Its results; no text and no run is read.
+
+    Raises:
+        DataError: A result is damaged.
+    """
+
+    def __init__(self, plan: Plan, store: StudyStore) -> None:
+        self.plan = plan
+        self.taken = taken_alternatives(plan, store)
+        records = {record.name: record for record in store.all()}
+        self.trials = {
+            pair: records.get(f"{plan.trial_part(pair[0])}.{pair[0]}+{pair[1]}") for pair in plan.trials()
+        }
+        kept = {name: record for name, record in records.items() if "+" not in name}
+        self.outdated = [name for name, record in kept.items() if not self._is_current(record)]
+        self.records = {name: record for name, record in kept.items() if name not in self.outdated}
+        self.systems = {system: SystemRuns(system, dict(self._runs(system))) for system in plan.systems}
+
+    def _runs(self, system: str) -> Iterator[tuple[int, tuple[RunRecord, ...]]]:
+        for seed in self.plan.seeds:
+            parts = self.plan.parts(system)
+            runs = [self.records.get(f"{part}.{system}.{seed}") for part in parts]
+            there = tuple(run for run in runs if run is not None)
+            if len(there) == len(parts):
+                yield seed, there
+
+    def _is_current(self, record: RunRecord) -> bool:
+        """Whether a run was made with the plan's settings and, where the trials are done, what they took."""
+        plan, system, part = self.plan, record.system, record.name.rpartition(f".{record.system}.")[0]
+        return (
+            system in plan.systems
+            and part in plan.parts(system)
+            and record.seed in plan.seeds
+            and record.alternative in (self.taken.get(system, record.alternative),)
+            and record.alternative in plan.alternatives_of(system)
+            and record.base == plan.base_of(system)
+            and record.settings == plan.run_settings(system, part, record.alternative)
+        )
+
+    def seed_scores(self, stop: str) -> list[list[float]]:
+        """BLEU of the seeds of each system that has learned to translate."""
+        scores = [of_system for each in self.systems.values() if (of_system := each.scores(stop))]
+        best = max((max(each) for each in scores), default=0.0)
+        return [each for each in scores if statistics.fmean(each) >= _NOT_LEARNED * best]
+
+
+def pooled_deviation(scores: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """Standard deviation between seeds of one system, pooled over systems, and its degrees of freedom."""
+    degrees = sum(len(each) - 1 for each in scores)
+    squares = sum(statistics.variance(each) * (len(each) - 1) for each in scores if len(each) > 1)
+    return (math.sqrt(squares / degrees) if degrees else 0.0), degrees
+
+
+def differences(studies: Sequence[StudyResults], samples: int = SAMPLES) -> list[list[Difference]]:
+    """The tested differences of each study.
+
+    Raises:
+        DataError: Systems of a study were scored on different texts, or statistics are damaged.
+    """
+    everywhere = [
+        scores for study in studies for stop in study.plan.stops for scores in study.seed_scores(stop)
+    ]
+    found = []
+    for study in studies:
+        of_study = list[Difference]()
+        for stop in study.plan.stops:
+            resampled = _resampled(study, stop, samples)
+            deviation = pooled_deviation(study.seed_scores(stop))
+            if deviation[1] < _FEWEST_DEGREES:
+                deviation = pooled_deviation(everywhere)
+            for pair in study.plan.pairs:
+                if pair.system in resampled and pair.baseline in resampled:
+                    of_study.append(_difference(study, pair, stop, resampled, deviation))
+        found.append(of_study)
+    return found
+
+
+def _difference(
+    study: StudyResults,
+    pair: ComparisonPlan,
+    stop: str,
+    resampled: Mapping[str, Floats],
+    deviation: tuple[float, int],
+) -> Difference:
+    own, others = (study.systems[name].scores(stop) for name in (pair.system, pair.baseline))
+    value = statistics.fmean(own) - statistics.fmean(others)
+    drawn = resampled[pair.system] - resampled[pair.baseline]
+    sd, degrees = deviation
+    if degrees:
+        # To draw from two or three runs would say too little of other seeds, and from one nothing.
+        error = sd * math.sqrt(1 / len(own) + 1 / len(others))
+        drawn = drawn + error * np.random.default_rng(_SEED).standard_t(degrees, len(drawn))
+    against = int(np.sum(drawn * np.sign(value) <= _ROUNDING))
+    p_value = min(1.0, 2 * (against + 1) / (len(drawn) + 1))
+    visible = _POWER * float(drawn.std())
+    return Difference(pair, stop, value, interval(drawn), p_value, visible, (len(own), len(others)))
+
+
+def _resampled(study: StudyResults, stop: str, samples: int) -> dict[str, Floats]:
+    """Mean BLEU of each system on the same resamples of the sentences, ``[samples]``."""
+    metric = LanguageMetrics(("bleu",)).of("en")[0]  # made of the same sums, whatever the tokenizer was
+    tests = {name: each.tests(stop) for name, each in study.systems.items() if each.tests(stop)}
+    runs = [(name, seed) for name, by_seed in tests.items() for seed in by_seed]
+    if not runs:
+        return {}
+    names = list(tests[runs[0][0]][runs[0][1]])
+    total = np.zeros((len(runs), samples))
+    for number, test in enumerate(names):
+        scored = [tests[name][seed].get(test) for name, seed in runs]
+        there = [each for each in scored if each is not None]
+        if len(there) < len(runs) or len({each.text for each in there}) > 1:
+            raise DataError(
+                f"{study.plan.title}: systems were scored on different texts ({test})",
+                "measure all of them on one text: move the results of the others away",
+            )
+        rows = tuple(unpack(each.statistics) for each in there)
+        total += resampled_scores(metric, rows, samples=samples, seed=number)
+    of_run = dict(zip(runs, total / len(names), strict=True))
+    return {
+        name: np.mean([of_run[name, seed] for seed in by_seed], axis=0) for name, by_seed in tests.items()
+    }
+
+
+def findings(
+    plans: Sequence[tuple[Plan, StudyStore]], samples: int = SAMPLES
+) -> tuple[list[Finding], list[StudyResults]]:
+    """The findings of some studies on one page.
+
+    Raises:
+        DataError: A result is damaged, or systems of a study were scored on different texts.
+    """
+    studies = [StudyResults(plan, store) for plan, store in plans]
+    tested = differences(studies, samples)
+    corrected = iter(holm([each.p_value for of_study in tested for each in of_study]))
+    made = []
+    for study, of_study in zip(studies, tested, strict=True):
+        rows = [_difference_row(each, next(corrected)) for each in of_study]
+        tables = [_scores(study), _by_test(study), _differences(rows), _trials(study), _conditions(study)]
+        made.append(
+            Finding(
+                analysis="study",
+                title=study.plan.title,
+                measured=study.plan.about or "Systems trained by one plan.",
+                tables=tuple(table for table in tables if table.rows),
+                figures=(*_bars(of_study), *_curves(study)),
+                provenance=provenance(),
+            )
+        )
+    return made, studies
+
+
+def _at(stop: str) -> str:
+    return stop if stop == END else f"{int(stop):,}"
+
+
+def _scores(study: StudyResults) -> Table:
+    rows = list[tuple[Cell, ...]]()
+    for name, system in study.systems.items():
+        for stop in study.plan.stops:
+            if standings := [each for of_seed in system.standings(stop).values() for each in of_seed]:
+                rows.append(_score_row(study, name, stop, standings))
+    return Table(
+        title="Scores",
+        columns=(
+            Column(name="system"),
+            Column(name="setting tried"),
+            Column(name="parameters", unit="M", digits=2),
+            Column(name="at update"),
+            Column(name="seeds"),
+            Column(name="BLEU", digits=2),
+            Column(name="sd", digits=2),
+            Column(name="chrF", digits=2),
+            Column(name="validation loss", unit="nats/token", digits=3),
+            Column(name="target tokens", unit="M", digits=1),
+            Column(name="training", unit="h", digits=2),
+            Column(name="decoding", unit="sent/s", digits=1),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _score_row(study: StudyResults, name: str, stop: str, standings: Sequence[Standing]) -> tuple[Cell, ...]:
+    system = study.systems[name]
+    bleu = system.scores(stop)
+    tests = [test for standing in standings for test in standing.tests.values()]
+    losses = [standing.best_nll for standing in standings if standing.best_nll is not None]
+    seconds = sum(test.seconds for test in tests)
+    return (
+        f"{name} (baseline)" if name == study.plan.baseline and not study.plan.comparisons else name,
+        study.taken.get(name, ""),
+        max(sum(run.parameters for run in runs) for runs in system.runs.values()) / _MILLION,
+        _at(stop),
+        len(bleu),
+        statistics.fmean(bleu),
+        statistics.stdev(bleu) if len(bleu) > 1 else None,
+        statistics.fmean(test.chrf for test in tests),
+        statistics.fmean(losses) if losses else None,
+        statistics.fmean(standing.target_tokens for standing in standings) / _MILLION,
+        statistics.fmean(standing.seconds for standing in standings) / _HOUR,
+        sum(test.sentences for test in tests) / seconds if seconds else None,
+    )
+
+
+def _by_test(study: StudyResults) -> Table:
+    """BLEU of each test set at the last budget; no row where there is one test set."""
+    stop = study.plan.stops[-1]
+    of_systems = {name: list(each.tests(stop).values()) for name, each in study.systems.items()}
+    names = list(dict.fromkeys(test for seeds in of_systems.values() for tests in seeds for test in tests))
+    rows = [
+        (name, *(statistics.fmean(tests[test].bleu for tests in seeds) for test in names))
+        for name, seeds in of_systems.items()
+        if seeds and len(names) > 1
+    ]
+    columns = (Column(name="system"), *(Column(name=test, digits=2) for test in names))
+    return Table(title="BLEU by test set", columns=columns, rows=tuple(rows))
+
+
+def _difference_row(each: Difference, corrected: float) -> tuple[Cell, ...]:
+    ends = (f"{round(end, 2) + 0.0:+.2f}" for end in (each.bounds.low, each.bounds.high))
+    return (
+        each.pair.question,
+        each.pair.system,
+        each.pair.baseline,
+        _at(each.stop),
+        f"{round(each.value, 2) + 0.0:+.2f}",
+        " to ".join(ends),
+        each.p_value,
+        corrected,
+        each.visible,
+        f"{each.seeds[0]}, {each.seeds[1]}",
+        each.pair.paper,
+    )
+
+
+def _differences(rows: Sequence[tuple[Cell, ...]]) -> Table:
+    """Without the columns of questions and papers where no comparison has any."""
+    columns = (
+        Column(name="question"),
+        Column(name="system"),
+        Column(name="against"),
+        Column(name="at update"),
+        Column(name="difference", unit="BLEU"),
+        Column(name="95 %"),
+        Column(name="p", digits=4),
+        Column(name="p (Holm)", digits=3),
+        Column(name="visible at 80 % power", unit="BLEU", digits=2),
+        Column(name="seeds"),
+        Column(name="what a paper has"),
+    )
+    used = [number for number in range(len(columns)) if any(row[number] != "" for row in rows)]
+    return Table(
+        title="Differences",
+        columns=tuple(columns[number] for number in used),
+        rows=tuple(tuple(row[number] for number in used) for row in rows),
+    )
+
+
+def _trials(study: StudyResults) -> Table:
+    rows = []
+    for (system, alternative), record in study.trials.items():
+        outcome = "not made" if record is None else record.failed.get("", "")
+        if study.taken.get(system) == alternative:
+            outcome = "taken"
+        settings = " ".join(study.plan.alternatives_of(system)[alternative]) or OWN
+        rows.append((system, settings, None if record is None else record.loss, outcome))
+    columns = (
+        Column(name="system"),
+        Column(name="settings"),
+        Column(name="validation loss", unit="nats/token", digits=3),
+        Column(name="outcome"),
+    )
+    return Table(title="Trials", columns=columns, rows=tuple(rows))
+
+
+def _conditions(study: StudyResults) -> Table:
+    """With what runs were trained and measured, how far seeds lie apart, and what is not there."""
+    runs = study.records.values()
+    standings = [standing for run in runs for standing in run.standings.values()]
+    dates = sorted(run.date[:10] for run in runs if run.date)
+    facts = [("trained with", _listed(run.trained_with)) for run in runs]
+    facts += [("decoding", _listed(standing.settings)) for standing in standings]
+    facts += [("BLEU", test.signature) for standing in standings for test in standing.tests.values()]
+    facts += [("measured", " to ".join(dict.fromkeys((dates[0], dates[-1]))))] if dates else []
+    for stop in study.plan.stops:
+        sd, degrees = pooled_deviation(study.seed_scores(stop))
+        if degrees:
+            facts.append((f"sd between seeds, {_at(stop)}", f"{sd:.2f} BLEU, {degrees} degrees of freedom"))
+    facts += [("failed", f"{run.name}: {why}") for run in runs for why in run.failed.values()]
+    facts += [("made with other settings", ", ".join(study.outdated))] if study.outdated else []
+    for stop in study.plan.stops:
+        left = [name for name, each in study.systems.items() if not each.standings(stop)]
+        facts += [(f"not trained, {_at(stop)}", ", ".join(left))] if left else []
+    columns = (Column(name="what"), Column(name="how"))
+    return Table(title="Conditions", columns=columns, rows=tuple(dict.fromkeys(facts)))
+
+
+def _listed(facts: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in facts.items())
+
+
+def _bars(found: Sequence[Difference]) -> Iterator[BarChart]:
+    """Differences beside one baseline, by question, where three systems or more have it."""
+    groups: dict[tuple[str, str], dict[str, list[Difference]]] = {}
+    for each in found:
+        stops = groups.setdefault((each.pair.question, each.pair.baseline), {})
+        stops.setdefault(each.stop, []).append(each)
+    number = 0
+    for (question, baseline), stops in groups.items():
+        stop = max(stops, key=lambda name: len(stops[name]))  # the first of those with most systems
+        chosen = sorted(stops[stop], key=lambda each: -each.value)
+        if len(chosen) < _FEWEST_BARS:
+            continue
+        number += 1
+        where = "" if stop == END else f" after {_at(stop)} updates"
+        yield BarChart(
+            name=f"differences-{number}",
+            title=f"{question} BLEU beside {baseline}{where}, with 95 % intervals".strip(),
+            x=Axis(label="system"),
+            y=Axis(label="difference", unit="BLEU"),
+            categories=tuple(each.pair.system for each in chosen),
+            series=(
+                Series(
+                    name="difference",
+                    y=tuple(each.value for each in chosen),
+                    low=tuple(each.bounds.low for each in chosen),
+                    high=tuple(each.bounds.high for each in chosen),
+                ),
+            ),
+        )
+
+
+def _curves(study: StudyResults) -> Iterator[LineChart]:
+    """Validation loss by updates of the systems of each question, or of all."""
+    groups: dict[str, dict[str, None]] = {}
+    for pair in study.plan.comparisons:
+        groups.setdefault(pair.question, {}).update({pair.system: None, pair.baseline: None})
+    groups = groups or {"": dict.fromkeys(study.systems)}
+    for number, (question, systems) in enumerate(groups.items(), 1):
+        lines = [line for name in systems if (line := _curve(study.systems[name])) is not None]
+        if len(lines) > 1:
+            yield LineChart(
+                name=f"curves-{number}",
+                title=f"{question or study.plan.title}: learning curves",
+                x=Axis(label="updates", log=True),
+                y=Axis(label="validation loss", unit="nats/token"),
+                series=tuple(lines),
+            )
+
+
+def _curve(system: SystemRuns) -> Series | None:
+    """The mean over seeds with the lowest and highest, where all of them are."""
+    runs = [run for of_seed in system.runs.values() for run in of_seed if run.curve.updates]
+    if not runs:
+        return None
+    values = [
+        {update: nll for update, nll in zip(run.curve.updates, run.curve.nll, strict=True) if nll is not None}
+        for run in runs
+    ]
+    begin = max(run.curve.updates[-1] for run in runs) / _SHOWN_FROM
+    # Beyond the update at which the first of several seeds stood still, a mean would jump.
+    shared = sorted(set.intersection(*(set(each) for each in values)))
+    shared = [update for update in shared if update >= begin]
+    at = [[each[update] for each in values] for update in shared]
+    return Series(
+        name=system.name,
+        x=tuple(map(float, shared)),
+        y=tuple(map(statistics.fmean, at)),
+        low=tuple(map(min, at)) if len(runs) > 1 else (),
+        high=tuple(map(max, at)) if len(runs) > 1 else (),
+    )

@@ -1,0 +1,261 @@
+"""Training runs of a study, each in a process of its own: what happens to one cannot end the others."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from types import FrameType
+from typing import IO
+
+from deepwire.checkpoint.run_directory import LOCK, RunDirectory
+from deepwire.config.section import written
+from deepwire.errors import UsageError
+from deepwire.lab.study.runs import StudyRun
+from deepwire.runfile import CHANGEABLE, completed
+from deepwire.training.run.spec import changed_settings
+
+NextRun = Callable[[], StudyRun | None]
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOPPED = {128 + number: number for number in _SIGNALS}
+_WRONG_COMMAND = 2
+# Of the settings that `deepwire train` lets change in the middle of a run: those that make it another model.
+_DECISIVE = tuple(
+    f"training.{name}" for name in ("max_updates", "stop_after", "precision", "validation", "early_stopping")
+)
+_LENGTH = "training.max_updates"
+_SHOWN = 300
+_POLL_SECONDS = 0.05
+_SAVING_SECONDS = 60.0
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
+_ERROR = "error: "
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run that could not be trained or measured.
+
+    Attributes:
+        exit_code: Of ``deepwire train``, see ``deepwire --help``.
+        message: Its last words.
+    """
+
+    exit_code: int
+    message: str
+
+
+class Stopped(Exception):  # noqa: N818 - a wish, not an error
+    """A signal asked the whole command to stop; the run has saved itself and can go on."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number.name)
+        self.number = number
+
+
+class StopRequest:
+    """SIGINT, SIGTERM and SIGHUP while a plan is carried out: `Stopped`, wherever this process is."""
+
+    def __init__(self) -> None:
+        self.asked: signal.Signals | None = None
+        self.times = 0
+        self._shielded = False
+
+    def receive(self, number: int, _frame: FrameType | None) -> None:
+        """Handle a signal."""
+        self.asked = signal.Signals(number)
+        self.times += 1
+        if not self._shielded:
+            raise Stopped(self.asked)
+
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """In here nothing is raised, but a signal is noted."""
+        before, self._shielded = self._shielded, True
+        try:
+            yield
+        finally:
+            self._shielded = before
+
+
+@contextmanager
+def stoppable() -> Iterator[StopRequest]:
+    """While entered, SIGINT, SIGTERM and SIGHUP raise `Stopped`; one that is ignored stays so (`nohup`)."""
+    stop = StopRequest()
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop.receive) for number in heard}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass(frozen=True)
+class _Training:
+    """A training process, and what it says."""
+
+    run: StudyRun
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+
+    @classmethod
+    def of(cls, run: StudyRun) -> _Training:
+        command = [sys.executable, "-m", "deepwire", "train", run.base, *run.overrides, "--quiet"]
+        errors = TemporaryFile()  # noqa: SIM115 - closed when the process has ended
+        # A session of its own: Ctrl-C reaches it through this process alone, once.
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=_stops_with(os.getpid()),
+        )
+        return cls(run, process, errors)
+
+    def outcome(self) -> Failure | None:
+        """How it ended; None when it is done."""
+        code = self.process.returncode
+        self.errors.seek(0)
+        words = _last_words(self.errors.read().decode(errors="replace"))
+        self.errors.close()
+        if code == 0:
+            return None
+        if code in _STOPPED:
+            raise Stopped(_STOPPED[code])
+        if code == _WRONG_COMMAND:
+            raise UsageError(
+                f"{self.run.name}: {words or 'the run cannot be trained'}", f"see {self.run.folder}"
+            )
+        return Failure(code, words or f"ended with exit code {code}")
+
+
+def train_runs(
+    next_run: NextRun, at_once: int, stop: StopRequest
+) -> Generator[tuple[StudyRun, Failure | None], None, None]:
+    """Train runs, or go on with them, or find that they are done; each is given back when it has ended.
+
+    The next run is asked for when there is room for it; where there was none for the moment, again when a run
+    has ended. There is no room while the caller is busy with one that has ended: nothing else runs here then,
+    if it is one at a time. Closing it, or an error, stops all processes; they save themselves and can go on.
+
+    Args:
+        next_run: Gives what to train next, or None where nothing can begin before a run has ended.
+        at_once: How many at a time.
+        stop: Of `stoppable`.
+
+    Raises:
+        UsageError: Another process trains a run, or it was begun with other settings.
+        Stopped: This process or a training was asked to stop.
+    """
+    active: list[_Training] = []
+    try:
+        while True:
+            while len(active) < at_once and (run := next_run()) is not None:
+                _begin(run, active, stop)
+            if not active:
+                return
+            ended = _first_to_end(active)
+            active.remove(ended)
+            yield ended.run, ended.outcome()
+    finally:
+        _end(active, stop)
+
+
+def _begin(run: StudyRun, active: list[_Training], stop: StopRequest) -> None:
+    _wait_until_free(run)
+    with stop.shielded():
+        active.append(_Training.of(run))
+    if stop.asked is not None:
+        raise Stopped(stop.asked)
+
+
+def _stops_with(parent: int) -> Callable[[], None] | None:
+    """What a child does before it begins: from then on it is asked to stop when its parent is killed.
+
+    Only Linux can do this; elsewhere a training whose parent was killed goes on to its end.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def stop_with_parent() -> None:
+        prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
+        if os.getppid() != parent:  # it was killed before
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return stop_with_parent
+
+
+def _wait_until_free(run: StudyRun) -> None:
+    """Wait for a training of the run whose parent was killed: it saves itself before it stops.
+
+    Raises:
+        UsageError: Another process trains the run, and does not stop.
+    """
+    deadline = time.monotonic() + _SAVING_SECONDS
+    while (run.folder / LOCK).exists():
+        try:
+            with RunDirectory(run.folder).locked():
+                return
+        except UsageError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_SECONDS)
+
+
+def require_own_folder(run: StudyRun) -> None:
+    """Refuse a run that was begun with other settings, also in what may change in the middle of a run.
+
+    Raises:
+        UsageError: It was begun, and perhaps ended, with other settings.
+        ModelError: What it has stored is damaged.
+    """
+    stored = RunDirectory(run.folder).resolved_config
+    if not stored.exists():
+        return
+    for name, (before, now) in changed_settings(stored, run.loaded.resolved, completed).items():
+        if name == _LENGTH and run.updates is not None:
+            continue  # it goes on from one budget to the next
+        if name.startswith(_DECISIVE) or not name.startswith(tuple(CHANGEABLE)):
+            raise UsageError(
+                f"{run.folder}: was trained with {name}={written(before)}, and the plan has {written(now)}",
+                "take another --folder, move the run away, or undo the change",
+            )
+
+
+def _first_to_end(active: Sequence[_Training]) -> _Training:
+    while True:
+        for training in active:
+            if training.process.poll() is not None:
+                return training
+        time.sleep(_POLL_SECONDS)
+
+
+def _end(active: Sequence[_Training], stop: StopRequest) -> None:
+    """Stop all, and wait until they have saved themselves; each further signal is passed on to them."""
+    with stop.shielded():
+        told = -1
+        while alive := [training for training in active if training.process.poll() is None]:
+            if told < stop.times:
+                told = stop.times
+                for training in alive:
+                    training.process.send_signal(
+                        signal.SIGINT if stop.asked is signal.SIGINT else signal.SIGTERM
+                    )
+            time.sleep(_POLL_SECONDS)
+    for training in active:
+        training.errors.close()
+
+
+def _last_words(errors: str) -> str:
+    """What a process said about its end: its error and hint, or the end of whatever else it said."""
+    lines = [line for line in errors.splitlines() if line.strip()]
+    begin = max((place for place, line in enumerate(lines) if line.startswith(_ERROR)), default=None)
+    return " ".join(lines)[-_SHOWN:] if begin is None else "; ".join(lines[begin:]).removeprefix(_ERROR)
