@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 
 from deepwire.serve.documents.document import Run
-from deepwire.serve.documents.text_matching import MOST_STEPS, NO_SPACE_BEFORE, Matching, copies_of, tokens_of
+from deepwire.serve.documents.text_matching import (
+    MOST_STEPS,
+    NO_SPACE_BEFORE,
+    Matching,
+    copies_of,
+    tokens_for,
+    tokens_of,
+)
 
 _LENGTH_WEIGHT = 0.05
 _EMPTY_COST = 0.75
@@ -40,7 +47,9 @@ def distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> l
     pieces = [""] * len(runs)
     places, runs = _with_text(runs)
     others = [alone[place] for place in places]
-    found = _distribute(translation, runs, lambda: _words_in_common(tokens_of(translation), runs, others))
+    found = _distribute(
+        translation, runs, lambda: _words_in_common(tokens_for(translation, runs), runs, others)
+    )
     for place, piece in zip(places, found, strict=True):
         pieces[place] = piece
     return pieces
@@ -83,7 +92,7 @@ def _words_in_common(tokens: Sequence[str], runs: Sequence[Run], alone: Sequence
 
 def _distribute(translation: str, runs: Sequence[Run], hits: Callable[[], Hits]) -> list[str]:
     """The pieces of runs with text; `hits` is asked only where runs and tokens are few enough for it."""
-    tokens = tokens_of(translation)
+    tokens = tokens_for(translation, runs)
     expected = [0.0 if run.fixed else float(len(run.text)) for run in runs]
     scale = len(tokens) / (sum(expected) or 1.0)
     expected = [length * scale for length in expected]

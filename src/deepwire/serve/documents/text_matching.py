@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -20,12 +20,45 @@ NO_SPACE_BEFORE = frozenset(".,;:!?)]}»”…。，、；：！？）」』")
 """Signs that stand right behind a word."""
 MOST_STEPS = 300_000
 """Of a search over the tokens and runs of a sentence; a larger one is not begun."""
-_TOKENS = re.compile(rf"\s+|[{UNSPACED}]|\w+|[^\w\s]")
+_TOKENS = re.compile(rf"\s+|[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
+_DISTINCT = 3
+"""Letters that are enough to tell a part of a word by."""
 
 
 def tokens_of(text: str) -> list[str]:
     """The words, signs and spaces that a text consists of; writing without spaces is cut at each letter."""
     return _TOKENS.findall(text)
+
+
+def tokens_for(translation: str, runs: Sequence[Run]) -> list[str]:
+    """The tokens of a translation, cut where a fixed run is a part of a word: `URL` and `S` of `URLS`."""
+    tokens = tokens_of(translation)
+    parts = set(_parts_of_words(runs)) if len(runs) * len(tokens) <= MOST_STEPS else ()
+    if not parts:
+        return tokens
+    # Spaces and signs stay whole, as they have no part of a word.
+    cuts = re.compile(f"({'|'.join(sorted(parts, key=len, reverse=True))})", re.IGNORECASE)
+    return [part for token in tokens for part in cuts.split(token) if part]
+
+
+def _parts_of_words(runs: Sequence[Run]) -> Iterator[str]:
+    """Patterns for what fixed runs have of a word that goes on before or behind them.
+
+    Of a short one the rest of the word must be the same, or it would be found in any word.
+    """
+    pieces = iter([(token, run.fixed) for run in runs for token in tokens_of(run.text)])
+    for word in tokens_of("".join(run.text for run in runs)):
+        before = ""
+        while len(before) < len(word):
+            part, is_fixed = next(pieces)
+            after = word[len(before) + len(part) :]
+            if is_fixed and part != word and not part.isspace():
+                if len(part) < _DISTINCT:
+                    yield rf"(?<=\b{re.escape(before)}){re.escape(part)}(?={re.escape(after)}\b)"
+                else:
+                    start, stop = ("" if rest else r"\b" for rest in (before, after))
+                    yield f"{start}{re.escape(part)}{stop}"
+            before += part
 
 
 def copies_of(runs: Sequence[Run], translation: str) -> dict[int, list[range]]:
@@ -34,7 +67,7 @@ def copies_of(runs: Sequence[Run], translation: str) -> dict[int, list[range]]:
     Spaces and, where nothing is the same, upper and lower case may differ. Otherwise they are a placeholder
     of its kind that no run has, such as `{nom}` for `{name}`. No other word may give way to a fixed run.
     """
-    tokens = tokens_of(translation)
+    tokens = tokens_for(translation, runs)
     folded = [token.casefold() for token in tokens]
     wanted = {place: "".join(run.text.split()) for place, run in enumerate(runs) if run.fixed}
     copies = {
@@ -98,7 +131,7 @@ class Matching:
     @cached_property
     def tokens(self) -> list[str]:
         """Those of the translation."""
-        return tokens_of(self.translation)
+        return tokens_for(self.translation, self.runs)
 
     @cached_property
     def begins(self) -> list[int]:

@@ -173,6 +173,28 @@ def test_html_that_leaves_out_ends_or_has_another_charset(source, expected):
     assert text_of("a.html", source) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "expected"),
+    [
+        ("a.html", "die <code>URL</code>s", "DIE <code>URL</code>S"),
+        ("a.md", "der `Hund`e Vor`satz`", "DER `Hund`E VOR`satz`"),
+        ("a.md", "ein `b`s und Bus", "EIN `b`S UND BUS"),
+        ("a.html", "<code>foo</code><code>bar</code> ist", "<code>foo</code><code>bar</code> IST"),
+        ("a.html", "<p>un<code>um</code>gänglich, unum", "<p>UN<code>um</code>GÄNGLICH, UNUM"),
+        ("a.json", '["{n}mal %(n)smal"]', '["{n}MAL %(n)sMAL"]'),
+    ],
+)
+def test_what_stays_within_a_word_is_there_once(name, source, expected):
+    assert text_of(name, source) == expected
+
+
+@pytest.mark.parametrize("translation", ["Die URLen sind hier", "これはURLです", "<URL>s"])
+def test_what_stays_is_there_once_where_its_word_ends_otherwise(translation):
+    found = text_of("a.html", "die <code>URL</code>s hier", change=lambda _: translation)
+    assert found.count("URL") == 1
+    assert "<code>URL</code>" in found
+
+
 def test_subtitles():
     srt = "1\r\n00:00:01,000 --> 00:00:03,000\r\nEin <i>Hund</i> läuft\r\nauf der Wiese.\r\n\r\n2\r\n00:00:04,000 --> 00:00:05,000\r\n- Ja!\r\n"
     assert text_of("a.srt", srt) == srt.replace("Ein", "EIN").replace("Hund", "HUND").replace(
