@@ -18,7 +18,8 @@ class Run(NamedTuple):
         text: As the reader sees it.
         fixed: Whether it stays as it is, such as a name of a variable; it is part of its sentence. Without
             text it is a place, such as that of an image.
-        filled: Whether it must not lose all its text, as the result of a field would.
+        filled: Whether it must not lose all its text, as a link would. With `fixed`, it is the result of a
+            field, which takes the place of its translation.
         marks: The elements of the unit that it is in. Where a unit has any, its translation may have them in
             another order.
     """

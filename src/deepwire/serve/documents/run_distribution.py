@@ -47,9 +47,7 @@ def distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> l
     pieces = [""] * len(runs)
     places, runs = _with_text(runs)
     others = [alone[place] for place in places]
-    found = _distribute(
-        translation, runs, lambda: _words_in_common(tokens_for(translation, runs), runs, others)
-    )
+    found = _distribute(translation, runs, others, lambda tokens: _words_in_common(tokens, runs, others))
     for place, piece in zip(places, found, strict=True):
         pieces[place] = piece
     return pieces
@@ -60,10 +58,11 @@ def distribute_aligned(matching: Matching) -> list[str]:
     pieces = [""] * len(matching.runs)
     places, runs = _with_text(matching.runs)
 
-    def hits() -> Hits:
+    def hits(_tokens: Sequence[str]) -> Hits:
         return [[share.get(place, 0.0) for share in matching.shares] for place in places]
 
-    for place, piece in zip(places, _distribute(matching.translation, runs, hits), strict=True):
+    fields = [matching.fields[place] for place in places]
+    for place, piece in zip(places, _distribute(matching.translation, runs, fields, hits), strict=True):
         pieces[place] = piece
     return pieces
 
@@ -90,7 +89,9 @@ def _words_in_common(tokens: Sequence[str], runs: Sequence[Run], alone: Sequence
     ]
 
 
-def _distribute(translation: str, runs: Sequence[Run], hits: Callable[[], Hits]) -> list[str]:
+def _distribute(
+    translation: str, runs: Sequence[Run], others: Sequence[str], hits: Callable[[Sequence[str]], Hits]
+) -> list[str]:
     """The pieces of runs with text; `hits` is asked only where runs and tokens are few enough for it."""
     tokens = tokens_for(translation, runs)
     expected = [0.0 if run.fixed else float(len(run.text)) for run in runs]
@@ -99,7 +100,7 @@ def _distribute(translation: str, runs: Sequence[Run], hits: Callable[[], Hits])
     if len(tokens) ** 2 * len(runs) > MOST_STEPS:
         ranges = _by_length(expected, len(tokens))
     else:
-        ranges = _by_words(tokens, runs, hits(), expected, copies_of(runs, translation))
+        ranges = _by_words(tokens, runs, hits(tokens), expected, copies_of(runs, translation, others))
     pieces = [
         run.text if run.fixed else "".join(tokens[begin:end])
         for run, (begin, end) in zip(runs, ranges, strict=True)

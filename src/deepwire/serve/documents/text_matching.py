@@ -61,17 +61,21 @@ def _parts_of_words(runs: Sequence[Run]) -> Iterator[str]:
             before += part
 
 
-def copies_of(runs: Sequence[Run], translation: str) -> dict[int, list[range]]:
+def copies_of(runs: Sequence[Run], translation: str, others: Sequence[str]) -> dict[int, list[range]]:
     """The tokens of a translation that can stand for each fixed run: those that say what it says.
 
-    Spaces and, where nothing is the same, upper and lower case may differ. Otherwise they are a placeholder
-    of its kind that no run has, such as `{nom}` for `{name}`. No other word may give way to a fixed run.
+    Spaces and, where nothing is the same, upper and lower case may differ. Otherwise they are what `others`
+    has as the translation of a field, or a placeholder of its kind that no run has, such as `{nom}` for
+    `{name}`. No other word may give way to a fixed run.
     """
     tokens = tokens_for(translation, runs)
     folded = [token.casefold() for token in tokens]
     wanted = {place: "".join(run.text.split()) for place, run in enumerate(runs) if run.fixed}
     copies = {
-        place: _places(text, tokens) or _places(text.casefold(), folded) for place, text in wanted.items()
+        place: _places(text, tokens)
+        or _places(text.casefold(), folded)
+        or _places("".join(others[place].split()) if runs[place].filled else "", tokens)
+        for place, text in wanted.items()
     }
     known = {copy for found in copies.values() for copy in found}
     places = {at: token for token, at in enumerate(accumulate(map(len, tokens), initial=0))}
@@ -158,7 +162,7 @@ class Matching:
         """The tokens that say what a fixed run says, each of them for one run."""
         ranges: dict[int, range] = {}
         taken: set[int] = set()
-        for place, copies in copies_of(self.runs, self.translation).items():
+        for place, copies in copies_of(self.runs, self.translation, self.fields).items():
             linked = {
                 tokens: sum(self._linked_shares[token].get(place, 0.0) for token in tokens)
                 for tokens in copies
@@ -170,6 +174,18 @@ class Matching:
                 ranges[place] = best
                 taken.update(best)
         return ranges
+
+    @cached_property
+    def fields(self) -> list[str]:
+        """What the translation says for each result of a field, where that is one stretch; else nothing."""
+        said = [""] * len(self.runs)
+        for place, run in enumerate(self.runs):
+            own = [token for token, share in enumerate(self._linked_shares) if set(share) == {place}]
+            if run.fixed and run.filled and own:
+                stretch = range(own[0], own[-1] + 1)
+                if all(token in own or self.tokens[token].isspace() for token in stretch):
+                    said[place] = "".join(self.tokens[token] for token in stretch)
+        return said
 
     @cached_property
     def _linked_shares(self) -> list[dict[int, float]]:

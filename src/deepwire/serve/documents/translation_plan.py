@@ -125,7 +125,7 @@ class TranslationPlan:
             return
         for run in part.runs:
             alone = run.text.strip()
-            wanted = not run.fixed and has_words(alone)
+            wanted = (run.filled or not run.fixed) and has_words(alone)
             part.alone.append(self._distinct.place(alone) if wanted and self._fits(alone) else None)
 
     def _fits(self, text: str) -> bool:

@@ -11,6 +11,7 @@ import time
 import tracemalloc
 import zipfile
 
+import aligned_texts
 import pytest
 
 from deepwire.data.text.sentences import SentenceSplitter
@@ -181,7 +182,7 @@ def test_html_that_leaves_out_ends_or_has_another_charset(source, expected):
         ("a.md", "ein `b`s und Bus", "EIN `b`S UND BUS"),
         ("a.html", "<code>foo</code><code>bar</code> ist", "<code>foo</code><code>bar</code> IST"),
         ("a.html", "<p>un<code>um</code>gänglich, unum", "<p>UN<code>um</code>GÄNGLICH, UNUM"),
-        ("a.json", '["{n}mal %(n)smal"]', '["{n}MAL %(n)sMAL"]'),
+        ("a.json", '["ein {n}mal"]', '["EIN {n}MAL"]'),
     ],
 )
 def test_what_stays_within_a_word_is_there_once(name, source, expected):
@@ -345,6 +346,61 @@ def test_xliff_1():
     assert found.endswith("</xliff>\n")
     with pytest.raises(DataError, match="target language is en, not fr"):
         read_document("a.xlf", found.encode(), Options("de", "fr"))
+
+
+def in_xliff(unit):
+    return f'<xliff version="1.2"><file source-language="de"><body>{unit}</body></file></xliff>'
+
+
+def seg(mid, text):
+    return f'<mrk mtype="seg" mid="{mid}">{text}</mrk>'
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("", f"{seg(1, 'EINS.')} {seg(2, 'ZWEI <x id=%/>.')}\n{seg(3, 'DREI.')}"),
+        (f"{seg(1, '')} {seg(2, '')}\t{seg(3, '')}", f"{seg(1, 'EINS.')} {seg(2, 'ZWEI <x id=%/>.')}\t{seg(3, 'DREI.')}"),
+        (f"{seg(1, 'Done')}!{seg(3, '')}", f"{seg(1, 'Done')} {seg(2, 'ZWEI <x id=%/>.')}!{seg(3, 'DREI.')}"),
+        (f"{seg(3, 'done')} {seg(2, 'too')}", f"{seg(1, 'EINS.')} {seg(3, 'done')} {seg(2, 'too')}"),
+        (seg(2, "<g id=%>done</g>"), f"{seg(1, 'EINS.')} {seg(2, '<g id=%>done</g>')}\n{seg(3, 'DREI.')}"),
+        ("whole", "whole"),
+    ],
+)  # fmt: skip
+def test_segments_within_a_unit_keep_their_own_targets(target, expected):
+    source = f"{seg(1, 'Eins.')} {seg(2, 'zwei <x id=%/>.')}\n{seg(3, 'drei.')}"
+    old = f"<target>{target}</target>" if target else ""
+    unit = f"<trans-unit id='1'><source>Eins. zwei <x id=%/>. drei.</source><seg-source>{source}</seg-source>{old}</trans-unit>"
+    found = text_of("a.xlf", in_xliff(unit).replace("%", '"7"')).replace("</mrk></mrk>", "</mrk>")
+    (said,) = re.findall("<target[^>]*>(.*)</target>", found, re.DOTALL)
+    assert said == expected.replace("%", '"7"')
+    assert f"<seg-source>{source}</seg-source>".replace("%", '"7"') in found
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [
+        ('<x id="START_LINK"/>', '<x id="CLOSE_LINK"/>'),
+        ('<x id="START_TAG_SPAN_1" ctype="x-span"/>', '<x id="CLOSE_TAG_SPAN"/>'),
+        ('<x id="0" equiv-text="&lt;b class=&quot;x&quot;&gt;"/>', '<x id="1" equiv-text="&lt;/b&gt;"/>'),
+        ('<ph id="0">&lt;i&gt;</ph>', '<ph id="1">&lt;/i&gt;</ph>'),
+    ],
+)
+def test_codes_that_only_a_name_pairs_stay_around_their_words(begin, end):
+    unit = f'<trans-unit id="1"><source>ein {begin}hund mit {begin}namen{end}{end} <x id="START_OTHER"/>hier</source></trans-unit>'
+    document = read_document("a.xlf", in_xliff(unit).encode(), Options("de", "en"))
+    found = document.written(aligned_texts.translated(document, aligned_texts.backwards)).decode()
+    assert f"{begin}{begin}NAMEN{end} MIT HUND{end} EIN</target>" in found
+
+
+def test_a_line_end_of_xliff_is_a_space_unless_it_is_preserved():
+    inside = "Ein\n   <g id='1'>Hund</g>\n  bellt."
+    kept = f'<trans-unit id="1"><source>{inside}</source></trans-unit>'
+    texts = []
+    for unit in (kept, f'<group xml:space="preserve">{kept}</group>'):
+        document = read_document("a.xlf", in_xliff(unit).encode(), Options("de", "en"))
+        texts.append(TranslationPlan(document.units, SentenceSplitter("de"), "en", aligned=True).texts)
+    assert texts == [["Ein Hund bellt."], ["Ein", "Hund", "bellt."]]
 
 
 def test_what_a_program_fills_in_stays_in_xliff():

@@ -8,7 +8,7 @@ import re
 import zipfile
 
 import pytest
-from aligned_texts import backwards, translated
+from aligned_texts import aligned, backwards, translated
 
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.serve.documents.document import Options, in_order
@@ -18,6 +18,10 @@ from deepwire.serve.documents.translation_plan import TranslationPlan
 WORD = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 ODF = "urn:oasis:names:tc:opendocument:xmlns:office:1.0", "urn:oasis:names:tc:opendocument:xmlns:text:1.0"
 LINK = '<w:hyperlink w:anchor="there">{}</w:hyperlink>'
+
+
+def straight(count):
+    return list(range(count))
 
 
 def package(name, content):
@@ -128,6 +132,12 @@ def field(instruction, *result):
     [
         field("PAGE", run("3")),
         field("REF", run("Bild 3")),
+        field(' DATE \\@ "d. MMMM" ', run("3. "), run("Mai", "b")),
+        field("TOC", run("Titel"), field("PAGEREF", run("Seite 3"))),
+        field("TOC", LINK.format(run("titel") + run(" eins", "b"))),
+        LINK.format(run("titel ") + field("HYPERLINK", run("hier"))),
+        f'<w:fldSimple w:instr=" DOCPROPERTY Titel">{run("ein Wort")}</w:fldSimple>',
+        f'<w:fldSimple w:instr=" HYPERLINK x">{run("dort")}</w:fldSimple>',
         field("HYPERLINK", run("die "), run("Hilfe", "b")),
         f'<w:fldSimple w:instr="PAGE">{run("3")}</w:fldSimple>',
         LINK.format(run("dort")) + '<w:bookmarkStart w:id="1"/>',
@@ -139,10 +149,46 @@ def field(instruction, *result):
 )
 def test_what_is_between_two_runs_of_word_stays_there(between):
     document = docx(f"{run('Wort ')}{between}{run(' hier.')}")
-    found = document.written(translated(document, lambda count: list(range(count))))
-    expected = re.sub(r"(?<=<w:t>)[^<]+", lambda text: text[0].upper(), between)
+    found = document.written(translated(document, straight))
+    is_field = "HYPERLINK" not in between and "hyperlink" not in between
+    expected = between if is_field else re.sub(r"(?<=<w:t>)[^<]+", lambda text: text[0].upper(), between)
     shown = paragraph_of(found, "word/document.xml").replace(' xml:space="preserve"', "")
     assert f"{run('WORT ')}{expected}{run(' HIER.')}".replace("<w:rPr></w:rPr>", "<w:rPr/>") in shown
+
+
+def test_in_a_link_the_result_of_another_field_stays():
+    document = docx(LINK.format(run("titel eins ") + field("PAGEREF", run("Seite 3"))))
+    found = paragraph_of(document.written(translated(document, straight)), "word/document.xml")
+    assert re.findall("<w:t[^>]*>([^<]*)", found) == ["TITEL EINS ", "Seite 3"]
+
+
+SEEN = "Siehe Bild 3 im Anhang", "See figure 3 in the appendix"
+
+
+@pytest.mark.parametrize("links", [[(0, 0), (1, 1), (2, 2), (3, 3), (3, 4), (4, 5)], None])
+def test_what_stays_of_a_field_takes_the_place_of_its_translation(links):
+    document = docx(run("Siehe ") + field("REF", run("Bild 3")) + run(" im Anhang"))
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en", aligned=links is not None)
+    known = {SEEN[0]: SEEN[1], "Siehe": "See", "Bild 3": "figure 3", "im Anhang": "in the appendix"}
+    alignments = [aligned(*SEEN, links)] if links else []
+    found = document.written(plan.finished([known[text] for text in plan.texts], alignments))
+    texts = re.findall("<w:t[^>]*>([^<]*)", paragraph_of(found, "word/document.xml"))
+    assert texts == ["See ", "Bild 3", " in the appendix"]
+
+
+def test_a_field_without_its_end_leaves_the_rest_as_it_is():
+    begin = '<w:r><w:fldChar w:fldCharType="begin"/></w:r>'
+    document = docx(f"{begin}{field('PAGE', run('Seite'))}{run('hund')}")
+    found = paragraph_of(document.written(translated(document, backwards)), "word/document.xml")
+    assert re.findall("<w:t[^>]*>([^<]*)", found) == ["Seite", "HUND"]
+
+
+@pytest.mark.parametrize("space", ["\n   ", "\r\n", "  \n\n "])
+def test_a_line_end_in_a_paragraph_is_a_space(space):
+    documents = [odt(f"ein{space}hund"), odt(f"ein{space}<text:span>hund</text:span>")]
+    documents += [docx(run(f"ein{space}hund")), docx(run("ein", "b") + run(f"{space}hund"))]
+    for document in documents:
+        assert "".join(run.text for unit in document.units for run in unit) == "ein hund"
 
 
 def test_the_result_of_a_field_is_never_without_text():

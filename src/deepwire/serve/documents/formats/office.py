@@ -11,6 +11,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from deepwire.errors import DataError, Tell
@@ -21,6 +22,7 @@ from deepwire.serve.documents.formats.xml_tree import (
     SPACE,
     Slot,
     SlotParagraph,
+    in_one_line,
     local,
     parse_xml,
     text_slots,
@@ -48,6 +50,8 @@ _BREAKS = {
 """Elements that stand for a character."""
 _UNSEEN = frozenset(["r", "pPr", "rPr", "proofErr", "lastRenderedPageBreak"])
 """Elements of Word that do not part the text around them."""
+_LINK = "HYPERLINK"
+"""The field whose result is text."""
 _GONE = frozenset(["del", "moveFrom"])
 """Elements of Word for what is there no more, but in the record of changes."""
 _ODT_PARAGRAPHS = frozenset(["p", "h"])
@@ -181,7 +185,7 @@ def _word_paragraphs(tree: Any) -> Blocks:
     behind: dict[Any, list[str]] = {}
     look: tuple[Any, bytes] | None = None
     of_run: tuple[Any, bytes] | None = None
-    fields = 0
+    fields, whole = list[_Field](), _whole_fields(tree)
     walk = etree.iterwalk(tree, events=("start",))  # with comments, its time grows with their square
     for _, node in walk:
         name = local(node)
@@ -192,14 +196,19 @@ def _word_paragraphs(tree: Any) -> Blocks:
         previous, look = look, None
         if name == "fldChar":
             kind = node.get(f"{node.tag}Type")
-            fields += (kind == "begin") - (kind == "end")
+            if kind == "begin" and node in whole:
+                fields.append(_Field(_link_around(node)))
+            elif kind == "end" and node in whole:
+                fields.pop()
+        elif name == "instrText" and fields:
+            fields[-1].instruction += node.text or ""
         if name not in ("t", *_BREAKS) or local(node.getparent()) != "r":
             continue
         paragraph = next((ancestor for ancestor in node.iterancestors() if local(ancestor) == "p"), None)
         if paragraph is None:
             continue
         if paragraph not in blocks:
-            blocks[paragraph] = word_paragraph(paragraph) or SlotParagraph()
+            blocks[paragraph] = (None if fields else word_paragraph(paragraph)) or SlotParagraph()
         block = blocks[paragraph]
         if isinstance(block, WordParagraph):
             continue
@@ -210,9 +219,9 @@ def _word_paragraphs(tree: Any) -> Blocks:
         if of_run is None or of_run[0] is not node.getparent():
             of_run = node.getparent(), look_of(node.getparent())
         look = of_run[0].getparent(), of_run[1]
-        run = _word_run(node, is_result=fields > 0)
+        run = _word_run(node, fields[-1] if fields else None)
         node.set(SPACE, "preserve")
-        if slots and not slots[-1].run.fixed and look == previous:
+        if slots and not (slots[-1].run.fixed or run.fixed) and look == previous:
             behind.setdefault(slots[-1].element, []).append(run.text)
             node.text = ""
         else:
@@ -232,13 +241,47 @@ def _with_text(slot: Slot, behind: Sequence[str]) -> Slot:
     return slot._replace(run=slot.run._replace(text=whole))
 
 
-def _word_run(node: Any, *, is_result: bool) -> Run:
-    """A piece of text; formulas stay, and results of fields without letters, such as the number of a page."""
-    around = [local(ancestor) for ancestor in node.iterancestors()]
-    is_result = is_result or "fldSimple" in around
-    text = node.text or ""
-    fixed = "oMath" in around or (is_result and not any(map(str.isalpha, text)))
-    return Run(text, fixed, filled=is_result or "hyperlink" in around)
+@dataclass
+class _Field:
+    """A field of Word that has begun.
+
+    Attributes:
+        around: The link that it is in, if any.
+        instruction: What it is, such as `PAGE`.
+    """
+
+    around: Any
+    instruction: str = ""
+
+
+def _whole_fields(tree: Any) -> set[Any]:
+    """The signs at the begin and end of fields that have both."""
+    opened, whole = list[Any](), set[Any]()
+    for sign in tree.getroot().iter("{*}fldChar"):
+        kind = sign.get(f"{sign.tag}Type")
+        if kind == "begin":
+            opened.append(sign)
+        elif kind == "end" and opened:
+            whole |= {opened.pop(), sign}
+    return whole
+
+
+def _link_around(node: Any) -> Any:
+    """The nearest link or field around it that is an element."""
+    return next((one for one in node.iterancestors() if local(one) in ("hyperlink", "fldSimple")), None)
+
+
+def _word_run(node: Any, field: _Field | None) -> Run:
+    """A piece of text; formulas stay, and so do results of fields, but for links."""
+    around = _link_around(node)
+    if field is not None and field.around is around:
+        instruction = field.instruction
+    elif around is None or local(around) == "hyperlink":
+        instruction = _LINK
+    else:
+        instruction = next((value for name, value in around.items() if name.endswith("}instr")), "")
+    stays = instruction.split()[:1] != [_LINK] or any(local(one) == "oMath" for one in node.iterancestors())
+    return Run(in_one_line(node.text or ""), stays, filled=field is not None or around is not None)
 
 
 def _odt_paragraphs(tree: Any) -> Blocks:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from deepwire.serve.documents.document import Pieces, Run, in_order
 from deepwire.serve.documents.formats.xliff_content import SegmentContent
-from deepwire.serve.documents.formats.xml_tree import SPACE, local
+from deepwire.serve.documents.formats.xml_tree import SPACE, in_one_line, local
 
 _LINK, _STRETCH, _NUMBER = "link", "stretch", "n"
 """Names in the tree of elements that stands for a paragraph."""
@@ -148,7 +148,7 @@ def _is_text(node: Any) -> bool:
 
 
 def _text(run: Any) -> str:
-    return "".join(child.text or "" for child in run if local(child) == "t")
+    return in_one_line("".join(child.text or "" for child in run if local(child) == "t"))
 
 
 def _merged(stretches: Sequence[_Stretch]) -> list[_Stretch]:

@@ -10,7 +10,7 @@ from deepwire.data.text.language_guess import language_code
 from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options, Pieces, Run
 from deepwire.serve.documents.formats.xliff_content import Markers, SegmentContent
-from deepwire.serve.documents.formats.xml_tree import local, parse_xml, write_xml, xml_texts
+from deepwire.serve.documents.formats.xml_tree import SPACE, local, parse_xml, write_xml, xml_texts
 
 
 class XliffDocument:
@@ -37,13 +37,8 @@ class XliffDocument:
         self._contents: list[SegmentContent] = []
         self._targets: list[tuple[Any, Any]] = []
         for segment, source, markers in _segments(root, self._is_2):
-            target = deepcopy(source)
-            target.tag = source.tag[: -len("source")] + "target"
-            target.tail = source.tail
-            for name in list(target.attrib):
-                if name.endswith("}lang"):
-                    del target.attrib[name]
-            self._contents.append(SegmentContent(target, markers))
+            target, places = _target(segment, source)
+            self._contents += [SegmentContent(place, markers) for place in places]
             self._targets.append((segment, target))
         self.units: Sequence[Sequence[Run]] = [content.runs for content in self._contents]
 
@@ -54,11 +49,11 @@ class XliffDocument:
             content.put(pieces)
         for segment, target in self._targets:
             old = segment.find(target.tag)
-            if old is not None:
+            if old is not None and old is not target:
                 target.attrib.update(old.attrib)
                 target.tail = old.tail
                 segment.replace(old, target)
-            else:
+            elif old is None:
                 before = [child for child in segment if local(child) in ("source", "seg-source")][-1]
                 before.addnext(target)
             if self._is_2:
@@ -95,23 +90,87 @@ def _require_language(element: Any, side: str, attributes: Sequence[str], wanted
 
 
 def _segments(root: Any, is_2: bool) -> Iterator[tuple[Any, Any, Markers]]:
-    """Segments that are to be translated, their sources, and what has begun before; each is read at once."""
+    """What has something to translate, its sources, and what has begun before; each is read at once."""
     unit, markers = None, Markers()
     for segment in root.iter():
         name = local(segment)
         if name not in (("segment", "ignorable") if is_2 else ("trans-unit",)):
             continue
+        source = _child(segment, "source") if is_2 else _child(segment, "seg-source", "source")
+        if source is None:
+            continue
         if not is_2 or segment.getparent() is not unit:
             unit, markers = segment.getparent(), Markers()
-        source = next((child for child in segment if local(child) == "source"), None)
-        target = next((child for child in segment if local(child) == "target"), None)
-        done = name == "ignorable" or (target is not None and "".join(target.itertext()).strip())
-        said = (element.get("translate") for element in (segment, *segment.iterancestors()))
-        kept = next(filter(None, said), "yes") == "no"  # the innermost
-        if source is not None and not done and not kept and "".join(source.itertext()).strip():
+        markers.keeps_lines = _innermost(source, SPACE) == "preserve"
+        done = name == "ignorable" or not _open_parts(segment, source)
+        if not done and _innermost(segment, "translate") != "no":
             yield segment, source, markers
-        elif source is not None:
+        else:
             markers.pass_over(source)
+
+
+def _child(element: Any, *names: str) -> Any:
+    """The first child of the first of some names that there is."""
+    found = (child for name in names for child in element if local(child) == name)
+    return next(found, None)
+
+
+def _innermost(element: Any, attribute: str) -> str:
+    """An attribute of an element, or of the nearest one around it that has it."""
+    values = (one.get(attribute) for one in (element, *element.iterancestors()))
+    return str(next(filter(None, values), ""))
+
+
+def _text(element: Any) -> str:
+    return "" if element is None else "".join(element.itertext()).strip()
+
+
+def _parts(element: Any) -> dict[str, Any]:
+    """The segments that a source or target of XLIFF 1.2 is cut into, by their ids; perhaps none."""
+    marked = [] if element is None else [one for one in element.iter("{*}mrk") if one.get("mtype") == "seg"]
+    return {part.get("mid") or f"part {number}": part for number, part in enumerate(marked)}
+
+
+def _open_parts(segment: Any, source: Any) -> list[str]:
+    """The ids of the segments without a translation; "" for a source that is one segment."""
+    target = _child(segment, "target")
+    done = _parts(target)
+    if _text(target) and not done:
+        return []
+    parts = _parts(source) or {"": source}
+    return [mid for mid, part in parts.items() if _text(part) and not _text(done.get(mid))]
+
+
+def _target(segment: Any, source: Any) -> tuple[Any, list[Any]]:
+    """The target of a source, and the places in it that get a translation; they have their source's text."""
+    target, parts, wanted = _child(segment, "target"), _parts(source), _open_parts(segment, source)
+    done = _parts(target)
+    if not done:
+        target = deepcopy(source)
+        target.tag = source.tag[: -len(local(source))] + "target"
+        target.tail = source.tail
+        for name in list(target.attrib):
+            if name.endswith("}lang"):
+                del target.attrib[name]
+        places = _parts(target)
+        return target, [places[mid] for mid in wanted] if places else [target]
+    before = None
+    for mid, part in parts.items():
+        if mid not in done:
+            done[mid] = deepcopy(part)
+            if before is None:
+                target.insert(0, done[mid])
+            else:
+                gap = part.getprevious()
+                done[mid].tail, before.tail = before.tail, None if gap is None else gap.tail
+                before.addnext(done[mid])
+        elif mid in wanted:
+            tail, place = done[mid].tail, done[mid]
+            done[mid] = deepcopy(part)
+            done[mid].tail = tail
+            place.getparent().replace(place, done[mid])
+        before = done[mid]
+    return target, [done[mid] for mid in wanted]
 
 
 def read_xliff(content: bytes, options: Options) -> XliffDocument:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
-from deepwire.serve.documents.document import Marks, Pieces, Run, common
+from deepwire.serve.documents.document import Marks, Pieces, Run, common, in_order
 from deepwire.serve.documents.formats.inline_elements import Item, Kind
 from deepwire.serve.documents.formats.placeholders import items_of
-from deepwire.serve.documents.formats.xml_tree import local
+from deepwire.serve.documents.formats.xml_tree import in_one_line, local
 
 _CODES = frozenset(["x", "bx", "ex", "ph", "it", "bpt", "ept", "ut", "sc", "ec", "cp", "sm", "em"])
 """Inside is code of another format."""
@@ -45,10 +46,15 @@ class _Part(NamedTuple):
 
 
 class Markers:
-    """What has begun and says whether the text in it is translated: elements, and pairs of `sm` and `em`."""
+    """What has begun and says whether the text in it is translated: elements, and pairs of `sm` and `em`.
 
-    def __init__(self) -> None:
+    Args:
+        keeps_lines: Whether the ends of lines are those of the text.
+    """
+
+    def __init__(self, *, keeps_lines: bool = False) -> None:
         self._stay: dict[Any, bool] = {}
+        self.keeps_lines = keeps_lines
 
     def stay(self) -> bool:
         """Whether text stays, as what began last says."""
@@ -92,7 +98,7 @@ class SegmentContent:
         self._elements: list[Any] = []
         self._codes: dict[int, tuple[Any, Any]] = {}
         parts = _with_placeholders(list(_parts(element, (), self._elements, markers or Markers())))
-        parts = _with_protected_stretches(parts)
+        parts = _with_protected_stretches(_with_named_pairs(parts))
         depth = max((len(part.marks) for part in parts), default=0)
         paired = self._paired(parts) if depth <= _DEEPEST and len(parts) <= _MOST_PARTS else None
         self._is_free = paired is not None
@@ -105,7 +111,9 @@ class SegmentContent:
         ]
 
     def put(self, pieces: Pieces) -> None:
-        """Put a translation there."""
+        """Put a translation there; where nothing changed, all stays as it is written."""
+        if list(pieces) == in_order(self.runs, [run.text for run in self.runs]):
+            return
         element = self._element
         for child in list(element):
             element.remove(child)
@@ -157,6 +165,32 @@ class SegmentContent:
         return None if opened else paired
 
 
+_NAMED = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?|<(/?)([A-Za-z][^\s<>/]*)[^<>]*(?<!/)>")
+"""What an id, or the code that a placeholder stands for, tells of a tag."""
+
+
+def _with_named_pairs(parts: Sequence[_Part]) -> list[_Part]:
+    """With tags for the codes that only a name tells to be such, where both begin and end are there."""
+    tags = [_named_tag(part.node) for part in parts]
+    kinds = {(tag.kind, tag.name) for tag in tags if tag is not None}
+    paired = {name for kind, name in kinds if kind == "open" and ("close", name) in kinds}
+    return [
+        part._replace(tag=tag) if tag is not None and tag.name in paired else part
+        for part, tag in zip(parts, tags, strict=True)
+    ]
+
+
+def _named_tag(node: Any) -> Item | None:
+    if isinstance(node, str | tuple | None) or local(node) not in ("x", "ph"):
+        return None
+    said = (node.get("id"), node.get("equiv"), node.get("equiv-text"), node.get("disp"), node.text)
+    name = next(filter(None, map(_NAMED.fullmatch, filter(None, said))), None)
+    if name is None:
+        return None
+    closes = name[1] == "CLOSE" or name[3] == "/"
+    return Item(0, 0, "close" if closes else "open", name=name[2] or name[4].lower())
+
+
 def _with_protected_stretches(parts: Sequence[_Part]) -> list[_Part]:
     """With two markers and what they protect as one, so that no other word comes between them."""
     joined: list[_Part] = []
@@ -199,7 +233,7 @@ def _belong(begin: _Part, end: _Part) -> bool:
     """Whether two codes, or two tags, belong together."""
     if begin.tag is not None and end.tag is not None:
         return begin.tag.name == end.tag.name
-    if begin.node is None or begin.tag is not end.tag or local(end.node) != _PAIRS[local(begin.node)]:
+    if begin.tag is not end.tag or begin.node is None or local(end.node) != _PAIRS[local(begin.node)]:
         return False
     names = [{part.node.get(name) for name in _REFERENCES} - {None} for part in (begin, end)]
     return bool(names[0] & names[1])
@@ -250,6 +284,7 @@ def _may_be_read(element: Any) -> bool:
 def _texts(text: str | None, marks: Marks, around: Markers) -> Iterator[_Part]:
     """Text between elements; the spaces around what stays are those of the sentence."""
     text = text or ""
+    text = text if around.keeps_lines else in_one_line(text)
     core = text.strip() if around.stay() else ""
     before, _, behind = text.partition(core) if core else (text, "", "")
     for part, stays in ((before, False), (core, True), (behind, False)):

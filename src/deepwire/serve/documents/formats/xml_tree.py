@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from deepwire.config.counts import counted
 from deepwire.errors import DataError, Tell
-from deepwire.serve.documents.document import Piece, Pieces, Run, Unit
+from deepwire.serve.documents.document import Piece, Pieces, Run, Unit, in_order
 from deepwire.serve.documents.file_text import has_ascii
 
 SPACE = "{http://www.w3.org/XML/1998/namespace}space"
@@ -55,7 +55,9 @@ class SlotParagraph:
         return [slot.run for slot in self.slots]
 
     def put(self, pieces: Pieces) -> None:
-        """Put a translation there."""
+        """Put a translation there; where nothing changed, the text stays as it is written."""
+        if list(pieces) == in_order(self.runs, [run.text for run in self.runs]):
+            return
         for slot, piece in zip(self.slots, pieces, strict=True):
             slot.put(piece.text)
 
@@ -156,6 +158,14 @@ def _space_or_nothing(character: re.Match[str]) -> str:
     return " " if character[0].isspace() else ""
 
 
+_LINE_END = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
+
+
+def in_one_line(text: str) -> str:
+    """Text of a paragraph, in which the ends of lines are spaces."""
+    return _LINE_END.sub(" ", text)
+
+
 def local(element: Any) -> str:
     """The name of an element without its namespace; empty for comments and the like."""
     tag = element.tag
@@ -176,7 +186,7 @@ def text_slots(element: Any, opaque: Callable[[str], str | None]) -> Iterator[Sl
         node, is_tail = stack.pop()
         if is_tail:
             if node.tail:
-                yield Slot(node, True, Run(node.tail))
+                yield Slot(node, True, Run(in_one_line(node.tail)))
             continue
         if node is not element:
             stack.append((node, True))
@@ -184,5 +194,5 @@ def text_slots(element: Any, opaque: Callable[[str], str | None]) -> Iterator[Sl
                 yield Slot(node, False, Run(stands, fixed=True))
                 continue
         if node.text:
-            yield Slot(node, False, Run(node.text))
+            yield Slot(node, False, Run(in_one_line(node.text)))
         stack += [(child, False) for child in reversed(node)]
