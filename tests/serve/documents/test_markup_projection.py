@@ -1,10 +1,15 @@
 """Inline markup in translations: nothing is lost, all is well nested, and it is at its own words."""
 
+# ruff: noqa: E501 - documents stand here as they are
+
 from __future__ import annotations
 
 import html
+import io
 import json
+import random
 import re
+import zipfile
 
 import pytest
 from aligned_texts import (
@@ -233,6 +238,9 @@ def test_spaces_beside_codes_at_the_edges_stay_between_them_and_the_words(conten
 SAME = {
     "a.html": ["<p>%s</p>", "<b>%s</b> x <br>%s", "<li> %s <li>3<li>http://a.de\n<li>a\t b"],
     "a.md": ["%s\nzwei  \ndrei\n", "- %s\n- 3\n", "| %s | http://a.de |\n|---|---|\n| %s | a\tb |\n"],
+    "a.vtt": [
+        "WEBVTT\n\n00:01.000 --> 00:02.000\n- %s &amp; b &#228;\n- http://a.de\n\n00:02.000 --> 00:03.000\n3\n"
+    ],
     "a.srt": ["1\n00:00:01,000 --> 00:00:02,000\n- %s\nzwei\n- 3\n"],
     "a.json": ['{"a": " \\u00e4 {n}s \\t%s ", "b": "%%s. B %s", "c": "12", "d": "http://a.de"}'],
     "a.txt": ["%s\t\r\n\r\n 3\nhttp://a.de x.  Y\n好。去吧！"],
@@ -247,3 +255,97 @@ def test_what_a_model_leaves_as_it_is_stays_byte_for_byte(name, page, seed):
     document = read_document(name, source, Options("de", "zh"))
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "zh")
     assert document.written(plan.finished(plan.texts)) == source
+
+
+def inside(element):
+    """The content of an element of XML, as text."""
+    return re.sub(r"^<[^>]*>|</[^<]*>$", "", etree.tostring(element, with_tail=False).decode())
+
+
+def unchanged(name, content):
+    document = read_document(name, content, Options("de", "zh"))
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "zh")
+    return document.written(plan.finished(plan.texts))
+
+
+CODES = {
+    "1.2": ("<x id='7'/> ", " <bpt id='8'/>", " 3 <ept id='8'/>"),
+    "2.0": (" <ph id='7'/>", " <sc id='8'/> ", "%s. <ec startRef='8'/>"),
+}
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("version", ["1.2", "2.0"])
+def test_of_xliff_it_is_what_the_source_is(version, seed):
+    source = markup(seed, ("g" if version == "1.2" else "pc",), "<x/>" if version == "1.2" else "<ph/>")
+    source = (
+        source.replace(' n="', ' id="') + "\n  W.  " + "".join(CODES[version]) + " {n} &lt;b>x&lt;/b> a\tb"
+    )
+    body = f"<source>{source}</source>"
+    body = (
+        f"<trans-unit>{body}</trans-unit>" if version == "1.2" else f"<unit><segment>{body}</segment></unit>"
+    )
+    found = etree.fromstring(
+        unchanged("a.xlf", f'<xliff version="{version}"><file>{body}</file></xliff>'.encode())
+    )
+    assert inside(found.find(".//target")) == inside(found.find(".//source"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_a_catalogue_it_is_what_the_message_is(seed):
+    text = markup(seed, ("b", "a", "file")).replace('"', '\\"') + "\\t3. W %s\\n http://a.de  {n}s\\n"
+    found = unchanged("a.po", f'msgid "{text}"\nmsgstr ""\n'.encode()).decode()
+    assert "".join(re.findall('"(.*)"', found.partition("msgstr")[2])) == text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_opendocument_nothing_changes(seed):
+    text = markup(seed, ("span", "a"), "<s/>") + "\n  a\tb 3. http://a.de"
+    text = re.sub(r"<(/?)", r"<\1text:", text)
+    space = 'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+    content = f"<body {space}><text:p>{text}</text:p><text:p>3</text:p></body>"
+    assert part_of(unchanged("a.odt", package("content.xml", content)), "content.xml") == etree.canonicalize(
+        content
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_a_document_of_word_the_text_and_its_looks_stay(seed):
+    generator = random.Random(seed)
+    words = ("eins ", "Zwei.", " W. ", "3", "a\tb", "http://a.de ", " vier", "fünf\n sechs")
+    runs = []
+    for _ in range(generator.randint(1, 9)):
+        look = generator.choice(["", "<w:b/>", "<w:i/>"])
+        run = f"<w:r><w:rPr>{look}</w:rPr><w:t>{generator.choice(words)}</w:t></w:r>"
+        runs.append(
+            generator.choice(["{}", "{}", "<w:hyperlink>{}</w:hyperlink>", "<w:r><w:br/></w:r>{}"]).format(
+                run
+            )
+        )
+    space = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    content = f"<w:document {space}><w:p>{''.join(runs)}</w:p></w:document>"
+    found = part_of(unchanged("a.docx", package("word/document.xml", content)), "word/document.xml")
+    assert looks_of(found) == looks_of(content)
+
+
+def package(name, content):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def part_of(content, name):
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return etree.canonicalize(archive.read(name).decode())
+
+
+def looks_of(document):
+    """Each character of a document of Word with its look."""
+    found = []
+    for node in etree.fromstring(document).iter("{*}t", "{*}br"):
+        around = [etree.QName(one).localname for one in node.iterancestors()]
+        look = [etree.QName(one).localname for one in node.getparent().iterfind("{*}rPr/*")]
+        text = re.sub("\n *", " ", node.text or "") if node.tag.endswith("}t") else "\n"
+        found += [(character, look, "hyperlink" in around) for character in text]
+    return found

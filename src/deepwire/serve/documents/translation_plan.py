@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import NamedTuple
 
-from deepwire.data.text.sentences import SentenceSplitter, fitting_gap, has_words, is_spaced
+from deepwire.data.text.sentences import SentenceSplitter, TextSegments, fitting_gap, has_words, is_spaced
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.serve.documents.distinct_texts import DistinctTexts
 from deepwire.serve.documents.document import Marks, Piece, Run, Unit, common, in_order
@@ -55,6 +56,18 @@ class _Part:
         ]
 
 
+class _Sentences(NamedTuple):
+    """A unit of one run, which may have as many sentences as a book: they are held in a few bytes each.
+
+    Attributes:
+        texts: The place of each among the texts to translate; one that stays, itself.
+        gaps: As in `TextSegments`.
+    """
+
+    texts: list[int | str]
+    gaps: tuple[str, ...]
+
+
 class TranslationPlan:
     """What has to be translated for some units, each different text once.
 
@@ -85,13 +98,14 @@ class TranslationPlan:
         self._distinct = DistinctTexts(in_order=starts is not None)
         self.texts, self.starts = self._distinct.texts, self._distinct.starts
         self.untranslated: list[str] = []
-        self._spaced, self.aligned = is_spaced(language), aligned
+        self._language, self.aligned = language, aligned
         self._splitter = splitter
-        self._units: list[tuple[Unit, list[_Part]]] = []
+        self._units: list[tuple[Unit, list[_Part] | _Sentences]] = []
         for place, unit in enumerate(units):
             if place in (starts or ()):
                 self._distinct.begin_document()
-            self._units.append((unit, list(self._parts(unit))))
+            is_plain = len(unit) == 1 and not (unit[0].fixed or unit[0].marks)
+            self._units.append((unit, self._sentences(unit[0].text) if is_plain else list(self._parts(unit))))
 
     def finished(
         self, translations: Sequence[str], alignments: Sequence[TextAlignment | None] = ()
@@ -103,7 +117,36 @@ class TranslationPlan:
             alignments: Likewise; None for one that is not aligned.
         """
         aligned = alignments or [None] * len(translations)
-        return [_Finished(self._spaced, translations, aligned).unit(*unit) for unit in self._units]
+        whole = _Finished(is_spaced(self._language), translations, aligned)
+        return [
+            self._finished_sentences(unit, parts, translations)
+            if isinstance(parts, _Sentences)
+            else whole.unit(unit, parts)
+            for unit, parts in self._units
+        ]
+
+    def _sentences(self, text: str) -> _Sentences:
+        segments = self._splitter.split(text)
+        texts: list[int | str] = list(segments.texts)
+        too_long = set(segments.too_long)
+        for number, sentence in enumerate(segments.texts):
+            if number in too_long:
+                self._leave(sentence)
+            else:
+                texts[number] = self._distinct.place(sentence.replace("\0", " "))
+        return _Sentences(texts, segments.gaps)
+
+    def _finished_sentences(
+        self, unit: Unit, sentences: _Sentences, translations: Sequence[str]
+    ) -> list[Piece]:
+        places = [place for place in sentences.texts if isinstance(place, int)]
+        if all(translations[place] == self.texts[place] for place in places):
+            return in_order(unit, [unit[0].text])
+        said = [text if isinstance(text, str) else translations[text] for text in sentences.texts]
+        return in_order(unit, [TextSegments((), sentences.gaps).joined(said, self._language)])
+
+    def _leave(self, text: str) -> None:
+        self.untranslated.append(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
     def _parts(self, unit: Unit) -> Iterator[_Part]:
         segments = self._splitter.split("".join(run.text for run in unit))
@@ -114,7 +157,7 @@ class TranslationPlan:
             if number % 2 == 0:  # gap, sentence, gap, ..., gap
                 part.inner = 0 < number < len(spans) - 1
             elif number // 2 in segments.too_long:
-                self.untranslated.append(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
+                self._leave(text)
             elif any(not run.fixed and has_words(run.text) for run in part.runs):
                 self._translate(part, text)
             yield part

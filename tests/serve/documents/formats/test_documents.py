@@ -805,6 +805,16 @@ def test_what_has_no_end_is_read_in_linear_time(name, content):
     assert time.process_time() - begun < 20, "it took minutes"
 
 
+def test_a_text_of_many_short_lines_takes_little_memory():
+    document = read_document("a.txt", b"a\n" * 100_000, Options("de", "en"))
+    tracemalloc.start()
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
+    kept, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert plan.texts == ["a"]
+    assert (kept < 8 << 20, most < 32 << 20) == (True, True), "it took 350 bytes for each of the file"
+
+
 def test_a_text_of_many_sentences_is_put_together_in_linear_time():
     document = read_document("a.txt", b"Ein Wort.\n" * 200_000, Options("de", "en"))
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
