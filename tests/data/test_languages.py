@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepwire.data.languages import Direction, Languages, checked_language, expanded
+from deepwire.data.languages import Direction, Languages, checked_language, closest_label, expanded
 from deepwire.errors import ModelError, UsageError
 
 TAGS = st.from_regex(r"[a-z]{2,3}(_[A-Za-z0-9]{2,8}|-[A-Z][A-Za-z0-9]{1,7}|-[0-9]{3}){0,2}", fullmatch=True)
@@ -29,6 +29,30 @@ def test_language_tags(name: str) -> None:
 def test_what_is_no_language_tag_is_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match="is not a language tag"):
         checked_language(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("pt", "pt_BR"),
+        ("PT-br", "pt_BR"),
+        ("por", "pt_BR"),
+        ("pt_PT", "pt_PT"),
+        ("zh", "zh-Hans"),
+        ("de-AT", "de-AT"),
+        ("sr", "sr"),
+    ],
+)
+def test_a_language_without_its_country_means_the_only_label_of_it(name: str, label: str) -> None:
+    labels = ["de", "pt_BR", "zh-Hans", "zh-Hant", "sr_Latn", "sr_Cyrl"]
+    assert closest_label(name, labels) == label
+    languages = Languages(tuple(Direction("en", label) for label in labels))
+    if label in labels:
+        assert languages.target(name) == languages.target(label)
+        languages.require_source(name)
+    else:
+        with pytest.raises(UsageError, match="does not know the language"):
+            languages.target(name)
 
 
 def test_directions_are_written_out() -> None:

@@ -43,6 +43,22 @@ def test_a_text_is_answered_sentence_by_sentence(plain, polyglot):
     assert "candidates" not in str(plain.post({"text": "Rot!", "target": "en", "sentences": True}).json)
 
 
+def test_a_language_may_be_spelled_otherwise(plain, polyglot):
+    for target in ("EN", "eng"):
+        for asked in (
+            {"text": GERMAN, "target": target},
+            {"text": GERMAN, "target": target, "source": "auto"},
+        ):
+            assert plain.post(asked).json["translations"] == [{"text": in_english(polyglot, GERMAN)[0]}]
+
+
+def test_a_warning_about_a_document_is_in_a_header(plain):
+    catalogue = b'msgid ""\nmsgstr ""\n"Language: fr\\n"\n\nmsgid "Hund"\nmsgstr ""\n'
+    answer = plain.request("POST", "/translate_file?name=a.po&source=de&target=eng", catalogue)
+    assert answer.status == 200
+    assert "Language: fr, but" in unquote(answer.headers["deepwire-warning"])
+
+
 def test_a_long_text_is_split_and_not_refused(polyglot, serving):
     with serving.running(polyglot, subwords=12) as server:
         asked = {"text": GERMAN + " " + "katze" * 40, "target": "en"}

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, cast, get_args
 
+from deepwire.data.text.language_guess import language_code
 from deepwire.errors import ModelError, UsageError
 
 TagPlace = Literal["source", "target", "both", "none"]
@@ -112,6 +113,7 @@ class Languages:
         Raises:
             UsageError: the model was not trained to translate into it.
         """
+        name = closest_label(name, self.targets)
         if name not in self.targets:
             known = f"it translates into {', '.join(self.targets)}"
             if name in self.names:
@@ -125,7 +127,7 @@ class Languages:
         Raises:
             UsageError: it does not.
         """
-        if name not in self.names:
+        if closest_label(name, self.names) not in self.names:
             raise UsageError(
                 f"the model does not know the language {name!r}", f"it knows {', '.join(self.names)}"
             )
@@ -155,6 +157,21 @@ class Languages:
         if tag not in get_args(TagPlace) or metadata.get("languages") != list(languages.names):
             raise ModelError("the stored languages are damaged: languages, directions and tag do not agree")
         return languages
+
+
+def closest_label(name: str, labels: Collection[str]) -> str:
+    """The one of some labels that a name means, such as `pt_BR` of `pt` or `pt-br`; else the name.
+
+    A name without a country means the only label of its language. `zh` means no traditional script.
+    """
+    if name in labels:
+        return name
+    plain = name.lower().replace("_", "-")
+    same = [label for label in labels if label.lower().replace("_", "-") == plain]
+    if not same and "-" not in plain:
+        of_language = [label for label in labels if language_code(label) == language_code(name)]
+        same = [label for label in of_language if not label.lower().endswith(("hant", "tw", "hk"))]
+    return same[0] if len(same) == 1 else name
 
 
 def expanded(value: object) -> object:

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from deepwire.data.languages import Direction, Languages
+from deepwire.data.languages import Direction, Languages, closest_label
 from deepwire.data.text.pairs import is_blank, plain
 from deepwire.data.text.sentences import CHARACTERS_PER_SUBWORD
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabulary
@@ -137,7 +137,7 @@ class LanguageSelector:
         index = languages.target(to or languages.targets[0])
         if from_:
             languages.require_source(from_)
-            self._note(Direction(from_, languages.names[index]))
+            self._note(Direction(closest_label(from_, languages.names), languages.names[index]))
         tags = [size + index for size in self._sizes]
         return TargetLanguage(
             index, tags[0] if languages.tags_source else None, tags[1] if languages.tags_target else BOS
@@ -157,6 +157,7 @@ class LanguageSelector:
 
     def _require_direction(self, to: str, from_: str) -> None:
         source, target = self.direction or ("", "")
+        to, from_ = closest_label(to, (target,)), closest_label(from_, (source,))
         if to in ("", target) and from_ in ("", source):
             return
         if self.direction is None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import metadata_of, read_config, require_model
 from deepwire.data.context import ContextConfig
-from deepwire.data.languages import Direction, known_directions
+from deepwire.data.languages import Direction, closest_label, known_directions
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.errors import Tell, UsageError
 from deepwire.ops.allocator import give_memory_back
@@ -126,6 +126,7 @@ class ModelPool:
         Raises:
             RequestError: No model knows the languages, or one is needed that was not given.
         """
+        target, source = self.label(target), self.label(source)
         if len(self._models) == 1:
             return self._route_of_one(target, source)
         fitting = [
@@ -142,6 +143,11 @@ class ModelPool:
         raise RequestError(
             "invalid", f"there is no direction {source or '?'}-{target or '?'}; the directions are {known}"
         )
+
+    def label(self, name: str | None) -> str | None:
+        """The language that a client means, as the models call it."""
+        labels = {label for direction in self._routes for label in direction}
+        return None if name is None else closest_label(name, labels)
 
     def _route_of_one(self, target: str | None, source: str | None) -> Route:
         to, from_ = self._models[0].into(target, source)

@@ -38,6 +38,7 @@ from deepwire.serve.request import (
 from deepwire.serve.service import Service, target_of
 
 _UNTRANSLATED = "Deepwire-Untranslated"
+_WARNING = "Deepwire-Warning"
 """Header of a document's translation: beginnings of what stays as it is, with commas between them."""
 _MOST_TOLD = 10  # of them, each of 40 characters: proxies refuse long headers
 
@@ -118,7 +119,7 @@ class Site(NamedTuple):
             allow_origins=origins,
             allow_methods=("GET", "POST"),
             allow_headers=("Authorization", "Content-Type"),
-            expose_headers=("Authorization", _UNTRANSLATED),
+            expose_headers=("Authorization", _UNTRANSLATED, _WARNING),
             max_age=_CORS_SECONDS,
         )
         return self._replace(app=app, origins=origins)
@@ -219,7 +220,8 @@ def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint
             if name not in _FILE_KEYS:
                 known = ", ".join(_FILE_KEYS)
                 raise RequestError("invalid", f"{printable(name)[:_SHOWN]}: unknown; known are {known}")
-        name, source, target = asked.get("name", ""), asked.get("source"), asked.get("target")
+        name, warnings = asked.get("name", ""), list[str]()
+        source, target = (service.models.label(asked.get(key)) for key in ("source", "target"))
         if not name:
             raise RequestError("invalid", "name: is needed, for the ending of it: ?name=report.docx")
         file = Upload(name, await read_body(request, limits.file_bytes, limits.body_seconds))
@@ -236,6 +238,7 @@ def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint
             options = Options(
                 "" if source == AUTO else source or (sources.pop() if len(sources) == 1 else ""),
                 target or (targets.pop() if len(targets) == 1 else ""),
+                warn=warnings.append,
             )
             try:
                 translated = await documents.translate(
@@ -245,6 +248,8 @@ def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint
                 raise RequestError("invalid", error.message) from None
         attachment = f"attachment; filename*=utf-8''{quote(printable(translated.name))}"
         headers = {"Content-Disposition": attachment}
+        if warnings:
+            headers[_WARNING] = quote(printable("; ".join(warnings)))
         if translated.untranslated:
             told = translated.untranslated[:_MOST_TOLD]
             headers[_UNTRANSLATED] = ", ".join(quote(printable(beginning)) for beginning in told)

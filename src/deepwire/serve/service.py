@@ -149,6 +149,7 @@ class Service:
         Raises:
             RequestError: The languages are not known, or one is needed that was not given.
         """
+        target = self.models.label(target)
         if source != AUTO:
             return None, self.models.route(target, source)
         detection = await self.run_in_worker(partial(self.sources.language_of, text, target))
@@ -170,7 +171,7 @@ class Service:
         Raises:
             RequestError: As `SourceDetector.among`, or there was no time for it.
         """
-        among = self.sources.among(body.target)
+        among = self.sources.among(self.models.label(body.target))
         work = [partial(self.sources.detect, text, among) for text in body.all]
         async with self.in_time(self.limits.request_seconds):
             detections = [await self.run_in_worker(each) for each in work]  # others come in between
