@@ -36,7 +36,7 @@ def test_what_is_no_language_tag_is_refused_by_name(name: str) -> None:
     [
         ("pt", "pt_BR"),
         ("PT-br", "pt_BR"),
-        ("por", "pt_BR"),
+        ("zh-hans", "zh-Hans"),
         ("pt_PT", "pt_PT"),
         ("zh", "zh-Hans"),
         ("de-AT", "de-AT"),

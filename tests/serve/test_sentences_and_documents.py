@@ -44,7 +44,7 @@ def test_a_text_is_answered_sentence_by_sentence(plain, polyglot):
 
 
 def test_a_language_may_be_spelled_otherwise(plain, polyglot):
-    for target in ("EN", "eng"):
+    for target in ("EN", "En"):
         for asked in (
             {"text": GERMAN, "target": target},
             {"text": GERMAN, "target": target, "source": "auto"},
@@ -54,7 +54,7 @@ def test_a_language_may_be_spelled_otherwise(plain, polyglot):
 
 def test_a_warning_about_a_document_is_in_a_header(plain):
     catalogue = b'msgid ""\nmsgstr ""\n"Language: fr\\n"\n\nmsgid "Hund"\nmsgstr ""\n'
-    answer = plain.request("POST", "/translate_file?name=a.po&source=de&target=eng", catalogue)
+    answer = plain.request("POST", "/translate_file?name=a.po&source=de&target=EN", catalogue)
     assert answer.status == 200
     assert "Language: fr, but" in unquote(answer.headers["deepwire-warning"])
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, cast, get_args
 
-from deepwire.data.text.language_guess import language_code
 from deepwire.errors import ModelError, UsageError
 
 TagPlace = Literal["source", "target", "both", "none"]
@@ -166,11 +165,16 @@ def closest_label(name: str, labels: Collection[str]) -> str:
     """
     if name in labels:
         return name
-    plain = name.lower().replace("_", "-")
-    same = [label for label in labels if label.lower().replace("_", "-") == plain]
-    if not same and "-" not in plain:
-        of_language = [label for label in labels if language_code(label) == language_code(name)]
-        same = [label for label in of_language if not label.lower().endswith(("hant", "tw", "hk"))]
+    plain = {label: label.lower().replace("_", "-") for label in labels}
+    wanted = name.lower().replace("_", "-")
+    same = [label for label in labels if plain[label] == wanted]
+    if not same:
+        traditional = ("hant", "tw", "hk")
+        same = [
+            label
+            for label in labels
+            if plain[label].startswith(f"{wanted}-") and not plain[label].endswith(traditional)
+        ]
     return same[0] if len(same) == 1 else name
 
 
