@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 import deepwire
+from deepwire.data.text.corpus import naming_texts
 from deepwire.data.text.files import MissingTextError, read_lines
-from deepwire.data.text.missing_texts import naming_texts
 from deepwire.errors import UsageError
 from deepwire.runfile import CHANGEABLE, RunFile, completed, load_run_file
 

@@ -34,7 +34,7 @@ def test_a_person_sees_what_was_kept_and_where_it_is(capsys: pytest.CaptureFixtu
     shown = capsys.readouterr()
     assert "train: 60 of 62 pairs kept" in shown.out
     assert "dropped 1 duplicate" in shown.out
-    assert "train:62" in shown.out
+    assert ": line 62\n" in shown.out
     assert "valid: 1 of 1 pair kept" in shown.out
     assert "vocabulary: bpe, 300 joint" in shown.out
     assert "pairs/s" in shown.out
@@ -111,7 +111,7 @@ def test_control_characters_of_names_do_not_reach_the_terminal(
     corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (corpus / "run.yaml").write_text(
-        'data: {source: de, target: en, train: {prefix: train, name: "a\\e[2Jb"}, vocabulary: words}\n'
+        'data: {source: de, target: en, train: [{prefix: train, name: "a\\e[2Jb"}, train], vocabulary: words}'
     )
     assert main(["prepare", "run.yaml"]) == 0
     shown = capsys.readouterr().out

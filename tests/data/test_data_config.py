@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from deepwire.data.data_config import CorpusConfig, DataConfig
-from deepwire.data.filter_config import FilterConfig
+from deepwire.data.data_config import CorpusConfig, DataConfig, FilterConfig
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from toy_run import RunTwice
 
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.data.noise_config import TextNoiseConfig
+from deepwire.data.data_config import TextNoiseConfig
 from deepwire.data.text.noise import LineNoise
 from deepwire.training.config import TrainingConfig
 from deepwire.training.run.spec import TrainingSpec

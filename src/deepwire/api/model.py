@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self, cast
 
 from deepwire.checkpoint.store import require_translation
 from deepwire.config.counts import shown, whole_argument
-from deepwire.data.text_config import TextConfig
+from deepwire.data.data_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import all_of_sampling, with_settings
 from deepwire.decoding.given_texts import checked_texts

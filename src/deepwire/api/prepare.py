@@ -10,7 +10,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare import prepared as preparation
 from deepwire.data.prepare.build import Progress
 from deepwire.data.prepare.prepared import Prepared
-from deepwire.data.text.missing_texts import naming_texts
+from deepwire.data.text.corpus import naming_texts
 from deepwire.errors import UsageError
 from deepwire.runfile import LoadedRunFile, load_run_file
 

@@ -16,7 +16,7 @@ from deepwire.api.specification import require_startable, training_spec
 from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
 from deepwire.config.counts import shown
 from deepwire.data.prepare import prepared as preparation
-from deepwire.data.text.missing_texts import naming_texts
+from deepwire.data.text.corpus import naming_texts
 from deepwire.distributed.launch import join_process_group
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError

@@ -69,7 +69,7 @@ def check(
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
     from deepwire.data.batches.epoch_order import share_lines
-    from deepwire.data.text.missing_texts import naming_texts
+    from deepwire.data.text.corpus import naming_texts
     from deepwire.runfile import load_run_file
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
@@ -212,7 +212,7 @@ def _print_json(checked: Checked) -> None:
 def _print_reports(reports: dict[str, CheckReport], mix: list[str]) -> None:
     from deepwire.data.filtering.filter_report import TextLine, report_lines
 
-    lines = [line for role, report in reports.items() for line in report_lines(role, report)]
+    lines = [line for role, report in reports.items() for line in report_lines(role, report.to_dict())]
     lines += [TextLine("plain", line) for line in mix]
     if not sys.stdout.isatty():
         print("\n".join(line.text for line in lines))

@@ -12,7 +12,7 @@ from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
     from deepwire.cli.line_by_line import ProgressLine
-    from deepwire.data.prepare.prepared import CheckRecord, Prepared
+    from deepwire.data.prepare.prepared import Prepared
 
 
 def prepare(
@@ -83,9 +83,10 @@ def _record(prepared: Prepared, seconds: float) -> dict[str, object]:
 
 def _lines(prepared: Prepared, seconds: float) -> list[str]:
     from deepwire.data.batches.epoch_order import share_lines
-    from deepwire.data.filtering.filter_report import printable
+    from deepwire.data.filtering.filter_report import printable, report_lines
 
-    lines = [line for role, report in prepared.report.items() for line in _report_lines(role, report)]
+    reports = (report_lines(role, report, brief=True) for role, report in prepared.report.items())
+    lines = [line.text for report in reports for line in report]
     lines += share_lines(prepared.mix, prepared.temperature) if prepared.mix else []
     words, train = prepared.vocabularies, prepared.train
     sizes = f"{words.source.size:,} source, {words.target.size:,} target"
@@ -105,20 +106,6 @@ def _lines(prepared: Prepared, seconds: float) -> list[str]:
     lines += [printable(f"{prepared.replaced}; the text was prepared again")] if prepared.replaced else []
     lines.append(printable(f"folder: {prepared.folder}"))
     return lines
-
-
-def _report_lines(role: str, report: CheckRecord) -> list[str]:
-    from deepwire.config.counts import counted
-    from deepwire.data.filtering.filter_report import printable
-    from deepwire.data.filtering.filters import REASONS
-
-    lines = [f"{role}: {report['kept']:,} of {counted(report['pairs'], 'pair')} kept"]
-    for reason, dropped in report["dropped"].items():
-        places = ", ".join(f"{place['corpus']}:{place['line']}" for place in dropped["examples"])
-        more = ", ..." if dropped["count"] > len(dropped["examples"]) else ""
-        meaning = REASONS.get(reason, reason)
-        lines.append(f"  dropped {dropped['count']:,} {reason} ({meaning}): {printable(places)}{more}")
-    return lines + [f"  warning: {printable(warning)}" for warning in report["warnings"]]
 
 
 def _pairs_read(prepared: Prepared) -> int:

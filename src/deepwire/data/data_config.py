@@ -7,12 +7,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from deepwire.config.counts import Count
 from deepwire.config.section import MAY_CHANGE, Section, ShorthandSection, UnusedSettings
 from deepwire.data.context import NO_CONTEXT, ContextConfig
-from deepwire.data.filter_config import FilterConfig
 from deepwire.data.languages import Direction, Languages, TagPlace, checked_language, expanded
-from deepwire.data.noise_config import TextNoiseConfig
-from deepwire.data.text_config import TextConfig
 from deepwire.data.vocabulary_config import VocabularyConfig
 
 STDIN = Path("-")
@@ -28,6 +26,96 @@ Directions = Annotated[
     BeforeValidator(expanded, json_schema_input_type=_DirectionItem | list[_DirectionItem]),
     Field(min_length=1),
 ]
+
+
+Unit = Literal["lines", "documents"]
+
+
+class TextConfig(ShorthandSection):
+    """Text of one side: documents one after the other, in blocks of tokens that cross their bounds.
+
+    A plain string stands for the unit.
+    """
+
+    written_as = (str,)
+    plain_sets = ("unit",)
+
+    unit: Unit = Field(
+        default="lines",
+        description="lines: each is a document; documents: lines up to an empty one, with their line breaks",
+    )
+    block: Count = Field(
+        default=256,
+        ge=2,
+        le=1 << 20,
+        description="tokens of a training sequence; what a token sees ends at the beginning of its block, "
+        "not at that of its document",
+    )
+
+
+class FilterConfig(Section):
+    """Which pairs training leaves out. Lengths count characters or subwords, never words between spaces."""
+
+    min_characters: Count = Field(default=1, ge=1, description="shortest side, in characters")
+    max_characters: Count = Field(
+        default=2000, ge=1, description="longest side, in characters, before segmentation"
+    )
+    max_length: Count = Field(
+        default=256, ge=1, description="longest side, in subwords, applied by preparation"
+    )
+    max_ratio: float = Field(
+        default=4.0,
+        ge=1,
+        description="longer side over shorter side, in letters (an ideograph counts as three)",
+    )
+    drop_duplicates: bool = Field(default=True, description="keep only the first of equal pairs")
+    drop_copies: bool = Field(default=False, description="drop pairs whose two sides are the same")
+
+    @model_validator(mode="after")
+    def _lengths_in_order(self) -> Self:
+        if self.min_characters > self.max_characters:
+            raise ValueError(
+                f"min_characters {self.min_characters} is above max_characters {self.max_characters}"
+            )
+        return self
+
+
+class TextNoiseConfig(Section):
+    """Noise in the lines that training reads, drawn anew whenever a line is read.
+
+    Validation, test text and the vocabulary see the lines as they are. See `deepwire.data.text.noise`.
+    """
+
+    upper: float = Field(0.0, ge=0, le=1, description="probability that a line is in capitals")
+    upper_target: bool = Field(
+        True, description="whether the target of a line in capitals is in capitals, too"
+    )
+    title: float = Field(0.0, ge=0, le=1, description="probability that a source line is in Title Case")
+    typos: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="probability that a word of the source has one letter swapped, dropped or doubled",
+    )
+    drop_final_punctuation: float = Field(
+        0.0, ge=0, le=1, description="probability that a source line loses the marks at its end"
+    )
+
+    @model_validator(mode="after")
+    def _one_case(self) -> TextNoiseConfig:
+        if self.upper + self.title > 1:
+            raise ValueError(f"upper and title are {self.upper + self.title:g} together, but at most 1")
+        return self
+
+    def unused_settings(self) -> UnusedSettings:
+        """What capitals of a target are for."""
+        if not self.upper:
+            yield "upper_target", "no line is in capitals; set upper"
+
+    @property
+    def used(self) -> bool:
+        """Whether any line can change."""
+        return any((self.upper, self.title, self.typos, self.drop_final_punctuation))
 
 
 class CorpusConfig(ShorthandSection):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from deepwire.data.data_config import Unit
 from deepwire.data.subwords.base import BOS, EOS, Vocabulary
 from deepwire.data.text.pairs import is_blank
-from deepwire.data.text_config import Unit
 
 LINE_BREAK = BOS
 """Stands between the lines of a document: there, a line begins."""

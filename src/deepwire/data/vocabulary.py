@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -144,11 +144,7 @@ class Vocabularies:
     @cached_property
     def digest(self) -> str:
         """64 hexadecimal digits that differ for vocabularies that differ."""
-        digest = hashlib.blake2b(f"{_FORMAT} {self.type} {self.joint}".encode(), digest_size=32)
-        for name, content in sorted(self._files().items()):
-            digest.update(f"\n{name} {len(content)}\n".encode())
-            digest.update(content)
-        return digest.hexdigest()
+        return _digest(self.type, self.joint, self._files())
 
     @cached_property
     def has_symbols(self) -> bool:
@@ -182,25 +178,33 @@ class Vocabularies:
         try:
             header = json.loads(read_regular(path))
             kind, joint, same = str(header["type"]), bool(header["joint"]), bool(header["same"])
-            known = header["format"] == _FORMAT and kind in LOADERS
-            digest = header["digest"]
+            if header["format"] != _FORMAT or kind not in LOADERS:
+                raise ModelError(f"{path}: a vocabulary this version cannot read", "update deepwire")
+            digest = str(header["digest"])
+            endings, made = LOADERS[kind]
+            files = {
+                path.name: read_regular(path)
+                for name in (("joint",) if same else ("source", "target"))
+                for path in (folder / f"{name}.{ending}" for ending in endings)
+            }
         except OSError as fault:
-            raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
+            raise ModelError(f"{fault.filename or path}: cannot read: {fault.strerror}") from None
         except (ValueError, KeyError, TypeError, RecursionError):
             raise ModelError(f"{path}: damaged: not the header of a vocabulary") from None
-        if not known:
-            raise ModelError(f"{path}: a vocabulary this version cannot read", "update deepwire")
-        load = LOADERS[kind]
-        if same:
-            source = target = load(folder, "joint")
-        else:
-            source, target = load(folder, "source"), load(folder, "target")
-        vocabularies = cls(source, target, joint, kind)
-        if vocabularies.digest != digest:
+        if _digest(kind, joint, files) != digest:
             raise ModelError(f"{folder}: damaged: a file of the vocabulary is not what was saved")
-        return vocabularies
+        source = made(files, "joint" if same else "source")
+        return cls(source, source if same else made(files, "target"), joint, kind)
 
     def _files(self) -> dict[str, bytes]:
         if self.source is self.target:
             return self.source.files("joint")
         return self.source.files("source") | self.target.files("target")
+
+
+def _digest(kind: str, joint: bool, files: Mapping[str, bytes]) -> str:
+    digest = hashlib.blake2b(f"{_FORMAT} {kind} {joint}".encode(), digest_size=32)
+    for name, content in sorted(files.items()):
+        digest.update(f"\n{name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()

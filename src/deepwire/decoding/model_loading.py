@@ -16,8 +16,8 @@ from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model, require_translation
 from deepwire.config.counts import shown
 from deepwire.data.context import NO_CONTEXT, ContextConfig
+from deepwire.data.data_config import TextConfig
 from deepwire.data.languages import Languages, named_direction
-from deepwire.data.text_config import TextConfig
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel, is_captured
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist

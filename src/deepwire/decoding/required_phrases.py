@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from deepwire.data.subwords.sentencepiece import SPACE, SentencePieceVocabulary
+from deepwire.data.text.language_guess import UNSPACED
 from deepwire.data.text.placeholders import SYMBOLS
-from deepwire.data.text.scripts import UNSPACED
 from deepwire.data.vocabulary import UNK, Vocabulary, symbol_ids
 
 _JOINER = "@@"

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from deepwire.data.text.files import display
+from deepwire.data.text.language_guess import UNSPACED
 from deepwire.data.text.pairs import is_blank
-from deepwire.data.text.scripts import UNSPACED
 from deepwire.decoding.translation_io import read_text
 from deepwire.errors import DataError, Tell
 

@@ -11,9 +11,9 @@ from typing import Generic, TypeAlias
 import torch
 from torch import Tensor
 
+from deepwire.data.data_config import TextConfig
 from deepwire.data.subwords.base import EOS
 from deepwire.data.text.pairs import joined, plain
-from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import LINE_BREAK, document_ids
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 
 from deepwire.config.counts import whole_argument
+from deepwire.data.data_config import TextConfig
 from deepwire.data.subwords.base import EOS
-from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import document_ids, words_and_bytes
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.model_inputs import batches_by_length, pad_batch

@@ -12,7 +12,7 @@ import pytest
 
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
 from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
-from deepwire.data.noise_config import TextNoiseConfig
+from deepwire.data.data_config import TextNoiseConfig
 from deepwire.data.text.noise import LineNoise
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import EOS, PAD, Vocabularies

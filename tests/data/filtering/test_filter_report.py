@@ -70,7 +70,6 @@ def test_counts_reasons_and_first_lines(tmp_path: Path) -> None:
         {"name": "b.tsv", "pairs": 3, "kept": 2},
     ]
     dropped = found["dropped"]
-    assert isinstance(dropped, dict)
     assert list(dropped) == ["one_side_empty", "duplicate", "both_empty"]
     assert dropped["one_side_empty"]["count"] == 10
     assert [place["line"] for place in dropped["one_side_empty"]["examples"]] == [1, 2, 3, 4, 5]
@@ -80,9 +79,10 @@ def test_counts_reasons_and_first_lines(tmp_path: Path) -> None:
 
 
 def test_lengths_and_characters() -> None:
-    report = report_of([("x" * length, "y") for length in range(1, 101)])
-    assert report.length(0) == (5050, {"mean": 50.5, "median": 50, "p95": 95, "p99": 99, "max": 100})
-    assert report.length(1) == (100, {"mean": 1.0, "median": 1, "p95": 1, "p99": 1, "max": 1})
+    report = report_of([("x" * length, "y") for length in range(1, 101)]).to_dict()
+    assert [report[side]["characters"] for side in ("source", "target")] == [5050, 100]
+    assert report["source"]["length"] == {"mean": 50.5, "median": 50, "p95": 95, "p99": 99, "max": 100}
+    assert report["target"]["length"] == {"mean": 1.0, "median": 1, "p95": 1, "p99": 1, "max": 1}
 
 
 def test_samples_repeat_with_the_seed_and_are_kept_pairs() -> None:
@@ -165,7 +165,7 @@ def test_languages_of_one_script_are_compared_with_the_labels(
 
 def test_the_report_says_which_language_a_side_looks_like() -> None:
     report = report_of(list(zip(SENTENCES["en"], ["Ja", "12", "Nei"], strict=True)), ("en", "nb"))
-    lines = [line.text for line in report_lines("train", report)]
+    lines = [line.text for line in report_lines("train", report.to_dict())]
     assert any(line.startswith("  en: ") and line.endswith("; looks like en") for line in lines)
     assert any(line.startswith("  nb: ") and line.endswith("its language cannot be told") for line in lines)
     assert [report.to_dict()[side]["looks_like"] for side in ("source", "target")] == ["en", None]
@@ -245,7 +245,7 @@ def test_validation_text_is_only_refused_what_is_unusable_and_leaks_are_counted(
 def test_the_text_form_shows_lines_and_no_control_characters() -> None:
     report = report_of([("a\x1b[2Jb", "c")])
     report.drop(0, np.array([2]), np.array([NUMBERS["one_side_empty"]], np.uint8))
-    text = "\n".join(line.text for line in report_lines("train", report))
+    text = "\n".join(line.text for line in report_lines("train", report.to_dict()))
     assert "train: 1 of 2 pairs kept (50.00%)" in text
     assert "dropped 1 one_side_empty (one side is empty or only spaces, the other is not): line 2" in text
     assert "a\ufffd[2Jb" in text

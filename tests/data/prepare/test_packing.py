@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
 from deepwire.data.batches.token_store import StoreWriter, TokenStore
+from deepwire.data.data_config import TextConfig, Unit
 from deepwire.data.prepare.packing import BlockRows, Packing
 from deepwire.data.subwords.base import BOS, EOS, PAD, Segmentation
 from deepwire.data.text.pairs import Texts
-from deepwire.data.text_config import TextConfig, Unit
 from deepwire.errors import DataError
 
 FIRST = 4

@@ -23,7 +23,6 @@ from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare import fingerprint, segmenting
 from deepwire.data.prepare import prepared as prepared_module
-from deepwire.data.prepare.fingerprint import with_checksum
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ResourceError, UsageError
@@ -430,48 +429,6 @@ def test_a_folder_of_an_earlier_version_is_made_again(folder: Path) -> None:
     again = prepare_now(folder)
     assert "another version" in again.replaced
     assert (again.digest, files_of(again)) == (first.digest, whole)
-
-
-def _header_with(folder: Path, changes: dict[str, object]) -> None:
-    """Change the header of a prepared folder; its checksum fits what it holds."""
-    path = folder / "prepared.json"
-    header = json.loads(path.read_bytes())
-    del header["check"]
-    path.write_text(json.dumps(with_checksum({**header, **changes})))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"format": [2]},
-        {"corpora": None},
-        {"corpora": []},
-        {"corpora": ["train"]},
-        {"corpora": [{"name": "train", "start": "0", "stop": 3}]},
-        {"corpora": [{"name": "train", "start": -3, "stop": 1 << 40}]},
-        {"corpora": [{"name": 3, "start": 0, "stop": COUNT}]},
-        {"files": 3},
-        {"made_from": 3},
-    ],
-)
-def test_a_header_with_impossible_values_is_made_again(folder: Path, changes: dict[str, object]) -> None:
-    first = prepare_now(folder)
-    whole = files_of(first)
-    _header_with(first.folder, changes)
-    again = prepare_now(folder)
-    assert str(first.folder) in again.replaced
-    assert files_of(again) == whole
-
-
-@pytest.mark.parametrize("report", [b"3", b'{"train": 3}', b'{"train": {"pairs": "400"}}', b"[" * 100_000])
-def test_a_report_with_impossible_values_is_made_again(folder: Path, report: bytes) -> None:
-    first = prepare_now(folder)
-    whole = files_of(first)
-    (first.folder / "report.json").write_bytes(report)
-    _header_with(first.folder, {"files": {}})
-    again = prepare_now(folder)
-    assert str(first.folder / "report.json") in again.replaced
-    assert files_of(again) == whole
 
 
 def test_a_programming_error_is_not_taken_for_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -310,7 +310,7 @@ def test_tsv_columns_by_number_and_by_name(tmp_path: Path) -> None:
         (b"a\n", {}, r"t\.tsv:1: 1 column where 2 are expected"),
         (b"", {}, r"t\.tsv: is empty"),
         (b"de\ten\n", {"source_column": "de", "target_column": "en"}, r"t\.tsv: is empty"),
-        (b"", {"source_column": "de", "target_column": "en"}, "no header line"),
+        (b"", {"source_column": "de", "target_column": "en"}, r"t\.tsv: is empty"),
         (b"de\ten\na\tx\n", {"source_column": "deu"}, r"t\.tsv:1: no column deu \(the columns are: de, en"),
         (b"de\ten\na\tx\n", {"source_column": "de", "target_column": 3}, "no column 3"),
         (b"de\ten\tde\na\tx\tb\n", {"source_column": "de"}, r"t\.tsv:1: two columns are named de"),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deepwire.data.data_config import DataConfig
-from deepwire.data.noise_config import TextNoiseConfig
+from deepwire.data.data_config import DataConfig, TextNoiseConfig
 from deepwire.data.text.noise import LineNoise, line_noise, typo
 
 LINE = "Der Hund läuft am Montag zu 17 Häusern, siehe https://example.org/haus."

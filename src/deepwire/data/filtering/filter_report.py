@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 from unicodedata import is_normalized
 
 import numpy as np
@@ -102,6 +102,9 @@ def _share(lines: Sequence[str], sign: re.Pattern[str]) -> float:
         return 0.0
     return sum(sign.search(line) is not None for line in lines) / len(lines)
 
+
+Report = dict[str, Any]
+"""The report of a role as values that JSON can hold; see `CheckReport.to_dict`."""
 
 EXAMPLES = 5
 """Line numbers shown for each reason."""
@@ -244,35 +247,23 @@ class CheckReport:
         ]
         return [f"{counted(count, unit)} {text}" for count, unit, text in texts if count]
 
-    def length(self, side: int) -> tuple[int, dict[str, float]]:
-        """Characters of a side (0 is the source) in total; mean, median, p95, p99 and maximum of a line."""
-        return self._characters[side], _length_statistics(self._lengths[side], self._characters[side])
-
-    def scripts(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Share of the letters in each script, of either side of the random sample."""
-        source, target = self._sides()
-        return script_shares(source), script_shares(target)
-
-    def looks_like(self, side: int) -> str | None:
-        """The language that a side (0 is the source) seems to be in; None where that cannot be told."""
-        return guess_language(self._sides()[side], self.labels)
-
     def _sides(self) -> tuple[list[str], list[str]]:
         pairs = self._reservoir.pairs
         return [pair.source for pair in pairs], [pair.target for pair in pairs]
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> Report:
         """The whole report as values that JSON can hold."""
-        scripts = self.scripts()
         sides = {
             side: {
-                "language": self.labels[index],
-                "looks_like": self.looks_like(index),
-                "characters": self.length(index)[0],
-                "length": self.length(index)[1],
-                "scripts": {script: round(share, 4) for script, share in scripts[index].items()},
+                "language": label,
+                "looks_like": guess_language(lines, self.labels),
+                "characters": characters,
+                "length": _length_statistics(lengths, characters),
+                "scripts": {script: round(share, 4) for script, share in script_shares(lines).items()},
             }
-            for index, side in enumerate(("source", "target"))
+            for side, label, lines, characters, lengths in zip(
+                ("source", "target"), self.labels, self._sides(), self._characters, self._lengths, strict=True
+            )
         }
         return {
             "pairs": self.pairs,
@@ -340,52 +331,50 @@ class TextLine(NamedTuple):
     text: str
 
 
-def report_lines(role: str, report: CheckReport) -> list[TextLine]:
-    """The report of `role` (`train`, `valid`, `test`): totals, reasons and lines, warnings, samples."""
-    share = report.kept / max(report.pairs, 1)
-    lines = [
-        TextLine(
-            "title", f"{role}: {report.kept:,} of {counted(report.pairs, report.unit)} kept ({share:.2%})"
-        )
-    ]
-    if len(report.corpora) > 1:
-        lines += [
-            TextLine("plain", f"  {printable(corpus.name)}: {corpus.kept:,} of {corpus.pairs:,}")
-            for corpus in report.corpora
-        ]
-    lines += _dropped_lines(report)
-    for side, label in enumerate(report.labels):
-        if not label:
-            continue  # text of one side
-        characters, length = report.length(side)
-        shares = ", ".join(f"{script.lower()} {part:.1%}" for script, part in report.scripts()[side].items())
-        figures = ", ".join(f"{name} {value:g}" for name, value in length.items())
-        language = report.looks_like(side)
-        looks = f"looks like {language}" if language else "its language cannot be told"
-        said = f"  {label}: {characters:,} characters; length {figures}; {shares}; {looks}"
+def report_lines(role: str, report: Report, *, brief: bool = False) -> list[TextLine]:
+    """The report of `role` (`train`, `valid`, `test`): totals, reasons and lines, warnings, samples.
+
+    Args:
+        role: How the report begins.
+        report: What `CheckReport.to_dict` gave.
+        brief: Whether figures of the sides and samples are left out.
+    """
+    read = counted(report["pairs"], "pair" if report["source"]["language"] else "line")
+    share = report["kept"] / max(report["pairs"], 1)
+    lines = [TextLine("title", f"{role}: {report['kept']:,} of {read} kept ({share:.2%})")]
+    several = len(report["corpora"]) > 1
+    for corpus in report["corpora"] if several else ():
+        said = f"  {printable(corpus['name'])}: {corpus['kept']:,} of {corpus['pairs']:,}"
         lines.append(TextLine("plain", said))
-    lines += [TextLine("warning", f"  warning: {warning}") for warning in report.warnings()]
-    for pair in report.samples():
-        lines.append(TextLine("quiet", f"  {printable(report.corpora[pair.corpus].name)}:{pair.line}"))
-        lines += [TextLine("plain", f"    {printable(text)}") for text in (pair.source, pair.target) if text]
+    for reason, dropped in report["dropped"].items():
+        places = [
+            f"{printable(place['corpus'])}:{place['line']}" if several else str(place["line"])
+            for place in dropped["examples"]
+        ]
+        more = ", ..." if dropped["count"] > len(places) else ""
+        where = f"line{'s' if dropped['count'] > 1 else ''} {', '.join(places)}{more}"
+        meaning = REASONS.get(reason, reason)
+        lines.append(TextLine("plain", f"  dropped {dropped['count']:,} {reason} ({meaning}): {where}"))
+    for side in (report["source"], report["target"]) if not brief else ():
+        if side["language"]:  # text of one side has no source
+            lines.append(TextLine("plain", _side_line(side)))
+    lines += [TextLine("warning", f"  warning: {printable(warning)}") for warning in report["warnings"]]
+    for pair in report["samples"] if not brief else ():
+        lines.append(TextLine("quiet", f"  {printable(pair['corpus'])}:{pair['line']}"))
+        lines += [
+            TextLine("plain", f"    {printable(text)}") for text in (pair["source"], pair["target"]) if text
+        ]
     return lines
+
+
+def _side_line(side: dict[str, Any]) -> str:
+    shares = ", ".join(f"{script.lower()} {part:.1%}" for script, part in side["scripts"].items())
+    figures = ", ".join(f"{name} {value:g}" for name, value in side["length"].items())
+    guessed = side["looks_like"]
+    looks = f"looks like {guessed}" if guessed else "its language cannot be told"
+    return f"  {side['language']}: {side['characters']:,} characters; length {figures}; {shares}; {looks}"
 
 
 def printable(text: str) -> str:
     """The text with control characters, which can move a terminal's cursor, shown as U+FFFD."""
     return text.translate(_CONTROL)
-
-
-def _dropped_lines(report: CheckReport) -> list[TextLine]:
-    lines = []
-    several = len(report.corpora) > 1
-    for reason, dropped in sorted(report.dropped.items(), key=lambda item: -item[1].count):
-        places = [
-            f"{printable(report.corpora[corpus].name)}:{line}" if several else str(line)
-            for corpus, line in dropped.examples
-        ]
-        more = ", ..." if dropped.count > len(places) else ""
-        where = f"line{'s' if dropped.count > 1 else ''} {', '.join(places)}{more}"
-        meaning = REASONS.get(reason, reason)
-        lines.append(TextLine("plain", f"  dropped {dropped.count:,} {reason} ({meaning}): {where}"))
-    return lines

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from deepwire.config.counts import counted
 from deepwire.data.batches.epoch_order import DirectionShare, shares
-from deepwire.data.data_config import CorpusConfig, DataConfig, Role
-from deepwire.data.filter_config import FilterConfig
+from deepwire.data.data_config import CorpusConfig, DataConfig, FilterConfig, Role, TextConfig
 from deepwire.data.filtering.filter_report import CheckReport
 from deepwire.data.filtering.filters import (
     NAMES,
@@ -30,7 +29,6 @@ from deepwire.data.filtering.word_alignments import WordAlignments
 from deepwire.data.text.corpus import corpus_files, directed, directions_of, reader
 from deepwire.data.text.pairs import Pair, PairBlock
 from deepwire.data.text.placeholders import kinds_in
-from deepwire.data.text_config import TextConfig
 from deepwire.errors import DataError
 from deepwire.io.output import open_output
 
@@ -44,7 +42,7 @@ _OF_RAW_TEXT = ("bpe", "unigram")
 class Selection:
     """Duplicates and reports of one role; one of each, or one of each for every direction.
 
-    A pair is a duplicate only of a pair of its own direction. Duplicates cost 13 to 27 bytes for each kept
+    A pair is a duplicate only of a pair of its own direction. Duplicates cost 8 to 24 bytes for each kept
     pair (`filters.DigestSet`).
 
     Args:

@@ -15,19 +15,14 @@ from deepwire.data.filtering.filters import NUMBERS, Digests, FilteredBlock
 from deepwire.data.filtering.selection import Selection
 from deepwire.data.filtering.word_alignments import WordAlignments
 from deepwire.data.prepare.packing import BlockRows
-from deepwire.data.prepare.segmenting import segment
-from deepwire.data.prepare.symbol_pairs import (
-    SymbolPairs,
-    require_symbols,
-    symbol_use,
-    with_symbols,
-)
+from deepwire.data.prepare.segmenting import SymbolUse, segment, with_symbols
 from deepwire.data.prepare.temporary_pairs import Chunk, DocumentOrder, TemporaryPairs, read_chunk
 from deepwire.data.text.corpus import directed
-from deepwire.data.text.pairs import Pair, PairBlock
+from deepwire.data.text.pairs import PairBlock
 from deepwire.data.text.placeholders import SYMBOLS
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
+from deepwire.errors import DataError
 
 _SEED = 20_190
 
@@ -81,6 +76,14 @@ def _line_counts(chunks: Sequence[Chunk], languages: Sequence[tuple[int, int]]) 
         for language in languages[chunk.corpus]:
             counts[language] += chunk.pairs
     return counts
+
+
+def _require_symbols(vocabularies: Vocabularies, placeholders: bool) -> None:
+    """Refuse a vocabulary with symbols for placeholders where none are asked for, and the reverse."""
+    if vocabularies.has_symbols == placeholders:
+        return
+    fault = "has no symbols for placeholders" if placeholders else "was learned with symbols for placeholders"
+    raise DataError(f"the vocabulary {fault}", f"set data.placeholders to {str(not placeholders).lower()}")
 
 
 Progress = Callable[[str, int, int | None], None]
@@ -166,11 +169,9 @@ class Builder:
             return Vocabularies.learn_of_targets(config, self._training_pairs(pairs_file))
         symbols = SYMBOLS if self._data.placeholders else ()
         if languages is None or not isinstance(config, BpeConfig | UnigramConfig):
-            blocks: Iterator[Sequence[Pair]] = self._training_pairs(pairs_file)
-            if self._data.placeholders:
-                blocks = map(SymbolPairs, self._training_pairs(pairs_file))
+            blocks = self._training_pairs(pairs_file)
             vocabularies = Vocabularies.learn_from_blocks(config, blocks, symbols)
-            require_symbols(vocabularies, self._data.placeholders)
+            _require_symbols(vocabularies, self._data.placeholders)
             return vocabularies
         for _ in self._training_pairs(pairs_file):
             pass
@@ -216,7 +217,9 @@ class Builder:
         ) as store:
             blocks = None if text is None else BlockRows(store, text, counts)
             # Training sees symbols; validation text stays as it is, for scores of whole translations.
-            symbols = symbol_use(self._data.placeholders, training=selection.role == TRAIN)
+            symbols: SymbolUse = "none"
+            if self._data.placeholders:
+                symbols = "stored" if selection.role == TRAIN else "read"
             folder = self._folder / VOCABULARY
             order = DocumentOrder()
             for result in segment(pairs_file.path, pairs_file.chunks, folder, max_length, symbols):

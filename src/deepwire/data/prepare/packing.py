@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.data.batches.token_store import Integers, StoreWriter, TokenBlock
+from deepwire.data.data_config import TextConfig
 from deepwire.data.subwords.base import EOS, Segmentation
 from deepwire.data.text.pairs import Texts
-from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import LINE_BREAK
 from deepwire.errors import DataError
 

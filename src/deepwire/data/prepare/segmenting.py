@@ -4,21 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.data.batches.token_store import TokenBlock
 from deepwire.data.parallel_map import ordered_map
-from deepwire.data.prepare.symbol_pairs import SymbolUse, with_symbols
 from deepwire.data.prepare.temporary_pairs import Chunk, read_chunk
 from deepwire.data.subwords.base import Segmentation
-from deepwire.data.text.pairs import PairBlock
+from deepwire.data.text.pairs import PairBlock, Texts
+from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary import Vocabularies
 
 PAIRS_FOR_PROCESSES = 200_000
 """With fewer pairs, starting processes costs more than they save."""
+
+
+SymbolUse = Literal["none", "read", "stored"]
+"""Symbols for placeholders: nowhere, in the pieces, or in the pieces and in the text of the store."""
+
+
+def with_symbols(pairs: PairBlock) -> PairBlock:
+    """The pairs with symbols for the placeholders that both sides have."""
+    sides = zip(pairs.source.strings(), pairs.target.strings(), strict=True)
+    sources, targets = zip(*(protect_pair(*pair) for pair in sides), strict=True) if len(pairs) else ((), ())
+    return PairBlock(
+        pairs.corpus,
+        pairs.numbers,
+        Texts.of([text.encode() for text in sources]),
+        Texts.of([text.encode() for text in targets]),
+    )
 
 
 class Segmented(NamedTuple):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
 from deepwire.data.subwords.base import Learner, Vocabulary
@@ -19,14 +18,16 @@ from deepwire.data.vocabulary_config import (
     WordsConfig,
 )
 
-LOADERS: dict[str, Callable[[Path, str], Vocabulary]] = {
-    "bpe": BpeVocabulary.load,
-    "unigram": UnigramVocabulary.load,
-    "subword_nmt": SubwordNmtVocabulary.load,
-    "words": WordVocabulary.load,
-    "piece_table": PieceTableVocabulary.load,
+Loader = Callable[[Mapping[str, bytes], str], Vocabulary]
+
+LOADERS: dict[str, tuple[tuple[str, ...], Loader]] = {
+    "bpe": (("model",), BpeVocabulary.from_files),
+    "unigram": (("model",), UnigramVocabulary.from_files),
+    "subword_nmt": (("codes", "pieces.json", "allowed.json"), SubwordNmtVocabulary.from_files),
+    "words": (("pieces.json", "settings.json"), WordVocabulary.from_files),
+    "piece_table": (("model", "pieces.json"), PieceTableVocabulary.from_files),
 }
-"""How each type of vocabulary is read from the files `NAME.*` of a folder."""
+"""The endings of the files of each type of vocabulary, and how it is made of their contents and a name."""
 
 
 def learner(config: LearnedConfig, symbols: Sequence[str] = ()) -> Learner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Self
 
 import sentencepiece
@@ -11,7 +11,6 @@ import sentencepiece
 from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
 from deepwire.data.subwords.words import Dictionary
 from deepwire.errors import ModelError, UsageError
-from deepwire.io.regular_files import read_regular
 
 _TAG = re.compile(r"(>>[^<>\s]+<<|__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2})(\s+|(?<=[<_])|$)")
 """Languages as OPUS-MT, M2M-100, NLLB and mBART write them."""
@@ -45,18 +44,9 @@ class PieceTableVocabulary(Vocabulary):
         return len(self._table)
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> Self:
-        """Read `NAME.model` and `NAME.pieces.json` of a folder.
-
-        Raises:
-            ModelError: One is missing or damaged.
-        """
-        path = folder / f"{name}.model"
-        try:
-            model = read_regular(path)
-        except OSError as fault:
-            raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
-        return cls(model, Dictionary.load(folder / f"{name}.pieces.json"), str(path))
+    def from_files(cls, files: Mapping[str, bytes], name: str) -> Self:
+        """The vocabulary of which `files` gave these."""
+        return cls(files[f"{name}.model"], Dictionary.from_json(files[f"{name}.pieces.json"]))
 
     def files(self, name: str) -> dict[str, bytes]:
         """The model and the table."""

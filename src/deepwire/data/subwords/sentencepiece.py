@@ -6,10 +6,9 @@ import io
 import random
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from itertools import accumulate
-from pathlib import Path
+from itertools import accumulate, chain
 from typing import Self
 
 import numpy as np
@@ -18,9 +17,9 @@ import sentencepiece
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Segmentation, Vocabulary, number_type
 from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, Lattice
 from deepwire.data.text.pairs import Pair, Reservoir, without_surrogates
+from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 from deepwire.errors import DataError, ModelError
-from deepwire.io.regular_files import read_regular
 
 SPACE = "\u2581"
 """SentencePiece writes a space as this character; in text it must be told from a space."""
@@ -70,17 +69,9 @@ class SentencePieceVocabulary(Vocabulary):
         return self._size
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> Self:
-        """Read `NAME.model` of a folder.
-
-        Raises:
-            ModelError: it is missing or damaged.
-        """
-        path = folder / f"{name}.model"
-        try:
-            return cls(read_regular(path), str(path))
-        except OSError as fault:
-            raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
+    def from_files(cls, files: Mapping[str, bytes], name: str) -> Self:
+        """The vocabulary of which `files` gave these."""
+        return cls(files[f"{name}.model"])
 
     def files(self, name: str) -> dict[str, bytes]:
         """The model, as `NAME.model`."""
@@ -276,15 +267,18 @@ class SentencePieceLearner:
         Raises:
             DataError: the size asked for is not possible with this text.
         """
+        pairs = [(pair.source, pair.target) for pair in self._sample.pairs]
+        if self._symbols:
+            pairs = [protect_pair(*pair) for pair in pairs]
         if self._config.joint:
-            only_target = not any(pair.source for pair in self._sample.pairs)  # text of a language model
+            only_target = not any(source for source, _ in pairs)  # text of a language model
             both = self._train(
-                _both_sides(self._sample.pairs), "the text" if only_target else "the text of both sides"
+                chain.from_iterable(pairs), "the text" if only_target else "the text of both sides"
             )
             return both, both
         return (
-            self._train((pair.source for pair in self._sample.pairs), "the source text"),
-            self._train((pair.target for pair in self._sample.pairs), "the target text"),
+            self._train((source for source, _ in pairs), "the source text"),
+            self._train((target for _, target in pairs), "the target text"),
         )
 
     def _train(self, lines: Iterable[str], text_name: str) -> Vocabulary:
@@ -323,13 +317,6 @@ def train_model(
         raise _size_error(str(fault), config.size, text_name) from None
     vocabulary: type[SentencePieceVocabulary] = BpeVocabulary if config.type == "bpe" else UnigramVocabulary
     return vocabulary(model.getvalue())
-
-
-def _both_sides(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Source and target lines in turn."""
-    for pair in pairs:
-        yield pair.source
-        yield pair.target
 
 
 def _size_error(message: str, size: int, text_name: str) -> DataError:

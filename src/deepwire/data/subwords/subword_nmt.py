@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from deepwire.data.subwords.base import UNK, Vocabulary
@@ -14,8 +14,7 @@ from deepwire.data.subwords.words import Dictionary, PieceCounter, as_json
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import SubwordNmtConfig
-from deepwire.errors import DataError, ModelError
-from deepwire.io.regular_files import read_regular
+from deepwire.errors import DataError
 
 END = "</w>"
 """How codes mark the end of a word."""
@@ -235,28 +234,11 @@ class SubwordNmtVocabulary(Vocabulary):
         }
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> SubwordNmtVocabulary:
-        """Read what `files` gave.
-
-        Raises:
-            ModelError: a file is missing or damaged.
-        """
-        dictionary = Dictionary.load(folder / f"{name}.pieces.json")
-        path = folder / f"{name}.allowed.json"
-        try:
-            merges = Merges.read(folder / f"{name}.codes")
-            allowed = json.loads(read_regular(path))
-        except DataError as fault:
-            raise ModelError(fault.message) from None
-        except OSError as fault:
-            raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
-        except (ValueError, RecursionError):
-            raise ModelError(f"{path}: damaged: not JSON") from None
-        if allowed is not None and not (
-            isinstance(allowed, list) and all(isinstance(piece, str) for piece in allowed)
-        ):
-            raise ModelError(f"{path}: damaged: not a list of pieces")
-        return cls(Segmenter(merges, allowed), dictionary)
+    def from_files(cls, files: Mapping[str, bytes], name: str) -> SubwordNmtVocabulary:
+        """The vocabulary of which `files` gave these."""
+        codes = files[f"{name}.codes"].decode().removesuffix("\n").split("\n")
+        segmenter = Segmenter(Merges(codes, f"{name}.codes"), json.loads(files[f"{name}.allowed.json"]))
+        return cls(segmenter, Dictionary.from_json(files[f"{name}.pieces.json"]))
 
 
 class SubwordNmtLearner:

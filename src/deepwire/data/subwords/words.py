@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import ItemsView, Iterable, Sequence
-from pathlib import Path
+from collections.abc import ItemsView, Iterable, Mapping, Sequence
 
 from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.errors import DataError, ModelError
-from deepwire.io.regular_files import read_regular
+from deepwire.errors import DataError
 
 FIRST = len(SPECIAL_PIECES)
 """The number of the first ordinary piece."""
@@ -39,25 +37,9 @@ class Dictionary:
         return self._pieces[number - FIRST]
 
     @classmethod
-    def load(cls, path: Path) -> Dictionary:
-        """Read a JSON list of texts.
-
-        Raises:
-            ModelError: the file is missing or is no such list.
-        """
-        try:
-            pieces = json.loads(read_regular(path))
-        except OSError as fault:
-            raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
-        except (ValueError, RecursionError):
-            raise ModelError(f"{path}: damaged: not JSON") from None
-        if (
-            not isinstance(pieces, list)
-            or not all(isinstance(piece, str) for piece in pieces)
-            or len(set(pieces)) != len(pieces)
-        ):
-            raise ModelError(f"{path}: damaged: not a list of different pieces")
-        return cls(pieces)
+    def from_json(cls, content: bytes) -> Dictionary:
+        """The pieces that `to_json` gave."""
+        return cls(json.loads(content))
 
     def to_json(self) -> bytes:
         """The pieces as a JSON list, one a line."""
@@ -145,22 +127,10 @@ class WordVocabulary(Vocabulary):
         return {f"{name}.pieces.json": self._dictionary.to_json(), f"{name}.settings.json": settings}
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> WordVocabulary:
-        """Read what `files` gave.
-
-        Raises:
-            ModelError: a file is missing or damaged.
-        """
-        dictionary, path = Dictionary.load(folder / f"{name}.pieces.json"), folder / f"{name}.settings.json"
-        try:
-            joiner = json.loads(read_regular(path))["joiner"]
-        except OSError as fault:
-            raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
-        except (ValueError, KeyError, TypeError, RecursionError):
-            joiner = None
-        if joiner not in ("@@", "none"):
-            raise ModelError(f"{path}: damaged: no joiner in it")
-        return cls(dictionary, joiner)
+    def from_files(cls, files: Mapping[str, bytes], name: str) -> WordVocabulary:
+        """The vocabulary of which `files` gave these."""
+        settings = json.loads(files[f"{name}.settings.json"])
+        return cls(Dictionary.from_json(files[f"{name}.pieces.json"]), settings["joiner"])
 
 
 class WordLearner:

@@ -5,27 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count, takewhile
 from pathlib import Path
 
-from deepwire.data.data_config import STDIN, BadUtf8, CorpusConfig, DataConfig, Role, serves
+from deepwire.config.section import Section
+from deepwire.data.data_config import STDIN, CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
 from deepwire.data.text.files import MissingTextError, ReadNotes, display, find_text, open_bytes, text_exists
 from deepwire.data.text.pairs import Pair
-from deepwire.data.text.reader import (
-    JsonReader,
-    Lines,
-    OneFileReader,
-    RawBlock,
-    Reader,
-    TargetSide,
-    TsvReader,
-    decoded,
-    two_file_blocks,
-    without_faults,
-)
+from deepwire.data.text.reader import JsonReader, Reader, TextReader, TsvReader
 from deepwire.errors import DataError
 
 PAIR = "{pair}"
@@ -182,10 +172,7 @@ def read_pairs(
         DataError: a file is missing, empty or damaged; the line counts of the two sides differ (known only at
             the end); a line is not UTF-8 (and `on_bad_utf8` is `error`), or lacks a column or key.
     """
-    return _pairs(reader(corpus, data, index), notes if notes is not None else ReadNotes())
-
-
-def _pairs(source: Reader, notes: ReadNotes) -> Iterator[Pair]:
+    source, notes = reader(corpus, data, index), notes if notes is not None else ReadNotes()
     for block in source.blocks():
         lines = source.parse(block, notes)
         for place, (left, right) in enumerate(zip(lines.sources, lines.targets, strict=True)):
@@ -198,25 +185,18 @@ def reader(corpus: CorpusConfig, data: DataConfig, index: int) -> Reader:
     Raises:
         DataError: a side of a prefix does not exist.
     """
-    if data.text is not None:
-        return _text_reader(corpus, data, index)
+    on_bad = data.on_bad_utf8
     source, target = corpus.source or data.source, corpus.target or data.target
-    if corpus.tsv is not None:
-        columns = (corpus.source_column or 1, corpus.target_column or 2)
-        return TsvReader(corpus.tsv, columns, index, data.on_bad_utf8)
+    if corpus.jsonl is not None and data.text is not None:
+        key = str(corpus.target_column or (data.target if data.names_target else "text"))
+        return JsonReader(corpus.jsonl, (None, key), index, on_bad)
     if corpus.jsonl is not None:
         keys = (str(corpus.source_column or source), str(corpus.target_column or target))
-        return JsonReader(corpus.jsonl, keys, index, data.on_bad_utf8)
-    paths = corpus_files(corpus, data)
-    return TwoFileReader(paths[0], paths[1], index, data.on_bad_utf8)
-
-
-def _text_reader(corpus: CorpusConfig, data: DataConfig, index: int) -> Reader:
-    """What reads text of one side."""
-    if corpus.jsonl is not None:
-        key = str(corpus.target_column or (data.target if data.names_target else "text"))
-        return TargetSide(JsonReader(corpus.jsonl, (key, key), index, data.on_bad_utf8))
-    return OneFileReader(corpus_files(corpus, data)[0], index, data.on_bad_utf8)
+        return JsonReader(corpus.jsonl, keys, index, on_bad)
+    if corpus.tsv is not None:
+        columns = (corpus.source_column or 1, corpus.target_column or 2)
+        return TsvReader(corpus.tsv, columns, index, on_bad)
+    return (Reader if data.text is None else TextReader)(corpus_files(corpus, data), index, on_bad)
 
 
 def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
@@ -252,26 +232,6 @@ def require_files(data: DataConfig, role: Role) -> None:
             if path != STDIN and not os.access(path, os.R_OK):
                 with open_bytes(path):  # says what is wrong with it
                     pass
-
-
-class TwoFileReader:
-    """A corpus whose sides lie in two files, line by line translations of each other."""
-
-    def __init__(self, source: Path, target: Path, corpus: int, on_bad_utf8: BadUtf8) -> None:
-        self._paths, self._corpus, self._on_bad_utf8 = (source, target), corpus, on_bad_utf8
-
-    def blocks(self) -> Iterator[RawBlock]:
-        """See `Reader`."""
-        return two_file_blocks(self._paths, self._corpus)
-
-    def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
-        """See `Reader`; of a pair with two bad sides the fault is the source's."""
-        faults = dict[int, str]()
-        source, target = (
-            without_faults(decoded(path, raw, block.first, self._on_bad_utf8, notes), faults)
-            for path, raw in zip(self._paths, block.files, strict=True)
-        )
-        return Lines(block.first, source, target, faults)
 
 
 _FIELDS = ("source_file", "target_file", "tsv", "jsonl")
@@ -331,3 +291,58 @@ def _copy(stream: Path, file: Path) -> None:
 def _remove(path: Path) -> None:
     with suppress(OSError):
         path.unlink()
+
+
+_OF_A_RECIPE = (
+    "a recipe looks for its text below the current folder (demo: that of the repository); "
+    "change to it, or name your own text with data.train=PREFIX and data.valid=PREFIX"
+)
+
+
+@contextmanager
+def naming_texts(settings: Section, origins: Mapping[str, str]) -> Iterator[None]:
+    """Say of a text that turns out to be missing where the settings name it.
+
+    Args:
+        settings: All of a run, with a section `data`.
+        origins: Where each value was written, by dotted key.
+
+    Raises:
+        MissingTextError: Whatever is raised inside, with the place in front.
+    """
+    try:
+        yield
+    except MissingTextError as error:
+        origin = None if error.path is None else _origin(error.path, settings, origins)
+        if origin is None:
+            raise
+        hint = _OF_A_RECIPE if origin.startswith("recipe ") else error.hint
+        raise MissingTextError(f"{origin}: {error.message}", hint) from None
+
+
+def _origin(path: Path, settings: Section, origins: Mapping[str, str]) -> str | None:
+    for key, origin in origins.items():
+        for text in _paths(_at(settings, key)) if key.startswith("data.") else ():
+            if text.parent == path.parent and (text == path or path.name.startswith(f"{text.name}.")):
+                return origin
+    return None
+
+
+def _at(value: object, key: str) -> object:
+    """The value of a dotted key, or of the beginning of it that is a section."""
+    for name in key.split("."):
+        if not isinstance(value, Section) or name not in type(value).model_fields:
+            break
+        value = getattr(value, name)
+    return value
+
+
+def _paths(value: object) -> Iterator[Path]:
+    if isinstance(value, Path):
+        yield value
+    elif isinstance(value, Section):
+        for name in type(value).model_fields:
+            yield from _paths(getattr(value, name))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _paths(item)

@@ -27,6 +27,15 @@ _THREE_LETTERS = """
 _SYNONYMS = {"no": "nb", "iw": "he", "in": "id", "ji": "yi", "fil": "tl"}
 _CODES = dict(pair.split("=") for pair in _THREE_LETTERS.split()) | _SYNONYMS
 
+UNSPACED = (
+    "\u0e00-\u0eff"  # Thai and Lao
+    "\u1000-\u109f"  # Myanmar
+    "\u1780-\u17ff"  # Khmer
+    "\u3040-\u30ff"  # kana
+    "\u3400-\u4dbf\u4e00-\u9fff"  # Han
+)
+"""Their characters, for between the brackets of a regular expression; not Hangul, since Korean has spaces."""
+
 _CLOSE = [set(group.split()) for group in ("da nb nn", "bs hr sr", "id ms", "zh yue wuu", "cs sk", "gl pt")]
 """Languages that are taken for each other now and then."""
 _FEWEST_LETTERS = 50

@@ -12,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from deepwire.data.data_config import DataConfig
-from deepwire.data.noise_config import TextNoiseConfig
+from deepwire.data.data_config import DataConfig, TextNoiseConfig
 from deepwire.data.text.casing import outside_placeholders, title_case, upper_case
 
 _WORD = re.compile(r"[^\W\d_]{3,}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,48 +43,6 @@ class RawBlock(NamedTuple):
     """Of a table."""
     before: tuple[Raw, ...] = ()
     """The line in front of the first, in each file; empty where there is none, or nobody wants it."""
-
-
-def two_file_blocks(paths: Sequence[Path], corpus: int) -> Iterator[RawBlock]:
-    """The blocks of a corpus whose sides lie in two files; of about a quarter of a MiB a side.
-
-    Raises:
-        DataError: a file cannot be read or is empty; the line counts differ (known only at the end).
-    """
-    sides, done = [_Side(path) for path in paths], 0
-    while count := min(side.fill() for side in sides):
-        yield RawBlock(corpus, done + 1, tuple(side.take(count) for side in sides))
-        done += count
-    counts = [done + side.count_rest() for side in sides]
-    refuse_empty(*(path for path, count in zip(paths, counts, strict=True) if count == 0))
-    if counts[0] != counts[1]:
-        named = ", ".join(f"{display(path)} {count}" for path, count in zip(paths, counts, strict=True))
-        raise DataError(
-            f"line counts differ: {named}",
-            "every line of one file must be the translation of the same line of the other",
-        )
-
-
-def one_file_blocks(path: Path, corpus: int) -> Iterator[RawBlock]:
-    """The blocks of a corpus that lies in one file, of about a quarter of a MiB.
-
-    Raises:
-        DataError: the file cannot be read.
-    """
-    lines, done = _Side(path), 0
-    while count := lines.fill():
-        yield RawBlock(corpus, done + 1, (lines.take(count),))
-        done += count
-
-
-def refuse_empty(*paths: Path) -> None:
-    """Say that files are empty, if there are any.
-
-    Raises:
-        DataError: always, but for no paths.
-    """
-    if paths:
-        raise DataError(f"{' and '.join(map(display, paths))}: {'is' if len(paths) == 1 else 'are'} empty")
 
 
 class _Side:
@@ -141,33 +99,6 @@ class Lines:
         return np.array([list(map(len, side)) for side in (self.sources, self.targets)], np.int32)
 
 
-class Reader(Protocol):
-    """One corpus. It can be pickled."""
-
-    def blocks(self) -> Iterator[RawBlock]:
-        """The lines of the corpus, in order and in constant memory.
-
-        Raises:
-            DataError: a file is missing, empty or damaged, or the sides do not have as many lines.
-        """
-
-    def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
-        """The pairs of a block; what was repaired is counted in `notes`.
-
-        Raises:
-            DataError: a line is not UTF-8 (and `on_bad_utf8` is `error`), or lacks a column or key.
-        """
-
-
-def decoded(
-    path: Path, raw: tuple[Raw, ...], first: int, on_bad_utf8: BadUtf8, notes: ReadNotes
-) -> list[Line]:
-    """Lines of a file as text, the first of them number `first`."""
-    decoder = Decoder(path, on_bad_utf8, notes, before=first - 1)
-    groups = [decoder.decode(group) for group in raw]
-    return groups[0] if len(groups) == 1 else [line for group in groups for line in group]
-
-
 def without_faults(lines: list[Line], faults: dict[int, str]) -> list[str]:
     """What can be shown of each line; faults are noted by place, unless there was one before."""
     bad = [place for place, line in enumerate(lines) if line.__class__ is BadLine]
@@ -179,19 +110,60 @@ def without_faults(lines: list[Line], faults: dict[int, str]) -> list[str]:
     return cast("list[str]", lines)
 
 
-class OneFileReader:
-    """A file of text; it is the target side, and all sources are empty."""
+class Reader:
+    """A corpus whose sides lie in two files, line by line translations of each other. It can be pickled."""
 
-    def __init__(self, path: Path, corpus: int, on_bad_utf8: BadUtf8) -> None:
-        self._path, self._corpus, self._on_bad_utf8 = path, corpus, on_bad_utf8
+    def __init__(self, paths: Sequence[Path], corpus: int, on_bad_utf8: BadUtf8) -> None:
+        self._paths, self._path = paths, paths[0]
+        self._corpus, self._on_bad_utf8 = corpus, on_bad_utf8
 
     def blocks(self) -> Iterator[RawBlock]:
-        """See `Reader`."""
-        block = None
-        for block in one_file_blocks(self._path, self._corpus):
-            yield block
-        if block is None:
-            refuse_empty(self._path)
+        """The lines of the corpus in order, about a quarter of a MiB of each file at a time.
+
+        Raises:
+            DataError: a file is missing, empty or damaged, or the sides do not have as many lines.
+        """
+        sides, done = [_Side(path) for path in self._paths], 0
+        while count := min(side.fill() for side in sides):
+            yield RawBlock(self._corpus, done + 1, tuple(side.take(count) for side in sides))
+            done += count
+        counts = [done + side.count_rest() for side in sides]
+        _refuse_empty([path for path, count in zip(self._paths, counts, strict=True) if not count])
+        if len(set(counts)) > 1:
+            named = ", ".join(
+                f"{display(path)} {count}" for path, count in zip(self._paths, counts, strict=True)
+            )
+            raise DataError(
+                f"line counts differ: {named}",
+                "every line of one file must be the translation of the same line of the other",
+            )
+
+    def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
+        """The pairs of a block; what was repaired is counted in `notes`.
+
+        Of a pair with two bad sides the fault is the source's.
+
+        Raises:
+            DataError: a line is not UTF-8 (and `on_bad_utf8` is `error`), or lacks a column or key.
+        """
+        faults = dict[int, str]()
+        source, target = (without_faults(self._decoded(block, notes, file), faults) for file in (0, 1))
+        return Lines(block.first, source, target, faults)
+
+    def _decoded(self, block: RawBlock, notes: ReadNotes, file: int = 0) -> list[Line]:
+        decoder = Decoder(self._paths[file], self._on_bad_utf8, notes, before=block.first - 1)
+        groups = [decoder.decode(raw) for raw in block.files[file]]
+        return groups[0] if len(groups) == 1 else [line for group in groups for line in group]
+
+
+def _refuse_empty(paths: Sequence[Path]) -> None:
+    if paths:
+        are = "is" if len(paths) == 1 else "are"
+        raise DataError(f"{' and '.join(map(display, paths))}: {are} empty")
+
+
+class TextReader(Reader):
+    """A file of text; it is the target side, and all sources are empty."""
 
     def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
         """See `Reader`."""
@@ -199,27 +171,8 @@ class OneFileReader:
         lines = self._decoded(block, notes)
         return Lines(block.first, [""] * len(lines), without_faults(lines, faults), faults)
 
-    def _decoded(self, block: RawBlock, notes: ReadNotes) -> list[Line]:
-        return decoded(self._path, block.files[0], block.first, self._on_bad_utf8, notes)
 
-
-class TargetSide:
-    """The target side alone of what another reader reads; all sources are empty."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    def blocks(self) -> Iterator[RawBlock]:
-        """See `Reader`."""
-        return self._reader.blocks()
-
-    def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
-        """See `Reader`."""
-        lines = self._reader.parse(block, notes)
-        return Lines(lines.first, [""] * len(lines.targets), lines.targets, lines.faults)
-
-
-class TsvReader(OneFileReader):
+class TsvReader(Reader):
     """A TSV file; columns that are named are those of a header line.
 
     Args:
@@ -232,22 +185,20 @@ class TsvReader(OneFileReader):
     def __init__(
         self, path: Path, columns: tuple[int | str, int | str], corpus: int, on_bad_utf8: BadUtf8
     ) -> None:
-        super().__init__(path, corpus, on_bad_utf8)
+        super().__init__([path], corpus, on_bad_utf8)
         self._columns = columns
         self._header = any(isinstance(column, str) for column in columns)
 
     def blocks(self) -> Iterator[RawBlock]:
         """See `Reader`; from the first line with columns on, blocks say how many these are."""
         layout, lines = Layout(), 0
-        for block in one_file_blocks(self._path, self._corpus):
+        for block in super().blocks():
             if not layout.width:
                 layout = self._layout(block)
             lines += sum(raw.lines for raw in block.files[0])
             yield block._replace(layout=layout)
-        if self._header and lines == 0:
-            self._read_header(None)
         if lines == int(self._header):
-            refuse_empty(self._path)
+            _refuse_empty([self._path])
 
     def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
         """See `Reader`."""
@@ -305,18 +256,18 @@ def _column_of(column: int | str, header: list[str], path: Path) -> int:
     return header.index(str(column))
 
 
-class JsonReader(OneFileReader):
+class JsonReader(Reader):
     """A JSONL file.
 
     Args:
         path: The file.
-        keys: Of source and target; `a.b` is a path through nested objects.
+        keys: Of source and target; `a.b` is a path through nested objects. None: that side is empty.
         corpus: Index of the corpus.
         on_bad_utf8: What to do with a line that is not UTF-8.
     """
 
-    def __init__(self, path: Path, keys: tuple[str, str], corpus: int, on_bad_utf8: BadUtf8) -> None:
-        super().__init__(path, corpus, on_bad_utf8)
+    def __init__(self, path: Path, keys: tuple[str | None, str], corpus: int, on_bad_utf8: BadUtf8) -> None:
+        super().__init__([path], corpus, on_bad_utf8)
         self._keys = keys
 
     def parse(self, block: RawBlock, notes: ReadNotes) -> Lines:
@@ -336,7 +287,7 @@ class JsonReader(OneFileReader):
         if is_blank(line):
             return ["", ""]
         record = _parse(line, where)
-        texts = [_value(record, key, where) for key in self._keys]
+        texts = ["" if key is None else _value(record, key, where) for key in self._keys]
         if "\\" not in line:
             return list(texts)
         return [_plain_text(text, where, self._on_bad_utf8, notes) for text in texts]

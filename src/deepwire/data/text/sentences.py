@@ -12,9 +12,8 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import NamedTuple
 
-from deepwire.data.text.language_guess import language_code
+from deepwire.data.text.language_guess import UNSPACED, language_code
 from deepwire.data.text.pairs import is_blank
-from deepwire.data.text.scripts import UNSPACED
 from deepwire.errors import UsageError
 
 # The breaks that Unicode calls mandatory (UAX 14), CR LF as one.

@@ -11,8 +11,8 @@ from functools import cached_property
 from itertools import accumulate
 
 from deepwire.data.subwords.text_tokens import Span
+from deepwire.data.text.language_guess import UNSPACED
 from deepwire.data.text.placeholders import find_placeholders
-from deepwire.data.text.scripts import UNSPACED
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.serve.documents.document import Run
 
