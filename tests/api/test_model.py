@@ -107,6 +107,14 @@ def test_what_is_no_name_of_a_model_is_refused(models: Any) -> None:
         deepwire.load(models)
 
 
+def test_without_the_lab_a_model_says_that_there_are_no_analyses(
+    trained: deepwire.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "deepwire.lab", None)
+    with pytest.raises(UsageError, match="this copy of deepwire has no analyses"):
+        deepwire.load(trained).analyze("weights")
+
+
 def test_a_model_is_analysed_by_name(trained: deepwire.Run) -> None:
     model = deepwire.load(trained)
     finding = model.analyze("weights")

@@ -14,7 +14,7 @@ import torch
 
 from deepwire.cli.main import main
 from deepwire.lab.report import plots
-from deepwire.lab.report.report_files import read_findings
+from deepwire.lab.report.pages import read_findings
 from deepwire.ops.packed_linear import has_kernels
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"

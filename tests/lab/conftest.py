@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.lab.report.finding import Finding, ModelSource, provenance
-from deepwire.lab.report.tables_and_figures import (
+from deepwire.lab.report.finding import (
     Axis,
     BarChart,
     Column,
+    Finding,
     HeatMap,
     LineChart,
+    ModelSource,
     Series,
     Table,
+    provenance,
 )
 
 sys.path.insert(0, str(Path(__file__).parent))

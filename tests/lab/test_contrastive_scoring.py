@@ -24,7 +24,7 @@ from deepwire.lab.contrastive_sets import (
     read_lingeval,
     read_plain,
 )
-from deepwire.lab.report.tables_and_figures import LineChart
+from deepwire.lab.report.finding import LineChart
 from deepwire.model.translation_model import TranslationModel
 
 Store = Callable[..., str]

@@ -18,8 +18,7 @@ from deepwire.evaluation.multilingual.direction_table import (
 )
 from deepwire.lab.direction_scores import directions_finding
 from deepwire.lab.report.finding import from_json, to_json
-from deepwire.lab.report.report_files import as_html
-from deepwire.lab.report.text_pages import as_markdown, as_text
+from deepwire.lab.report.pages import as_html, as_markdown, as_text
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation" / "multilingual"))
 from translated_directions import translated  # noqa: F401 - a fixture

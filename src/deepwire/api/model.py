@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Self, cast
 
 from deepwire.checkpoint.store import require_translation
@@ -30,7 +32,6 @@ from deepwire.decoding.translation_scoring import PairScore
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.multilingual.direction_names import parse_direction
-from deepwire.lab import OF_A_MODEL, STANDARD
 from deepwire.model.context import SIDES
 from deepwire.model.decoder_state import DecoderState
 
@@ -260,14 +261,10 @@ class Model(Translator[DecoderState]):
 
     def analyses(self) -> Iterator[Finding]:
         """The findings of all analyses that apply to the model and need nothing more."""
-        from deepwire.lab.subject.model_and_text import NotApplicableError
-
         self._require_one()
-        for analysis in STANDARD:
-            try:
+        for analysis in _lab().STANDARD:
+            with suppress(UsageError):  # it does not apply
                 yield self.analyze(analysis)
-            except (NotApplicableError, UsageError):
-                continue
 
 
 def _checked(analysis: str, option: str, value: object) -> object:
@@ -290,10 +287,23 @@ def _checked(analysis: str, option: str, value: object) -> object:
     return value
 
 
+def _lab() -> ModuleType:
+    """The analyses, an add-on on which nothing here depends.
+
+    Raises:
+        UsageError: This copy of deepwire has none.
+    """
+    try:
+        return import_module("deepwire.lab")
+    except ModuleNotFoundError as error:
+        raise UsageError("this copy of deepwire has no analyses: deepwire.lab is missing") from error
+
+
 def _analysis(name: object) -> Callable[..., Finding]:
-    if not isinstance(name, str) or name not in OF_A_MODEL:
-        raise UsageError(f"no analysis {name!r} of a loaded model", f"choose one of {', '.join(OF_A_MODEL)}")
-    module, _, function = OF_A_MODEL[name].partition(":")
+    known: dict[str, str] = _lab().OF_A_MODEL
+    if not isinstance(name, str) or name not in known:
+        raise UsageError(f"no analysis {name!r} of a loaded model", f"choose one of {', '.join(known)}")
+    module, _, function = known[name].partition(":")
     return cast("Callable[..., Finding]", getattr(import_module(module), function))
 
 

@@ -15,8 +15,17 @@ from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError
 from deepwire.evaluation.texts import selected_targets
 from deepwire.lab.contrastive_sets import Contrast
-from deepwire.lab.report.finding import Finding, provenance
-from deepwire.lab.report.tables_and_figures import Axis, Cell, Column, Figure, LineChart, Series, Table
+from deepwire.lab.report.finding import (
+    Axis,
+    Cell,
+    Column,
+    Figure,
+    Finding,
+    LineChart,
+    Series,
+    Table,
+    provenance,
+)
 from deepwire.lab.subject.model_and_text import model_source
 from deepwire.model.decoder_state import DecoderState
 

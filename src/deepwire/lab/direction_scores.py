@@ -14,8 +14,17 @@ from deepwire.evaluation.multilingual.direction_table import (
     DirectionsReport,
     samples_for,
 )
-from deepwire.lab.report.finding import Finding, ModelSource, provenance
-from deepwire.lab.report.tables_and_figures import Axis, BarChart, Cell, Column, Series, Table
+from deepwire.lab.report.finding import (
+    Axis,
+    BarChart,
+    Cell,
+    Column,
+    Finding,
+    ModelSource,
+    Series,
+    Table,
+    provenance,
+)
 
 
 def directions_finding(report: DirectionsReport, models: Sequence[ModelSource] = ()) -> Finding:

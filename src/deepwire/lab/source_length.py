@@ -16,8 +16,7 @@ from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import script_without_spaces
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
 from deepwire.evaluation.texts import Text
-from deepwire.lab.report.finding import Finding, provenance
-from deepwire.lab.report.tables_and_figures import Axis, BarChart, Column, Series, Table
+from deepwire.lab.report.finding import Axis, BarChart, Column, Finding, Series, Table, provenance
 from deepwire.lab.subject.scorer import WARM_UP, Scorer
 
 LengthUnit = Literal["words", "characters"]

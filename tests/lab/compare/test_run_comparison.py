@@ -24,8 +24,7 @@ from deepwire.lab.compare.translation_differences import (
     example_table,
     score_all,
 )
-from deepwire.lab.report.finding import Finding
-from deepwire.lab.report.tables_and_figures import BarChart, LineChart, Table
+from deepwire.lab.report.finding import BarChart, Finding, LineChart, Table
 from deepwire.lab.subject.model_and_text import ParallelText
 from deepwire.lab.subject.scorer import Scorer
 from deepwire.model.translation_model import TranslationModel

@@ -16,8 +16,7 @@ from deepwire.lab.depth.layer_similarity import (
     similarities,
 )
 from deepwire.lab.internals.signal_sizes import Signal, signal_values
-from deepwire.lab.report.finding import Finding
-from deepwire.lab.report.tables_and_figures import HeatMap, LineChart
+from deepwire.lab.report.finding import Finding, HeatMap, LineChart
 from deepwire.lab.subject.document_text import ReadText
 from deepwire.lab.subject.model_and_text import PairBatch
 from deepwire.model.translation_model import TranslationModel

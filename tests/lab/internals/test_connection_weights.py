@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from deepwire.errors import ModelError, UsageError
 from deepwire.lab.internals.connection_weights import analyse_weights, small
-from deepwire.lab.report.finding import Finding
-from deepwire.lab.report.tables_and_figures import BarChart, Figure, HeatMap, LineChart
+from deepwire.lab.report.finding import BarChart, Figure, Finding, HeatMap, LineChart
 from deepwire.lab.subject.model_and_text import NotApplicableError
 from deepwire.model.context import SIDES
 from deepwire.model.translation_model import TranslationModel

@@ -11,8 +11,7 @@ import torch
 from deepwire.data.languages import Direction, Languages
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.internals.gates import analyse_gates, observe
-from deepwire.lab.report.finding import Finding
-from deepwire.lab.report.tables_and_figures import BarChart, HeatMap
+from deepwire.lab.report.finding import BarChart, Finding, HeatMap
 from deepwire.lab.subject.model_and_text import (
     NotApplicableError,
     PairBatch,

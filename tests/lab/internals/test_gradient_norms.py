@@ -14,7 +14,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.errors import DataError
 from deepwire.lab.internals.gradient_norms import analyse_gradients
-from deepwire.lab.report.tables_and_figures import BarChart, HeatMap, LineChart
+from deepwire.lab.report.finding import BarChart, HeatMap, LineChart
 from deepwire.lab.subject.model_and_text import NotApplicableError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig

@@ -7,8 +7,7 @@ import pytest
 from deepwire.api.model import load
 from deepwire.errors import UsageError
 from deepwire.lab.internals.signal_propagation import analyse_signal
-from deepwire.lab.report.finding import Finding
-from deepwire.lab.report.tables_and_figures import LineChart
+from deepwire.lab.report.finding import Finding, LineChart
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from deepwire.errors import UsageError
 from deepwire.lab.internals.connection_weights import analyse_weights
 from deepwire.lab.internals.signal_sizes import Signal, signal_values
 from deepwire.lab.internals.text_weights import MEAN, text_weights
-from deepwire.lab.report.tables_and_figures import HeatMap
+from deepwire.lab.report.finding import HeatMap
 from deepwire.lab.subject.model_and_text import NotApplicableError, PairBatch
 from deepwire.model.introspection import DepthWeights, composite_norms
 from deepwire.model.translation_model import TranslationModel

@@ -10,18 +10,20 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from deepwire.errors import DataError
-from deepwire.lab.report.finding import Finding, from_json, provenance, to_json
-from deepwire.lab.report.report_files import read_findings, save_json
-from deepwire.lab.report.tables_and_figures import (
+from deepwire.lab.report.finding import (
     Axis,
     BarChart,
     Column,
+    Finding,
     HeatMap,
     LineChart,
     Series,
     Table,
+    from_json,
+    provenance,
+    to_json,
 )
-from deepwire.lab.report.text_pages import as_text, table_text
+from deepwire.lab.report.pages import as_text, read_findings, save_json, table_text
 
 
 def test_what_is_written_is_read_again(finding: Finding, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def report(
     deepwire analyze report runs/a runs/b speed.json --html report.html
     """
     from deepwire.lab import analyse_all
-    from deepwire.lab.report.report_files import read_findings
+    from deepwire.lab.report.pages import read_findings
 
     outputs = FindingOutputs(as_json, html, plots, output, read=[*map(Path, subjects)])
     findings: list[Finding] = []

@@ -66,7 +66,7 @@ Html = Annotated[
     Path | None, typer.Option("--html", help="Also write one self-contained page with the plots.")
 ]
 Plots = Annotated[
-    Path | None, typer.Option("--plots", help="Also draw every figure there, as PNG and as SVG.")
+    Path | None, typer.Option("--plots", help="Also draw every figure there as PNG and SVG, and plain for papers as PDF.")
 ]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write text or JSON there, not to stdout.")
@@ -130,8 +130,7 @@ class FindingOutputs:
         """
         from deepwire.io.output import STDOUT, write_output
         from deepwire.lab.report.finding import to_json
-        from deepwire.lab.report.report_files import save_html, save_plots
-        from deepwire.lab.report.text_pages import as_text
+        from deepwire.lab.report.pages import as_text, save_html, save_plots
 
         text = f"{to_json(findings, more=more)}\n" if self.as_json else as_text(findings)
         write_output(STDOUT if self.output is None else self.output, text)

@@ -16,8 +16,7 @@ from deepwire.checkpoint.store import STATE, VOCABULARY, parameter_count, read_c
 from deepwire.errors import ModelError
 from deepwire.evaluation.texts import RESOLVED_CONFIG
 from deepwire.io.regular_files import read_json, read_regular
-from deepwire.lab.report.finding import ModelSource
-from deepwire.lab.report.tables_and_figures import Axis, Figure, LineChart, Series
+from deepwire.lab.report.finding import Axis, Figure, LineChart, ModelSource, Series
 from deepwire.lab.subject.model_and_text import model_source, run_of
 from deepwire.training.logging.metrics_log import read_records
 

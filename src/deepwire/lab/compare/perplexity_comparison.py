@@ -14,7 +14,7 @@ from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison
 from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.significance import Comparison, bounds
-from deepwire.lab.report.tables_and_figures import Axis, BarChart, Cell, Column, Figure, Series, Table
+from deepwire.lab.report.finding import Axis, BarChart, Cell, Column, Figure, Series, Table
 from deepwire.lab.subject.document_text import DocumentText, text_of_model
 
 _SIGNIFICANT = 0.05

@@ -38,8 +38,17 @@ from deepwire.lab.compare.translation_differences import (
     verdicts,
     waiting,
 )
-from deepwire.lab.report.finding import Finding, provenance
-from deepwire.lab.report.tables_and_figures import Axis, BarChart, Cell, Column, Figure, Series, Table
+from deepwire.lab.report.finding import (
+    Axis,
+    BarChart,
+    Cell,
+    Column,
+    Figure,
+    Finding,
+    Series,
+    Table,
+    provenance,
+)
 from deepwire.lab.subject.document_text import read_documents, refuse_source
 from deepwire.lab.subject.model_and_text import ParallelText, read_pairs
 

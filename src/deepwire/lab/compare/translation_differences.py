@@ -15,7 +15,7 @@ from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, make_metric
 from deepwire.evaluation.texts import Text, selected_targets
-from deepwire.lab.report.tables_and_figures import Column, Table
+from deepwire.lab.report.finding import Column, Table
 from deepwire.lab.source_length import LengthUnit, text_lengths, unit_of
 from deepwire.lab.subject.model_and_text import ParallelText
 

@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from deepwire.lab.compare.compared_run import flat
-from deepwire.lab.report.finding import Finding, ModelSource, provenance
-from deepwire.lab.report.tables_and_figures import Axis, Column, LineChart, Series, Table
+from deepwire.lab.report.finding import (
+    Axis,
+    Column,
+    Finding,
+    LineChart,
+    ModelSource,
+    Series,
+    Table,
+    provenance,
+)
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
 from deepwire.model.stack_config import StackConfig

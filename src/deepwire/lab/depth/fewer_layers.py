@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from deepwire.errors import Tell, UsageError
-from deepwire.lab.report.finding import Finding, provenance
-from deepwire.lab.report.tables_and_figures import (
+from deepwire.lab.report.finding import (
     Axis,
     BarChart,
     Column,
     Figure,
+    Finding,
     LineChart,
     Series,
     Table,
+    provenance,
 )
 from deepwire.lab.subject.model_and_text import check_layer, present
 from deepwire.lab.subject.scorer import Scorer

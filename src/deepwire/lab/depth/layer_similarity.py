@@ -18,16 +18,17 @@ from torch.nn import functional
 from deepwire.data.languages import Direction
 from deepwire.errors import Tell
 from deepwire.lab.internals.signal_sizes import Signal, signal_values
-from deepwire.lab.report.finding import Finding, provenance
-from deepwire.lab.report.tables_and_figures import (
+from deepwire.lab.report.finding import (
     Axis,
     Cell,
     Column,
     Figure,
+    Finding,
     HeatMap,
     LineChart,
     Series,
     Table,
+    provenance,
 )
 from deepwire.lab.subject.document_text import ReadText, text_for
 from deepwire.lab.subject.model_and_text import (

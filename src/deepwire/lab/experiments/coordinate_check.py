@@ -22,8 +22,7 @@ from deepwire.config.choice import TRUSTED
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import Tell, UsageError
 from deepwire.lab.internals.signal_sizes import Signal, signal_values
-from deepwire.lab.report.finding import Finding, provenance
-from deepwire.lab.report.tables_and_figures import Axis, Column, LineChart, Series, Table
+from deepwire.lab.report.finding import Axis, Column, Finding, LineChart, Series, Table, provenance
 from deepwire.lab.subject.training_text import TrainingText
 from deepwire.lab.subject.untrained_models import UntrainedRun
 from deepwire.model.config import ModelConfig

@@ -17,8 +17,16 @@ from deepwire.data.languages import Direction, Languages
 from deepwire.decoding.model_loading import languages_of
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.internals.text_weights import depends_on_text, text_weights
-from deepwire.lab.report.finding import Finding, provenance
-from deepwire.lab.report.tables_and_figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
+from deepwire.lab.report.finding import (
+    Axis,
+    BarChart,
+    Figure,
+    Finding,
+    HeatMap,
+    LineChart,
+    Series,
+    provenance,
+)
 from deepwire.lab.subject.document_text import ReadText, text_for
 from deepwire.lab.subject.model_and_text import (
     AnalysedModel,

@@ -14,16 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.data.languages import Direction
-from deepwire.lab.report.finding import Finding, provenance
-from deepwire.lab.report.tables_and_figures import (
+from deepwire.lab.report.finding import (
     Axis,
     BarChart,
     Column,
     Figure,
+    Finding,
     HeatMap,
     LineChart,
     Series,
     Table,
+    provenance,
 )
 from deepwire.lab.subject.document_text import text_for
 from deepwire.lab.subject.model_and_text import (

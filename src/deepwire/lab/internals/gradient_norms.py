@@ -8,8 +8,16 @@ from statistics import median
 
 from deepwire.checkpoint.model_files import fingerprint
 from deepwire.errors import DataError
-from deepwire.lab.report.finding import Finding, ModelSource, provenance
-from deepwire.lab.report.tables_and_figures import Axis, Figure, HeatMap, LineChart, Series
+from deepwire.lab.report.finding import (
+    Axis,
+    Figure,
+    Finding,
+    HeatMap,
+    LineChart,
+    ModelSource,
+    Series,
+    provenance,
+)
 from deepwire.lab.subject.model_and_text import NotApplicableError, run_of
 from deepwire.training.logging.metrics_log import read_records
 

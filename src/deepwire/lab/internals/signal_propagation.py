@@ -18,8 +18,16 @@ from deepwire.data.prepare.build import Progress
 from deepwire.decoding.model_loading import pick_device
 from deepwire.errors import UsageError
 from deepwire.lab.internals.signal_sizes import Signal, SignalSizes, call_names, signal_sizes
-from deepwire.lab.report.finding import Finding, ModelSource, provenance
-from deepwire.lab.report.tables_and_figures import Axis, Column, LineChart, Series, Table
+from deepwire.lab.report.finding import (
+    Axis,
+    Column,
+    Finding,
+    LineChart,
+    ModelSource,
+    Series,
+    Table,
+    provenance,
+)
 from deepwire.lab.subject.model_and_text import open_model
 from deepwire.lab.subject.training_text import TrainingText, training_text
 from deepwire.lab.subject.untrained_models import open_untrained

@@ -11,9 +11,18 @@ import torch
 from deepwire.config.counts import counted
 from deepwire.decoding.model_loading import number_formats
 from deepwire.errors import Tell, UsageError
-from deepwire.lab.report.finding import Finding, ModelSource, provenance
-from deepwire.lab.report.tables_and_figures import Axis as FigureAxis
-from deepwire.lab.report.tables_and_figures import Column, Figure, LineChart, Number, Series, Table
+from deepwire.lab.report.finding import Axis as FigureAxis
+from deepwire.lab.report.finding import (
+    Column,
+    Figure,
+    Finding,
+    LineChart,
+    ModelSource,
+    Number,
+    Series,
+    Table,
+    provenance,
+)
 from deepwire.lab.speed.speed_sweep import (
     AXES,
     Axis,

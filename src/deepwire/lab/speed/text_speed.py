@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deepwire.errors import Tell, UsageError
-from deepwire.lab.report.tables_and_figures import Axis, BarChart, Column, Number, Series, Table
+from deepwire.lab.report.finding import Axis, BarChart, Column, Number, Series, Table
 from deepwire.lab.source_length import LengthUnit, text_lengths, unit_of
 from deepwire.lab.subject.scorer import WARM_UP, Scorer
 

@@ -13,8 +13,17 @@ from deepwire.errors import DataError
 from deepwire.evaluation.metric import Floats
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.significance import Interval, holm, interval, resampled_scores
-from deepwire.lab.report.finding import Finding, provenance
-from deepwire.lab.report.tables_and_figures import Axis, BarChart, Cell, Column, LineChart, Series, Table
+from deepwire.lab.report.finding import (
+    Axis,
+    BarChart,
+    Cell,
+    Column,
+    Finding,
+    LineChart,
+    Series,
+    Table,
+    provenance,
+)
 from deepwire.lab.study.plan import END, OWN, ComparisonPlan, Plan
 from deepwire.lab.study.runner import taken_alternatives
 from deepwire.lab.study.store import RunRecord, ScoredTest, Standing, StudyStore, unpack

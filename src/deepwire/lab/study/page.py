@@ -9,9 +9,8 @@ from deepwire.errors import Tell, UsageError
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import write_output
 from deepwire.lab.report.finding import Finding
+from deepwire.lab.report.pages import save_html, save_json, table_markdown
 from deepwire.lab.report.plots import require_matplotlib, svg
-from deepwire.lab.report.report_files import save_html, save_json
-from deepwire.lab.report.text_pages import table_markdown
 from deepwire.lab.study.findings import MEASURED, SAMPLES, findings
 from deepwire.lab.study.plan import Plan
 from deepwire.lab.study.store import StudyStore

@@ -14,8 +14,7 @@ from torch import nn
 from deepwire.errors import Tell, UsageError
 from deepwire.lab.experiments.linearisation.linear_layer import Cell, has_cell, linearised, width
 from deepwire.lab.experiments.linearisation.linear_map_fit import Fit, match, train_on_translation
-from deepwire.lab.report.finding import Finding, provenance
-from deepwire.lab.report.tables_and_figures import Axis, BarChart, Column, Series, Table
+from deepwire.lab.report.finding import Axis, BarChart, Column, Finding, Series, Table, provenance
 from deepwire.lab.subject.measurement_cache import MeasurementCache
 from deepwire.lab.subject.model_and_text import check_layer, present
 from deepwire.lab.subject.scorer import Scorer
