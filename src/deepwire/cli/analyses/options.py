@@ -66,7 +66,7 @@ Html = Annotated[
     Path | None, typer.Option("--html", help="Also write one self-contained page with the plots.")
 ]
 Plots = Annotated[
-    Path | None, typer.Option("--plots", help="Also draw every figure there as PNG and SVG, and plain for papers as PDF.")
+    Path | None, typer.Option("--plots", help="Also draw every figure there as PNG, SVG, and plain as PDF.")
 ]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write text or JSON there, not to stdout.")
