@@ -54,6 +54,15 @@ TEXTS = st.lists(st.sampled_from([*PARTS, *SIGNS, SYMBOLS[3]])).map(" ".join)
         ("<1>Haus</1> <2/> <3 />", ["<1>", "</1>", "<2/>", "<3 />"]),
         (f"{_PLURAL} da {{c}}", [_PLURAL, "{c}"]),
         ("{n, plural, one {# Tag", ["{n, plural, one {# Tag"]),
+        # Scripts without spaces, and endings behind a name.
+        ("%sさん、を%d件と$nameさん、%NAME%です", ["%s", "%d", "$name", "%NAME%"]),
+        (":attributeは:otherより、:max文字以下", [":attribute", ":other", ":max"]),
+        ("第%1个，共%2个，$1的", ["%1", "%2", "$1"]),
+        ("%s님이 @name님, __n__개 @:a.b를", ["%s", "@name", "__n__", "@:a.b"]),
+        ("%sов, %d-го и %d%%", ["%s", "%d", "%d", "%%"]),
+        ("[%name%] [_1] @@name@@ '{' '}'", "split"),
+        ("[% name %]", ["[% name %]"]),
+        ("{items.length, plural, other {# x}}", ["{items.length, plural, other {# x}}"]),
         # Ordinary prose.
         ("um 10:30, a:b, Lehrer:innen: ja ::x, C++::y", ["10:30"]),
         ("$1 million, $1.50, $1 Milliarde, $5, $10", ["1", "1.50", "1", "5", "10"]),

@@ -12,22 +12,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+_LATIN = r"0-9A-Za-z_\u00c0-\u024f\u1e00-\u1eff"
+"""What a name goes on with. Letters of other scripts are text, as in `%s님`."""
 _VARIABLES = (
     r"[$#%@]?\{{1,3}[^{}\n]*\}{1,3}",  # {name} ${name} %{name} #{name} {{name}} {% if %}
+    r"'[{}]{1,2}'",  # braces that messages of ICU quote
     r"%(?:\([^)\s]{1,64}\)|<[^>\s]{1,64}>|\[\d+\])?[-+#0]*+\d*+(?:\.\d++)?"
-    r"(?:hh|h|ll|l|q|z|j|t)?[diouxXeEfgGcrsa@](?![^\W_])",  # %s %(name)s %<name>.2f %[1]d %lld %@
+    rf"(?:hh|h|ll|l|q|z|j|t)?[diouxXeEfgGcrsa@](?![{_LATIN}])",  # %s %(name)s %<name>.2f %[1]d %lld %@
     r"%(?:\d+\$)?#@\w+@",  # %#@files@
     r"%\d+\$[-+#0,]*+[\d.]*+(?:hh|h|ll|[lqLzjt])?[A-Za-z@]",  # %1$s %1$@ %2$.1f %1$tY
-    r"(?<![\w%#])(?P<sign>%%?|##?)[A-Za-z_]\w*(?P=sign)(?!\w)",  # %NAME% %%name%% ##name##
-    r"(?:(?<![\w%])(?<!\d\s)|(?<=%[A-Za-z]))%(?:[-+#0]*+\d[\d.]*+)?[A-Za-z]\w*",  # %name %Y%m %dpx
-    r"%%\w*",
+    rf"(?<![{_LATIN}%#@])(?P<sign>%%?|##?|@@)[A-Za-z_][{_LATIN}]*(?P=sign)(?![{_LATIN}])",  # %NAME% ##name##
+    rf"(?:(?<![{_LATIN}%])(?<!\d\s)|(?<=%[A-Za-z]))"
+    rf"%(?:[-+#0]*+\d[\d.]*+)?[A-Za-z][{_LATIN}]*",  # %name %Y%m %dpx
+    rf"%%[{_LATIN}]*",
     r"\$t\([^()\n]*\)|[$\\]\([A-Za-z_][\w.]*\)",  # $t(key) $(name) \(name)
-    r"(?<![\w$])\$[A-Za-z_]\w*(?:(?:\.|->)\w+)*(?:\$(?!\w))?",  # $name $NAME$
-    r"(?<![^\s(\[{\"'«“„>/=,;|-]):[A-Za-z_][A-Za-z0-9_]*:?(?![\w:])",  # :name, not a:b
-    r"\[\[\s*[\w.$|:/-]+\s*\]\]",  # [[name]]
-    r"(?<!\w)__[A-Za-z]\w*?__(?!\w)",  # __name__
-    r"(?<!\w)@(?:\.\w+)?:(?:[\w.-]*\w|\([^()\n]*\)|\{[^{}\n]*\})",  # @:key @.lower:key @:(key)
-    r"(?<![\w.@])@[A-Za-z_]\w*",  # @name
+    rf"(?<![{_LATIN}$])\$[A-Za-z_][{_LATIN}]*(?:(?:\.|->)[{_LATIN}]+)*(?:\$(?![{_LATIN}]))?",  # $name $NAME$
+    r"(?<![^\s(\[{\"'«“„>/=,;|\u3001-\u9fff\uac00-\ud7af\uff01-\uff5e-])"
+    rf":[A-Za-z_][A-Za-z0-9_]*:?(?![{_LATIN}:])",  # :name, not a:b
+    r"\[\[\s*[\w.$|:/-]+\s*\]\]|\[%[^\[\]\n]*%\]|\[_\d+\]",  # [[name]] [% name %] [_1]
+    rf"(?<![{_LATIN}])__[A-Za-z][{_LATIN}]*?__(?![{_LATIN}])",  # __name__
+    rf"(?<![{_LATIN}])@(?:\.\w+)?:(?:[{_LATIN}.-]*[{_LATIN}]|\([^()\n]*\)|\{{[^{{}}\n]*\}})",  # @.lower:key
+    rf"(?<![{_LATIN}.@])@[A-Za-z_][{_LATIN}]*",  # @name
     r"&(?:#\d{1,7}|#x[0-9A-Fa-f]{1,6}|[A-Za-z][\w.]{1,31});",  # &name;
     r"\*\|[^|\n]*\|\*",  # *|NAME|*
     r"<%[^<>\n]*%>|<\?[^<>\n]*\?>|<<[^<>\s]+>>",  # <%= name %> <<name>>
@@ -38,7 +43,7 @@ KINDS: Mapping[str, str] = {
     r"|www\.[^\s<>\"')\]]*[^\s<>\"')\].,;:!?]"
     r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+",
     "tag": r"</?(?:[A-Za-z][^<>\n]*|\d+\s*/?)>",
-    "variable": rf"(?=[$#%@{{:\[_&<*\\])(?:{'|'.join(_VARIABLES)})",
+    "variable": rf"(?=[$#%@{{:\[_&<*'\\])(?:{'|'.join(_VARIABLES)})",
     "number": r"(?<![\w.,:/])\d+(?:[.,:/]\d+)*(?!\w)",
 }
 """What each kind looks like; the earlier one is found first."""
@@ -51,9 +56,9 @@ _MILLIONS = (
 
 def _numbered(number: str) -> str:
     """Variables with a number that no brace ends: %1 and %L1 of Qt, %1!s! of Windows, $1 of browsers."""
-    begin = r"(?:(?<![\w%$])|(?<=[%$]\d))"
+    begin = rf"(?:(?<![{_LATIN}%$])|(?<=[%$]\d))"
     end = r"(?!\d|[.,:/–-]\d)"
-    return rf"{begin}(?:%L?{number}{end}(?:![\w.-]+!)?|\${number}{end}(?!\w|(?i:{_MILLIONS})))"
+    return rf"{begin}(?:%L?{number}{end}(?:![\w.-]+!)?|\${number}{end}(?![{_LATIN}]|(?i:{_MILLIONS})))"
 
 
 SYMBOLS_PER_KIND = 16
@@ -61,7 +66,7 @@ _FIRST = 0xF9000
 SYMBOLS = tuple(chr(_FIRST + place) for place in range(SYMBOLS_PER_KIND * len(KINDS)))
 """The symbols of all kinds, those of a kind one after the other."""
 
-_MESSAGE = re.compile(r"\{\s*\w+\s*,\s*(?P<type>plural|selectordinal|select|choice)\s*,")
+_MESSAGE = re.compile(r"\{\s*[\w.]+\s*,\s*(?P<type>plural|selectordinal|select|choice)\s*,")
 """What a part with branches of a message of ICU begins with."""
 _PATTERN, _PATTERN_WITH_NUMBERED = (
     re.compile(
@@ -112,6 +117,11 @@ def find_placeholders(text: str) -> list[Placeholder]:
             at = closing.get(match.start(), len(text))
         found.append(Placeholder(match.start(), at, kind if kind in KINDS else "variable"))
     return found
+
+
+def is_message(text: str) -> bool:
+    """Whether a text begins like a message of ICU with branches."""
+    return _MESSAGE.match(text) is not None
 
 
 def message_branches(text: str) -> list[tuple[int, int]]:
