@@ -7,6 +7,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import PurePath
 
+from deepwire.config.counts import counted
+from deepwire.data.text.placeholders import is_message
 from deepwire.errors import UsageError
 from deepwire.serve.documents.document import Document, Options
 
@@ -96,4 +98,11 @@ def read_document(name: str, content: bytes, options: Options) -> Document:
     require_reader(name)
     module, _, function = _READERS[ending(name)].partition(":")
     reader: Reader = getattr(import_module(module), function)
-    return reader(content, options)
+    document = reader(content, options)
+    left = [run.text for unit in document.units for run in unit if run.fixed and is_message(run.text)]
+    if left:
+        options.warn(
+            f"left {counted(len(left), 'message')} of ICU as it was, the first {left[0][:40]!r}: "
+            "a choice, a brace that is missing, or branches too deep"
+        )
+    return document

@@ -11,6 +11,7 @@ from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.formats.gettext_catalogue import read_po
 from deepwire.serve.documents.formats.json_values import read_json
 from deepwire.serve.documents.formats.xliff import read_xliff
+from deepwire.serve.documents.registry import read_document
 from deepwire.serve.documents.translation_plan import TranslationPlan
 
 
@@ -48,6 +49,22 @@ def translated(document):
 def test_messages_keep_what_programs_read(message, expected):
     document = read_json(json.dumps({"a": message}).encode(), Options())
     assert json.loads(translated(document))["a"] == expected
+
+
+@pytest.mark.parametrize(
+    ("message", "count"),
+    [
+        ("{0, choice, 0#nichts|1#ein hund}", 1),
+        ("ein {n, plural, one {# hund", 1),
+        ("{n, plural," + "a{{n, plural," * 11 + "b{ein hund}" + "}}" * 11 + "}", 1),
+        ("{n, plural, one {ein hund} other {hunde}} {d, date, short}", 0),
+        ("{n} hunde", 0),
+    ],
+)
+def test_a_message_that_stays_is_warned_of(message, count):
+    told = []
+    read_document("a.json", json.dumps([message]).encode(), Options(warn=told.append))
+    assert len(told) == count
 
 
 def test_a_plural_in_a_catalogue():
