@@ -110,6 +110,7 @@ def test_a_long_word_is_read_in_linear_time(ordinary):
         ("the 1990s and the 1990's 5km run", "the 1990s and the 1990's 5km Run"),
         ("ma\u0308dchen u\u0308ber ko\u0308ln", "Ma\u0308dchen U\u0308ber Ko\u0308ln"),
         ("ọ̀pọ̀lọpọ̀ ènìyàn g̃uarani", "Ọ̀pọ̀lọpọ̀ Ènìyàn G̃uarani"),
+        ("глава 5-й части 1990-х, den 3:e maj", "Глава 5-й Части 1990-х, Den 3:e Maj"),
         ("{n}th {name}'s house, <b>house</b>", "{n}th {name}'s House, <b>House</b>"),
         ("don’t o'neill mcDonald well-known", "Don’t O'neill McDonald Well-known"),
         ("col·legi ǆep ßa ŉdag ფული हिन्दी", "Col·legi ǅep Ssa ʼNdag ფული हिन्दी"),
@@ -131,6 +132,9 @@ def test_a_title_in_turkish_has_its_dot():
         ("İYİ KAPI PRESS", "Iyi kapı press"),
         ("PRESS THE 20TH BUTTON OF THE 1990S", "Press the 20th button of the 1990s"),
         ("DRU\u0308CKEN SIE", "Dru\u0308cken sie"),
+        ("НАЖМИТЕ 5-Ю КНОПКУ", "Нажмите 5-ю кнопку"),
+        ("PRESS THE 60'S BUTTON", "Press the 60's button"),
+        ("20TH BUTTON. PRESS", "20th button. Press"),
     ],
 )
 def test_capitals_of_other_writing_become_small(line, text):

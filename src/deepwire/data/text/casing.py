@@ -22,11 +22,12 @@ _MARKS = "\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe2
 """Those that combine with letters that have capitals; for Python they are no part of a word."""
 _LETTER = r"[^\W\d_]"
 _WORD = re.compile(
-    rf"(?<![\w{_MARKS}}}])(?<![\w}}]['’]){_LETTER}"
+    rf"(?<![\w{_MARKS}}}])(?<![\w}}]['’])(?!(?<=\d[-‑:]){_LETTER}{{1,3}}(?!\w)){_LETTER}"
     rf"(?:{_LETTER}|[{_MARKS}]|['’·\u00ad\u200c\u200d\u2010\u2011-](?={_LETTER}))*"
 )
-"""Without the endings of figures and variables: 20th, 1990's, {n}th."""
-_ENDING = re.compile(r"(?<=\d)(?:ST|ND|RD|TH)\b|(?<=\d0)S\b")
+"""Without the endings of figures and variables: 20th, 1990's, {n}th, 5-й, 3:e."""
+_ENDING = re.compile(rf"(?<=\d)(?:ST|ND|RD|TH)\b|(?<=\d0)['’]?S\b|(?<=\d[-‑:]){_LETTER}{{1,3}}\b")
+_FIGURE = re.compile(r"\d\w*\s+\Z")
 _VOWEL = re.compile(r"[aeiouyäöüáéíóúàèìòùâêîôûåæøœěůőűąęėįųиеёоуыэюяіїєαεηιουω]", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"[.!?…][\"'»”’)\]]*\s+[\"'«„“‘(\[]*\Z")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|(?<!\S)\S+@\S+", re.IGNORECASE)
@@ -172,7 +173,7 @@ def outside_placeholders(text: str, change: Callable[[str], str]) -> str:
 
 
 def _upper(text: str, language: str) -> str:
-    return text.replace("i", "İ").upper() if language_code(language) in _DOTTED else text.upper()
+    return re.sub("i\u0307?", "İ", text).upper() if language_code(language) in _DOTTED else text.upper()
 
 
 def _lower(word: str) -> str:
@@ -206,7 +207,7 @@ def _with_words(line: str, words: Sequence[re.Match[str]], chosen: Sequence[str]
     parts, at = [], 0
     for number, (word, new) in enumerate(zip(words, chosen, strict=True)):
         between = line[at : word.start()]
-        begins = number == 0 or _SENTENCE_END.search(between)
+        begins = _SENTENCE_END.search(between) if number else not _FIGURE.search(between)
         parts += [between, _capital(new) if begins else new]
         at = word.end()
     return "".join([*parts, line[at:]])
