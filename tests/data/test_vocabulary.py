@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from deepwire.data.text.lookalikes import lookalikes
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies, Vocabulary
 from deepwire.data.vocabulary_config import VocabularyConfig
@@ -55,6 +58,15 @@ def one_space(text: str) -> str:
     return " ".join(part for part in text.split(" ") if part)
 
 
+_READ = lookalikes(set().union(*(pair.source + pair.target for pair in pairs())))
+_FORM = re.compile("|".join(sorted(map(re.escape, _READ), key=len, reverse=True)))
+
+
+def usual(text: str) -> str:
+    """With the characters of the training text for those that look like them."""
+    return one_space(_FORM.sub(lambda form: _READ[form[0]], text))
+
+
 def test_real_text_comes_back(model: Vocabularies) -> None:
     for pair in pairs(300):
         for vocabulary, text in ((model.source, pair.source), (model.target, pair.target)):
@@ -65,7 +77,7 @@ def test_real_text_comes_back(model: Vocabularies) -> None:
 def test_text_that_looks_special_is_text(model: Vocabularies, text: str) -> None:
     ids = model.source.encode(text)
     assert not {PAD, BOS, EOS, UNK} & set(ids)
-    assert model.source.decode(ids) == one_space(text)
+    assert model.source.decode(ids) == usual(text)
 
 
 @settings(max_examples=150, deadline=None)
@@ -74,10 +86,10 @@ def test_any_unicode_text_comes_back(text: str) -> None:
     for vocabulary in any_models():
         ids = vocabulary.encode(text)
         assert not {PAD, BOS, EOS, UNK} & set(ids)
-        assert vocabulary.decode(ids) == one_space(text)
+        assert vocabulary.decode(ids) == usual(text)
         sampled = vocabulary.sample(text, 7, 0.3)
         assert not {PAD, BOS, EOS, UNK} & set(sampled)
-        assert vocabulary.decode(sampled) == one_space(text)
+        assert vocabulary.decode(sampled) == usual(text)
 
 
 _MODELS: list[Vocabularies] = []
@@ -85,7 +97,7 @@ _MODELS: list[Vocabularies] = []
 
 def any_models() -> list:
     if not _MODELS:
-        _MODELS.extend(learn({"type": kind, "size": 500}, pairs(500)) for kind in ("bpe", "unigram"))
+        _MODELS.extend(learn({"type": kind, "size": 500}) for kind in ("bpe", "unigram"))
     return [model.source for model in _MODELS]
 
 
@@ -169,6 +181,50 @@ def test_identity_keeps_what_nfkc_changes() -> None:
     assert any_models()[0].decode(any_models()[0].encode(text)) == text
     changed = learn({"size": 500, "normalization": "nfkc"}, pairs(500)).source
     assert changed.decode(changed.encode(text)) == "fi A"
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+@pytest.mark.parametrize("bytes_", [True, False])
+@pytest.mark.parametrize(
+    ("odd", "usual"),
+    [
+        ("ein Ma\u0308dchen la\u0308uft u\u0308ber", "ein Mädchen läuft über"),
+        ("ein\u00a0Mann\u202fund\u3000ein\tHund", "ein Mann und ein Hund"),
+        ("ein\u200b Mann\u2060 und\u00ad ein\ufeff Hund", "ein Mann und ein Hund"),
+        ("\u2068ein\u2069 \u200fMann\u200e", "ein Mann"),
+        ("\ufeff\u00a0ein \u00a0 Mann\u00a0", "ein Mann"),
+    ],
+)
+def test_unlearned_characters_are_read_as_those_they_look_like(
+    kind: str, bytes_: bool, odd: str, usual: str
+) -> None:
+    text = [*pairs(300), Pair(1, "Ein Mädchen läuft über den Platz.", "A girl", 0)]
+    vocabulary = learn({"type": kind, "size": 500, "byte_fallback": bytes_}, text).source
+    assert vocabulary.encode(odd) == vocabulary.encode(usual)
+    assert vocabulary.encode_lines([odd]) == vocabulary.encode_lines([usual])
+    assert vocabulary.segment([odd]).pieces.tolist() == vocabulary.encode(usual)
+    assert vocabulary.sample(odd, 3, 0.3) == vocabulary.sample(usual, 3, 0.3)
+
+
+def test_characters_of_the_training_text_are_read_as_they_are() -> None:
+    lines = ["oui\u00a0! cafe\u0301 café", "می\u200cخواهم Vie\u0323\u0302t", "\u200f\u00adא"]
+    text = [*pairs(300), *(Pair(1, line, line, 0) for line in lines * 20)]
+    vocabulary = learn({"size": 600, "character_coverage": 1.0, "byte_fallback": False}, text).source
+    assert [vocabulary.decode(vocabulary.encode(line)) for line in lines] == lines
+
+
+def test_vietnamese_and_korean_letters_are_put_together() -> None:
+    lines = ["Tiếng Việt ngộ nghĩnh", "한국어 문장"]
+    text = [*pairs(300), *(Pair(1, line, line, 0) for line in lines * 20)]
+    vocabulary = learn({"size": 600, "character_coverage": 1.0}, text).source
+    for line in lines:
+        expected = vocabulary.encode(line)
+        assert vocabulary.encode(unicodedata.normalize("NFD", line)) == expected
+    assert (
+        vocabulary.encode("Vi\u00ea\u0323t")
+        == vocabulary.encode("Vi\u1eb9\u0302t")
+        == vocabulary.encode("Việt")
+    )
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])

@@ -6,9 +6,12 @@ import io
 import random
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import accumulate, chain
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Self
 
 import numpy as np
@@ -16,6 +19,7 @@ import sentencepiece
 
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Segmentation, Vocabulary, number_type
 from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, Lattice
+from deepwire.data.text.lookalikes import lookalikes
 from deepwire.data.text.pairs import Pair, Reservoir, without_surrogates
 from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
@@ -248,6 +252,8 @@ _THREADS = 8
 _SAMPLE_SEED = 20_190
 _QUIET = 5
 _LONGEST_LINE_BYTES = 16_384
+_NO_RULE_FILE = b"\x1a\x02\x32\x00"
+"""Behind a model, where it empties `normalizer_spec.normalization_rule_tsv`: the name of a temporary file."""
 
 
 class SentencePieceLearner:
@@ -293,30 +299,49 @@ def train_model(
     Raises:
         DataError: the size asked for is not possible with this text.
     """
-    model = io.BytesIO()
+    model, lines = io.BytesIO(), list(lines)
     try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=map(escaped, lines),
-            model_writer=model,
-            model_type=config.type,
-            vocab_size=config.size,
-            character_coverage=config.character_coverage,
-            byte_fallback=config.byte_fallback,
-            normalization_rule_name=config.normalization,
-            pad_id=PAD,
-            bos_id=BOS,
-            eos_id=EOS,
-            unk_id=UNK,
-            user_defined_symbols=list(symbols),
-            unk_surface="\u2047",
-            num_threads=_THREADS,
-            max_sentence_length=_LONGEST_LINE_BYTES,
-            minloglevel=_QUIET,
-        )
+        with _normalization(config, lines) as normalization:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=map(escaped, lines),
+                model_writer=model,
+                model_type=config.type,
+                vocab_size=config.size,
+                character_coverage=config.character_coverage,
+                byte_fallback=config.byte_fallback,
+                **normalization,
+                pad_id=PAD,
+                bos_id=BOS,
+                eos_id=EOS,
+                unk_id=UNK,
+                user_defined_symbols=list(symbols),
+                unk_surface="\u2047",
+                num_threads=_THREADS,
+                max_sentence_length=_LONGEST_LINE_BYTES,
+                minloglevel=_QUIET,
+            )
     except RuntimeError as fault:
         raise _size_error(str(fault), config.size, text_name) from None
     vocabulary: type[SentencePieceVocabulary] = BpeVocabulary if config.type == "bpe" else UnigramVocabulary
-    return vocabulary(model.getvalue())
+    read = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue() + _NO_RULE_FILE)
+    return vocabulary(read.serialized_model_proto())
+
+
+@contextmanager
+def _normalization(config: BpeConfig | UnigramConfig, lines: Iterable[str]) -> Iterator[dict[str, str]]:
+    """The settings of the trainer; a file of rules is there as long as it trains."""
+    if config.normalization != "identity":
+        yield {"normalization_rule_name": config.normalization}
+        return
+    with TemporaryDirectory(prefix="deepwire-rules-") as folder:
+        rules = Path(folder, "rules.tsv")
+        read = lookalikes(set().union(*lines)).items()
+        rules.write_text("".join(f"{_codes(form)}\t{_codes(same)}\n" for form, same in read), "ascii")
+        yield {"normalization_rule_tsv": str(rules)}
+
+
+def _codes(text: str) -> str:
+    return " ".join(f"{ord(character):X}" for character in text)
 
 
 def _size_error(message: str, size: int, text_name: str) -> DataError:
