@@ -143,6 +143,12 @@ def test_mistakes_are_one_line(
     assert error.count("error: ") == 1
 
 
+def test_a_command_is_not_started_where_some_lines_have_several_references() -> None:
+    metric = MetricCommand("m", "false {hypothesis}")
+    with pytest.raises(UsageError, match="one reference, not 2"):
+        metric.statistics(["a", "b"], [["a", "b"], ["", "c"]])
+
+
 def test_one_reference_and_known_names(words: str, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["evaluate", "base", "-r", "reference", "--metric-command", f"m={words} -t {{hypothesis}}"]
     assert main([*command, "-r", "new"]) == 2

@@ -106,6 +106,7 @@ def test_a_model_decides_as_its_scores_say(make_model: Maker, store: Store, tmp_
     assert figure.series[0].x == (1, 2, 3)
     assert figure.y.text == "accuracy [%]"
     assert finding.provenance.models[0].update == 7
+    assert finding.provenance.settings["precision"] == "fp32"
 
 
 def test_rare_distances_are_in_the_table_only(make_model: Maker, store: Store) -> None:

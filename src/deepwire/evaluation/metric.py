@@ -105,7 +105,8 @@ class Metric(ABC):
         if source is not None:
             check_line_counts([("hypotheses", hypotheses), ("source", source)])
         counts = np.empty((len(hypotheses), self.width))
-        for present, rows in _by_references(texts).items():
+        # A command that takes one reference refuses several before it computes for long.
+        for present, rows in sorted(_by_references(texts).items(), key=lambda group: -len(group[0])):
             answers = [_taken(texts[number], rows) for number in present]
             read = None if source is None else _taken(source, rows)
             part = np.asarray(self._count_with_source(_taken(hypotheses, rows), answers, read), np.float64)

@@ -77,12 +77,11 @@ def analyse_agreement(
     """
     subjects = [model_source(model) for model in models]
     targets = selected_targets(models, direction)
-    by_model = [
-        decide(
-            model, load(model, device, precision, warn=_silent), contrasts, normalize=normalize, to=to or None
-        )
-        for model, to in zip(models, targets, strict=True)
-    ]
+    by_model, formats = list[Decisions](), dict[str, None]()
+    for model, to in zip(models, targets, strict=True):
+        translator = load(model, device, precision, warn=_silent)
+        by_model.append(decide(model, translator, contrasts, normalize=normalize, to=to or None))
+        formats[translator.precision] = None
     kinds = list(dict.fromkeys(contrast.kind for contrast in contrasts if contrast.kind))
     tables = [_overall(by_model)]
     tables += [_by_kind(by_model, contrasts, kinds)] if len(kinds) > 1 else []
@@ -98,7 +97,9 @@ def analyse_agreement(
         figures=(_distance_figure(by_model, places, longest),) if places else (),
         notes=tuple(_notes(by_model, contrasts)),
         provenance=provenance(
-            subjects, [f"{name}, {len(contrasts):,} contrasts"], {"score": _score_name(normalize)}
+            subjects,
+            [f"{name}, {len(contrasts):,} contrasts"],
+            {"score": _score_name(normalize), "precision": ", ".join(formats)},
         ),
     )
 

@@ -89,6 +89,7 @@ def rows(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_every_direction_is_translated_into_its_language(run: Run, model: str) -> None:
     found = run(model, "--zero-shot", "--language-text", "train", "--output", "kept")
     assert set(rows(found)) == {*map(str, DIRECTIONS), "de-qaa", "qaa-de"}
+    assert found["notes"].count("translated in fp32") == 1
     assert [block["title"] for block in found["blocks"]][3] == "Zero-shot: directions that were not trained"
     translator = deepwire.load(model, "cpu", "fp32")
     for direction in ("en-de", "qaa-en", "de-qaa"):

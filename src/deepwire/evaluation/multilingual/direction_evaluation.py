@@ -135,11 +135,14 @@ class _Evaluation:
     def run(self, progress: Tell) -> DirectionsReport:
         if self.request.output is not None:
             self.store = store_in(self.request.output, self.system.name, self.trained, self.pairs)
+        formats = dict[str, None]()
         for direction in self.directions:
             source, reference = self.tests.read(direction)
             hypotheses = self._translation(direction, source)
             baseline = self.baseline.translate(direction, source) if self.baseline else None
             about = self._about(direction, reference, hypotheses, baseline)
+            texts = filter(None, (hypotheses, baseline))
+            formats.update((f"translated in {text.precision}", None) for text in texts if text.precision)
             row = self.table.add(about, reference, hypotheses, baseline, source)
             scores = ", ".join(f"{score.name} {score.value:.2f}" for score in row.scores)
             progress(f"{direction}: {len(reference.lines):,} lines, {scores}")
@@ -147,7 +150,7 @@ class _Evaluation:
             self.system.name,
             self.baseline.name if self.baseline else None,
             self.tests.name,
-            [*self.metrics.notes, *self.notes],
+            [*formats, *self.metrics.notes, *self.notes],
         )
 
     def _choose(self) -> list[Direction]:

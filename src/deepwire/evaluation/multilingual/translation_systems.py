@@ -194,7 +194,8 @@ class ModelSystem(System):
                 shortlist=where.shortlist,
             )
         to = None if self._description.languages is None else direction.target
-        return Text(f"{self.name} {direction}", self._translator.translate(source.lines, to=to))
+        lines = self._translator.translate(source.lines, to=to)
+        return Text(f"{self.name} {direction}", lines, precision=self._translator.precision)
 
     def made_from(self, direction: Direction) -> Sequence[object] | None:
         """The files of the model, the direction and the settings."""

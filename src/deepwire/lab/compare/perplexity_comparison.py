@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -29,11 +29,13 @@ class ModelPerplexity:
         name: Of the model, in tables.
         each: The score of each document.
         comparison: In bits per byte with the first model, which has none itself.
+        precision: Number format in which it read.
     """
 
     name: str
     each: Sequence[TextScore]
     comparison: Comparison | None = None
+    precision: str = ""
 
     @property
     def score(self) -> TextScore:
@@ -123,11 +125,11 @@ def read_by_all(
         loaded = load_models([model], device, precision, {})
         assert loaded.text is not None, "the models were looked at before"
         scorer = text_scorer(translator_of(loaded, warn=tell), loaded.text)
-        perplexity = ModelPerplexity(name, list(scorer.scores(text.documents)))
+        perplexity = ModelPerplexity(name, list(scorer.scores(text.documents)), precision=loaded.precision)
         tell(f"{name}: {len(perplexity.each):,} documents, {perplexity.score.tokens:,} tokens")
         if read:
             (test,) = paired_comparison([BitsPerByte()], [read[0].counts], [perplexity.counts], paired)
-            perplexity = ModelPerplexity(name, perplexity.each, test)
+            perplexity = replace(perplexity, comparison=test)
         read.append(perplexity)
     return read
 
@@ -190,6 +192,7 @@ def perplexity_notes(read: Sequence[ModelPerplexity], paired: PairedTest) -> Ite
             f"{model.name} is {sure}{way} than {read[0].name} in bits per byte: "
             f"{test.difference:+.4f}, p {test.p_value:.4f}."
         )
+    yield from (f"{model.name}: read in {model.precision}" for model in read if model.precision)
     yield "Lower is better. Per token it depends on the vocabulary; per word and per byte it does not."
     yield from few_sentences(paired, len(read[0].each), "documents")
 
