@@ -301,7 +301,7 @@ def train_model(
     """
     model, lines = io.BytesIO(), list(lines)
     try:
-        with _normalization(config, lines) as normalization:
+        with _rule_file(config, lines) as rules:
             sentencepiece.SentencePieceTrainer.train(
                 sentence_iterator=map(escaped, lines),
                 model_writer=model,
@@ -309,7 +309,8 @@ def train_model(
                 vocab_size=config.size,
                 character_coverage=config.character_coverage,
                 byte_fallback=config.byte_fallback,
-                **normalization,
+                normalization_rule_name=config.normalization,
+                normalization_rule_tsv=rules,
                 pad_id=PAD,
                 bos_id=BOS,
                 eos_id=EOS,
@@ -328,16 +329,16 @@ def train_model(
 
 
 @contextmanager
-def _normalization(config: BpeConfig | UnigramConfig, lines: Iterable[str]) -> Iterator[dict[str, str]]:
-    """The settings of the trainer; a file of rules is there as long as it trains."""
+def _rule_file(config: BpeConfig | UnigramConfig, lines: Iterable[str]) -> Iterator[str]:
+    """The name of a file for as long as a model is trained; empty where the setting has rules of its own."""
     if config.normalization != "identity":
-        yield {"normalization_rule_name": config.normalization}
+        yield ""
         return
     with TemporaryDirectory(prefix="deepwire-rules-") as folder:
         rules = Path(folder, "rules.tsv")
         read = lookalikes(set().union(*lines)).items()
         rules.write_text("".join(f"{_codes(form)}\t{_codes(same)}\n" for form, same in read), "ascii")
-        yield {"normalization_rule_tsv": str(rules)}
+        yield str(rules)
 
 
 def _codes(text: str) -> str:
