@@ -58,7 +58,7 @@ def one_space(text: str) -> str:
     return " ".join(part for part in text.split(" ") if part)
 
 
-_READ = lookalikes(set().union(*(pair.source + pair.target for pair in pairs())))
+_READ = lookalikes(set[str]().union(*(pair.source + pair.target for pair in pairs())))
 _FORM = re.compile("|".join(sorted(map(re.escape, _READ), key=len, reverse=True)))
 
 

@@ -336,7 +336,7 @@ def _rule_file(config: BpeConfig | UnigramConfig, lines: Iterable[str]) -> Itera
         return
     with TemporaryDirectory(prefix="deepwire-rules-") as folder:
         rules = Path(folder, "rules.tsv")
-        read = lookalikes(set().union(*lines)).items()
+        read = lookalikes(set[str]().union(*lines)).items()
         rules.write_text("".join(f"{_codes(form)}\t{_codes(same)}\n" for form, same in read), "ascii")
         yield str(rules)
 
