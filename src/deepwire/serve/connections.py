@@ -7,9 +7,9 @@ import ipaddress
 import json
 import logging
 import secrets
-from collections.abc import Sequence
+from collections import Counter
 from functools import lru_cache
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import h11
 import uvicorn
@@ -20,16 +20,6 @@ from deepwire.serve.request import Limits, RequestError
 
 _NETWORK = 64  # bits of an IPv6 address that name a customer; the rest is free to choose
 log = logging.getLogger("deepwire.serve")
-
-GRACE = 0.5
-"""Seconds that a connection has for its request before it can be closed for another."""
-
-
-class Closable(Protocol):
-    """A connection."""
-
-    def close(self) -> None:
-        """End it."""
 
 
 @lru_cache(maxsize=4096)
@@ -47,74 +37,24 @@ def client_of(address: str) -> str:
 
 
 class Connections:
-    """The connections of a server.
-
-    Where a client has too many, or all together, the one that has waited longest for a request is closed: of
-    the client, or of the client that has most. A connection that has work is never closed for another, nor
-    one that may have sent a request which is not read yet. `now` is always in seconds.
-    """
+    """How many connections a server has, of all clients and of each."""
 
     def __init__(self, limits: Limits) -> None:
         self._most, self._most_of_client = limits.connections, limits.client_connections
-        self._clients: dict[str, dict[Closable, None]] = {}
-        self._waiting: dict[str, dict[Closable, float]] = {}  # since when, the longest first
-        self._count = 0
+        self._of_client = Counter[str]()
 
-    def admit(self, connection: Closable, client: str, now: float) -> bool:
-        """Take a new connection, if there is room or some can be made."""
-        if len(self._clients.get(client, ())) >= self._most_of_client:
-            made = self._close_one_of([client], now)
-        elif self._count >= self._most:
-            most_first = sorted(self._waiting, key=lambda name: len(self._clients[name]), reverse=True)
-            made = self._close_one_of(most_first, now)
-        else:
-            made = True
-        if made:
-            self._clients.setdefault(client, {})[connection] = None
-            self._count += 1
-        return made
+    def admit(self, client: str) -> bool:
+        """Count a new connection, if there is room for it."""
+        if self._of_client[client] >= self._most_of_client or self._of_client.total() >= self._most:
+            return False
+        self._of_client[client] += 1
+        return True
 
-    @property
-    def busy(self) -> int:
-        """How many have work."""
-        return self._count - sum(map(len, self._waiting.values()))
-
-    def waits(self, connection: Closable, client: str, waits: bool, now: float) -> None:
-        """Note whether a connection waits for a request, from now on; of one that was not taken, nothing."""
-        if waits and connection in self._clients.get(client, ()):
-            self._waiting.setdefault(client, {}).setdefault(connection, now)
-        else:
-            _remove(self._waiting, client, connection)
-
-    def forget(self, connection: Closable, client: str) -> None:
-        """It has ended."""
-        _remove(self._waiting, client, connection)
-        if _remove(self._clients, client, connection):
-            self._count -= 1
-
-    def _close_one_of(self, clients: Sequence[str], now: float) -> bool:
-        """Close one of the first of the clients that has one to close."""
-        for client in clients:
-            for oldest, since in self._waiting.get(client, {}).items():
-                if now - since < GRACE:
-                    break
-                self.forget(oldest, client)
-                oldest.close()
-                return True
-        return False
-
-
-_Value = TypeVar("_Value")
-
-
-def _remove(owners: dict[str, dict[Closable, _Value]], client: str, connection: Closable) -> bool:
-    connections = owners.get(client, {})
-    if connection not in connections:
-        return False
-    del connections[connection]
-    if not connections:
-        del owners[client]
-    return True
+    def forget(self, client: str) -> None:
+        """One of those that were admitted has ended."""
+        self._of_client[client] -= 1
+        if not self._of_client[client]:
+            del self._of_client[client]
 
 
 class ServerConfig(uvicorn.Config):
@@ -159,7 +99,7 @@ class LimitedProtocol(H11Protocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._limits, self._clients = config.limits, config.clients
-        self._client = ""
+        self._client, self._is_admitted = "", False
         self._headers_due: asyncio.TimerHandle | None = None
         self._fetching_due: asyncio.TimerHandle | None = None
 
@@ -167,11 +107,11 @@ class LimitedProtocol(H11Protocol):
         """A client has connected."""
         super().connection_made(transport)
         self._client = client_of(self.client[0] if self.client else "")
-        if not self._clients.admit(transport, self._client, self.loop.time()):
+        self._is_admitted = self._clients.admit(self._client)
+        if not self._is_admitted:
             self._answer(RequestError("too_many_connections", "try again", headers={"Retry-After": "5"}))
             return
         self._await_headers()
-        self._note_waiting()
 
     def data_received(self, data: bytes) -> None:
         """Some bytes have come."""
@@ -180,21 +120,20 @@ class LimitedProtocol(H11Protocol):
             self._stop_waiting_for_headers()
         elif not self.transport.is_closing():
             self._await_headers()
-        self._note_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         self._stop_waiting_for_headers()
         if self._fetching_due is not None:
             self._fetching_due.cancel()
-        self._clients.forget(self.transport, self._client)
+        if self._is_admitted:
+            self._clients.forget(self._client)
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
         """An answer is written, though the client may not have fetched it."""
         super().on_response_complete()
         self._await_fetching()
-        self._note_waiting()
 
     def pause_writing(self) -> None:
         """The client fetches its answers more slowly than they are made."""
@@ -204,11 +143,6 @@ class LimitedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer to what is no HTTP."""
         self._answer(RequestError("bad_request", msg))
-
-    def _note_waiting(self) -> None:
-        """Whether the client owes a request, and has got all answers: then the connection may make room."""
-        owes = self.conn.their_state is h11.IDLE and not self.transport.get_write_buffer_size()
-        self._clients.waits(self.transport, self._client, owes, self.loop.time())
 
     def _await_headers(self) -> None:
         if self._headers_due is None:

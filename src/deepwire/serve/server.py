@@ -19,7 +19,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
 
 from deepwire.serve.access import Hosts, Token, is_of_stranger
-from deepwire.serve.connections import GRACE, LimitedProtocol, ServerConfig
+from deepwire.serve.connections import LimitedProtocol, ServerConfig
 from deepwire.serve.request import RequestError
 from deepwire.serve.routes import WATCHED, Site, log_failure, own_site
 from deepwire.serve.service import Service
@@ -181,6 +181,8 @@ class _Exchange:
 
 # Files of a process that are no connections: libraries, the model, standard streams.
 _OTHER_FILES = 256
+_GRACE = 0.5
+"""Seconds that a connection has for its request when the server stops."""
 
 
 class Server(uvicorn.Server):
@@ -221,7 +223,7 @@ class Server(uvicorn.Server):
         """End; who had connected before is still answered, though with a refusal."""
         await self._stop_listening(sockets or [])
         if self.server_state.connections and not self.force_exit:
-            await asyncio.sleep(GRACE)
+            await asyncio.sleep(_GRACE)
         await super().shutdown(sockets)
 
     async def _stop_listening(self, sockets: list[socket.socket]) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import NamedTuple
+from importlib.resources import files
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+import deepwire
 from deepwire.serve.disconnection import wait_for_disconnect
 from deepwire.serve.document_translation import DocumentTranslator
 from deepwire.serve.documents.registry import ENDINGS
@@ -24,7 +27,6 @@ from deepwire.serve.libretranslate.fields import (
 )
 from deepwire.serve.libretranslate.kept_files import KeptFiles
 from deepwire.serve.libretranslate.language_codes import language_name, written_code
-from deepwire.serve.libretranslate.service_description import description_page, specification
 from deepwire.serve.libretranslate.translating import LibreTranslator
 from deepwire.serve.request import RequestError
 from deepwire.serve.routes import (
@@ -105,6 +107,13 @@ def _refuse(error: RequestError, path: str, request_id: str) -> Response:
     text = f"Slowdown: {error.message}" if error.status == 429 else error.message
     status = 400 if error.status == 422 else error.status
     return JSONResponse({"error": text}, status, error.headers)
+
+
+def _specification() -> dict[str, Any]:
+    """What the interface offers, as OpenAPI 2."""
+    found: dict[str, Any] = json.loads((files("deepwire.serve") / "page" / "interface.json").read_bytes())
+    found["info"]["version"] = deepwire.__version__
+    return found
 
 
 Answer = Callable[[Request, Fields], Awaitable[Response]]
@@ -230,11 +239,15 @@ class _Interface:
 
     async def spec(self, request: Request) -> Response:  # noqa: ARG002
         """GET /spec."""
-        return JSONResponse(specification(self._choices.prefix))
+        return JSONResponse(_specification() | {"basePath": self._choices.prefix or "/"})
 
     async def docs(self, request: Request) -> Response:  # noqa: ARG002
         """GET /docs."""
-        return HTMLResponse(description_page())
+        from jinja2 import Environment, PackageLoader
+
+        templates = Environment(loader=PackageLoader("deepwire.serve", "page"), autoescape=True)
+        page = templates.get_template("interface.html")
+        return HTMLResponse(page.render(paths=_specification()["paths"]))
 
     def _root(self, request: Request) -> str:
         """The address of the server as the client knows it."""

@@ -15,70 +15,19 @@ from deepwire.serve.documents.formats.inline_elements import Item, Kind, block_o
 from deepwire.serve.documents.formats.replaced_text import ReplacedText
 from deepwire.serve.documents.formats.xml_tree import xml_texts
 
-INLINE = frozenset(
-    [
-        "a",
-        "abbr",
-        "acronym",
-        "b",
-        "bdi",
-        "bdo",
-        "big",
-        "cite",
-        "code",
-        "data",
-        "del",
-        "dfn",
-        "em",
-        "font",
-        "i",
-        "img",
-        "ins",
-        "kbd",
-        "label",
-        "mark",
-        "nobr",
-        "q",
-        "rp",
-        "rt",
-        "ruby",
-        "s",
-        "samp",
-        "small",
-        "span",
-        "strike",
-        "strong",
-        "sub",
-        "sup",
-        "time",
-        "tt",
-        "u",
-        "var",
-        "wbr",
-    ]
-)
+INLINE = frozenset([
+    "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em",
+    "font", "i", "img", "ins", "kbd", "label", "mark", "nobr", "q", "rp", "rt", "ruby", "s", "samp",
+    "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr"
+])  # fmt: skip
 _FIXED = frozenset(["code", "kbd", "samp", "var", "tt"])
 _SKIPPED = frozenset(
     ["script", "style", "pre", "textarea", "svg", "math", "template", "noscript", "iframe", "object", "head"]
 )
-VOID = frozenset(
-    [
-        "area",
-        "base",
-        "br",
-        "col",
-        "embed",
-        "hr",
-        "img",
-        "input",
-        "link",
-        "meta",
-        "param",
-        "source",
-        "track",
-        "wbr",
-    ]
-)
+VOID = frozenset([
+    "area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source",
+    "track", "wbr"
+])  # fmt: skip
 _READ = frozenset(("title",))
 """Text inside of something that is skipped."""
 _IN_HEAD = frozenset(["base", "link", "meta", "noscript", "script", "style", "template", "title"])
