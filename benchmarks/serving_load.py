@@ -32,7 +32,7 @@ from deepwire.api.model import Model
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.serve.documents.document import Run
 from deepwire.serve.documents.translation_plan import TranslationPlan
-from deepwire.serve.libretranslate.cosmetics import corrected
+from deepwire.serve.libretranslate.translating import corrected
 
 TEXT = Path(__file__).resolve().parents[1] / "examples" / "multi30k" / "train.de.gz"
 LINES = 500

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from deepwire.serve.client_threads import ClientThreads
 from deepwire.serve.disconnection import DisconnectedError
+from deepwire.serve.document_translation import ClientThreads
 
 PATIENCE = 60
 

@@ -1,14 +1,18 @@
-"""Documents, translated sentence by sentence between those of other clients."""
+"""Documents, read in threads beside the model and translated a part at a time between those of others."""
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath
-from typing import NamedTuple
+from threading import Lock, get_ident
+from typing import NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from deepwire.decoding.translation_io import Translation
-from deepwire.serve.client_threads import ClientThreads
-from deepwire.serve.disconnection import Disconnected
+from deepwire.serve.disconnection import Disconnected, DisconnectedError, unless_gone
 from deepwire.serve.documents.document import Document, Options, Piece, Unit
 from deepwire.serve.documents.registry import read_document, require_reader
 from deepwire.serve.documents.translation_plan import TranslationPlan
@@ -139,3 +143,68 @@ class DocumentTranslator:
 def beginning(document: Document) -> str:
     """Text of a document to tell its language by."""
     return " ".join(run.text for unit in document.units[:_SAMPLE] for run in unit)
+
+
+_Result = TypeVar("_Result")
+
+
+class ClientThreads:
+    """A few threads, of which a client has one at a time.
+
+    Work whose client has gone away, or whose time is over, ends with a DisconnectedError at its next step in
+    Python. Until then the client has no other thread.
+
+    Args:
+        most: Threads of all clients.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._threads = ThreadPoolExecutor(most, "client")
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
+
+    async def run(self, work: Callable[[], _Result], client: str, disconnected: Disconnected) -> _Result:
+        """The result of work, in a thread.
+
+        Args:
+            work: What to do; it is begun only if it is still wanted when it is its turn.
+            client: Whose turn it is.
+            disconnected: Returns when the client has gone away.
+
+        Raises:
+            DisconnectedError: The client has gone away.
+        """
+        turn = self._turns.setdefault(client, asyncio.Lock())
+        changing, thread, given_up, is_turn = Lock(), 0, False, False
+
+        def begin() -> _Result:
+            nonlocal thread
+            with changing:
+                if given_up:
+                    raise DisconnectedError
+                thread = get_ident()
+            try:
+                return work()
+            finally:
+                with changing:
+                    thread = 0
+
+        async def in_turn() -> _Result:
+            nonlocal is_turn
+            async with turn:
+                is_turn = True
+                return await asyncio.get_running_loop().run_in_executor(self._threads, begin)
+
+        # A task of its own: it keeps the turn until the thread has ended, also when nobody waits for it.
+        result = asyncio.ensure_future(in_turn())
+        result.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            return await unless_gone(result, disconnected)
+        finally:
+            with changing:
+                given_up = True
+                if thread:  # readers of documents, some not ours, have no place to ask whether to go on
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                        ctypes.c_ulong(thread), ctypes.py_object(DisconnectedError)
+                    )
+            if not is_turn:
+                result.cancel()

@@ -1,11 +1,14 @@
-"""A request from its checked body to the answer: languages, subwords, the queue, and clients that go away."""
+"""A request from its checked body to the answer: languages, subwords, the queue, time, clients that leave."""
 
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -17,24 +20,75 @@ from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.decoding.document_context import Documents, Wave
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
-from deepwire.serve.batcher import Batcher
-from deepwire.serve.disconnection import Disconnected, DisconnectedError, unless_gone
-from deepwire.serve.language_detection import Detection, SourceDetector
-from deepwire.serve.line_answers import (
+from deepwire.serve.answers import (
     LinePosition,
+    SplitTexts,
     as_it_is,
     by_way_of,
     line_at,
     places_of,
     text_record,
 )
+from deepwire.serve.batcher import Batcher
+from deepwire.serve.disconnection import Disconnected, DisconnectedError, unless_gone
+from deepwire.serve.language_detection import Detection, SourceDetector
 from deepwire.serve.model_pool import Leg, ModelPool, Route
 from deepwire.serve.prometheus_metrics import Metrics
 from deepwire.serve.queue import Job, TextFailedError
 from deepwire.serve.request import AUTO, Limits, RequestBody, RequestError, TextBody, TextLines
-from deepwire.serve.sentence_answers import SplitTexts
 from deepwire.serve.served_model import Search
-from deepwire.serve.time_limit import LongText, time_limit
+
+_HOPELESS = 2
+"""A text is given up where the rest of it needs so many times as long as there is left."""
+
+_due: ContextVar[float] = ContextVar("when the time of the request is over", default=math.inf)
+
+
+@asynccontextmanager
+async def time_limit(seconds: float) -> AsyncIterator[None]:
+    """Around the work on a request.
+
+    Raises:
+        RequestError: It took longer.
+    """
+    before = _due.set(time.monotonic() + seconds)
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise RequestError(
+            "out_of_time", f"not translated within {seconds:g} s", headers={"Retry-After": "10"}
+        ) from None
+    finally:
+        _due.reset(before)
+
+
+class LongText:
+    """A text that is translated a part after the other, in the time of its request.
+
+    Args:
+        sentences: How many it has.
+    """
+
+    def __init__(self, sentences: int) -> None:
+        self._sentences, self._begun, self._due = sentences, time.monotonic(), _due.get()
+
+    def require_time(self, done: int) -> None:
+        """See that there is hope for the rest: who waits in vain should know it early.
+
+        Args:
+            done: How many sentences are translated.
+
+        Raises:
+            RequestError: At the pace so far, the time will be over long before the end.
+        """
+        now = time.monotonic()
+        needed = (self._sentences - done) * (now - self._begun) / done if done else 0
+        if needed > _HOPELESS * (self._due - now):
+            most = done * (self._due - self._begun) / (now - self._begun)
+            said = f"{self._sentences:,} sentences, of which about {most:,.0f} can be translated in time"
+            raise RequestError("too_large", f"{said}: send them in parts")
+
 
 _Result = TypeVar("_Result")
 _PART = 256  # sentences of a long text that wait at a time

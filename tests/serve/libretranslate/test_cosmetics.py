@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from deepwire.serve.libretranslate.cosmetics import corrected
 from deepwire.serve.libretranslate.language_codes import LanguageCodes, language_name, written_code
+from deepwire.serve.libretranslate.translating import corrected
 
 
 @pytest.mark.parametrize(

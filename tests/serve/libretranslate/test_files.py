@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deepwire.serve.libretranslate.interface import Choices, libretranslate_site
-from deepwire.serve.libretranslate.kept_files import KeptFiles
+from deepwire.serve.libretranslate.interface import Choices, KeptFiles, libretranslate_site
 
 
 def site(service):
@@ -176,7 +175,7 @@ def test_documents_go_in_time_though_nobody_asks_for_any(served_model, serving, 
 
 def test_a_document_that_would_take_too_long_is_refused_early(polyglot, serving, monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr("deepwire.serve.time_limit.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr("deepwire.serve.service.time", SimpleNamespace(monotonic=lambda: clock[0]))
     page = "".join(f"<p>ein Hund {number}</p>" for number in range(1000)).encode()
     with serving.running(polyglot, site=site, file_seconds=600) as server:
         along = server.service._along

@@ -16,7 +16,7 @@ Reader = Callable[[bytes, Options], Document]
 
 _FORMATS = "deepwire.serve.documents.formats"
 _READERS: Mapping[str, str] = {
-    ".txt": f"{_FORMATS}.plain_text:read_text",
+    ".txt": f"{_FORMATS}.replaced_text:read_text",
     ".md": f"{_FORMATS}.markdown:read_markdown",
     ".markdown": f"{_FORMATS}.markdown:read_markdown",
     ".html": f"{_FORMATS}.hypertext:read_html",

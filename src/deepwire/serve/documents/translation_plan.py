@@ -9,11 +9,40 @@ from typing import NamedTuple
 
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments, fitting_gap, has_words, is_spaced
 from deepwire.decoding.text_alignment import TextAlignment
-from deepwire.serve.documents.distinct_texts import DistinctTexts
 from deepwire.serve.documents.document import Marks, Piece, Run, Unit, common, in_order
 from deepwire.serve.documents.markup_projection import Edges, is_projectable, project
 from deepwire.serve.documents.run_distribution import distribute, distribute_aligned
 from deepwire.serve.documents.text_matching import Matching
+
+
+class DistinctTexts:
+    """What to translate: each different text once, or all in their order.
+
+    Args:
+        in_order: For models that read the texts of a document one after the other.
+
+    Attributes:
+        texts: What to translate; line by line what a model reads.
+        starts: The places of those that begin a document; None: each stands for itself.
+    """
+
+    def __init__(self, *, in_order: bool) -> None:
+        self.texts: list[str] = []
+        self.starts: set[int] | None = set() if in_order else None
+        self._places: dict[str, int] = {}
+
+    def begin_document(self) -> None:
+        """The next text begins a document."""
+        if self.starts is not None:
+            self.starts.add(len(self.texts))
+
+    def place(self, text: str) -> int:
+        """Where the text is among `texts`, to which it is added if need be."""
+        if text not in self._places or self.starts is not None:
+            self._places[text] = len(self.texts)
+            self.texts.append(text)
+        return self._places[text]
+
 
 _SHOWN = 40
 

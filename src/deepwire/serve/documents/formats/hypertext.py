@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from deepwire.errors import Tell
 from deepwire.serve.documents.document import Options, Pieces
-from deepwire.serve.documents.file_text import decoded
-from deepwire.serve.documents.formats.character_references import unescaped
+from deepwire.serve.documents.file_text import decoded, unescaped
 from deepwire.serve.documents.formats.inline_elements import Item, Kind, block_of
 from deepwire.serve.documents.formats.replaced_text import ReplacedText
 from deepwire.serve.documents.formats.xml_tree import xml_texts

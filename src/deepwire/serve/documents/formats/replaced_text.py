@@ -1,4 +1,4 @@
-"""Files of which all but some stretches of text stays as it is, character by character."""
+"""Files of which all but some stretches of text stays as it is, character by character; plain text, too."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from deepwire.serve.documents.document import Marks, Pieces, Run, common, in_order
+from deepwire.serve.documents.document import Marks, Options, Pieces, Run, common, in_order
+from deepwire.serve.documents.file_text import decoded
 
 
 class Stretch(NamedTuple):
@@ -115,3 +116,14 @@ def _between(path: Marks, following: Marks, tags: Tags) -> Iterator[str]:
         yield tags[mark][1]
     for mark in following[same:]:
         yield tags[mark][0]
+
+
+def read_text(content: bytes, options: Options) -> ReplacedText:  # noqa: ARG001 - as all readers
+    """Read plain text, all of which is one unit.
+
+    Raises:
+        DataError: It is not UTF-8.
+    """
+    source = decoded(content)
+    begin = len(source) - len(source.removeprefix("\ufeff"))
+    return ReplacedText(source, [Block([Stretch(begin, len(source), Run(source[begin:]))])])

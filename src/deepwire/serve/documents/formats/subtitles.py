@@ -10,8 +10,7 @@ from itertools import pairwise, zip_longest
 
 from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options, Run
-from deepwire.serve.documents.file_text import decoded
-from deepwire.serve.documents.formats.character_references import unescaped
+from deepwire.serve.documents.file_text import decoded, unescaped
 from deepwire.serve.documents.formats.replaced_text import Block, ReplacedText, Stretch
 
 _MOMENT = r"[ \t]*(?:\d+:)?\d+:\d+(?:[.,]\d+)?"
