@@ -25,10 +25,10 @@ from deepwire.decoding.shortlist import (
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError, UsageError
-from deepwire.lab.experiments.shortlist_learning.ibm_model1 import LexicalProbabilities
-from deepwire.lab.experiments.shortlist_learning.lexical_table import build_table
-from deepwire.lab.experiments.shortlist_learning.shortlist_learning import (
+from deepwire.lab.shortlist_learning import (
     LearningSettings,
+    LexicalProbabilities,
+    build_table,
     directions_into,
     learn_seen_shortlist,
     learn_shortlist,

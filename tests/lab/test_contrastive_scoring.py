@@ -17,12 +17,15 @@ from deepwire.cli.main import main
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_scoring import PairScore
 from deepwire.errors import DataError
-from deepwire.lab.contrastive_scoring import analyse_agreement, decide, mcnemar, wilson
-from deepwire.lab.contrastive_sets import (
+from deepwire.lab.contrastive_scoring import (
     Contrast,
+    analyse_agreement,
+    decide,
     drawn,
+    mcnemar,
     read_lingeval,
     read_plain,
+    wilson,
 )
 from deepwire.lab.report.finding import LineChart
 from deepwire.model.translation_model import TranslationModel

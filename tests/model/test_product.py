@@ -16,10 +16,10 @@ from torch import nn
 from deepwire.config.choice import TRUSTED
 from deepwire.errors import UsageError
 from deepwire.lab.depth.layer_similarity import similarities
-from deepwire.lab.experiments.linearisation.linear_layer import Cell, linearised, width
 from deepwire.lab.internals.gates import observe
 from deepwire.lab.internals.signal_sizes import signal_sizes
 from deepwire.lab.internals.text_weights import depends_on_text, text_weights
+from deepwire.lab.linearisation import Cell, linearised, width
 from deepwire.lab.subject.document_text import ReadText
 from deepwire.lab.subject.model_and_text import PairBatch
 from deepwire.model.config import ModelConfig

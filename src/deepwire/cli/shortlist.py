@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deepwire.data.batches.token_store import TokenStore
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding.shortlist import Shortlist
-    from deepwire.lab.experiments.shortlist_learning.shortlist_learning import LearningSettings
+    from deepwire.lab.shortlist_learning import LearningSettings
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@avg5 or model.")]
 Source = Annotated[
@@ -79,7 +79,7 @@ def shortlist(
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding import shortlist as store
-    from deepwire.lab.experiments.shortlist_learning.shortlist_learning import (
+    from deepwire.lab.shortlist_learning import (
         directions_into,
         learn_seen_shortlist,
         learn_shortlist,
@@ -120,7 +120,7 @@ def _settings(best: int | None, first: int | None, pairs: str | None, seen: bool
     """
     from deepwire.config.counts import parse_count
     from deepwire.errors import UsageError
-    from deepwire.lab.experiments.shortlist_learning.shortlist_learning import LearningSettings
+    from deepwire.lab.shortlist_learning import LearningSettings
 
     usual, written = LearningSettings(), specified(best=best, first=first, pairs=pairs)
     if seen and written:
@@ -166,7 +166,7 @@ def _text(
     from deepwire.cli.line_by_line import warn
     from deepwire.decoding.translation_io import sentence_pairs
     from deepwire.errors import UsageError
-    from deepwire.lab.experiments.shortlist_learning.shortlist_learning import tokenized_store
+    from deepwire.lab.shortlist_learning import tokenized_store
     from deepwire.lab.subject.model_and_text import run_of
     from deepwire.lab.subject.training_text import text_of_run
 

@@ -47,9 +47,9 @@ def coordinate_check(
     from deepwire.cli.decoding_options import use_threads
     from deepwire.decoding.model_loading import pick_device
     from deepwire.errors import UsageError
-    from deepwire.lab.experiments.coordinate_check import CoordinateCheck
-    from deepwire.lab.experiments.coordinate_check import coordinate_check as check
-    from deepwire.lab.subject.untrained_models import open_untrained
+    from deepwire.lab.coordinate_check import CoordinateCheck
+    from deepwire.lab.coordinate_check import coordinate_check as check
+    from deepwire.lab.subject.training_text import open_untrained
     from deepwire.recipes import is_run_file
 
     outputs = FindingOutputs(as_json, html, plots, output, read=[Path(subject)])

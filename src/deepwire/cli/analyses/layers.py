@@ -36,7 +36,7 @@ from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     from deepwire.data.languages import Direction
-    from deepwire.lab.experiments.linearisation.layer_scores import LinearisationSettings
+    from deepwire.lab.linearisation import LinearisationSettings
     from deepwire.lab.report.finding import Finding
     from deepwire.lab.subject.model_and_text import ParallelText
 
@@ -208,7 +208,7 @@ def linearise(
 
     deepwire analyze linearise runs/demo --updates 100 --html linear.html
     """
-    from deepwire.lab.experiments.linearisation.layer_scores import layer_scores, linearisation_finding
+    from deepwire.lab.linearisation import layer_scores, linearisation_finding
     from deepwire.lab.subject.model_and_text import read_pairs, run_of
     from deepwire.lab.subject.training_text import training_text
 
@@ -240,8 +240,7 @@ def _settings(
     from typing import get_args
 
     from deepwire.cli.analyses.options import one_of, one_or_all
-    from deepwire.lab.experiments.linearisation.layer_scores import READINGS, LinearisationSettings
-    from deepwire.lab.experiments.linearisation.linear_layer import Cell
+    from deepwire.lab.linearisation import READINGS, Cell, LinearisationSettings
     from deepwire.model.context import SIDES
 
     return LinearisationSettings(

@@ -34,7 +34,7 @@ from deepwire.cli.line_by_line import tell
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.lab.contrastive_sets import Contrast
+    from deepwire.lab.contrastive_scoring import Contrast
 
 Paired = Annotated[
     str, typer.Option(help="Test of the differences to the first: bootstrap or randomization.")
@@ -167,7 +167,7 @@ def agreement(
 def _read_contrasts(
     contrastive: Path, source: Path | None, reference: Path | None, distances: Path | None
 ) -> list[Contrast]:
-    from deepwire.lab.contrastive_sets import read_lingeval, read_plain
+    from deepwire.lab.contrastive_scoring import read_lingeval, read_plain
 
     if (source is None) != (reference is None):
         raise UsageError("--source and --reference go together", "leave both out for LingEval97's JSON")
@@ -184,7 +184,7 @@ def _sample(
     contrasts: list[Contrast], name: str, size: int | None, seed: int | None
 ) -> tuple[list[Contrast], str]:
     """The contrasts to score, and what the finding calls them."""
-    from deepwire.lab.contrastive_sets import drawn
+    from deepwire.lab.contrastive_scoring import drawn
 
     if size is None or size >= len(contrasts):
         return contrasts, name

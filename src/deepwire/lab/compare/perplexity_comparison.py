@@ -17,7 +17,6 @@ from deepwire.evaluation.significance import Comparison, bounds
 from deepwire.lab.report.finding import Axis, BarChart, Cell, Column, Figure, Series, Table
 from deepwire.lab.subject.document_text import DocumentText, text_of_model
 
-_SIGNIFICANT = 0.05
 _SHOWN = 80
 
 
@@ -182,16 +181,7 @@ def perplexity_chart(read: Sequence[ModelPerplexity]) -> Figure:
 
 
 def perplexity_notes(read: Sequence[ModelPerplexity], paired: PairedTest) -> Iterator[str]:
-    """What the tests say, one sentence for each model but the first, and what is odd about them."""
-    for model in read[1:]:
-        test = model.comparison
-        assert test is not None, "all but the first are compared"
-        way = "better" if test.difference < 0 else "worse"
-        sure = "" if test.p_value < _SIGNIFICANT else "not significantly "
-        yield (
-            f"{model.name} is {sure}{way} than {read[0].name} in bits per byte: "
-            f"{test.difference:+.4f}, p {test.p_value:.4f}."
-        )
+    """How to read the numbers, and what is odd about the tests."""
     yield from (f"{model.name}: read in {model.precision}" for model in read if model.precision)
     yield "Lower is better. Per token it depends on the vocabulary; per word and per byte it does not."
     yield from few_sentences(paired, len(read[0].each), "documents")

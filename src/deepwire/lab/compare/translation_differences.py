@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,8 +20,6 @@ from deepwire.lab.source_length import LengthUnit, text_lengths, unit_of
 from deepwire.lab.subject.model_and_text import ParallelText
 
 METRICS = ("bleu", "chrf")
-_SIGNIFICANT = 0.05
-_OWN_PROCESSOR = 0.7
 
 
 @dataclass(frozen=True)
@@ -31,13 +29,11 @@ class RunTranslation:
     Attributes:
         text: Its lines.
         seconds: Wall time of translation, loading not counted.
-        busy: Processor time of that, in seconds, over all threads; the wall time where a GPU did the work.
         length: Of what came out, in words or characters (`unit`).
     """
 
     text: Text
     seconds: float
-    busy: float
     length: int
     unit: LengthUnit
 
@@ -72,14 +68,13 @@ def translate_all(
     translated, unit = [], unit_of(pairs.reference.lines)
     for model, name, to in zip(models, names, targets, strict=True):
         translator = load(model, where.device, where.precision, warn=tell)
-        begun, before = time.perf_counter(), time.process_time()
+        begun = time.perf_counter()
         lines = translator.translate(pairs.source.lines, to=to or None)
-        seconds, busy = time.perf_counter() - begun, time.process_time() - before
-        busy = busy if translator.device.type == "cpu" else seconds
+        seconds = time.perf_counter() - begun
         tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
         length = sum(text_lengths(lines, unit))
         translated.append(
-            RunTranslation(Text(name, lines, precision=translator.precision), seconds, busy, length, unit)
+            RunTranslation(Text(name, lines, precision=translator.precision), seconds, length, unit)
         )
     return translated
 
@@ -134,27 +129,6 @@ def score_table(report: ScoreReport) -> Table:
             cells += [test.difference, low, high, test.p_value]
         rows.append(tuple(cells))
     return Table(title="Scores", columns=tuple(columns), rows=tuple(rows))
-
-
-def verdicts(report: ScoreReport) -> Iterator[str]:
-    """What the tests say, one sentence for each model but the first."""
-    first = report.systems[0].name
-    for system in report.systems[1:]:
-        for test in system.comparisons:
-            way = "above" if test.difference > 0 else "below"
-            sure = "" if test.p_value < _SIGNIFICANT else "not significantly "
-            difference = f"{test.difference:+.2f}, p {test.p_value:.4f}"
-            yield f"{system.name} is {sure}{way} {first} in {test.metric}: {difference}."
-
-
-def waiting(translations: Sequence[RunTranslation]) -> Iterator[str]:
-    """A note if the processor was shared, so that speeds say little."""
-    share = min(translation.busy / max(translation.seconds, 1e-9) for translation in translations)
-    if share < _OWN_PROCESSOR:
-        yield (
-            f"While translating, this process had as little as {share:.0%} of a processor: others were at "
-            "work, and speeds of translation say little."
-        )
 
 
 def example_table(translations: Sequence[RunTranslation], pairs: ParallelText, count: int) -> Table:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from deepwire.lab.compare.compared_run import flat
+from deepwire.lab.compare.run_comparison import flat
 from deepwire.lab.report.finding import (
     Axis,
     Column,

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
-from deepwire.lab.experiments.shortlist_learning.ibm_model1 import train_ibm_model1
-from deepwire.lab.experiments.shortlist_learning.training_pairs import TrainingPairs
+from deepwire.lab.shortlist_learning import TrainingPairs, train_ibm_model1
 
-sys.path.insert(0, str(Path(__file__).parents[3] / "decoding"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
 from shortlist_texts import SIZE, random_pairs, silent, store_of
 
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
-from deepwire.lab.experiments.coordinate_check import CoordinateCheck, coordinate_check, growth
+from deepwire.lab.coordinate_check import CoordinateCheck, coordinate_check, growth
 from deepwire.lab.report.finding import Finding
-from deepwire.lab.subject.untrained_models import open_untrained
+from deepwire.lab.subject.training_text import open_untrained
 from deepwire.model.connections.scaled_post_norm import BranchNorm
 
 CPU = torch.device("cpu")

@@ -17,9 +17,8 @@ from deepwire.cli.main import main
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.languages import Direction, Languages
 from deepwire.errors import UsageError
-from deepwire.lab.experiments.linearisation import layer_scores
-from deepwire.lab.experiments.linearisation.linear_layer import has_cell, linearised, width
-from deepwire.lab.experiments.linearisation.linear_map_fit import LeastSquares, match, train_on_translation
+from deepwire.lab import linearisation
+from deepwire.lab.linearisation import LeastSquares, has_cell, linearised, match, train_on_translation, width
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 
 SOCKETS = [
@@ -205,13 +204,13 @@ def test_command_on_a_run_goes_on_where_it_was(run: str, tmp_path: Path, capsys,
 
     (tmp_path / "kept" / "decoder-2-match.json").unlink()
     measured = []
-    real = layer_scores._layer
+    real = linearisation._layer
 
     def watched(*arguments):
         measured.append(arguments[3:6])
         return real(*arguments)
 
-    monkeypatch.setattr(layer_scores, "_layer", watched)
+    monkeypatch.setattr(linearisation, "_layer", watched)
     again = linearise(run, capsys, *options)
     assert measured == [("decoder", 2, "match")]
     assert again["tables"] == found["tables"]

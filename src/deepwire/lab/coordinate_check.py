@@ -23,8 +23,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import Tell, UsageError
 from deepwire.lab.internals.signal_sizes import Signal, signal_values
 from deepwire.lab.report.finding import Axis, Column, Finding, LineChart, Series, Table, provenance
-from deepwire.lab.subject.training_text import TrainingText
-from deepwire.lab.subject.untrained_models import UntrainedRun
+from deepwire.lab.subject.training_text import TrainingText, UntrainedRun
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales

@@ -1,1 +1,0 @@
-"""``deepwire analyze linearise``: one layer at a time replaced by a trained linear map."""

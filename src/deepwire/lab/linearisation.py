@@ -1,0 +1,697 @@
+"""One layer at a time of a trained model replaced by a linear map of what enters it.
+
+Section 4 of the 2020 preprint of the depth-wise LSTM paper (Xu et al. 2020, Rewiring the Transformer with
+Depth-Wise LSTMs, Eq. 11 and 12; Tables 6 and 7): y = f(x) becomes y = W x + b. The map sees one position, so
+the layer loses its attention, cross-attention included, together with all that is not linear in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from deepwire.distributed.process_group import ProcessGroup
+from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.io.atomic import disk_errors, write_json
+from deepwire.io.regular_files import read_json
+from deepwire.lab.report.finding import Axis, BarChart, Column, Finding, Series, Table, provenance
+from deepwire.lab.subject.model_and_text import check_layer, present
+from deepwire.lab.subject.scorer import Scorer
+from deepwire.lab.subject.training_text import TrainingText
+from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
+from deepwire.model.context import SIDES, Side
+from deepwire.model.encoder_decoder import EncoderDecoder
+from deepwire.model.layers import NoNorm
+from deepwire.model.translation_model import TranslationModel
+from deepwire.ops.cross_entropy import SmoothingForm
+from deepwire.training.device_batches import DeviceUpdate
+from deepwire.training.optimizers.adam import Adam, AdamWConfig
+from deepwire.training.optimizers.optimizer import Optimizer
+from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.schedule import CosineConfig
+
+Cell = Literal["carry", "map"]
+
+
+class OneLayerLinear(ConnectionWrapper):
+    """A connection one of whose layers is a single call, which reads and writes what passes between layers.
+
+    With `cell` "carry" the call reads the stream x `[B, T, d]`; whatever else passes from layer to layer (the
+    cell of a depth-wise LSTM) goes past the layer unchanged. With "map" it reads and writes stream and cell
+    side by side, `[B, T, 2 d]`.
+    """
+
+    def __init__(self, inner: Connection, layer: int, cell: Cell) -> None:
+        place, replaced = _place(inner, layer)
+        linear = Call("feed_forward", layer, closes=True)
+        super().__init__(inner, (*inner.calls[:place], linear, *inner.calls[place + replaced :]))
+        self.cell, self.place, self.replaced = cell, place, replaced
+
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+        """As before, but for the linear layer: see the class."""
+        if index == self.place:
+            return torch.cat(state, -1) if self.cell == "map" else self.inner.stream(state)
+        return self.inner.read(state, self._before(index), languages)
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """As before, but for the linear layer: its output is the layer's."""
+        if index != self.place:
+            return self.inner.write(state, self._before(index), read, output, languages)
+        if self.cell == "map":
+            return output.chunk(len(state), -1)
+        return self.inner.with_stream(state, output)
+
+    def _before(self, index: int) -> int:
+        """The number that a call had in the connection as it was."""
+        return index if index < self.place else index + self.replaced - 1
+
+
+class LayerTap(ConnectionWrapper):
+    """A connection that keeps what enters and what leaves some of its layers in the latest pass.
+
+    Attributes:
+        before, after: By layer (from 0), the tensors that pass between layers, `[B, T, d]` each.
+    """
+
+    def __init__(self, inner: Connection, layers: Sequence[int]) -> None:
+        super().__init__(inner)
+        places = {layer: _place(inner, layer) for layer in layers}
+        self._first = {place: layer for layer, (place, _) in places.items()}
+        self._last = {place + count - 1: layer for layer, (place, count) in places.items()}
+        self.before: dict[int, DepthState] = {}
+        self.after: dict[int, DepthState] = {}
+
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+        """As before."""
+        if index in self._first:
+            self.before[self._first[index]] = self._passed(state)
+        return self.inner.read(state, index, languages)
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """As before."""
+        state = self.inner.write(state, index, read, output, languages)
+        if index in self._last:
+            self.after[self._last[index]] = self._passed(state)
+        return state
+
+    def _passed(self, state: DepthState) -> DepthState:
+        """What passes between layers, the stream first."""
+        return (self.inner.stream(state), *state[1:])
+
+
+class _ForAllLanguages(nn.Module):
+    """A linear map in the place of a feed-forward network."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, x: Tensor, _languages: Tensor | None = None) -> Tensor:
+        """Map `[B, T, d]`, the same for all target languages."""
+        mapped: Tensor = self.linear(x)
+        return mapped
+
+
+def linearised(
+    model: TranslationModel, side: Side, layer: int, linear: nn.Linear, cell: Cell = "carry"
+) -> TranslationModel:
+    """The model with one layer replaced by `linear`; all other parameters are shared with `model`.
+
+    It translates, scores and decodes step by step as any model does.
+
+    Args:
+        model: Any model.
+        side: Encoder or decoder.
+        layer: Which layer, counted from 1.
+        linear: `width(model, side, cell)` features in and out.
+        cell: What happens to what passes between layers besides the stream; see `OneLayerLinear`.
+
+    Raises:
+        UsageError: There is no such layer, or no cell to map.
+    """
+    stack = model.stack(side)
+    check_layer(stack, side, layer)
+    if linear.in_features != (wanted := width(model, side, cell)) or linear.out_features != wanted:
+        raise ValueError(f"the map must be {wanted} x {wanted}")
+    modules: list[nn.Module] = list(stack.feed_forwards) or [NoNorm() for _ in range(stack.depth)]
+    modules[layer - 1] = _ForAllLanguages(linear)
+    connection = OneLayerLinear(stack.connection, layer - 1, cell)
+    return model.with_stacks(**{side: stack.with_parts(connection=connection, feed_forwards=modules)})
+
+
+def width(model: TranslationModel, side: Side, cell: Cell) -> int:
+    """Features of what the linear map reads: the stream, or all tensors of its width that pass on.
+
+    Raises:
+        UsageError: Layers above read what a layer made inside; or nothing passes between layers but the
+            stream, or something that is not of its shape.
+    """
+    mixer = model.config.stack(side).mixer
+    if mixer.reads_below:
+        raise UsageError(
+            f"no layer of the {side} can be replaced: {side}.mixer {mixer.type} reads what the layers below "
+            "made"
+        )
+    state = _passed_on(model, side)
+    stream = model.stack(side).connection.stream(state)
+    if cell == "carry":
+        return stream.size(-1)
+    if not has_cell(model, side):
+        raise UsageError(
+            f"cell map: the layers of the {side} pass on nothing but the stream; they have no cell",
+            "leave the cell setting out",
+        )
+    if any(each.shape != stream.shape for each in state):
+        raise UsageError(f"cell map: what the layers of the {side} pass on is not all of one width")
+    return stream.size(-1) * len(state)
+
+
+def has_cell(model: TranslationModel, side: Side) -> bool:
+    """Whether anything passes from layer to layer besides the stream, which may have several parts itself."""
+    state = _passed_on(model, side)
+    return len(state) > 1 and model.stack(side).connection.stream(state) is state[0]
+
+
+def _passed_on(model: TranslationModel, side: Side) -> DepthState:
+    """What passes from layer to layer, of one position, `[1, 1, d]` each."""
+    example = next(model.parameters()).new_zeros(1, 1, model.config.size(side)[0])
+    # Norms may be those of target languages; all of them give the same shapes, so any language will do.
+    languages = torch.zeros(1, dtype=torch.long, device=example.device)
+    return model.stack(side).connection.start(example, languages=languages)
+
+
+def _place(connection: Connection, layer: int) -> tuple[int, int]:
+    """Number of the first call of a layer (from 0), and how many calls it has; they follow each other."""
+    calls = [index for index, call in enumerate(connection.calls) if call.layer == layer]
+    return calls[0], len(calls)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted map.
+
+    Attributes:
+        linear: The map.
+        explained: Share of the variance of the layer's output that it explains, at most 1; nan where the
+            output does not vary.
+        positions: Positions that it was fitted on.
+    """
+
+    linear: nn.Linear
+    explained: float
+    positions: int
+
+
+class LeastSquares:
+    """The map W x + b that is nearest to y, for pairs that come in batches; only sums are kept.
+
+    Args:
+        inputs: Features of x.
+        outputs: Features of y.
+        device: Where the pairs are.
+    """
+
+    def __init__(self, inputs: int, outputs: int, device: torch.device) -> None:
+        self.positions = 0
+        self._gram = torch.zeros(inputs + 1, inputs + 1, dtype=torch.float64, device=device)
+        self._cross = torch.zeros(inputs + 1, outputs, dtype=torch.float64, device=device)
+        self._squares = torch.zeros(outputs, dtype=torch.float64, device=device)
+
+    def add(self, x: Tensor, y: Tensor) -> None:
+        """Take in pairs, `[N, inputs]` and `[N, outputs]`."""
+        x, y = x.double(), y.double()
+        x = torch.cat((x, x.new_ones(len(x), 1)), -1)
+        self._gram += x.t() @ x
+        self._cross += x.t() @ y
+        self._squares += y.square().sum(0)
+        self.positions += len(x)
+
+    def solve(self) -> Fit:
+        """The map with the least sum of squared errors; of several, the one with the smallest weights."""
+        solution = torch.linalg.pinv(self._gram, hermitian=True) @ self._cross
+        linear = nn.Linear(len(solution) - 1, solution.size(1), device=solution.device)
+        with torch.no_grad():
+            linear.weight.copy_(solution[:-1].t())
+            linear.bias.copy_(solution[-1])
+        mean = self._cross[-1] / max(self.positions, 1)
+        spread = (self._squares - self.positions * mean.square()).sum()
+        wrong = (self._squares - 2 * (solution * self._cross).sum(0)).sum()
+        wrong = wrong + (solution * (self._gram @ solution)).sum()
+        return Fit(linear, float(1 - wrong / spread) if spread > 0 else float("nan"), self.positions)
+
+
+@torch.no_grad()
+def match(
+    model: TranslationModel,
+    side: Side,
+    layers: Sequence[int],
+    updates: Iterable[DeviceUpdate],
+    cell: Cell = "carry",
+) -> dict[int, Fit]:
+    """For each layer (from 1) the map nearest to its output by mean squared error, exactly, in one pass.
+
+    The layer reads what it reads in the model as it is. With `cell` "map" the layer's new cell is matched
+    too.
+
+    Raises:
+        UsageError: There is no cell to map.
+    """
+    numbers = [layer - 1 for layer in layers]
+    stack = model.stack(side)
+    tap = LayerTap(stack.connection, numbers)
+    watched = model.with_stacks(**{side: stack.with_parts(connection=tap)}).eval()
+    size = width(model, side, cell)
+    device = next(model.parameters()).device
+    sums = {number: LeastSquares(size, size, device) for number in numbers}
+    for update in updates:
+        for batch in update.batches:
+            if side == "encoder" and isinstance(watched, EncoderDecoder):
+                watched.encode(batch.source, languages=batch.languages)
+            else:
+                watched.decode(batch.source, batch.target_input, languages=batch.languages)
+            real = watched.reads(batch.source, batch.target_input)[side] != model.pad_id
+            for number, least in sums.items():
+                x, y = (_passed(state, cell)[real] for state in (tap.before[number], tap.after[number]))
+                least.add(x, y)
+    return {number + 1: least.solve() for number, least in sums.items()}
+
+
+def train_on_translation(
+    model: TranslationModel,
+    side: Side,
+    layer: int,
+    linear: nn.Linear,
+    updates: Sequence[DeviceUpdate] | Iterator[DeviceUpdate],
+    *,
+    count: int,
+    rate: float,
+    smoothing: tuple[float, SmoothingForm],
+    cell: Cell = "carry",
+) -> list[float]:
+    """Train the map in place of a layer (from 1) by the translation loss, everything else frozen.
+
+    Args:
+        model: The model as it is; its parameters do not change.
+        side, layer, cell: See `linearised`.
+        linear: Where to begin; changed in place.
+        updates: At least `count`.
+        count: Steps of Adam, at a rate that falls from `rate` to nothing along half a cosine.
+        rate: The first learning rate.
+        smoothing: Mass and form of label smoothing.
+
+    Returns:
+        The smoothed loss of each update per target token, in nats.
+    """
+    changed = linearised(model, side, layer, linear, cell).eval()
+    schedule = CosineConfig(peak=rate, warmup=0).build(d_model=model.config.d_model, max_updates=count)
+    losses = []
+    with _only(changed, linear):
+        strategy = ParallelStrategy(changed, ProcessGroup())
+        learning = dict(linear.named_parameters())
+        optimizer = Optimizer(learning.items(), [Adam(learning, AdamWConfig(), strategy)], 1.0, strategy)
+        for number, update in zip(range(1, count + 1), updates, strict=False):
+            optimizer.zero_grad()
+            total = linear.weight.new_zeros(())
+            for batch in update.batches:
+                sides = (batch.source, batch.target_input, batch.target_output)
+                sums = changed.loss(*sides, *smoothing, languages=batch.languages)
+                loss = sums.smoothed / update.target_tokens
+                torch.autograd.backward(loss)
+                total += loss.detach()
+            optimizer.step(schedule(number), total)
+            losses.append(total.item())
+    return losses
+
+
+@contextmanager
+def _only(model: TranslationModel, learning: nn.Module) -> Iterator[None]:
+    """Let gradients reach one part of a model alone."""
+    before = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
+    model.requires_grad_(False)
+    learning.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for parameter, needed in before:
+            parameter.requires_grad_(needed)
+            parameter.grad = None
+
+
+def _passed(state: Sequence[Tensor], cell: Cell) -> Tensor:
+    return torch.cat(tuple(state), -1) if cell == "map" else state[0]
+
+
+Settings = Mapping[str, str | int | float | bool | None]
+
+
+class MeasurementCache:
+    """Records by name, each with the settings it was measured with.
+
+    Args:
+        folder: Made when the first record is written.
+        settings: Everything that decides the numbers; a record made with others counts as not there.
+    """
+
+    def __init__(self, folder: Path, settings: Settings) -> None:
+        self.folder, self._settings = folder, dict(settings)
+
+    def get(self, name: str) -> dict[str, object] | None:
+        """The record of that name; None where there is none, or it is damaged or of other settings."""
+        path = self.path(name)
+        if not path.exists():
+            return None
+        try:
+            stored = read_json(path)
+        except ModelError:
+            return None
+        record = stored.get("record")
+        if stored.get("settings") != self._settings or not isinstance(record, dict):
+            return None
+        return record
+
+    def put(self, name: str, record: Mapping[str, object]) -> None:
+        """Keep a record, in one step.
+
+        Raises:
+            ResourceError: It cannot be written.
+        """
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.path(name), {"settings": self._settings, "record": dict(record)})
+
+    def path(self, name: str) -> Path:
+        """The file of a record."""
+        return self.folder / f"{name}.json"
+
+
+Reading = Literal["match", "translation"]
+READINGS: tuple[Reading, Reading] = ("match", "translation")
+
+
+@dataclass(frozen=True)
+class LinearisationSettings:
+    """What is measured, and how long is trained.
+
+    Attributes:
+        readings: Of the preprint's "trained to distil": fit the layer's output, or train by the loss.
+        cell: What happens to a cell that passes between layers: goes past the layer, or is mapped too.
+        updates: Updates of training text that are read: for the fit, and by the training.
+        batch_tokens: Target tokens of an update.
+        rate: First learning rate of the training.
+        seed: Of the order of the text.
+        sides: Encoder, decoder or both.
+        layers: Layers of each side, from 1; None for all.
+    """
+
+    readings: tuple[Reading, ...] = READINGS
+    cell: Cell = "carry"
+    updates: int = 200
+    batch_tokens: int = 4096
+    rate: float = 1e-3
+    seed: int = 1
+    sides: tuple[Side, ...] = SIDES
+    layers: tuple[int, ...] | None = None
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """What decides the numbers of a layer, by name."""
+        values = asdict(self)
+        return {name: str(values[name]) for name in ("cell", "updates", "batch_tokens", "rate", "seed")}
+
+    def layers_of(self, scorer: Scorer, side: Side) -> list[int]:
+        """The layers to replace, one at a time.
+
+        Raises:
+            UsageError: The stack has no such layer, or no cell to map.
+        """
+        width(scorer.model, side, self.cell)
+        stack = scorer.model.stack(side)
+        for layer in self.layers or ():
+            check_layer(stack, side, layer)
+        return list(self.layers or range(1, stack.depth + 1))
+
+
+@dataclass(frozen=True)
+class LayerScore:
+    """BLEU with one layer linear.
+
+    Attributes:
+        explained: Share of the variance of the layer's output that the least-squares map explains.
+        loss: Smoothed loss a target token at the end of the training, nats; nan for `match`.
+    """
+
+    side: Side
+    layer: int
+    reading: Reading
+    bleu: float
+    explained: float
+    loss: float
+
+    def change(self, whole: float) -> float:
+        """Relative change of BLEU, in percent of that of the whole model."""
+        return 100 * (self.bleu - whole) / whole if whole else math.nan
+
+
+def layer_scores(
+    scorer: Scorer,
+    text: TrainingText,
+    settings: LinearisationSettings,
+    folder: Path,
+    tell: Tell,
+) -> tuple[float, list[LayerScore]]:
+    """BLEU of the whole model, and with each layer linear.
+
+    What is done lies in `folder`; a call with the same model, text and settings goes on from there.
+
+    Raises:
+        UsageError: There is no such layer, or no cell to map.
+    """
+    layers = {side: settings.layers_of(scorer, side) for side in present(scorer.model, settings.sides)}
+    done = MeasurementCache(folder, _decisive(scorer, text, settings))
+    whole = _remembered(done, "whole", lambda: {"bleu": scorer.bleu(scorer.model)})["bleu"]
+    tell(f"whole model: BLEU {whole:.2f}")
+    score_of: dict[tuple[Side, int, Reading], LayerScore] = {}
+    for side in layers:
+        wanted = [(layer, reading) for layer in layers[side] for reading in settings.readings]
+        for layer, reading in wanted:
+            record = done.get(_name(side, layer, reading))
+            if record is not None:
+                score_of[side, layer, reading] = _from_record(side, layer, reading, record)
+        missing = [each for each in wanted if (side, *each) not in score_of]
+        for score in _measure(scorer, text, settings, side, missing, tell):
+            numbers = {"bleu": score.bleu, "explained": score.explained, "loss": score.loss}
+            done.put(_name(side, score.layer, score.reading), _without_nan(numbers))
+            score_of[side, score.layer, score.reading] = score
+            change = f" ({score.change(whole):+.2f} %)" if whole else ""  # no share of nothing
+            tell(f"{side} layer {score.layer}, {score.reading}: BLEU {score.bleu:.2f}{change}")
+    return whole, [
+        score_of[key] for key in sorted(score_of, key=lambda key: (SIDES.index(key[0]), key[1], key[2]))
+    ]
+
+
+def _measure(
+    scorer: Scorer,
+    text: TrainingText,
+    settings: LinearisationSettings,
+    side: Side,
+    wanted: Sequence[tuple[int, Reading]],
+    tell: Tell,
+) -> Iterator[LayerScore]:
+    """The missing scores of one side, as they are found."""
+    if not wanted:
+        return
+    layers = sorted({layer for layer, _ in wanted})
+    tell(f"{side}: fitting {len(layers)} maps on {settings.updates} updates")
+    fits = match(scorer.model, side, layers, _updates(scorer, text, settings), settings.cell)
+    for layer, reading in wanted:
+        yield _layer(scorer, text, settings, side, layer, reading, fits[layer])
+
+
+def _layer(
+    scorer: Scorer,
+    text: TrainingText,
+    settings: LinearisationSettings,
+    side: Side,
+    layer: int,
+    reading: Reading,
+    fit: Fit,
+) -> LayerScore:
+    linear, loss = _copy(fit.linear), math.nan
+    if reading == "translation":
+        training = text.config.training
+        losses = train_on_translation(
+            scorer.model,
+            side,
+            layer,
+            linear,
+            _updates(scorer, text, settings),
+            count=settings.updates,
+            rate=settings.rate,
+            smoothing=(training.label_smoothing, training.label_smoothing_form),
+            cell=settings.cell,
+        )
+        tail = losses[-max(1, len(losses) // 10) :]
+        loss = sum(tail) / len(tail)
+    changed = linearised(scorer.model, side, layer, linear, settings.cell).eval()
+    return LayerScore(side, layer, reading, scorer.bleu(changed), fit.explained, loss)
+
+
+def _updates(scorer: Scorer, text: TrainingText, settings: LinearisationSettings) -> Iterator[DeviceUpdate]:
+    stream = text.updates(scorer.loaded.device, batch_tokens=settings.batch_tokens, seed=settings.seed)
+    return islice(stream, settings.updates)
+
+
+def _copy(linear: nn.Linear) -> nn.Linear:
+    copied = nn.Linear(linear.in_features, linear.out_features, device=linear.weight.device)
+    copied.load_state_dict(linear.state_dict())
+    return copied
+
+
+def _decisive(scorer: Scorer, text: TrainingText, settings: LinearisationSettings) -> dict[str, str]:
+    """Everything that decides a layer's numbers; which layers are looked at does not."""
+    training = text.config.training
+    return {
+        "model": scorer.source.digest,
+        "training text": text.prepared.digest,
+        "label smoothing": f"{training.label_smoothing} ({training.label_smoothing_form})",
+        **scorer.settings,
+        **settings.shown,
+    }
+
+
+def _remembered(done: MeasurementCache, name: str, work: Callable[[], dict[str, float]]) -> dict[str, float]:
+    record = done.get(name)
+    if record is None:
+        score = work()
+        done.put(name, score)
+        return score
+    return {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
+
+
+def _name(side: Side, layer: int, reading: Reading) -> str:
+    return f"{side}-{layer}-{reading}"
+
+
+def _from_record(side: Side, layer: int, reading: Reading, record: dict[str, object]) -> LayerScore:
+    values = {name: record.get(name) for name in ("bleu", "explained", "loss")}
+    numbers = [float(value) if isinstance(value, int | float) else math.nan for value in values.values()]
+    return LayerScore(side, layer, reading, *numbers)
+
+
+def _without_nan(record: dict[str, float]) -> dict[str, object]:
+    return {name: None if math.isnan(value) else value for name, value in record.items()}
+
+
+_HOW: dict[Reading, str] = {
+    "match": "fitted to the layer's output by least squares",
+    "translation": "trained by the translation loss, from the least-squares map on",
+}
+
+
+def linearisation_finding(
+    scorer: Scorer, settings: LinearisationSettings, whole: float, scores: Sequence[LayerScore]
+) -> Finding:
+    """The scores as tables and bars.
+
+    Raises:
+        UsageError: There are no scores.
+    """
+    if not scores:
+        raise UsageError("no layer was replaced")
+    table = Table(
+        title="BLEU with one layer linear",
+        columns=(
+            Column(name="stack"),
+            Column(name="layer"),
+            Column(name="reading"),
+            Column(name="BLEU", digits=2),
+            Column(name="change", unit="%", digits=2),
+            Column(name="explained variance", unit="%", digits=1),
+            Column(name="training loss, smoothed", unit="nats/token", digits=3),
+        ),
+        rows=(
+            ("whole model", None, None, whole, 0.0, None, None),
+            *(
+                (
+                    score.side,
+                    score.layer,
+                    score.reading,
+                    score.bleu,
+                    score.change(whole),
+                    100 * score.explained,
+                    score.loss,
+                )
+                for score in scores
+            ),
+        ),
+    )
+    sides = [side for side in SIDES if any(score.side == side for score in scores)]
+    return Finding(
+        analysis="linearise",
+        title=f"One layer at a time replaced by a linear map: {scorer.name}",
+        measured=_measured(settings),
+        tables=(table,),
+        figures=tuple(
+            _bars(side, whole, [score for score in scores if score.side == side]) for side in sides
+        ),
+        notes=_notes(scorer, settings),
+        provenance=provenance(
+            (scorer.source,), (scorer.pairs.description,), scorer.settings | settings.shown
+        ),
+    )
+
+
+def _bars(side: Side, whole: float, scores: Sequence[LayerScore]) -> BarChart:
+    layers = sorted({score.layer for score in scores})
+    values = {(score.layer, score.reading): score.change(whole) for score in scores}
+    readings = [reading for reading in READINGS if any(score.reading == reading for score in scores)]
+    return BarChart(
+        name=side,
+        title=f"Change of BLEU with one linear {side} layer",
+        caption=f"Of {whole:.2f} BLEU of the whole model; below zero is a loss. "
+        + "; ".join(f"{reading}: {_HOW[reading]}" for reading in readings)
+        + ".",
+        x=Axis(label=f"{side} layer"),
+        y=Axis(label="change of BLEU", unit="%"),
+        categories=tuple(str(layer) for layer in layers),
+        series=tuple(
+            Series(name=reading, y=tuple(values.get((layer, reading)) for layer in layers))
+            for reading in readings
+        ),
+    )
+
+
+def _measured(settings: LinearisationSettings) -> str:
+    readings = "; ".join(f"{reading}: {_HOW[reading]}" for reading in settings.readings)
+    return (
+        "A layer y = f(x) becomes y = W x + b, one layer at a time, and W and b are trained on the training "
+        "set with everything else frozen and without dropout (2020 preprint of the depth-wise LSTM paper, "
+        f"section 4). The preprint does not name the loss; readings here: {readings}. The linear layer sees "
+        "one position only: it has no self-attention and, in the decoder, no cross-attention. The change is "
+        "that of BLEU relative to the whole model."
+    )
+
+
+def _notes(scorer: Scorer, settings: LinearisationSettings) -> tuple[str, ...]:
+    notes = [f"Each map saw {settings.updates} updates of about {settings.batch_tokens} target tokens."]
+    if any(has_cell(scorer.model, side) for side in present(scorer.model, settings.sides)):
+        notes.append(
+            "The layers of this model pass on a cell beside their output. The map gives both, from both."
+            if settings.cell == "map"
+            else "The layers of this model pass on a cell beside their output. The map gives the output; the "
+            "cell goes past the layer unchanged. The preprint does not say what it did; --cell map is the "
+            "other choice."
+        )
+    return tuple(notes)

@@ -1,0 +1,456 @@
+"""Shortlists learned from parallel text: by IBM model 1 over subwords, or all subwords that it has."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from deepwire.data.batches.token_store import Integers, Sentences, StoreWriter, TokenBlock, TokenStore
+from deepwire.data.languages import Languages
+from deepwire.data.vocabulary import PAD, UNK, Vocabularies, Vocabulary
+from deepwire.decoding.shortlist import Shortlist, ShortlistTable
+from deepwire.errors import DataError, UsageError
+
+MAX_LENGTH = 512
+"""Longer sentences are left out: of a thousand words, each says little of any other."""
+_PAIRS_PER_READ = 20_000
+_LENGTHS_PER_READ = 1 << 20
+
+
+class AlignmentBlock(NamedTuple):
+    """Some sentence pairs of about the same lengths: their tokens in ascending order, after PAD."""
+
+    source: NDArray[np.int64]
+    """`[n, S]`."""
+    target: NDArray[np.int64]
+    """`[n, T]`."""
+
+
+@dataclass(frozen=True)
+class TrainingPairs:
+    """The sentence pairs that are learned from.
+
+    Attributes:
+        store: Where they are.
+        lines: `[n]` their indices in it, ascending.
+        products: Most products of a source and a target token in a block, but for a single pair.
+    """
+
+    store: TokenStore
+    lines: NDArray[np.int64]
+    products: int = 1 << 21
+
+    @classmethod
+    def of(cls, store: TokenStore, most: int, directions: Sequence[int] | None = None) -> TrainingPairs:
+        """At most so many pairs, evenly spread over those that are not empty and not too long.
+
+        Args:
+            store: Where they are.
+            most: How many.
+            directions: Numbers of the directions that count; None = all.
+        """
+        step = max(1, -(-sum(len(lines) for lines in _usable(store, directions)) // most))
+        chosen, seen = [], 0
+        for lines in _usable(store, directions):
+            chosen.append(lines[-seen % step :: step])
+            seen += len(lines)
+        return cls(store, np.concatenate(chosen) if chosen else np.zeros(0, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def blocks(self) -> Iterator[AlignmentBlock]:
+        """All pairs once, in an order that is always the same."""
+        for first in range(0, len(self.lines), _PAIRS_PER_READ):
+            lines = self.lines[first : first + _PAIRS_PER_READ]
+            source, target = (side.take(lines) for side in (self.store.source_side, self.store.target_side))
+            order = np.lexsort((target.lengths, source.lengths))
+            start = 0
+            while start < len(order):
+                stop = self._stop(source.lengths[order], target.lengths[order], start)
+                rows = order[start:stop]
+                yield AlignmentBlock(_padded(source, rows), _padded(target, rows))
+                start = stop
+
+    def _stop(self, sources: Integers, targets: Integers, start: int) -> int:
+        """Where the block that begins at `start` ends."""
+        widths = np.maximum.accumulate(sources[start : start + self.products].astype(np.int64))
+        heights = np.maximum.accumulate(targets[start : start + self.products].astype(np.int64))
+        products = widths * heights * np.arange(1, len(widths) + 1)
+        return start + max(1, int(np.searchsorted(products, self.products, "right")))
+
+
+def _usable(store: TokenStore, directions: Sequence[int] | None) -> Iterator[NDArray[np.int64]]:
+    """The indices of pairs that can be learned from, some at a time."""
+    for first in range(0, len(store), _LENGTHS_PER_READ):
+        # Behind the pairs there may be sentences that are context alone.
+        part = slice(first, min(first + _LENGTHS_PER_READ, len(store)))
+        fits = np.ones(len(store.source_lengths[part]), bool)
+        for lengths in (store.source_lengths[part], store.target_lengths[part]):
+            fits &= (lengths > 0) & (lengths <= MAX_LENGTH)
+        if directions is not None and store.directions is not None:
+            fits &= np.isin(store.directions[part], directions)
+        yield first + np.flatnonzero(fits)
+
+
+def _padded(side: Sentences, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    tokens, lengths = side.gather(rows)
+    table = np.full((len(rows), int(lengths.max())), PAD, np.int64)
+    table[np.arange(table.shape[1]) < lengths[:, None]] = tokens
+    # Order says nothing here, and neighbours that are alike are looked up faster.
+    return np.sort(table, axis=1)
+
+
+MAX_SUBWORD_PAIRS = 1 << 24
+"""Pairs of subwords whose probability is learned, 16 bytes each."""
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how many sentence pairs are done, and of how many."""
+
+
+class LexicalProbabilities(NamedTuple):
+    """Probabilities of single subwords, sorted by source and then by target; all `[n]`."""
+
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    probability: NDArray[np.float32]
+    """t(target | source), the target subwords that stand beside a source subword nowhere have none."""
+
+
+class _PairCounts(NamedTuple):
+    """How often pairs of subwords stand in the same sentence pair."""
+
+    keys: NDArray[np.int64]
+    """`[n]` ascending: source * target size + target."""
+    counts: NDArray[np.float32]
+
+
+def train_ibm_model1(
+    pairs: TrainingPairs,
+    sizes: tuple[int, int],
+    *,
+    rounds: int,
+    tell: Progress,
+    most: int = MAX_SUBWORD_PAIRS,
+) -> LexicalProbabilities:
+    """t(f | e) of IBM model 1 (Brown et al. 1993, section 4.1), by `rounds` of EM from equal probabilities.
+
+    Every target subword f of a sentence comes from one of its source subwords e or from none (e_0), each of
+    them as likely as another. Only pairs (e, f) that stand in one sentence pair have a probability. Where
+    there are more than `most`, those with the smallest n(e, f)^2 / (n(e) n(f)) are dropped on the way.
+
+    Args:
+        pairs: The text.
+        sizes: Entries of the source and the target vocabulary.
+        rounds: Passes of EM over the text, besides the one that counts.
+        tell: Receives the progress.
+        most: Pairs of subwords that memory is taken for.
+    """
+    keys = torch.from_numpy(_candidates(pairs, sizes, most, tell).keys)
+    width = sizes[1]
+    owners = keys // width
+    probabilities = torch.ones(len(keys))
+    for number in range(1, rounds + 1):
+        sums = torch.zeros(len(keys), dtype=torch.float64)
+        done = 0
+        for block in pairs.blocks():
+            _add_expected(sums, probabilities, keys, _with_null(block.source, sizes[0]), block.target, width)
+            done += len(block.source)
+            tell(f"round {number} of {rounds}", done, len(pairs))
+        totals = torch.zeros(sizes[0] + 1, dtype=torch.float64).index_add_(0, owners, sums)
+        probabilities = (sums / totals[owners].clamp_(min=torch.finfo(torch.float64).tiny)).float()
+    # What comes from no source subword at all is of no use here.
+    real = int(torch.searchsorted(keys, sizes[0] * width))
+    return LexicalProbabilities(
+        owners[:real].numpy(), (keys[:real] % width).numpy(), probabilities[:real].numpy()
+    )
+
+
+def _with_null(source: NDArray[np.int64], none: int) -> Tensor:
+    """Source subwords `[n, S + 1]` with the one in front that stands for no subword."""
+    return torch.from_numpy(np.insert(source, 0, none, axis=1))
+
+
+def _keys(source: Tensor, target: Tensor, width: int) -> Tensor:
+    """`[n, S, T]`: the key of each source subword with each target subword; padding has keys nobody has."""
+    keys = source.unsqueeze(2) * width + target.unsqueeze(1)
+    return keys.masked_fill_((source == PAD).unsqueeze(2) | (target == PAD).unsqueeze(1), -1)
+
+
+def _add_expected(
+    sums: Tensor, probabilities: Tensor, keys: Tensor, source: Tensor, target: NDArray[np.int64], width: int
+) -> None:
+    """Add p(target subword j comes from source subword i) of each pair to the sum of its two subwords."""
+    pair_keys = _keys(source, torch.from_numpy(target), width)
+    indices = torch.searchsorted(keys, pair_keys).clamp_(max=len(keys) - 1)
+    flat = indices.view(-1)
+    known = keys.index_select(0, flat) == pair_keys.view(-1)
+    expected = probabilities.index_select(0, flat).masked_fill_(~known, 0.0)
+    by_sentence = expected.view(pair_keys.shape)
+    by_sentence /= by_sentence.sum(1, keepdim=True).clamp_(min=torch.finfo(torch.float32).tiny)
+    sums.index_add_(0, flat, expected.double())
+
+
+def _candidates(pairs: TrainingPairs, sizes: tuple[int, int], most: int, tell: Progress) -> _PairCounts:
+    """The pairs of subwords that stand in one sentence pair, at most `most`."""
+    counts = _PairCounts(np.zeros(0, np.int64), np.zeros(0, np.float32))
+    waiting: list[NDArray[np.int64]] = []
+    held = done = 0
+    for block in pairs.blocks():
+        keys = _keys(_with_null(block.source, sizes[0]), torch.from_numpy(block.target), sizes[1]).view(-1)
+        waiting.append(keys[keys >= 0].numpy())
+        held += len(waiting[-1])
+        done += len(block.source)
+        if held > most or done == len(pairs):
+            counts = _strongest(_merged(counts, np.concatenate(waiting)), sizes, most)
+            waiting, held = [], 0
+        tell("counting", done, len(pairs))
+    return counts
+
+
+def _merged(counts: _PairCounts, keys: NDArray[np.int64]) -> _PairCounts:
+    """With each of these keys counted once more."""
+    fresh, times = np.unique(keys, return_counts=True)
+    indices = np.searchsorted(counts.keys, fresh)
+    known = np.zeros(len(fresh), bool)
+    inside = indices < len(counts.keys)
+    known[inside] = counts.keys[indices[inside]] == fresh[inside]
+    counts.counts[indices[known]] += times[known]
+    fresh, times, indices = fresh[~known], times[~known], indices[~known]
+    # Each new key stands behind the old ones that are smaller and the new ones before it.
+    new = np.zeros(len(counts.keys) + len(fresh), bool)
+    new[indices + np.arange(len(fresh))] = True
+    merged = _PairCounts(np.empty(len(new), np.int64), np.empty(len(new), np.float32))
+    merged.keys[new], merged.keys[~new] = fresh, counts.keys
+    merged.counts[new], merged.counts[~new] = times, counts.counts
+    return merged
+
+
+def _strongest(counts: _PairCounts, sizes: tuple[int, int], most: int) -> _PairCounts:
+    """The half of `most` that belong together most, where there are more than `most`."""
+    if len(counts.keys) <= most:
+        return counts
+    source, target = np.divmod(counts.keys, sizes[1])
+    of_source = np.bincount(source, counts.counts, sizes[0] + 1).astype(np.float32)
+    of_target = np.bincount(target, counts.counts, sizes[1]).astype(np.float32)
+    strength = counts.counts / of_source[source] * (counts.counts / of_target[target])
+    # No subword may lose its place beside nothing (e_0), or its probabilities would be those of the others.
+    strength[source == sizes[0]] = np.inf
+    kept = np.sort(np.argpartition(strength, -(most // 2))[-(most // 2) :])
+    return _PairCounts(counts.keys[kept], counts.counts[kept])
+
+
+MIN_PROBABILITY = 1e-4
+"""Less probable translations are left out, however few there are."""
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+def build_table(
+    learned: LexicalProbabilities,
+    counts: NDArray[np.int64],
+    vocabularies: Vocabularies,
+    *,
+    best: int,
+    first: int,
+) -> ShortlistTable:
+    """The table of lexical probabilities.
+
+    Args:
+        learned: Those of pairs of subwords.
+        counts: `[V_t]` how often each target subword stands in the text.
+        vocabularies: Whose subwords these are.
+        best: Most target subwords of a source subword.
+        first: How many of the most frequent target subwords every shortlist has.
+    """
+    source, target = vocabularies.source, vocabularies.target
+    likely = learned.probability >= MIN_PROBABILITY
+    owners, words, strength = (values[likely] for values in learned)
+    order = np.lexsort((words, -strength, owners))
+    owners, words = owners[order], words[order]
+    starts = np.searchsorted(owners, np.arange(source.size))
+    kept = np.arange(len(owners)) - starts[owners] < best
+    same = np.array(list(_same_pieces(vocabularies)), np.int64).reshape(-1, 2)
+    keys = np.concatenate([owners[kept] * target.size + words[kept], same[:, 0] * target.size + same[:, 1]])
+    owners, words = np.divmod(np.unique(keys), target.size)
+    offsets = np.searchsorted(owners, np.arange(source.size + 1))
+    return ShortlistTable(
+        torch.from_numpy(_always(counts, target, first)),
+        torch.from_numpy(offsets),
+        torch.from_numpy(words),
+        target.size,
+    )
+
+
+def _always(counts: NDArray[np.int64], target: Vocabulary, first: int) -> NDArray[np.int64]:
+    frequent = np.argsort(-counts, kind="stable")[:first]
+    spelled = [number for number, piece in _ordinary(target) if _BYTE.fullmatch(piece)]
+    return np.unique(np.concatenate([np.arange(UNK + 1), frequent, np.array(spelled, np.int64)]))
+
+
+def _same_pieces(vocabularies: Vocabularies) -> Iterator[tuple[int, int]]:
+    """Source subwords with the target subword that is written alike: names and numbers stay as they are."""
+    numbers = {piece: number for number, piece in _ordinary(vocabularies.target)}
+    for number, piece in _ordinary(vocabularies.source):
+        if piece in numbers:
+            yield number, numbers[piece]
+
+
+def _ordinary(vocabulary: Vocabulary) -> Iterable[tuple[int, str]]:
+    ids = range(UNK + 1, vocabulary.size)
+    return zip(ids, vocabulary.pieces(ids), strict=True)
+
+
+_LINES_PER_BLOCK = 4096
+_LINES_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class LearningSettings:
+    """How a shortlist is learned.
+
+    Attributes:
+        best: Most target subwords of a source subword.
+        first: How many of the most frequent target subwords are always in it.
+        pairs: Most sentence pairs to learn from, for each target language.
+        rounds: Passes of EM over them.
+    """
+
+    best: int = 100
+    first: int = 1000
+    pairs: int = 1_000_000
+    rounds: int = 4
+
+
+def learn_shortlist(
+    store: TokenStore,
+    vocabularies: Vocabularies,
+    into: Mapping[str, Sequence[int] | None],
+    settings: LearningSettings,
+    tell: Progress,
+) -> Shortlist:
+    """A shortlist with a table for each target language.
+
+    Args:
+        store: The text.
+        vocabularies: Whose subwords it is made of.
+        into: Target languages (one without a name in a model of one direction) and the numbers of their
+            directions in the store; None = all of it.
+        settings: How to learn.
+        tell: Receives the progress.
+
+    Raises:
+        DataError: There is no pair to learn from.
+    """
+    tables: dict[str, ShortlistTable] = {}
+    made_from: dict[str, dict[str, object]] = {}
+    for language, directions in into.items():
+        pairs = TrainingPairs.of(store, settings.pairs, directions)
+        if not len(pairs):
+            raise DataError(
+                f"there is no sentence pair to learn a shortlist from{f' into {language}' * bool(language)}"
+            )
+        tables[language] = _learn_table(pairs, vocabularies, settings, tell)
+        made_from[language] = {"pairs": len(pairs), "best": settings.best, "first": settings.first}
+    return Shortlist(tables, vocabularies.digest, made_from)
+
+
+def learn_seen_shortlist(
+    store: TokenStore,
+    vocabularies: Vocabularies,
+    into: Mapping[str, Sequence[int] | None],
+    tell: Progress,
+) -> Shortlist:
+    """A shortlist of all target subwords that the text of a language has, whatever the source.
+
+    Arguments and errors are those of `learn_shortlist`.
+    """
+    size = vocabularies.target.size
+    seen, lines = _seen_subwords(store, size, tell)
+    tables: dict[str, ShortlistTable] = {}
+    made_from: dict[str, dict[str, object]] = {}
+    for language, directions in into.items():
+        rows = [row for row in range(len(lines)) if directions is None or row in directions]
+        if not lines[rows].sum():
+            raise DataError(f"there is no text to find subwords in{f' in {language}' * bool(language)}")
+        marks = seen[rows].any(0) | (np.arange(size) <= UNK)
+        tables[language] = ShortlistTable.of_all(torch.from_numpy(marks.nonzero()[0]), size)
+        made_from[language] = {"lines": int(lines[rows].sum())}
+    return Shortlist(tables, vocabularies.digest, made_from)
+
+
+def _seen_subwords(
+    store: TokenStore, size: int, tell: Progress
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which target subwords the text of each direction has, `[D, V_t]`, and its lines, `[D]`."""
+    count = 1 if store.directions is None or not len(store) else int(store.directions[:].max()) + 1
+    seen, lines = np.zeros((count, size), bool), np.zeros(count, np.int64)
+    for first in range(0, len(store), _LINES_AT_ONCE):
+        block = np.arange(first, min(first + _LINES_AT_ONCE, len(store)))
+        read = store.target_side.take(block)
+        directions = np.zeros(len(block), np.int64) if store.directions is None else store.directions[block]
+        seen[np.repeat(directions, read.lengths), read.tokens] = True
+        lines += np.bincount(directions, minlength=count)
+        tell("reading", int(block[-1]) + 1, len(store))
+    return seen, lines
+
+
+def directions_into(languages: Languages | None, to: str | None) -> dict[str, Sequence[int] | None]:
+    """The target languages of a model and the numbers of their directions, as `learn_shortlist` wants them.
+
+    Args:
+        languages: Those of the model; None with one direction.
+        to: The only one that is wanted; None = all.
+
+    Raises:
+        UsageError: The model does not know that language, or has one direction only.
+    """
+    if languages is None:
+        if to is not None:
+            raise UsageError("the model has one direction only", "leave out --to")
+        return {"": None}
+    if to is not None:
+        languages.target(to)
+    return {
+        name: [number for number, direction in enumerate(languages.directions) if direction.target == name]
+        for name in languages.targets
+        if to in (None, name)
+    }
+
+
+def _learn_table(
+    pairs: TrainingPairs, vocabularies: Vocabularies, settings: LearningSettings, tell: Progress
+) -> ShortlistTable:
+    sizes = vocabularies.source.size, vocabularies.target.size
+    probabilities = train_ibm_model1(pairs, sizes, rounds=settings.rounds, tell=tell)
+    counts = np.zeros(sizes[1], np.int64)
+    for block in pairs.blocks():
+        counts += np.bincount(block.target[block.target != PAD], minlength=sizes[1])
+    return build_table(probabilities, counts, vocabularies, best=settings.best, first=settings.first)
+
+
+@contextmanager
+def tokenized_store(text: Iterable[tuple[str, str]], vocabularies: Vocabularies) -> Iterator[TokenStore]:
+    """Raw sentence pairs as a token store, which is gone after the block; in constant memory."""
+    reader = iter(text)
+    with tempfile.TemporaryDirectory(prefix="deepwire-shortlist-") as temporary:
+        folder = Path(temporary) / "pairs"
+        with StoreWriter(folder, vocabularies.source.size, vocabularies.target.size) as writer:
+            while read := list(islice(reader, _LINES_PER_BLOCK)):
+                source, target = zip(*read, strict=True)
+                empty = [""] * len(read)
+                writer.add(
+                    TokenBlock.of(vocabularies.source.encode_lines(source), empty),
+                    TokenBlock.of(vocabularies.target.encode_lines(target), empty),
+                )
+            writer.finish()
+        yield TokenStore(folder)

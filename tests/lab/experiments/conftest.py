@@ -1,7 +1,0 @@
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from small_runs import corpus, make_model, run, store, text  # noqa: F401 - fixtures
