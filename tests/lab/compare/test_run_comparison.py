@@ -229,8 +229,7 @@ def test_examples_are_the_lines_that_differ_most() -> None:
     theirs = ["a small dog sleep", "seven birds", "the beginning"]
     pairs = ParallelText(Text("s", ["eins", "zwei", "drei"]), Text("r", reference))
     translations = [
-        RunTranslation(Text(name, lines), 1.0, 9, "words")
-        for name, lines in (("a", ours), ("b", theirs))
+        RunTranslation(Text(name, lines), 1.0, 9, "words") for name, lines in (("a", ours), ("b", theirs))
     ]
     rows = example_table(translations, pairs, 1).rows
     assert [row[:2] for row in rows] == [(2, "source"), (2, "reference"), (2, "a"), (2, "b")]
