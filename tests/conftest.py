@@ -57,7 +57,7 @@ LONG = (
     "test_parity.py",
     "test_training_faults.py",
     "test_product.py",
-    "test_tutorials.py",
+    "test_snippets.py",
     "test_features_in_processes.py",
     "test_translate_in_processes.py",
     "test_text_to_bleu.py",

@@ -1,4 +1,4 @@
-"""Every command in the documentation has options that exist; every piece of a run file has keys that do."""
+"""Every command in the documentation has options that exist."""
 
 from __future__ import annotations
 
@@ -9,20 +9,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 import typer
 import yaml
 
 from deepwire.cli.main import COMMANDS, build_app
-from deepwire.config.json_schema import schema_of
-from deepwire.config.yaml_tree import Problems, SourceLocation, parse_yaml, plain
-from deepwire.runfile import RunFile
 
 sys.path.insert(0, str(Path(__file__).parent))
 from markdown_pages import ROOT, all_pages, blocks
 
-_KEYS = set(RunFile.model_fields) | {"extends"}
 # Stand for something that the reader fills in.
 _OPEN = ("...", "…")
 
@@ -89,50 +84,6 @@ def test_commands_have_options_that_exist(page: Path) -> None:
             parse(words(command))
         except (typer.TyperException, AssertionError, ValueError) as error:
             wrong.append(f"deepwire {command}: {getattr(error, 'message', error)}")
-    assert wrong == []
-
-
-def pieces(page: Path) -> list[str]:
-    """Blocks of YAML that hold sections of a run file, also those that a command writes into a file.
-
-    Where a comment says `# or: VALUE`, the block with that value is one more.
-    """
-    found = [block.text for block in blocks(page) if block.language == "yaml"]
-    for block in blocks(page):
-        found += re.findall(r"<<'YAML'\n(.*?)^YAML$", block.text, re.DOTALL | re.MULTILINE)
-    for text in list(found):
-        for other in re.finditer(r"^( *\w+: ).*# or:? ([\[{].*)$", text, re.MULTILINE):
-            found.append(text.replace(other[0], other[1] + other[2]))
-    return [text for text in found if _KEYS & set(_top_keys(text))]
-
-
-def _top_keys(text: str) -> list[str]:
-    return re.findall(r"^(\w+):", text, re.MULTILINE)
-
-
-@pytest.fixture(scope="module")
-def validator() -> jsonschema.Draft202012Validator:
-    schema = schema_of(RunFile, "run file")
-    return jsonschema.Draft202012Validator({**schema, "if": False})
-
-
-PAGES_WITH_PIECES = [page for page in all_pages() if pieces(page)]
-
-
-@pytest.mark.parametrize("page", PAGES_WITH_PIECES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_pieces_of_run_files_have_keys_that_exist(
-    page: Path, validator: jsonschema.Draft202012Validator
-) -> None:
-    wrong = []
-    for text in pieces(page):
-        if "systems:" in text or "title:" in text:
-            continue  # a plan, which has tests of its own
-        problems = Problems()
-        tree = parse_yaml(text, SourceLocation(page.name, 1, page.parent), problems)
-        problems.raise_if_any()
-        assert tree is not None
-        for error in validator.iter_errors(plain(tree)):
-            wrong.append(f"{page.name}: {'.'.join(map(str, error.absolute_path))}: {error.message[:200]}")
     assert wrong == []
 
 
