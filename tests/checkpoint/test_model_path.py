@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -7,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from deepwire.checkpoint import model_path
-from deepwire.checkpoint.model_files import DamagedError
+from deepwire.checkpoint.model_files import DamagedError, write_manifest, write_tensors
 from deepwire.checkpoint.model_path import average_models, find_model
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.checkpoint.store import load_model, save_model
+from deepwire.checkpoint.store import WEIGHTS, load_model, save_model
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
@@ -76,6 +78,17 @@ def test_a_damaged_checkpoint_is_not_averaged(tmp_path: Path, checkpoint: Checkp
         average_models(folders, tmp_path / "mean")
     with pytest.raises(ModelError, match="nothing to average"):
         average_models([], tmp_path / "mean")
+
+
+def test_a_checkpoint_that_diverged_is_not_averaged(tmp_path: Path, checkpoint: CheckpointMaker) -> None:
+    folders = [checkpoint(100), checkpoint(200)]
+    weights = load_file(folders[1] / WEIGHTS)
+    next(iter(weights.values())).fill_(math.nan)
+    write_tensors(folders[1] / WEIGHTS, weights)
+    write_manifest(folders[1])
+    with pytest.raises(ModelError, match="NaN or infinity"):
+        average_models(folders, tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()
 
 
 def test_names_of_a_run(run: RunDirectory, checkpoint: CheckpointMaker) -> None:

@@ -80,6 +80,13 @@ def test_a_validation_loss_that_is_not_finite_ends_the_run(make_job: JobMaker, m
         run_training(dataclasses.replace(job, build=build), quiet=True)
 
 
+def test_a_run_that_ends_in_a_bad_update_has_diverged(make_job: JobMaker) -> None:
+    job = make_job(batch_tokens=1, max_updates=3)
+    job = dataclasses.replace(job, prepared=dataclasses.replace(job.prepared, valid=None))
+    with pytest.raises(DivergedError, match=r"1 updates? in a row \(last good update 2\)"):
+        run_training(poison(job, lambda call: call == 3), quiet=True)
+
+
 def test_ten_bad_updates_in_a_row_end_the_run(make_job: JobMaker) -> None:
     job = make_job(batch_tokens=1)
     with pytest.raises(DivergedError, match=r"10 updates in a row \(last good update 14\)") as caught:

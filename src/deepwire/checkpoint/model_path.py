@@ -32,6 +32,7 @@ from deepwire.checkpoint.store import (
     metadata_of,
     read_config,
     read_vocabularies,
+    require_finite,
     require_model,
 )
 from deepwire.data.languages import named_direction
@@ -47,7 +48,8 @@ def average_models(folders: Sequence[Path], output: Path) -> None:
     Everything else is copied from the last folder.
 
     Raises:
-        ModelError: If a model is damaged, or the models differ in architecture, vocabulary or languages.
+        ModelError: If a model is damaged or not finite, or they differ in architecture, vocabulary or
+            languages.
         ResourceError: If the disk is full.
     """
     if not folders:
@@ -62,7 +64,7 @@ def average_models(folders: Sequence[Path], output: Path) -> None:
         _check_same_kind(folder, newest, record, digest)
     output.parent.mkdir(parents=True, exist_ok=True)
     require_space(output.parent, 2 * (newest / WEIGHTS).stat().st_size)
-    means = _means([folder / WEIGHTS for folder in folders])
+    means = _means(folders)
     with new_folder(output) as temporary:
         write_tensors(temporary / WEIGHTS, means)
         made_from = {"average_of": [folder.name for folder in folders], "sources": sources(folders)}
@@ -78,17 +80,18 @@ def sources(folders: Sequence[Path]) -> list[str]:
     return [fingerprint(folder) for folder in folders]
 
 
-def _means(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
+def _means(folders: Sequence[Path]) -> dict[str, torch.Tensor]:
     means = {}
-    for name in read_shapes(paths[0]):
+    for name in read_shapes(folders[0] / WEIGHTS):
         total: torch.Tensor | None = None
-        for path in paths:
-            with safe_open(path, framework="pt") as file:
+        for folder in folders:
+            with safe_open(folder / WEIGHTS, framework="pt") as file:
                 value = file.get_tensor(name)
+            require_finite(folder, name, value)
             total = value.double() if total is None else total.add_(value)
             kind = value.dtype
         if total is not None:
-            means[name] = (total / len(paths)).to(kind)
+            means[name] = (total / len(folders)).to(kind)
     return means
 
 

@@ -177,13 +177,23 @@ def load_model(
     vocabularies = read_vocabularies(folder)
     model = _fitting_model(folder, record, shapes, vocabularies)
     read_weights(folder, model)
-    if broken := [name for name, value in model.named_parameters() if not value.isfinite().all()]:
-        raise ModelError(
-            f"{folder / WEIGHTS}: NaN or infinity in {len(broken)} tensors, such as {broken[0]}",
-            "it is damaged, or diverged in training: take an earlier checkpoint",
-        )
+    for name, value in model.named_parameters():
+        require_finite(folder, name, value)
     model = model.to(device=torch.device(device), dtype=dtype).eval()
     return LoadedModel(model, vocabularies, metadata_of(record), folder)
+
+
+def require_finite(folder: Path, name: str, value: torch.Tensor) -> None:
+    """Refuse a tensor of the model in ``folder`` that holds NaN or infinity.
+
+    Raises:
+        ModelError: It does.
+    """
+    if not value.isfinite().all():
+        raise ModelError(
+            f"{folder / WEIGHTS}: NaN or infinity in {name}",
+            "it is damaged, or diverged in training: take an earlier checkpoint",
+        )
 
 
 def read_weights(folder: Path, model: TranslationModel) -> None:

@@ -216,7 +216,7 @@ class Trainer:
         stop_reason = self._limit()
         fresh = bool(self._unread)
         if fresh and (self.device.type == "cpu" or stop_reason or state.update % config.log_every == 0):
-            self._check_finite()
+            self._check_finite(last=stop_reason is not None)
         if fresh and (stop_reason or state.update == 1 or state.update % config.log_every == 0):
             memory = memory_in_use(self.device, divided=self.processes.count > 1)
             self._memory = int(self.processes.all_reduce_numbers([memory])[0])
@@ -248,8 +248,12 @@ class Trainer:
         reason = f"{stopping.metric} has not improved for {stopping.patience} validations"
         return StopReason(reason, finished=True)
 
-    def _check_finite(self) -> None:
-        """Learn which of the last updates were skipped because they were not finite; waits for the device."""
+    def _check_finite(self, *, last: bool = False) -> None:
+        """Learn which of the last updates were skipped because they were not finite; waits for the device.
+
+        Where the last one of the run is among them, and no validation tells what the model is worth, the run
+        has diverged.
+        """
         state = self.state
         for update, finite in zip(self._unread, self._meter.take_finite(), strict=True):
             if finite:
@@ -260,7 +264,7 @@ class Trainer:
             self.recorder.skipped(update.number, update.lines.tolist())
         self._unread.clear()
         state.steps = self.optimizer.steps
-        if state.bad_in_a_row >= BAD_IN_A_ROW:
+        if state.bad_in_a_row >= (1 if last and self.validator is None else BAD_IN_A_ROW):
             raise DivergedError(
                 f"loss or gradient not finite {state.bad_in_a_row} updates in a row "
                 f"(last good update {self._last_good}); the lines are listed in {self.spec.run.bad_batch}",
