@@ -153,6 +153,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "run.yaml", "--run", "x"], "settings have no dashes: run=VALUE"),
         (["prepare", "run.yaml", "--data.valid=x"], "settings have no dashes: data.valid=VALUE"),
         (["train", "run.yaml", "--max-updates", "9"], "settings have no dashes: training.max_updates=VALUE"),
+        (
+            ["train", "--layers", "6"],
+            "settings have no dashes: model.encoder.layers=VALUE or model.decoder.layers=VALUE",
+        ),
     ],
 )
 def test_a_wrong_command_gets_a_suggestion(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from deepwire.cli.completion import KEYS
 from deepwire.cli.main import main
+from deepwire.config.section import described_keys
+from deepwire.runfile import RunFile
 
 
 def test_the_schema_is_printed_or_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,6 +44,44 @@ def test_the_shell_completes_commands_and_options(
     assert completions("deepwire trans", monkeypatch, capsys) == ["translate", "translate-file"]
     assert completions("deepwire train --dry", monkeypatch, capsys) == ["--dry-run"]
     assert "gates" in completions("deepwire analyze ga", monkeypatch, capsys)
+
+
+def test_the_shell_completes_values(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").touch()
+    for line, expected in {
+        "export x --format o": ["onnx"],
+        "translate x --precision fp": ["fp32", "fp16"],
+        "evaluate --metric chrf": ["chrf", "chrf++"],
+        "train mi": ["mine.yaml"],
+        "inspect dem": ["demo"],
+        "recipes show dem": ["demo"],
+        "train demo training.max_u": ["training.max_updates="],
+    }.items():
+        assert completions(f"deepwire {line}", monkeypatch, capsys) == expected, line
+
+
+def test_the_keys_that_complete_are_those_of_run_files() -> None:
+    keys = dict.fromkeys(key for key, _ in described_keys(RunFile))
+    assert KEYS.read_text(encoding="utf-8").splitlines() == list(keys), f"write into {KEYS}:\n" + "\n".join(
+        keys
+    )
+
+
+def test_completion_does_not_wait_for_torch() -> None:
+    code = (
+        "import sys, contextlib; from deepwire.cli.main import main\n"
+        "with contextlib.suppress(SystemExit): main([])\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    line = {"COMP_WORDS": "deepwire train demo seed", "COMP_CWORD": "3"}
+    names = os.environ | line | {"_DEEPWIRE_COMPLETE": "complete_bash"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=names, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "seed=\n"), done.stderr
 
 
 def test_the_script_for_the_shell_names_the_command(

@@ -112,7 +112,8 @@ OtherSettings = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        help="fp32, bf16; fp16 or int8: weights of so many bits (CPU); auto: the fast one here, never int8."
+        metavar="auto|fp32|bf16|fp16|int8",
+        help="fp16 or int8: weights of so many bits (CPU); auto: the fast one here, never int8.",
     ),
 ]
 UseShortlist = Annotated[

@@ -55,8 +55,8 @@ Metrics = Annotated[
     list[str] | None,
     typer.Option(
         "--metric",
-        metavar="NAME",
-        help="bleu, chrf, chrf++, ter or multi-bleu; repeatable. Default: bleu.",
+        metavar="bleu|chrf|chrf++|ter|multi-bleu",
+        help="Repeatable. Default: bleu.",
     ),
 ]
 MetricCommands = Annotated[

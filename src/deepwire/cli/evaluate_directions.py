@@ -66,9 +66,8 @@ Metrics = Annotated[
     list[str] | None,
     typer.Option(
         "--metric",
-        metavar="NAME",
-        help="bleu, chrf, chrf++, ter, spbleu, spbleu-101; repeatable, the first counts for the win ratio. "
-        "Default: bleu and chrf.",
+        metavar="bleu|chrf|chrf++|ter|spbleu|spbleu-101",
+        help="Repeatable, the first counts for the win ratio. Default: bleu and chrf.",
     ),
 ]
 Tokenize = Annotated[

@@ -25,13 +25,15 @@ Format = Annotated[
     typer.Option(
         "--format",
         "--to",
-        help="ctranslate2 (default), onnx, torch_export, huggingface, huggingface-code, argos, marian.",
+        metavar="ctranslate2|onnx|torch_export|huggingface|huggingface-code|argos|marian",
+        help="Program to write for. Default: ctranslate2.",
     ),
 ]
 Quantization = Annotated[
     str | None,
     typer.Option(
-        help="Weights as float32 (default) or int8; in CTranslate2 also float16, bfloat16 or int16."
+        metavar="float32|int8|float16|bfloat16|int16",
+        help="Format of the weights, the last three in CTranslate2 alone. Default: float32.",
     ),
 ]
 Int8 = Annotated[bool, typer.Option("--int8", help="--quantization int8.")]

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from deepwire.model.translation_model import TranslationModel
     from deepwire.runfile import RunFile
 
-FamilyName = Annotated[str, typer.Argument(metavar="FAMILY", help="fairseq, neutron or huggingface.")]
+FamilyName = Annotated[
+    str, typer.Argument(metavar="fairseq|neutron|huggingface", help="What made the checkpoint.")
+]
 Checkpoint = Annotated[
     Path,
     typer.Argument(

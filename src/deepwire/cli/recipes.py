@@ -33,7 +33,9 @@ def recipes(context: typer.Context) -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A recipe, such as multi30k/transformer-tiny.")],
+    name: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="A recipe, such as multi30k/transformer-tiny.")
+    ],
     resolved: Annotated[
         bool, typer.Option("--resolved", help="Every setting, with defaults and what it extends.")
     ] = False,
@@ -59,7 +61,7 @@ def check(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME]...", help="Recipes, or folders such as papers/dlcl-2019; all if none."
+            metavar="[RECIPE]...", help="Recipes, or folders such as papers/dlcl-2019; all if none."
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,

@@ -97,24 +97,23 @@ def described(error: typer.TyperException) -> tuple[list[str], str, int]:
     near = _similar_options(typed[1], guesses) if typed else guesses
     hint = f"did you mean {near}?" if near else f"see {command} --help"
     parameters = [] if context is None else [each.name for each in context.command.params]
-    if "overrides" in parameters and typed and (key := _setting(typed[1].partition("=")[0])):
-        hint = f"settings have no dashes: {key}=VALUE"
+    if "overrides" in parameters and typed and (keys := _settings(typed[1].partition("=")[0])):
+        hint = f"settings have no dashes: {' or '.join(f'{key}=VALUE' for key in keys)}"
     text = text[: match.start()] if match else text
     return ([text.rstrip(".")] if text else []), hint, error.exit_code
 
 
-def _setting(typed: str) -> str:
-    """The setting that an option was meant to be; empty where no run file has it, or several have."""
+def _settings(typed: str) -> list[str]:
+    """The settings that an option may have been meant to be: of those of its name the outermost."""
     from deepwire.config.section import described_keys
     from deepwire.runfile import RunFile
 
-    name, keys = typed.replace("-", "_"), [key for key, _ in described_keys(RunFile)]
-    if "." in name or name in keys:
-        return name
-    found = {key for key in keys if key.rpartition(".")[2] == name}
+    name = typed.replace("-", "_")
+    if "." in name:
+        return [name]
+    found = dict.fromkeys(key for key, _ in described_keys(RunFile) if key.rpartition(".")[2] == name)
     least = min((key.count(".") for key in found), default=0)
-    near = [key for key in found if key.count(".") == least]
-    return near[0] if len(near) == 1 else ""
+    return [key for key in found if key.count(".") == least]
 
 
 def _similar_options(typed: str, guesses: str) -> str:
