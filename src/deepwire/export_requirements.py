@@ -1,4 +1,4 @@
-"""What formats of other programs refuse of a run file (`export.must_be`); each is one function and one line.
+"""Settings of a run file that formats of other programs refuse (`export.must_be`); each is one function.
 
 Nothing is trained yet, and no library of a format is needed: settings alone tell.
 """

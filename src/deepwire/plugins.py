@@ -177,7 +177,7 @@ def reserve(kind: Kind, names: Sequence[str]) -> None:
 
 
 def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
-    """What another package offers under a name; None if no package does.
+    """The choice of another package under a name; None if no package has one.
 
     Args:
         kind: What it is a choice of.
@@ -247,7 +247,7 @@ def place_in(error: BaseException) -> str:
 
 
 def check_recorded(recorded: object, where: str) -> list[str]:
-    """See that what a stored model is made of is here and allowed, and make it known by its names.
+    """Check that the parts of a stored model are here and allowed, and make them known by their names.
 
     Args:
         recorded: What `Plugin.to_json` gave for each of its plugins; None without any.

@@ -62,7 +62,7 @@ class RunFile(Section):
     _has_the_presets_of_its_task = model_validator(mode="before")(with_presets)
 
     def unused_settings(self) -> UnusedSettings:
-        """What one section sets for something that another one leaves out."""
+        """Settings of one section for something that another one leaves out."""
         yield from TASKS[self.task].unused_settings()
         if self.data.valid is None:
             for name in ("bleu", "metrics", "metric", "bleu_every", "beam", "max_sentences", "max_tokens"):
@@ -245,7 +245,7 @@ class LoadedRunFile:
 
     @classmethod
     def from_json(cls, values: Mapping[str, object]) -> LoadedRunFile:
-        """What `to_json` gave."""
+        """The inverse of `to_json`."""
         whole = {**values, "path": Path(str(values["path"]))}
         return cls(RunFile.model_validate(values["resolved"], context=TRUSTED), **whole)  # type: ignore[arg-type]  # as written
 

@@ -14,7 +14,7 @@ TaskName = Literal["translation", "language_model"]
 
 
 class Task(Protocol):
-    """What a model is for."""
+    """The purpose of a model."""
 
     presets: Mapping[str, Mapping[str, object]]
     """Settings that have another default than elsewhere, by section."""
@@ -23,7 +23,7 @@ class Task(Protocol):
         """Settings that mean nothing for the task, by dotted key, and why."""
 
     def check(self, data: DataConfig, model: ModelConfig, training: TrainingConfig) -> None:
-        """See that the sections of a run file are for the task.
+        """Check that the sections of a run file fit the task.
 
         Raises:
             ValueError: A setting is not.
@@ -56,7 +56,7 @@ class LanguageModellingTask:
     }
 
     def unused_settings(self) -> UnusedSettings:
-        """What a source and the search for translations need."""
+        """Settings of a source and of the search for translations."""
         yield "model.source_loss", "a language model has no source, and learns every token"
         yield "training.validation.beam", "a language model translates nothing"
         of_sources = ("max_length_ratio", "max_source_length", "placeholders", "guards", "casing", "rounds")

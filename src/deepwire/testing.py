@@ -1,4 +1,4 @@
-"""What must hold for every choice of a socket, checked on small models; for tests, also of plugins.
+"""Checks that must hold for every choice of a socket, on small models; for tests, also of plugins.
 
 `check_connection`, `check_mixer`, `check_aggregation`, `check_fusion` and `check_initialization` take the
 settings of one choice, as an object, a mapping or its name, and raise `AssertionError` with what is wrong.
@@ -166,7 +166,7 @@ def as_assertion(what: str) -> Iterator[None]:
 
 
 def _check_record(model: TranslationModel) -> None:
-    """What is saved of the settings stands for the same settings, and all parameters have their names."""
+    """Check that saved settings stand for the same settings, and that all parameters have their names."""
     record = json.loads(json.dumps(model.config.model_dump(mode="json")))
     with remembered(model.config):  # its classes may be some that nobody has registered
         again = ModelConfig.model_validate(record, context=TRUSTED)

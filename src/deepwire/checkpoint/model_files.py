@@ -38,7 +38,7 @@ class DamagedError(ModelError):
 
 
 def _instead_of(folder: Path) -> str:
-    """What to do without a damaged folder: which checkpoints of its run are left, if it is one."""
+    """The advice for a damaged folder: which checkpoints of its run are left, if it is one."""
     if folder.parent.name == "averages":
         return "delete the folder; the average is made again when it is asked for"
     if folder.parent.name != "checkpoints":
@@ -76,7 +76,7 @@ def write_manifest(folder: Path) -> None:
 
 
 def check_manifest(folder: Path, *, required: Collection[str], skip: Collection[str] = ()) -> None:
-    """See that the files of ``folder`` are those of its manifest, byte by byte.
+    """Check that the files of ``folder`` are those of its manifest, byte by byte.
 
     Args:
         folder: A model directory.
@@ -98,7 +98,7 @@ def check_manifest(folder: Path, *, required: Collection[str], skip: Collection[
 
 
 def check_file(folder: Path, name: str) -> None:
-    """See that one file of ``folder`` is that of its manifest; one that the manifest does not list is let be.
+    """Check one file of ``folder`` against its manifest; a file that is not listed passes.
 
     Raises:
         DamagedError, UnreadableError: As in `check_manifest`.
@@ -161,7 +161,7 @@ def _check_file(folder: Path, name: str, record: tuple[int, str]) -> None:
 
 
 def _trouble(folder: Path, name: str, error: OSError) -> ModelError:
-    """What a file that cannot be opened or read means: damage only where there is no such file."""
+    """The error of a file that cannot be opened or read: damage only where there is no such file."""
     unreadable = cannot_read(folder / name, error)
     if isinstance(unreadable, UnreadableError):
         return unreadable

@@ -96,7 +96,7 @@ def _means(folders: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 
 def _check_same_kind(folder: Path, newest: Path, record: dict[str, object], digest: str) -> None:
-    """See that rows of the same number mean the same in both; `record` and `digest` are those of `newest`."""
+    """Check that rows mean the same in both; `record` and `digest` are those of `newest`."""
     other, refused = read_config(folder), f"{folder} and {newest} cannot be averaged"
     for key in ("model", "source_vocabulary", "target_vocabulary"):
         if other.get(key) != record.get(key):
@@ -263,5 +263,5 @@ def _up_to_date(target: Path, folders: list[Path]) -> bool:
 
 @cache
 def _check_once(folder: Path, _changed: int, _size: int) -> None:
-    """See that an average is whole; a command finds its model several times, and its weights may be large."""
+    """Check an average once: a command finds its model several times, and its weights may be large."""
     check_manifest(folder, required=(WEIGHTS, CONFIG))

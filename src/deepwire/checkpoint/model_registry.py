@@ -72,7 +72,7 @@ class RegisteredScore(_Part):
 
 
 class RegisteredModel(_Part):
-    """What a registry says of a model."""
+    """The entry of a model in a registry."""
 
     name: _Name
     directions: list[str] = Field(min_length=1, description="such as de-en")
@@ -315,7 +315,7 @@ def _parsed(text: str, place: str) -> Registry:
 
 
 def _first_mistake(error: ValidationError, record: object) -> str:
-    """What is wrong with which model, by its name where it has one, otherwise by its number."""
+    """The first mistake, with the name of its model, or its number where it has none."""
     first = error.errors()[0]
     message = "is missing" if first["type"] == "missing" else first["msg"]
     match first["loc"]:

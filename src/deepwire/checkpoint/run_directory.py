@@ -108,7 +108,7 @@ def regular(checkpoints: Sequence[Checkpoint]) -> list[Checkpoint]:
 
 
 def require_folder(folder: Path, name: str) -> None:
-    """See that a folder is there, or can be made; errors call the setting `name`.
+    """Check that a folder is there, or can be made; errors call the setting `name`.
 
     Raises:
         UsageError: A file is in its place.
@@ -168,7 +168,7 @@ class RunDirectory:
         )
 
     def require_config_kept(self, text: str) -> None:
-        """See that a run file with this text would not replace another one, in a folder that is no run.
+        """Check that a run file with this text would not replace another one in a folder that is no run.
 
         Raises:
             UsageError: It would.
@@ -381,7 +381,7 @@ def _numbers(scores: Mapping[object, object]) -> dict[str, float]:
 
 
 def _entry(path: Path, *keys: str) -> object:
-    """What a JSON file has under nested keys; None where it has not, or cannot be read."""
+    """The value of a JSON file under nested keys; None where there is none or the file cannot be read."""
     try:
         value: object = read_json(path)
     except ModelError:

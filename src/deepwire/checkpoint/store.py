@@ -142,7 +142,7 @@ def model_parameters(model: TranslationModel) -> dict[str, Tensor]:
 
 
 def saved_buffers(model: TranslationModel) -> dict[str, Tensor]:
-    """What parts of a model keep besides parameters, such as what changes with the updates, by name."""
+    """The state of a model besides its parameters, such as what changes with the updates, by name."""
     return {
         f"{prefix}.{name}": value
         for prefix, module in model.named_modules()
@@ -257,7 +257,7 @@ def recorded_config(record: dict[str, object], folder: Path) -> ModelConfig:
 
 
 def read_metadata(folder: Path) -> dict[str, object]:
-    """What the record of a model directory says of the model besides its architecture.
+    """The record of a model directory besides its architecture.
 
     Raises:
         ModelError: If it holds no model, or its record cannot be read.
@@ -273,7 +273,7 @@ def metadata_of(record: dict[str, object]) -> dict[str, object]:
 
 
 def require_translation(name: str | Path, metadata: Mapping[str, object]) -> None:
-    """See that a model of such metadata translates; `name` is what errors call it.
+    """Check that a model of such metadata translates; `name` is what errors call it.
 
     Raises:
         ModelError: It is a language model.
@@ -297,7 +297,7 @@ def language_names(metadata: dict[str, object]) -> tuple[str, ...]:
 
 
 def check_fit(path: Path, actual: dict[str, Shape], expected: dict[str, Shape]) -> None:
-    """See that a file holds the parameters that a model has.
+    """Check that a file holds the parameters that a model has.
 
     Raises:
         ModelError: Listing missing, unknown and differently shaped parameters.
@@ -317,7 +317,7 @@ def check_fit(path: Path, actual: dict[str, Shape], expected: dict[str, Shape]) 
 
 
 def require_model(folder: Path) -> None:
-    """See that ``folder`` could be a model directory, before its files are looked at.
+    """Check that ``folder`` could be a model directory, before its files are looked at.
 
     Raises:
         ModelError: If it is missing, a file, an exported model, or holds pickle files only.
@@ -346,7 +346,7 @@ def require_model(folder: Path) -> None:
 
 
 def _instead_of(file: Path) -> str:
-    """What to give in place of a file."""
+    """The advice for a file given in place of a model directory."""
     if file.suffix in _PICKLES:
         return f"a pickle file is not opened as a model, because it can run code; {_IMPORT}"
     if {MANIFEST, WEIGHTS} & {path.name for path in file.parent.iterdir()}:

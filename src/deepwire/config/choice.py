@@ -72,7 +72,7 @@ class Choice(Section, ABC):
 
     @classmethod
     def instead_of(cls, name: str, found: object) -> str:  # noqa: ARG003 - for those that know more
-        """What to name in place of what a place has that is no settings, for the end of an error."""
+        """The names to give in place of a place that holds no settings, for the end of an error."""
         return ""
 
     @classmethod

@@ -65,7 +65,7 @@ def schema_of(section: type[Section], title: str) -> Schema:
 
 
 def _required(section: type[Section]) -> Schema:
-    """What a file without ``extends`` must have, down through plain sections."""
+    """The keys that a file without ``extends`` must have, down through plain sections."""
     needed = [name for name, field in section.model_fields.items() if field.is_required()]
     below = {
         name: _required(inner[0])

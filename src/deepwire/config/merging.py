@@ -38,7 +38,7 @@ def merge(
     *,
     whole: bool = False,
 ) -> Node:
-    """What ``later`` makes of ``base``: mappings merge key by key, everything else replaces.
+    """Merge ``later`` into ``base``: mappings key by key, everything else replaces.
 
     A section with nothing in it changes nothing, unless null means that what it sets is not used. A mapping
     of another ``type`` replaces, too. Keys refine a plain value that stands for a section: a name (without

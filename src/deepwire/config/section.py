@@ -88,7 +88,7 @@ class ShorthandSection(Section):
 
     @classmethod
     def _of_another_kind(cls, value: object) -> object:
-        """What to check in place of a value that is neither settings nor such a plain value."""
+        """The value to check in place of one that is neither settings nor such a plain value."""
         return value
 
 

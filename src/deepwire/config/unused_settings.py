@@ -23,7 +23,7 @@ class UnusedSetting:
 
 
 def find_unused_settings(section: Section, tree: MappingNode) -> Mapping[str, UnusedSetting]:
-    """What ``tree`` sets in vain, by dotted key; ``section`` was built from it."""
+    """Settings of ``tree`` without effect, by dotted key; ``section`` was built from it."""
     unused: dict[str, UnusedSetting] = {}
     for path, _, reason in _unused(section, ()):
         node = node_at(tree, path)
@@ -68,5 +68,5 @@ def _unused(section: Section, above: _Path) -> Iterator[tuple[_Path, Section, st
 
 
 def _at(owner: Any, part: str | int) -> Any:
-    """What a section has under a name, or a list under a number."""
+    """The value of a section under a name, or of a list under a number."""
     return owner[part] if isinstance(part, int) else getattr(owner, part)

@@ -228,7 +228,7 @@ def _kind(error_type: str) -> str:
 def _describe(
     error_at: _ErrorLocation, error: ErrorDetails, section: type[Section], besides: Sequence[str] = ()
 ) -> str:
-    """What is wrong; `besides` are kinds of values that may stand in place of a choice."""
+    """Describe the mistake; `besides` are kinds of values that may stand in place of a choice."""
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         if error_at.in_lone and str(error_at.path[-1]).isdecimal():
@@ -271,7 +271,7 @@ def _describe(
 
 
 def wanted_number(error: ErrorDetails) -> str:
-    """What kind of number must stand where another stands, such as `at least 1`; empty for other errors."""
+    """The kind of number that must stand here, such as `at least 1`; empty for other errors."""
     kind, context = error["type"], error.get("ctx", {})
     if kind in {"finite_number", "int_from_float"}:
         return "a finite number" if kind == "finite_number" else "a whole number"
@@ -282,7 +282,7 @@ def wanted_number(error: ErrorDetails) -> str:
 
 
 def wrong_option(error: ErrorDetails) -> str:
-    """What is wrong with the value of an option of a command, which is text."""
+    """Describe the mistake in the value of an option of a command, which is text."""
     wanted = wanted_number(error)
     if not wanted and _KIND_ERROR.fullmatch(error["type"]):
         wanted = _kind(error["type"])

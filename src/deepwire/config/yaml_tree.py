@@ -73,7 +73,7 @@ Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
 
 @dataclass
 class Problems:
-    """What is wrong so far, one line each; raised together so that one run shows everything."""
+    """Mistakes so far, one line each; raised together so that one run shows everything."""
 
     lines: list[str] = field(default_factory=list)
     more: int = 0
@@ -124,7 +124,7 @@ def plain(node: Node) -> PlainValue:
 
 
 def node_at(root: Node, path: Sequence[str | int]) -> Node | None:
-    """What was written at ``path``, or the plain text that stands for the section it is in; None: nothing."""
+    """The node written at ``path``, or the plain text that stands for the section it is in, or None."""
     node = root
     for part in path:
         if isinstance(node, ScalarNode):
@@ -143,7 +143,7 @@ def node_at(root: Node, path: Sequence[str | int]) -> Node | None:
 
 
 def resolve_scalar(text: str) -> str | int | float | bool | None:
-    """What an unquoted scalar means in the YAML 1.2 core schema (plus ``_`` between digits)."""
+    """The meaning of an unquoted scalar in the YAML 1.2 core schema (plus ``_`` between digits)."""
     if text in {"", "~", "null", "Null", "NULL"}:
         return None
     if text in {"true", "True", "TRUE", "false", "False", "FALSE"}:
@@ -176,7 +176,7 @@ class _Builder:
         self._values = 0
 
     def in_python(self) -> Node | None:
-        """What the text holds, with a `UsageError` where it is not YAML."""
+        """The tree of the text, with a `UsageError` where it is not YAML."""
         try:
             return self.document(yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
@@ -188,7 +188,7 @@ class _Builder:
             ) from None
 
     def document(self, loader: type[yaml.SafeLoader]) -> Node | None:
-        """What the text holds, with what the parser raises where it is not YAML."""
+        """The tree of the text, with the parser's error where it is not YAML."""
         events = iter(yaml.parse(self._text, Loader=loader))
         next(events)  # stream start
         if isinstance(next(events), yaml.StreamEndEvent):

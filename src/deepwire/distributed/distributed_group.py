@@ -130,7 +130,7 @@ class DistributedGroup(ProcessGroup):
         return work()
 
     def require_same(self, tensors: Sequence[Tensor], name: str) -> None:
-        """See that float32 tensors are the same in all processes, by sums over their bits."""
+        """Check that float32 tensors are the same in all processes, by sums over their bits."""
         sums = torch.stack([tensor.detach().view(torch.int32).sum(dtype=torch.int64) for tensor in tensors])
         sums_of_ranks = self.gather(sums.tolist())
         strangers = [str(rank) for rank, other in enumerate(sums_of_ranks) if other != sums_of_ranks[0]]
@@ -166,7 +166,7 @@ class DistributedGroup(ProcessGroup):
         return first
 
     def exit_code(self, error: BaseException) -> int:
-        """That of the process that failed first; of this error where nobody knows."""
+        """The exit code of the process that failed first; of this error where nobody knows."""
         with suppress(RuntimeError):
             if self._store.check([_FAILURES]):
                 self._store.wait([_CODE], _WORD)
@@ -239,7 +239,7 @@ def _value(data: Tensor) -> object:
 
 
 def _connection(error: RuntimeError) -> str:
-    """What gloo or nccl say, without the place in their code and the advice."""
+    """The message of gloo or nccl, without the place in their code and the advice."""
     return re.sub(r"^\[\S*\] ", "", _line(error).removeprefix("RuntimeError: ")).partition(". ")[0]
 
 

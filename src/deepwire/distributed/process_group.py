@@ -72,7 +72,7 @@ class ProcessGroup:
         return work()
 
     def require_same(self, tensors: Sequence[Tensor], name: str) -> None:
-        """See that the tensors are the same in all processes, bit for bit.
+        """Check that the tensors are the same in all processes, bit for bit.
 
         Raises:
             ResourceError: If they are not; `name` says what they are.

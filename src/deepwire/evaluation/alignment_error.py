@@ -19,7 +19,7 @@ _HINT = "write i-j for a sure link and i?j or ipj for a possible one: source wor
 
 
 class GoldAlignment(NamedTuple):
-    """What people say of a pair.
+    """The links that people gave to a pair.
 
     Attributes:
         sure: Links that an alignment should have.
@@ -32,7 +32,7 @@ class GoldAlignment(NamedTuple):
 
 @dataclass(frozen=True)
 class AlignmentCounts:
-    """What the alignments of a text have in common with the gold ones; two add up.
+    """Links of a text and its gold ones, counted; two add up.
 
     Attributes:
         found: Links, |A|.
@@ -48,7 +48,7 @@ class AlignmentCounts:
 
     @classmethod
     def of(cls, links: Iterable[Link], gold: GoldAlignment) -> AlignmentCounts:
-        """Those of one pair."""
+        """Counts of one pair."""
         predicted = set(links)
         return cls(len(predicted), len(gold.sure), len(predicted & gold.sure), len(predicted & gold.possible))
 

@@ -176,7 +176,7 @@ def paired_comparison(
 
 
 def few_sentences(paired: PairedTest | None, sentences: int, unit: str = "sentences") -> list[str]:
-    """What is odd about a test on so many sentences, or what else is drawn, one line each."""
+    """Warnings of a test on so many sentences, one line each."""
     if paired is None or paired.test != "bootstrap" or sentences >= _FEW_SENTENCES:
         return []
     return [
@@ -208,7 +208,7 @@ def gap_warnings(systems: Sequence[Text], references: Sequence[Text], source: Te
 
 
 def text_warnings(texts: Sequence[Text], metrics: Sequence[Metric]) -> list[str]:
-    """What is odd about texts, one line each: tokenised text for metrics of raw text, or the reverse."""
+    """Warnings of texts, one line each: tokenised text for metrics of raw text, or the reverse."""
     warnings: list[str] = []
     raw_tokenizers = [
         metric.tokenize

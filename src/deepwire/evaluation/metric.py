@@ -1,4 +1,4 @@
-"""What every metric has in common: the statistics of sentences, and a score made from their sums."""
+"""The base of every metric: the statistics of sentences, and a score made from their sums."""
 
 from __future__ import annotations
 

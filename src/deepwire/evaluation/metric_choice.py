@@ -83,7 +83,7 @@ def make_metric(name: str, options: MetricOptions | None = None) -> Metric:
 
 
 def _of_plugin(name: str) -> Callable[[MetricOptions], Metric] | None:
-    """What `deepwire.plugins.register_metric` or an installed package says of a name."""
+    """The metric that `deepwire.plugins.register_metric` or an installed package has under a name."""
     try:
         make = cast("Callable[[MetricOptions], Metric] | None", plugins.find("metric", name, trusted=True))
         if make is not None:

@@ -63,7 +63,7 @@ class MetricCommand(Metric):
         return totals[..., 0] / np.maximum(totals[..., 1], 1)
 
     def sentence_values(self, statistics: Floats) -> Floats:
-        """What the command said."""
+        """The values that the command printed."""
         return statistics[..., 0]
 
     def signature(self, references: int) -> str:

@@ -146,7 +146,7 @@ def json_text(value: object) -> str:
 
 
 def require_absent(path: Path, instead: str = "name another folder") -> None:
-    """See that a command that makes ``path`` replaces nothing.
+    """Refuse to replace ``path``.
 
     Args:
         path: What is to be made.

@@ -126,7 +126,7 @@ def build_stacks(config: ModelConfig, contexts: Mapping[Side, StackContext]) -> 
 
 
 def _made(part: PartT, kind: type, section: SocketSection, side: Side) -> PartT:
-    """What the settings of a socket have built, which may come from another package.
+    """Build the module of a socket, which may come from another package.
 
     Raises:
         ModelError: It is something else, or has complex numbers or state that is not saved.
@@ -199,7 +199,7 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
 
 
 def _language_embeddings(config: ModelConfig, languages: int) -> dict[Side, LanguageEmbedding | None]:
-    """Those of either side; one for both where they share their matrix, as in Neutron."""
+    """Language embeddings of either side; one for both where they share their matrix, as in Neutron."""
     wanted = config.languages.embedding
     made: dict[Side, LanguageEmbedding | None] = {"encoder": None, "decoder": None}
     if languages:

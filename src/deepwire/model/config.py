@@ -26,7 +26,7 @@ Architecture = Literal["encoder_decoder", "decoder_only"]
 
 
 def _initialization_that_learns_best(given: Mapping[str, object]) -> Initialization:
-    """What a model begins with whose settings do not say it; measured in docs/reports/measurements.md.
+    """The initialization of a model whose settings name none; measured in docs/reports/measurements.md.
 
     Norms after the sum bring small embeddings to size at once, and small ones learn faster. Where the
     embedding goes up the stack as it is, the words would be a whisper beside the positions. There the sum of
@@ -123,7 +123,7 @@ class ModelConfig(SublayerConfig):
         return self
 
     def _check_decoder_only(self) -> None:
-        """What reads an encoder, or stands between two stacks, has no place in a decoder alone."""
+        """Refuse parts of a decoder-only model that read an encoder or stand between two stacks."""
         for name, socket in (("mixer", self.decoder.mixer), ("connection", self.decoder.connection)):
             if socket.brings_cross_attention or "cross" in socket.replaces:
                 raise ValueError(
@@ -185,7 +185,7 @@ class ModelConfig(SublayerConfig):
         return self.parametrization.base.d_model or self.d_model if self.parametrization else self.d_model
 
     def _check_stacks(self) -> None:
-        """What fits neither its stack nor the other one is refused with the file; nothing is built."""
+        """Refuse sockets that do not fit their stack or the other one; nothing is built."""
         contexts = self.contexts()
         for side in self.sides:
             self.stack(side).check(contexts[side])
@@ -230,7 +230,7 @@ class ModelConfig(SublayerConfig):
             raise ValueError(f"share_layers needs the same {' and '.join(differing)} in encoder and decoder")
 
     def unused_settings(self) -> UnusedSettings:
-        """What no part of the model asks for."""
+        """Settings that no part of the model asks for."""
         stacks, contexts = {side: self.stack(side) for side in self.sides}, self.contexts()
         if self.is_decoder_only:
             yield "encoder", "architecture: decoder_only has a decoder alone; set model.decoder"
@@ -250,7 +250,7 @@ class ModelConfig(SublayerConfig):
             yield "max_length", "only learned positions have so many rows; others know no limit"
 
     def initialization_left_out(self) -> str | None:
-        """What to tell the user of a connection that its own initialisation is not used; None of others."""
+        """A message where the initialization of a connection is not used; None elsewhere."""
         own = {side: self.stack(side).connection.initialization for side in self.sides}
         if "initialization" in self.model_fields_set or {*own.values()} <= {None, self.initialization.type}:
             return None
@@ -302,7 +302,7 @@ class ModelConfig(SublayerConfig):
         return positions if isinstance(positions, RotaryConfig) else None
 
     def contexts(self, languages: int = 0) -> dict[Side, StackContext]:
-        """What the sockets of both stacks are told; the two share one pool of shared modules.
+        """The contexts of the sockets of both stacks; the two share one pool of shared modules.
 
         `languages` is the number of those that have parameters of their own, in a model of several.
         """

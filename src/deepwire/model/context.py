@@ -1,4 +1,4 @@
-"""What a socket is told about the stack that it is built for, and what the settings of every socket say."""
+"""The stack that a socket is built for, and the base of the settings of every socket."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class StackContext:
         return self.side == "decoder"
 
     def of_mixer(self, reads: int | None, gives: int | None, layer: int = 0) -> StackContext:
-        """What the mixer of a layer is told, which reads and gives vectors of these widths.
+        """The context of the mixer of a layer, which reads and gives vectors of these widths.
 
         None: the width of the stream.
         """
@@ -163,7 +163,7 @@ class StackContext:
         return norm_layer(self.norm_kind, self.dim // self.heads, self.norm_eps)
 
     def branch(self) -> Branch:
-        """What the output of a sub-layer passes before it is added to the stream.
+        """The module between the output of a sub-layer and the stream.
 
         For connections that say `scales_branches`.
         """

@@ -1,4 +1,4 @@
-"""What training and decoding cost: operations and bytes, counted while a built model runs without values.
+"""Operations and bytes of training and decoding, counted while a built model runs without values.
 
 The model is built on the meta device, where tensors have shapes and no memory, and every operation that it
 asks for is looked at. So nothing here knows what a mixer or a connection is made of.
@@ -39,7 +39,7 @@ _PASSES_OF_AN_UPDATE = 10
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Of one target token with its share of the source, padding left out.
+    """Cost of one target token with its share of the source, padding left out.
 
     Attributes:
         layers: Operations of embeddings and both stacks, forward and backward.
@@ -57,7 +57,7 @@ class TrainingCost:
 
     @property
     def operations(self) -> float:
-        """Of layers and output projection."""
+        """Operations of layers and output projection."""
         return self.layers + self.output
 
     def least_bytes(self, update_tokens: int) -> float:
@@ -70,7 +70,7 @@ class TrainingCost:
 
 @dataclass(frozen=True)
 class StepCost:
-    """Of one decoding step of all hypotheses.
+    """Cost of one decoding step of all hypotheses.
 
     Attributes:
         operations: Of all hypotheses together.
@@ -300,7 +300,7 @@ def _span(tensor: Tensor) -> int:
 
 
 def _storage(tensor: Tensor) -> int:
-    """What tells memory blocks apart where there are no addresses."""
+    """A key that tells memory blocks apart where there are no addresses."""
     address: int = tensor.untyped_storage()._cdata
     return address
 

@@ -24,7 +24,7 @@ class Memory(NamedTuple):
     bias: Tensor
 
     def read(self, query: Tensor, dropout: float = 0.0) -> Tensor:
-        """What queries `[N, H, T, h]` see of it, `[N, H, T, h]`; with dropout on the weights."""
+        """Attend from queries `[N, H, T, h]`; the result is `[N, H, T, h]`, with dropout on the weights."""
         return attention(
             query, self.key, self.value, bias=self.bias, causal=False, dropout=dropout, finite=True
         )
@@ -96,7 +96,7 @@ class CrossAttention(nn.Module):
         return memory.weights(self._queries(x, memory.key.size(0)))
 
     def _queries(self, x: Tensor, sentences: int) -> Tensor:
-        """Of rows `[N * W, T, d]`, `[N, H, W * T, h]`."""
+        """Queries of rows `[N * W, T, d]`: `[N, H, W * T, h]`."""
         query: Tensor = self.query(x).view(sentences, -1, self.heads, x.size(-1) // self.heads)
         query = (query if self.query_norm is None else self.query_norm(query)).transpose(1, 2)
         return query * self.query_scale if self.query_scale != 1 else query

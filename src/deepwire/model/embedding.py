@@ -140,7 +140,7 @@ class Sinusoids(Positions):
         return self._vectors(torch.arange(rows, device="cpu"))
 
     def _vectors(self, positions: Tensor) -> Tensor:
-        """Of positions `[n]`, computed in float64: `[n, d]` float32."""
+        """Vectors of positions `[n]`, computed in float64: `[n, d]` float32."""
         position = (self.first + positions).to(torch.float64).unsqueeze(1)
         half = self.dim // 2
         span = half if self.layout == "interleaved" else half - 1
@@ -255,7 +255,7 @@ class Embedding(nn.Module):
         return self.placed(tokens, self.vectors(0, tokens.size(1)), languages, cut)
 
     def vectors(self, first: int, length: int) -> Tensor | None:
-        """What is added for the positions from `first` on, `[length, d]`, or None."""
+        """Vectors added for the positions from `first` on, `[length, d]`, or None."""
         vectors: Tensor | None = self.positions(first, length, self.table.weight)
         return vectors
 

@@ -46,7 +46,7 @@ class Projection:
     biases: Tensor | None
 
     def __call__(self, result: Tensor, languages: Tensor | None) -> Tensor:
-        """Of each token, `[B, ..., k]`; `languages` `[B]` are those of the rows."""
+        """Map each token, `[B, ..., k]`; `languages` `[B]` are those of the rows."""
         logits = self.linear(result)
         if self.biases is None or languages is None:
             return logits
@@ -178,12 +178,12 @@ class OutputHead(nn.Module):
         return LossSums(_total(psi, loss), _total(fixed, nll), real.sum(), _total(fixed, divergence))
 
     def log_probs(self, results: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
-        """Of every token or those selected, `[B, ..., V]` in float32 at least, of results `[B, ..., d]`."""
+        """Log-probabilities, `[B, ..., V]` in float32 at least, of results `[B, ..., d]`."""
         log_probs = [_log_softmax(self.logits(result, languages)) for result in results]
         return self._mix(log_probs, self._log_weights(languages))
 
     def logits(self, result: Tensor, languages: Tensor | None = None) -> Tensor:
-        """Of every token or those selected, `[B, ..., V]`, of one result `[B, ..., d]`."""
+        """Logits of every token or those selected, `[B, ..., V]`, of one result `[B, ..., d]`."""
         project = self._projection() if self._selected is None else self._selected
         return project(self._scaled(result), languages)
 
@@ -208,7 +208,7 @@ class OutputHead(nn.Module):
         return torch.cat((self.table.weight, self.bias.t()), 1), None
 
     def _inputs(self, result: Tensor, languages: Tensor | None) -> Tensor:
-        """What that map reads of `[B, T, d]`: where languages have biases, also a 1 for that of its row."""
+        """Inputs of the map of `[B, T, d]`: where languages have biases, also a 1 for that of its row."""
         result = self._scaled(result)
         if self.bias is None or self.bias.dim() == 1 or languages is None:
             return result
@@ -251,7 +251,7 @@ class OutputHead(nn.Module):
         return torch.cat(log_probs)
 
     def _log_weights(self, languages: Tensor | None) -> Tensor | None:
-        """Of the G results, `[G]`, or `[G, B]` where each row has its own; None of one result."""
+        """Log-weights of the G results, `[G]`, or `[G, B]` by row; None for one result."""
         return self._fusion[0].log_weights(languages)
 
     def _weights(self, languages: Tensor | None) -> Tensor | None:
@@ -279,7 +279,7 @@ def _of_tokens(psi: Tensor | None, group: int, targets: Tensor) -> Tensor | None
 
 
 def _total(psi: Tensor | None, sums: Sequence[Tensor]) -> Tensor:
-    """Of all results, from the sums of each, in which tokens count already where they count differently."""
+    """The loss of all results, from the sums of each, in which weights of tokens are included."""
     if psi is None:
         return sums[0]
     return torch.stack(tuple(sums)).sum() if psi.dim() == 2 else (psi * torch.stack(tuple(sums))).sum()

@@ -1,4 +1,4 @@
-"""What the sockets show of themselves to analyses: how they weigh depths, and where their gates can be seen.
+"""Views of the sockets for analyses: how they weigh depths, and where their gates can be seen.
 
 Depth weights hold for every text. A mixing says what they are at each position, where the text has a say.
 Gates depend on it too: a probe names a module and how to read gates off one call of it. Analyses put forward

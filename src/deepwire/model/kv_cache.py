@@ -145,7 +145,7 @@ class CacheIndex:
 
     @property
     def bias(self) -> Tensor:
-        """What attention adds to the scores of all slots, `[groups, 1, width, capacity]`."""
+        """Bias of attention for the scores of all slots, `[groups, 1, width, capacity]`."""
         return self.require_ancestry().mask
 
     @property
@@ -189,7 +189,7 @@ class CacheIndex:
 
     @property
     def prompt_bias(self) -> Tensor | None:
-        """What attention adds to the scores of the positions of a pass over prompts, `[groups, 1, 1, T]`."""
+        """Bias of attention for the positions of a pass over prompts, `[groups, 1, 1, T]`."""
         return None if self.skipped is None else self.bias[..., self.own_slots]
 
     def advanced(self) -> CacheIndex:

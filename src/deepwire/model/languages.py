@@ -21,7 +21,7 @@ Sides = Literal["none", "encoder", "decoder", "both"]
 
 
 class LanguagesConfig(Section):
-    """What each target language has its own of, in a model of several; nothing unless asked for."""
+    """Parts that each target language has of its own in a model of several; none unless asked for."""
 
     norm: bool = Field(
         False,

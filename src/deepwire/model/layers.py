@@ -80,14 +80,14 @@ class Linear(nn.Linear):
 
 
 class Branch(Dropout):
-    """What the output of a sub-layer passes before it is added to the stream: dropout, and a fixed factor."""
+    """The way of a sub-layer's output to the stream: dropout, and a fixed factor."""
 
     def __init__(self, probability: float, factor: float = 1.0) -> None:
         super().__init__(probability)
         self.factor = factor
 
     def forward(self, x: Tensor) -> Tensor:
-        """Of `[B, T, d]`."""
+        """Apply to `[B, T, d]`."""
         dropped = super().forward(x)
         return dropped if self.factor == 1 else dropped * self.factor
 

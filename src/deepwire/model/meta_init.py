@@ -52,7 +52,7 @@ def meta_init() -> Iterator[None]:
 
 
 def outline(config: Section, build: Callable[[], BuiltT]) -> BuiltT:
-    """What settings build, for its shapes: on the meta device, or in memory where a plugin needs values.
+    """A model built for its shapes: on the meta device, or in memory where a plugin needs values.
 
     Args:
         config: The settings.

@@ -81,7 +81,7 @@ class UpdateScale(NamedTuple):
 
 
 class Scaling(NamedTuple):
-    """What follows from the measures of a stack relative to those of its base.
+    """Factors that follow from the measures of a stack relative to those of its base.
 
     Attributes:
         width: m_d, the width of the stream over that of the base.
@@ -97,37 +97,37 @@ class Scaling(NamedTuple):
 
     @property
     def branch(self) -> float:
-        """What the output of a sub-layer is multiplied by before it is added to the stream: m_L^-alpha."""
+        """Factor of a sub-layer's output before it is added to the stream: m_L^-alpha."""
         return float(self.depth**-self.alpha)
 
     @property
     def query(self) -> float:
-        """What queries are multiplied by: attention scores then fall with 1/h, not with 1/sqrt(h)."""
+        """Factor of queries: attention scores then fall with 1/h, not with 1/sqrt(h)."""
         return float(self.head**-0.5)
 
     @property
     def output(self) -> float:
-        """What logits are multiplied by, but for their bias: 1/m_d."""
+        """Factor of logits, but for their bias: 1/m_d."""
         return 1 / self.width
 
     @property
     def outside(self) -> UpdateScale:
-        """Of embeddings."""
+        """Scales of embeddings."""
         return UpdateScale(eps=self._eps)
 
     @property
     def vectors_outside(self) -> UpdateScale:
-        """Of final norms and biases outside of layers."""
+        """Scales of final norms and biases outside of layers."""
         return UpdateScale(decay=0.0, eps=self._eps)
 
     @property
     def matrices(self) -> UpdateScale:
-        """Of linear maps inside the stack; rate times decay does not depend on the width."""
+        """Scales of linear maps inside the stack; rate times decay does not depend on the width."""
         return UpdateScale(self._deep / self.width, self.width, self._eps)
 
     @property
     def vectors(self) -> UpdateScale:
-        """Of norms and biases inside layers."""
+        """Scales of norms and biases inside layers."""
         return UpdateScale(self._deep, 0.0, self._eps)
 
     @property

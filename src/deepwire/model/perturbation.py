@@ -82,7 +82,7 @@ class SimCutConfig(NumberSection):
 
 
 class Words(NamedTuple):
-    """What can be disturbed on one side.
+    """The words of one side that can be disturbed.
 
     Attributes:
         unknown: Id of the unknown word; those of padding, begin and end are below it, all words above.
@@ -94,7 +94,7 @@ class Words(NamedTuple):
 
 
 class Input(NamedTuple):
-    """What an embedding looks up, `[B, T]`, and the tokens whose vectors are zero, bool; None: none."""
+    """Tokens that an embedding looks up, `[B, T]`, and a mask of those whose vectors are zero."""
 
     tokens: Tensor
     cut: Tensor | None = None

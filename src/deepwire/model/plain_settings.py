@@ -1,4 +1,4 @@
-"""What a model has that a plain Transformer has not, for formats of other programs.
+"""Settings beyond a plain Transformer, for formats of other programs.
 
 Every setting is compared with that of a plain Transformer. So a new one is refused by all formats until it is
 listed here, or by the format that has it.

@@ -1,4 +1,4 @@
-"""What other programs can compute of a model, as its settings say."""
+"""Settings that other programs can compute."""
 
 from __future__ import annotations
 

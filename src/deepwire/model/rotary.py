@@ -64,7 +64,7 @@ class _Angles(Sinusoids):
         self.base = base
 
     def at(self, positions: Tensor, like: Tensor) -> Tensor:
-        """Of `positions` `[n]`, `[n, h]`."""
+        """Rotations of `positions` `[n]`: `[n, h]`."""
         return self._vectors(positions).to(like.dtype)
 
     def _vectors(self, positions: Tensor) -> Tensor:

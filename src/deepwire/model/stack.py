@@ -289,7 +289,7 @@ class Stack(nn.Module):
         memory: Sequence[Memory],
         languages: Tensor | None,
     ) -> tuple[Tensor, Below]:
-        """What the mixer of a layer makes of whole sequences, and what it leaves for those above."""
+        """The output of the mixer of a layer for whole sequences, and what it leaves for those above."""
         mixer, memory_of = self._mixer(layer), self._memory_of(layer, memory)
         if self._reads_below or ways is not None:
             return mixer.parallel_above(x, padding, below, memory_of, languages, ways and ways[1:])
@@ -382,7 +382,7 @@ class Stack(nn.Module):
         return cast("TokenMixer", self.mixers[layer])  # a ModuleList forgets the type
 
     def _readers(self) -> Sequence[CrossAttention | TokenMixer]:
-        """What looks at the encoder: cross-attentions, or mixers that take their place."""
+        """The readers of the encoder: cross-attentions, or mixers that take their place."""
         if len(self.crosses):
             return [cast("CrossAttention", cross) for cross in self.crosses]
         return self._mixers()

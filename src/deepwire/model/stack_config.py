@@ -48,7 +48,7 @@ class StackConfig(Section):
     )
 
     def sublayers(self, side: Side, *, is_decoder_only: bool = False) -> tuple[Sublayer, ...]:
-        """What each layer consists of on this side; in a decoder-only model nothing reads an encoder."""
+        """The sub-layers of each layer on this side; in a decoder-only model nothing reads an encoder."""
         replaced = self.mixer.replaces | self.connection.replaces
         if is_decoder_only or side == "encoder" or "cross" in replaced:
             replaced |= {"inner_feed_forward", "cross"}
@@ -74,7 +74,7 @@ class StackConfig(Section):
         return any(socket.has_norm(context) for socket in self.sockets().values())
 
     def fusion_context(self, context: StackContext) -> StackContext:
-        """What the fusion of this stack is told: the width of what the connection gives it."""
+        """The context of the fusion of this stack, with the width of the connection's result."""
         return replace(context, dim=self.connection.result_width(context))
 
     def check(self, context: StackContext) -> None:

@@ -1,4 +1,4 @@
-"""What the sub-layers of both stacks are made of: norms, heads, activation, biases, and their measures."""
+"""Settings of the sub-layers of both stacks: norms, heads, activation, biases, and their sizes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SublayerConfig(Section):
     )
 
     def key_value_heads_of(self, size: SizeConfig) -> int | None:
-        """Those of a side with these measures of its own."""
+        """Heads of keys and values of a side with sizes of its own."""
         return self.key_value_heads if size.key_value_heads is None else size.key_value_heads
 
     def check_heads(self, size: SizeConfig, heads: int, where: str) -> None:

@@ -1,4 +1,4 @@
-"""What every translation model offers, whatever it is made of: loss, scores and decoding step by step."""
+"""The base of every translation model: loss, scores and decoding step by step."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class TranslationModel(nn.Module, ABC):
         sim_cut: SimCutConfig | None,
         languages: Tensor | None,
     ) -> LossSums:
-        """Of results, in two passes with R-Drop or SimCut, that are to predict tokens `[B, T]`."""
+        """The loss of results that are to predict tokens `[B, T]`; two passes with R-Drop or SimCut."""
         if r_drop:
             pair = partial(linear_r_drop, alpha=r_drop)
             return self.head.pair_loss(results, output, smoothing, form, pair, languages)
@@ -282,7 +282,7 @@ class TranslationModel(nn.Module, ABC):
         return self.step_at(self.vectors_of(state), tokens, state.with_room())
 
     def vectors_of(self, state: DecoderState) -> Tensor | None:
-        """What the embedding adds at the position of a state, `[1, d]` or `[rows, 1, d]`; None: nothing.
+        """Vectors of the embedding at the position of a state, `[1, d]` or `[rows, 1, d]`, or None.
 
         After prompts of different lengths each row has a position of its own.
         """

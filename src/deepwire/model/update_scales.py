@@ -1,4 +1,4 @@
-"""What the parametrisation of a model says about the updates of its parameters."""
+"""Scales of the updates of parameters, as the parametrization of a model says."""
 
 from __future__ import annotations
 

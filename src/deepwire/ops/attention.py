@@ -115,7 +115,7 @@ def _together(x: Tensor, heads: int) -> Tensor:
 
 
 def lowest(dtype: torch.dtype) -> float:
-    """What hides a key when it is added to a score; finite, so that a row that sees nothing is not NaN."""
+    """A bias that hides a key; finite, so that a row that sees nothing is not NaN."""
     return torch.finfo(dtype).min / 4
 
 

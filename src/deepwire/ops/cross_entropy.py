@@ -230,7 +230,7 @@ def _(
 
 
 class _SavedContext(FunctionCtx):
-    """What a compiled graph leaves for the backward pass."""
+    """The context that a compiled graph leaves for the backward pass."""
 
     saved_tensors: tuple[Tensor, ...]
     learns: list[bool]

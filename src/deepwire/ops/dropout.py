@@ -59,7 +59,7 @@ class Dropout(nn.Module):
 
 
 class _Context(FunctionCtx):
-    """What the forward pass leaves for the backward pass."""
+    """The context between forward and backward pass."""
 
     saved_tensors: tuple[Tensor, ...]
     scale: float

@@ -207,12 +207,12 @@ def _between(since: Tensor) -> Tensor:
 
 
 def _within_alike(query: Tensor, key: Tensor, value: Tensor, since: Tensor) -> Tensor:
-    """What positions see of their own chunk, where all channels decay alike."""
+    """The sum over positions of the same chunk, where all channels decay alike."""
     return ((query @ key.transpose(-2, -1)) * _between(since)) @ value
 
 
 def _within_channels(query: Tensor, key: Tensor, value: Tensor, since: Tensor) -> Tensor:
-    """What positions see of their own chunk, where each channel has a decay of its own.
+    """The sum over positions of the same chunk, where each channel has a decay of its own.
 
     The second half of a stretch sees the first by one product, in which queries have decayed since the middle
     and keys up to the middle. So do the halves of each half, down to single positions.
@@ -232,7 +232,7 @@ def _within_channels(query: Tensor, key: Tensor, value: Tensor, since: Tensor) -
 
 
 class _DeltaChunks(NamedTuple):
-    """What the recurrence between chunks needs of each, `[..., chunks, ...]`.
+    """Inputs of the recurrence between chunks, `[..., chunks, ...]`.
 
     Attributes:
         weights: Of what the positions of a chunk write in what each sees, `[size, size]`.
@@ -274,7 +274,7 @@ class _DeltaChunks(NamedTuple):
 def _chunked_delta(
     chunks: _DeltaChunks, initial: Tensor | None, length: int, *, to_the_end: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """What positions see, and the state in front of the last chunk, or behind it."""
+    """Outputs of all positions, and the state in front of the last chunk, or behind it."""
     state = None if initial is None else initial.to(chunks.written.dtype)
     results = []
     for weights, queries, keys, written, erasing, keep in zip(

@@ -67,7 +67,7 @@ def sum_of_past(x: Tensor) -> Tensor:
 
 
 class _Context(FunctionCtx):
-    """What the forward pass leaves for the backward pass."""
+    """The context between forward and backward pass."""
 
     saved_tensors: tuple[Tensor, ...]
 

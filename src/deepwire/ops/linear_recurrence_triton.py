@@ -59,7 +59,7 @@ class _Layout(NamedTuple):
 
     @classmethod
     def of(cls, x: Tensor) -> _Layout:
-        """Of a tensor that is `_dense`."""
+        """The layout of a tensor that is `_dense`."""
         length, width = x.size(0), x[0].numel()
         if x.is_contiguous():
             return cls(length, width, max(1, width), 0, width)

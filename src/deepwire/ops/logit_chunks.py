@@ -1,4 +1,4 @@
-"""What losses that hold the logits of one chunk of tokens at a time have in common: sizes, types and sums."""
+"""Sizes, types and sums of losses that hold the logits of one chunk of tokens at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def autocast_types(hidden: Tensor) -> tuple[torch.dtype, torch.dtype]:
 
 
 class LossContext(FunctionCtx):
-    """What the forward pass leaves for the backward pass, and what goes with it: the gradients."""
+    """The context between forward and backward pass, with the gradients."""
 
     saved_tensors: tuple[Tensor | None, ...]
 

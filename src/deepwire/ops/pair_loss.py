@@ -30,7 +30,7 @@ class PairSums(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a token's loss is made of.
+    """The terms of a token's loss.
 
     Attributes:
         log_probs: Of the two passes, `[2, N, V]`, float32 at least.

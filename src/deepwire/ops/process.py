@@ -1,4 +1,4 @@
-"""What holds for the whole process: set for good by a program that says so, else given back after use.
+"""Settings of the whole process: set for good by a program that says so, else given back after use.
 
 Importing this module imports no torch.
 """

@@ -52,7 +52,7 @@ def _outputs(votes: Tensor, logits: Tensor) -> Tensor:
 
 
 class OutputCapsules(NamedTuple):
-    """What EM routing gives.
+    """The result of EM routing.
 
     Attributes:
         mean: mu `[..., N, c]`.

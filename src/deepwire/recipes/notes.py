@@ -1,4 +1,4 @@
-"""What a recipe says about itself: its ``recipe`` section."""
+"""The ``recipe`` section, in which a recipe describes itself."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def expanded(overrides: Sequence[str], parameters: Parameters, sections: Iterabl
 
 
 def name_suffix(parameters: Parameters, resolved: Mapping[str, PlainValue]) -> str:
-    """What the values add to the name of a run, such as ``-layers-25``: each its own directory."""
+    """The suffix of a run's name for the values, such as ``-layers-25``: each its own directory."""
     suffix, whole = "", cast("PlainValue", resolved)
     for name, parameter in parameters.items():
         value = reduce(_entry, parameter.sets[0].split("."), whole)

@@ -116,7 +116,7 @@ class ParameterFiller:
             self._put(name, value, destinations)
 
     def finish(self) -> None:
-        """See that nothing is unknown, nothing missing, and everything of the right shape.
+        """Check that nothing is unknown, nothing missing, and everything of the right shape.
 
         Raises:
             ModelError: Naming the first of each kind, and how many there are; those with NaN or infinity

@@ -23,7 +23,7 @@ _OF_TORCH = "torch.save writes no such file; see that it is the original one"
 
 
 def check_archive(path: Path) -> None:
-    """See that a PyTorch file takes no more memory than its size; one that is no zip archive is passed.
+    """Check that a PyTorch file takes no more memory than its size; one that is no zip archive passes.
 
     `torch.save` writes a zip archive without compression. A compressed member can unfold to a thousand times
     its size, and members that share their bytes add up to more than the file.
@@ -54,7 +54,7 @@ def check_archive(path: Path) -> None:
 
 
 def check_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """See that every tensor is plain numbers, and all of them in the file.
+    """Check that every tensor is plain numbers, and all of them in the file.
 
     Raises:
         ModelError: One repeats numbers (stride 0), or is sparse, quantised, complex or without values.
@@ -98,7 +98,7 @@ _KEEP_PARAMETERS = (
 
 @dataclass(frozen=True)
 class ForeignCheckpoint:
-    """What a checkpoint of another program holds.
+    """The contents of a checkpoint of another program.
 
     Attributes:
         path: The file.

@@ -67,7 +67,7 @@ class HuggingFaceImporter(FairseqImporter):
         return _Folder.open(path).checkpoint()
 
     def own_vocabularies(self, foreign: ForeignCheckpoint) -> Vocabularies | None:
-        """Those of the tokenizer in the folder."""
+        """The vocabularies of the tokenizer in the folder."""
         folder = _Folder.open(foreign.path.parent)
         return folder.symbols().vocabularies(folder.path, *folder.rows())
 
@@ -209,7 +209,7 @@ class _Folder:
         return files[0], tensors
 
     def _require_sizes(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
-        """See that the weights have the sizes that the settings say, of those that they say.
+        """Check that the weights have the sizes that the settings name.
 
         Whatever is made later is as large as the tables of the vocabularies, which must be there.
         """

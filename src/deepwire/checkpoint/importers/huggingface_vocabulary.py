@@ -72,7 +72,7 @@ class SymbolNumbers:
 
     @property
     def begin(self) -> int:
-        """What stands for BOS: what the decoder begins with, or where that is EOS, their own BOS."""
+        """The stand-in for BOS: the decoder's start symbol, or where that is EOS, their own BOS."""
         if self.start != self.eos:
             return self.start
         return self.pad if self.bos is None or self.bos in (self.eos, self.unk) else self.bos

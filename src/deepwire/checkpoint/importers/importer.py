@@ -29,7 +29,7 @@ SOURCE, TARGET, HEAD = (
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a checkpoint says about the run file that would have made it. Keys are dotted: `model.heads`.
+    """The run file that would have made a checkpoint, as far as it tells. Keys are dotted: `model.heads`.
 
     Attributes:
         known: Settings read from its arguments, names and shapes.
@@ -131,7 +131,7 @@ class Importer(ABC):
 
     @abstractmethod
     def architecture(self, foreign: ForeignCheckpoint) -> Architecture:
-        """What the checkpoint says about its architecture.
+        """The architecture of the checkpoint.
 
         Raises:
             ModelError: It is of a kind that cannot be expressed here, or of none that is known.

@@ -116,7 +116,7 @@ class NeutronImporter(Importer):
         return norm.size(0) if norm is not None and norm.dim() == 2 else 0
 
     def with_language_order(self, foreign: ForeignCheckpoint, order: Sequence[int]) -> ForeignCheckpoint:
-        """Those of a MuLang are norms, language embeddings, the encoder's map and the output bias."""
+        """Reorder a MuLang's norms, language embeddings, encoder map and output bias by language."""
 
         def of_languages(name: str, value: Tensor) -> bool:
             norm = ".normer." in name or ".out_normer." in name
@@ -215,7 +215,7 @@ def _architecture(foreign: ForeignCheckpoint, languages: int) -> Architecture:
 
 
 def _languages(foreign: ForeignCheckpoint) -> PlainValue:
-    """What each language of a MuLang has its own of."""
+    """The parts that each language of a MuLang has of its own."""
     tensors = foreign.tensors
     sides = [side for prefix, side in _SIDES.items() if f"{prefix}.task_emb.weight" in tensors]
     bias = tensors.get("dec.classifier.bias")

@@ -64,7 +64,7 @@ def renumbered(model: bytes, where: str) -> bytes:
 
 
 def _kind(piece: bytes) -> int:
-    """What kind of piece it is; 1 is an ordinary one."""
+    """The kind of a piece; 1 is an ordinary one."""
     kinds = [field.value for field in _fields(piece) if field.number == _KIND]
     return kinds[-1] if kinds and isinstance(kinds[-1], int) else 1
 
@@ -218,7 +218,7 @@ class PretrainedEncoder:
 
 
 def require_encoder(folder: Path) -> None:
-    """See that there is a folder that may hold an encoder.
+    """Check that there is a folder that may hold an encoder.
 
     Raises:
         ModelError: There is none.

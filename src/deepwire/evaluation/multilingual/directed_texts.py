@@ -101,7 +101,7 @@ class DirectedTexts:
     def _corpora(
         self, direction: Direction, corpora: Sequence[CorpusConfig]
     ) -> list[tuple[DataConfig, CorpusConfig]]:
-        """Those of the corpora that have the direction, each as read in it, with the settings to read it."""
+        """The corpora that have the direction, each with the settings to read it."""
         served = [
             # The other languages of a text are not in this direction, and are not to be asked for.
             corpus.model_copy(update={"languages": None, "directions": None})

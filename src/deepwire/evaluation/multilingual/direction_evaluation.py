@@ -60,7 +60,7 @@ class DirectionAverages:
 
 @dataclass(frozen=True)
 class DirectionsRequest:
-    """What to evaluate, and how.
+    """The directions to evaluate, and how.
 
     Attributes:
         system: A model; a folder of ``DIRECTION.hyp``; or a pattern with ``{direction}``.
@@ -169,13 +169,13 @@ class _Evaluation:
         return chosen
 
     def _check(self, directions: Sequence[Direction]) -> None:
-        """See that both systems translate them."""
+        """Check that both systems translate them."""
         for direction in directions:
             for system in filter(None, (self.system, self.baseline)):
                 system.check(direction)
 
     def _with_tests(self, chosen: list[Direction]) -> list[Direction]:
-        """Those that can be scored; a direction that was asked for by name must be one of them."""
+        """The directions that can be scored; one that was asked for by name must be among them."""
         testable = [direction for direction in chosen if self.tests.has(direction)]
         missing = [direction for direction in chosen if direction not in testable]
         if missing and (self.request.directions or not testable):

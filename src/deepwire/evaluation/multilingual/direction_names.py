@@ -63,7 +63,7 @@ class Group:
         return all(language in self.languages for language in direction if language != centre)
 
     def check(self, directions: Iterable[Direction]) -> None:
-        """See that each of its languages is in the table: the average would be of fewer than it says.
+        """Check that each of its languages is in the table: the average would be of fewer than it says.
 
         Raises:
             UsageError: One is in none of the directions.

@@ -27,7 +27,7 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True)
 class DirectionFacts:
-    """What is known of a direction besides its scores.
+    """Facts about a direction besides its scores.
 
     Attributes:
         direction: From where, into what.
@@ -69,7 +69,7 @@ class DirectionRow:
 
     @property
     def p_value(self) -> float | None:
-        """That of the first metric; None without a test."""
+        """The p-value of the first metric; None without a test."""
         return self.comparisons[0].p_value if self.comparisons else None
 
     def to_json(self) -> JsonValue:
@@ -136,7 +136,7 @@ class DirectionAverage:
         return all(samples_for(len(tests), test.test) <= test.samples for test in tests)
 
     def corrected(self, sign: int) -> int:
-        """Those of ``significant`` that Holm's correction for the number of directions leaves."""
+        """Significant directions that are left by Holm's correction for their number."""
         tested = [(row.gain, row.p_value) for row in self.rows if row.p_value is not None]
         corrected = holm([p_value for _, p_value in tested])
         return sum(
@@ -352,7 +352,7 @@ class DirectionTable:
 
 
 def _statistics(metric: Metric, outputs: Sequence[Text], reference: Text, source: Text | None) -> Floats:
-    """Of the N sentences in each of S outputs, ``[S, N, K]``."""
+    """Statistics of the N sentences in each of S outputs, ``[S, N, K]``."""
     lines = None if source is None else source.lines
     return np.stack([metric.statistics(output.lines, reference.answers, lines) for output in outputs])
 

@@ -1,4 +1,4 @@
-"""What is evaluated: a model, stored translations, or a model or file for each direction."""
+"""Systems to evaluate: a model, stored translations, or a model or file for each direction."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class System(ABC):
 
     @abstractmethod
     def check(self, direction: Direction) -> None:
-        """See that there will be a translation of a direction, before any is made.
+        """Check that there will be a translation of a direction, before any is made.
 
         Raises:
             UsageError: The system does not translate this direction.
@@ -100,7 +100,7 @@ class System(ABC):
         """
 
     def made_from(self, direction: Direction) -> Sequence[object] | None:
-        """What its translations depend on besides the source; None if they are never to be kept."""
+        """The inputs of its translations besides the source; None if they are never to be kept."""
         del direction
         return None
 
@@ -146,7 +146,7 @@ class StoredSystem(System):
         return self._present
 
     def check(self, direction: Direction) -> None:
-        """See that there is a file."""
+        """Check that there is a file."""
         self._path(direction)
 
     def translate(self, direction: Direction, source: Text) -> Text:
@@ -176,7 +176,7 @@ class ModelSystem(System):
         self._translator: Translator[DecoderState] | None = None
 
     def check(self, direction: Direction) -> None:
-        """See that the model knows both languages, and that it writes the target language."""
+        """Check that the model knows both languages, and that it writes the target language."""
         selected_target(self.name, direction)
 
     def translate(self, direction: Direction, source: Text) -> Text:
@@ -206,7 +206,7 @@ class ModelSystem(System):
         return [fingerprint(folder), direction, settings, self._settings.precision, *self._words()]
 
     def _words(self) -> Sequence[object]:
-        """What the shortlist depends on, where there is one."""
+        """The fingerprint of the shortlist, where there is one."""
         if not self._settings.shortlist:
             return []
         from deepwire.decoding.shortlist import shortlist_folder  # torch
@@ -225,7 +225,7 @@ class PatternSystem(System):
         self.training_pairs = {}
 
     def check(self, direction: Direction) -> None:
-        """See that there is a file or a model that translates the direction."""
+        """Check that there is a file or a model that translates the direction."""
         if not self._place(direction).is_file():
             self._model(direction).check(direction)
 
@@ -237,7 +237,7 @@ class PatternSystem(System):
         return self._model(direction).translate(direction, source)
 
     def made_from(self, direction: Direction) -> Sequence[object] | None:
-        """That of the model; a file is not kept a second time."""
+        """The inputs of the model; a file is not kept a second time."""
         if self._place(direction).is_file():
             return None
         return self._model(direction).made_from(direction)

@@ -15,7 +15,7 @@ History = tuple[Tensor, ...]
 
 
 class Ways(NamedTuple):
-    """What queries, keys and values of a mixer are made of, each `[B, T, d]`.
+    """Inputs of a mixer's queries, keys and values, each `[B, T, d]`.
 
     Attributes:
         query: As the stream, so the connection still normalises it.
@@ -49,7 +49,7 @@ class Aggregation(nn.Module, ABC):
         """The history with the output of layer `layer` (from 0), and what the next layer reads."""
 
     def ways(self, history: History, layer: int, languages: Tensor | None = None) -> Ways | None:
-        """What the mixer of layer `layer` (from 0) reads in place of the stream; None as a rule.
+        """Inputs of the mixer of layer `layer` (from 0) in place of the stream; None as a rule.
 
         The stream is then what its output is added to. Only where the section says `gives_ways`.
         """

@@ -72,7 +72,7 @@ class DLCLConfig(AggregationSection):
     dropout: CombinationDropout = 0.0
 
     def unused_settings(self) -> UnusedSettings:
-        """What windows and learning are not there for."""
+        """Settings of windows and learning that have no effect."""
         if self.window is None:
             yield "window_form", "there is no window"
         elif self.softmax:

@@ -93,7 +93,7 @@ class DWA(Aggregation):
         return history, weighted_sum(weights.unbind(0), summed)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
-        """What x_1 to x_{L+1} take of y_0 to y_L; 1 of the layer below where nothing is summed."""
+        """Weights of y_0 to y_L in x_1 to x_{L+1}; 1 for the layer below where nothing is summed."""
         size = self.layers + 1
         values = torch.full((size, size), float("nan"))
         sums = iter(self.mix)

@@ -51,7 +51,7 @@ class MUDDConfig(AggregationSection):
         return self.ways == 4
 
     def has_norm(self, context: StackContext) -> bool:
-        """Those of keys and values."""
+        """Whether keys and values have a norm."""
         return self.gives_ways and context.norm_style == "input" and context.layers > 1
 
     def build(self, context: StackContext) -> Aggregation:
@@ -139,7 +139,7 @@ class MUDD(Aggregation):
         return Ways(query, of_key(key, languages), of_value(value, languages))
 
     def mixing(self, output: Tensor, layer: int) -> Mixing:
-        """Those that the output of a layer makes: of queries, keys, values and the stream, or of it alone."""
+        """Mixtures at the output of a layer: queries, keys, values and stream, or the stream alone."""
         return Mixing(torch.stack([torch.stack(way) for way in self.makers[layer](output)]).squeeze(-1))
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:

@@ -132,7 +132,7 @@ class AttnRes(PreNorm):
         return (x, self._scale(x))
 
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
-        """What is attended to, normalised."""
+        """The normalised mixture that a sub-layer attends to."""
         mixed = state[0] if index in self.begins else self._attend(state, index - 1)
         read: Tensor = self.norms[index](mixed, languages)
         return read
@@ -160,7 +160,7 @@ class AttnRes(PreNorm):
         return (*sources[:-1], newest, *scales[:-1], self._scale(newest))
 
     def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
-        """What the last query makes of the sources."""
+        """The mixture of the sources by the last query."""
         return state[0] if len(state) == 2 else self._attend(state, -1)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:

@@ -49,7 +49,7 @@ class CollaborationConfig(ConnectionSection):
             )
 
     def result_width(self, context: StackContext) -> int:
-        """Of an encoder: stream and summary."""
+        """Width of an encoder's result: stream and summary."""
         return (2 if context.side == "encoder" else 1) * context.dim
 
     def build(self, context: StackContext) -> Connection:
@@ -222,7 +222,7 @@ class GatedCrossAttention(CrossAttention):
         return mixed
 
     def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
-        """Of both attentions, the heads of that to the block first: `[N, 2 H, T, S]` for x `[N, T, d]`."""
+        """Weights of both attentions, that to the block first: `[N, 2 H, T, S]` for x `[N, T, d]`."""
         key, value = memory.key.chunk(2, 1), memory.value.chunk(2, 1)
         block = super().source_weights(x, Memory(key[0], value[0], memory.bias))
         return torch.cat((block, self.summary.source_weights(x, Memory(key[1], value[1], memory.bias))), 1)

@@ -82,7 +82,7 @@ class Connection(nn.Module, ABC):
         """The state after call number `index` read `read` and gave `output`."""
 
     def stream(self, state: DepthState) -> Tensor:
-        """What aggregations see of the state between two layers, `[B, T, d]`: its first tensor as a rule."""
+        """The part of the state that aggregations see, `[B, T, d]`: its first tensor as a rule."""
         return state[0]
 
     def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
@@ -90,7 +90,7 @@ class Connection(nn.Module, ABC):
         return (x, *state[1:])
 
     def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
-        """What fusions see of the state between two layers, `[B, T, result_width]`: the stream as a rule."""
+        """The part of the state that fusions see, `[B, T, result_width]`: the stream as a rule."""
         return self.stream(state)
 
     def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
@@ -132,33 +132,33 @@ class ConnectionWrapper(Connection):
         self.inner = inner
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
-        """That of `inner`."""
+        """Call `inner`."""
         return self.inner.start(x, padding, languages)
 
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
-        """That of `inner`."""
+        """Call `inner`."""
         return self.inner.read(state, index, languages)
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
     ) -> DepthState:
-        """That of `inner`."""
+        """Call `inner`."""
         return self.inner.write(state, index, read, output, languages)
 
     def stream(self, state: DepthState) -> Tensor:
-        """That of `inner`."""
+        """Call `inner`."""
         return self.inner.stream(state)
 
     def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
-        """That of `inner`."""
+        """Call `inner`."""
         return self.inner.with_stream(state, x)
 
     def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
-        """That of `inner`."""
+        """Call `inner`."""
         return self.inner.result(state, languages)
 
     def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
-        """That of `inner`."""
+        """Call `inner`."""
         return self.inner.normalise(x, languages)
 
 
@@ -194,7 +194,7 @@ class ConnectionSection(SocketSection):
         return context.dim
 
     def droppable(self, context: StackContext) -> Droppable:
-        """What `training.layer_drop` may leave out; a connection that does not say so keeps all."""
+        """The parts that `training.layer_drop` may leave out; none unless a connection says so."""
         return "nothing"
 
     @property

@@ -18,7 +18,7 @@ Scope = Literal["stack", "model"]
 
 
 class DepthRecurrentSection(ConnectionSection):
-    """What the depth-wise LSTM and the depth-wise RNN have in common."""
+    """Settings that the depth-wise LSTM and the depth-wise RNN share."""
 
     replaces: ClassVar[frozenset[Sublayer]] = frozenset({"inner_feed_forward", "feed_forward"})
 
@@ -157,7 +157,7 @@ class DepthLSTMConfig(DepthRecurrentSection):
             context.shared.agree("hidden_scope: model", settings)
 
     def first_bias(self, context: StackContext) -> float:
-        """What the bias of the forget gates of such a stack begins with.
+        """The initial bias of the forget gates of such a stack.
 
         With it, `auto` lets the gates of n units begin at f = 0.5^(1/n), since a cell keeps f^n of what it
         began with; this is the thought of Tallec and Ollivier 2018 (section 2) with layers in place of time.

@@ -1,4 +1,4 @@
-"""What connections with several residual lanes have in common."""
+"""Base of connections with several residual lanes."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class Lanes(PreNorm):
 
     @torch.no_grad()
     def depth_weights(self) -> tuple[DepthWeights, ...]:
-        """What reaches a sub-layer of those below through all lanes: exact where weights are static."""
+        """Weights of the sub-layers below through all lanes: exact where weights are static."""
         count, lanes = len(self.calls), self.lanes
         like = next(self.parameters())
         carried = like.new_zeros(lanes, count + 1)  # what each lane has of the embedding and of every output

@@ -101,7 +101,7 @@ class ManifoldWeights(LaneWeights):
         """C `[..., n, n]` of logits `[..., p]`."""
 
     def static(self) -> StaticWeights:
-        """Those of a text whose projection is zero."""
+        """Weights of a text whose projection is zero."""
         n = self.lanes
         read, write, mix = self.base[:n], self.base[n : 2 * n], self.base[2 * n :]
         return StaticWeights(torch.sigmoid(read) + self.eps, self.mix(mix), 2 * torch.sigmoid(write))
@@ -229,5 +229,5 @@ class LaneHead(nn.Module):
             return (torch.sigmoid(self.scale * projected + self.base) + self.eps).unbind(-1)
 
     def static(self) -> Tensor:
-        """Those of a text whose projection is zero, `[n]`."""
+        """Weights of a text whose projection is zero, `[n]`."""
         return torch.sigmoid(self.base) + self.eps

@@ -16,7 +16,7 @@ from deepwire.model.introspection import DepthWeights, single
 
 
 class PreNormVariantSection(ConnectionSection):
-    """What they have in common."""
+    """Settings that these connections share."""
 
     final_norm: bool = Field(True, description="one more norm after the stack")
 

@@ -15,7 +15,7 @@ Residual = Literal["input", "normalised"]
 
 
 class NormFirstSection(ConnectionSection):
-    """What connections with a norm in front of each sub-layer have in common."""
+    """Settings of connections with a norm in front of each sub-layer."""
 
     residual: Residual = Field(
         "input",
@@ -87,7 +87,7 @@ class PreNorm(Connection):
         return (self.residual(state, read) + self.dropout(output),)
 
     def residual(self, state: DepthState, read: Tensor) -> Tensor:
-        """What the output of a sub-layer that read `read` is added to, `[B, T, d]`."""
+        """The tensor that the output of a sub-layer that read `read` is added to, `[B, T, d]`."""
         return read if self.from_normalised else state[0]
 
     def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:

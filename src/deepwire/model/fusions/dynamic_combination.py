@@ -56,5 +56,5 @@ class DynamicCombination(Fusion):
         return (result,)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
-        """What each network reads of each layer."""
+        """Weights of each layer in the input of each network."""
         return (network_norms("combination", "Norm of the map from each layer", self.networks),)

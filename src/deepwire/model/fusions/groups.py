@@ -54,7 +54,7 @@ class GroupsConfig(FusionSection):
     )
 
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
-        """Those of a mixture, where there is none."""
+        """Settings of a mixture where there is none."""
         if context.side == "encoder" or self.combine == "average":
             where = "an encoder" if context.side == "encoder" else "combine: average"
             for name in ("probabilities", "temperature"):

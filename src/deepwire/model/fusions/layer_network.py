@@ -44,7 +44,7 @@ class LayerNetwork(nn.Module):
 
 
 def network_norms(key: str, title: str, networks: nn.ModuleList) -> DepthWeights:
-    """What the first map of each layer's network reads of each layer, for analyses."""
+    """Norms of the first map of each layer's network by layer, for analyses."""
     layers = len(networks)
     rows = [network.norms(layers) for network in networks if isinstance(network, LayerNetwork)]
     return DepthWeights(

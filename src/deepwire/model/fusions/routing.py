@@ -24,7 +24,7 @@ from deepwire.ops.routing import EMForm, OutputCapsules, dynamic_routing, em_rou
 
 
 class RoutingSection(FusionSection):
-    """What both ways of routing have in common."""
+    """Settings that both ways of routing share."""
 
     capsules: Count | None = Field(
         None,
@@ -54,7 +54,7 @@ class RoutingSection(FusionSection):
             )
 
     def has_norm(self, context: StackContext) -> bool:
-        """Of the result."""
+        """Whether the result has a norm."""
         return self.norm
 
 
@@ -127,7 +127,7 @@ class RoutingFusion(Fusion):
         """Output capsules `[..., N, d / N]` of votes `[..., L, N, d / N]`; `layers` are side by side."""
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
-        """What each network reads of each layer."""
+        """Weights of each layer in the input of each network."""
         return (network_norms("capsules", "Norm of the map from each layer", self.networks),)
 
 

@@ -34,7 +34,7 @@ def turn(x: Tensor, order: Tensor) -> Tensor:
 
 
 class _Context(FunctionCtx):
-    """What the forward pass leaves for the backward pass."""
+    """The context between forward and backward pass."""
 
     saved_tensors: tuple[Tensor]
 

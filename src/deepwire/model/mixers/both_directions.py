@@ -34,7 +34,7 @@ class DirectionalSection(MixerSection, ABC):
 
     @staticmethod
     def each_way(context: StackContext) -> StackContext:
-        """What a mixer of one direction is told: that it gives half of the features in an encoder."""
+        """The context of a mixer of one direction: it gives half of the features in an encoder."""
         return context if context.causal else replace(context, dim=context.dim // 2)
 
     @abstractmethod

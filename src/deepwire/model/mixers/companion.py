@@ -21,7 +21,7 @@ class Companion(nn.Module, ABC):
 
     @abstractmethod
     def start(self, padding: Tensor, received: Carried) -> Carried:
-        """What is carried into the first layer.
+        """The value carried into the first layer.
 
         Args:
             padding: Of the source, `[B, 1, 1, S]`, 0 at words and -inf at padding.
@@ -31,12 +31,12 @@ class Companion(nn.Module, ABC):
 
     @abstractmethod
     def read(self, carried: Carried, layer: int, languages: Tensor | None = None) -> Carried:
-        """What the mixer of a layer, counted from 0, reads."""
+        """The input of the mixer of a layer, counted from 0."""
 
     @abstractmethod
     def write(self, carried: Carried, layer: int, moved: Tensor, languages: Tensor | None = None) -> Carried:
-        """What is carried on after a layer gave `moved`."""
+        """The value carried on after a layer gave `moved`."""
 
     @abstractmethod
     def result(self, carried: Carried, languages: Tensor | None = None) -> Carried:
-        """What leaves the stack."""
+        """The value that leaves the stack."""

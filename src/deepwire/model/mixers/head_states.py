@@ -1,4 +1,4 @@
-"""What mixers whose heads each keep a matrix have in common: sizes, short convolutions, decays and output."""
+"""Parts of mixers whose heads each keep a matrix: sizes, short convolutions, decays and output."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class GatedOutput(nn.Module):
         self.output = Linear(heads * size, context.dim, bias=False, role="attention_output")
 
     def forward(self, heads: Tensor, x: Tensor) -> Tensor:
-        """Of what the heads give, `[B, H, T, h]`, and what they read, `[B, T, d_in]`."""
+        """Combine the outputs of the heads, `[B, H, T, h]`, with their input, `[B, T, d_in]`."""
         gate = self.activation(self.gate(x))
         normal = self.norm(heads.transpose(1, 2)).flatten(2)
         joined: Tensor = self.output(normal.to(gate.dtype) * gate)
@@ -117,7 +117,7 @@ class ShortConvolution(nn.Module):
         self.bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound)) if bias else None
 
     def forward(self, x: Tensor, tail: Tensor | None = None) -> Tensor:
-        """Of `[B, T, channels]`, of which `tail`, `[B, width - 1, channels]`, came before; None: nothing."""
+        """Convolve `[B, T, channels]`; `tail`, `[B, width - 1, channels]`, came before, None for nothing."""
         if tail is None:
             padded = functional.pad(x, (0, 0, self.width - 1, 0))
         else:
@@ -131,11 +131,11 @@ class ShortConvolution(nn.Module):
         return result
 
     def empty_tail(self, rows: int, like: Tensor) -> Tensor:
-        """What came before the first position, `[rows, width - 1, channels]`."""
+        """The tail before the first position, `[rows, width - 1, channels]`."""
         return like.new_zeros(rows, self.width - 1, self.weight.size(0))
 
     def continued(self, x: Tensor, tail: Tensor) -> tuple[Tensor, Tensor]:
-        """Of one or more positions `[rows, T, channels]`, and the next tail."""
+        """Convolve one or more positions `[rows, T, channels]`; also the next tail."""
         return self(x, tail), torch.cat((tail, x.to(tail.dtype)), 1)[:, x.size(1) :]
 
 

@@ -23,7 +23,7 @@ from deepwire.ops.linear_recurrence import linear_recurrence
 
 
 class LinearRNNSection(DirectionalSection, ABC):
-    """What the settings of the three have in common."""
+    """Settings that the three share."""
 
     def has_norm(self, context: StackContext) -> bool:
         """None."""
@@ -44,7 +44,7 @@ class SSRUConfig(LinearRNNSection):
 
 
 class MinimalSection(LinearRNNSection, ABC):
-    """What the settings of minGRU and minLSTM have in common."""
+    """Settings that minGRU and minLSTM share."""
 
     expansion: float = Field(
         1.0, gt=0, le=64, description="width of the state over that of the output; not 1: with output_matrix"
@@ -69,7 +69,7 @@ class MinimalSection(LinearRNNSection, ABC):
             )
 
     def width(self, context: StackContext) -> int:
-        """Of the state of one direction."""
+        """Width of the state of one direction."""
         return round(context.dim * self.expansion)
 
 
@@ -123,7 +123,7 @@ class LinearRNN(TokenMixer, ABC):
         """f and r, each `[..., n]`, of the maps `[..., maps * n]` of x, which are of float32 at least."""
 
     def read(self, cell: Tensor) -> Tensor:
-        """What is seen of the state `[..., n]`."""
+        """The visible part of the state `[..., n]`."""
         return cell
 
     def cells(self, x: Tensor, initial: Tensor | None = None) -> Tensor:

@@ -74,7 +74,7 @@ class LunaConfig(MixerSection):
             yield "length", "the decoder goes on with the sequence of the encoder"
 
     def has_norm(self, context: StackContext) -> bool:
-        """Those of P."""
+        """Whether P has norms."""
         return context.norm_style != "none"
 
     def companion(self, context: StackContext) -> Companion:

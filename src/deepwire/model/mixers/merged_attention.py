@@ -105,7 +105,7 @@ class MergedAttention(TokenMixer):
         return self._join(x, (total / cache_index.count).to(values.dtype), memory), (total,)
 
     def _values(self, x: Tensor) -> Tensor:
-        """What is averaged, `[B, T, d]`."""
+        """The values that are averaged, `[B, T, d]`."""
         values: Tensor = (self.value if self.average_value is None else self.average_value)(x)
         return values
 

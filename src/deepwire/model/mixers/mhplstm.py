@@ -203,7 +203,7 @@ class MHPLSTM(TokenMixer):
 
 
 class HeadCells(nn.Module):
-    """What happens inside the heads, for all of them at once (Eq. 9 to 18); vectors are `[H, T, B, width]`.
+    """The cells of all heads at once (Eq. 9 to 18); vectors are `[H, T, B, width]`.
 
     The maps of everything that reads [i_t | LN(s_t)] are one: input gate and forget gate or their first
     layers, and the hidden state or its first layer. Two-layer gates (Table 4) are
@@ -281,7 +281,7 @@ class HeadCells(nn.Module):
         return forget_gate, hidden * input_gate  # Eq. 15
 
     def _second_layer(self, of_gates: Tensor, languages: Tensor | None) -> Tensor:
-        """What the norms of the two gates read, `[H, T, B, 2 do]`, of the maps of v_t."""
+        """Inputs of the norms of the two gates, `[H, T, B, 2 do]`, from the maps of v_t."""
         if not self.deep_gates:
             return of_gates
         active = self.activation_dropout(self.activation(self.inner_gate_norm(of_gates, languages)))
@@ -289,7 +289,7 @@ class HeadCells(nn.Module):
         return torch.cat([output(each) for output, each in zip(self.gate_outputs, inner, strict=True)], -1)
 
     def gated_output(self, inputs: Tensor, cell: Tensor, languages: Tensor | None = None) -> Tensor:
-        """What the output gate lets out of the cells (Eq. 17 and 18)."""
+        """The cells behind the output gate (Eq. 17 and 18)."""
         cell = cell.to(inputs.dtype)
         gate = self.output_gate(torch.cat((inputs, cell), -1))
         gated: Tensor = cell * self.output_norm(gate, languages).squeeze(-2).sigmoid()

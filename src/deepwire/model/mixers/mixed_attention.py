@@ -152,10 +152,10 @@ def _repeated(memory: Memory, rows: int) -> Memory:
 
 
 def _grouped(x: Tensor, width: int) -> Tensor:
-    """What rows have, `[rows, H, 1, n]`, as `[rows / width, H, width, n]`."""
+    """Reshape values of rows, `[rows, H, 1, n]`, to `[rows / width, H, width, n]`."""
     return x.reshape(-1, width, x.size(1), x.size(-1)).transpose(1, 2)
 
 
 def _by_row(x: Tensor) -> Tensor:
-    """What `_grouped` made, by row: `[rows, H, 1, n]`."""
+    """Undo `_grouped`: `[rows, H, 1, n]`."""
     return x.transpose(1, 2).reshape(-1, x.size(1), 1, x.size(-1))

@@ -191,7 +191,7 @@ class TokenMixer(nn.Module, ABC):
 
 
 def _of_rows(begun: Tensor, new: Tensor, begin: Tensor) -> Tensor:
-    """Those of `new` for rows that have begun, `[rows]` bool, else those of `begin`."""
+    """`new` for rows that have begun, `[rows]` bool, else `begin`."""
     return torch.where(begun.view(-1, *(1,) * (new.dim() - 1)), new, begin.to(new.dtype))
 
 
@@ -244,7 +244,7 @@ class MixerSection(SocketSection):
             )
 
     def companion(self, context: StackContext) -> Companion | None:
-        """What travels beside the stream of a whole stack with such mixers; nothing as a rule."""
+        """The value beside the stream of a whole stack with such mixers; None as a rule."""
         return None
 
     def cross_attention(self, context: StackContext) -> CrossAttention | None:

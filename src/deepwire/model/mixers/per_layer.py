@@ -47,7 +47,7 @@ class PerLayerConfig(MixerSection):
         return any(mixer.has_norm(context) for mixer in self.mixers)
 
     def check(self, context: StackContext) -> None:
-        """What any of them refuses."""
+        """Refuse whatever one of them refuses."""
         if len(self.mixers) > context.layers:
             raise ValueError(
                 f"{context.side}.mixer: {len(self.mixers)} mixers for {context.layers} layers; leave out the "
@@ -59,12 +59,12 @@ class PerLayerConfig(MixerSection):
             mixer.check(self._told(mixer, replace(context, layer=layer)))
 
     def check_sublayer(self, context: StackContext) -> None:
-        """What any of them has no place for."""
+        """Refuse a sub-layer that one of them has no place for."""
         for mixer in self.mixers:
             mixer.check_sublayer(self._told(mixer, context))
 
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
-        """What changes nothing in any of them."""
+        """Settings without effect in any of them."""
         for number, mixer in enumerate(self.mixers):
             for key, reason in mixer.unused_settings_in(context):
                 yield f"mixers.{number}.{key}", reason
@@ -75,7 +75,7 @@ class PerLayerConfig(MixerSection):
         return mixer.build(self._told(mixer, context))
 
     def _told(self, mixer: MixerSection, context: StackContext) -> StackContext:
-        """What a mixer is told: beside attention with rotary positions the others have no positions."""
+        """The context of a mixer: beside attention with rotary positions the others have no positions."""
         beside = not mixer.has_rotary and any(other.has_rotary for other in self.mixers)
         return replace(context, rotary=None) if beside else context
 

@@ -34,7 +34,7 @@ CANDIDATE_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 class RecurrentSection(DirectionalSection, ABC):
-    """What the settings of recurrent mixers have in common; an encoder has a cell for each direction."""
+    """Settings that recurrent mixers share; an encoder has a cell for each direction."""
 
     def one_way(self, context: StackContext) -> RecurrentMixer:
         """One recurrence."""

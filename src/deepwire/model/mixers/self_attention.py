@@ -22,7 +22,7 @@ from deepwire.ops.attention import attention, attention_weights, head_product
 
 
 class SelfAttentionSection(MixerSection):
-    """What all kinds of multi-head self-attention have in common."""
+    """Settings that all kinds of multi-head self-attention share."""
 
     has_inner_norm: ClassVar[bool] = True
     has_rotary: ClassVar[bool] = True
@@ -149,7 +149,7 @@ class RelativeValues(RelativePositions):
     """Added to the values: sum_s alpha_ts (x_s W^V + a_ts) (Shaw et al. 2018, equation 3)."""
 
     def forward(self, weights: Tensor, distance: Tensor) -> Tensor:
-        """What the table adds to the output of attention, `[B, H, T, h]`.
+        """The table's part of the output of attention, `[B, H, T, h]`.
 
         Args:
             weights: alpha, `[B, H, T, S]`.

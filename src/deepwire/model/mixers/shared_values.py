@@ -19,7 +19,7 @@ from deepwire.model.mixers.self_attention import BelowMix, SelfAttentionSection
 
 
 class SharedValuesSection(SelfAttentionSection):
-    """What they have in common."""
+    """Settings that both share."""
 
     reads_below: ClassVar[bool] = True
 
