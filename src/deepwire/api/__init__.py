@@ -1,1 +1,1 @@
-"""What `import deepwire` offers: each module holds some of its functions, imported when they are used."""
+"""The public functions of `deepwire`: each module holds some of them, imported when they are used."""

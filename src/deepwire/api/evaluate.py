@@ -222,7 +222,7 @@ def _scored(
 
 
 def _require_no_search(search: SearchSettings) -> None:
-    """See that nothing says how to translate where there are only texts."""
+    """Refuse settings of translation where there are only texts."""
     given = {"decoding": search.decoding, "device": search.device, "precision": search.precision}
     for name, value in given.items():
         if value and value != "auto":
@@ -367,7 +367,7 @@ def _translation(
 
 
 def _require_settings_of(model: Translator[DecoderState], settings: EvaluationSettings) -> None:
-    """See that a loaded model can translate as it is asked to."""
+    """Check that a loaded model can translate as it is asked to."""
     given = {"device": settings.search.device, "precision": settings.search.precision}
     for name, value in given.items():
         if value != "auto":

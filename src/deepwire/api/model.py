@@ -200,7 +200,7 @@ class Model(Translator[DecoderState]):
         stride: int | None = None,
         joined: bool = False,
     ) -> TextScore:
-        """What a language model thinks of a text: perplexity per token, word and byte.
+        """Perplexity of a text by a language model: per token, word and byte.
 
         Args:
             lines: The lines of the text; an empty one ends a document of several lines.
@@ -234,7 +234,7 @@ class Model(Translator[DecoderState]):
         return f"Model({', '.join(map(repr, self.names))}, device={str(self.device)!r})"
 
     def analyze(self, analysis: str, **options: object) -> Finding:
-        """What the model does inside; see docs/howto/analyses.md. The model is read anew, in float32.
+        """Run an analysis of the model; see docs/howto/analyses.md. The model is read anew, in float32.
 
         Args:
             analysis: ``weights``, ``gates``, ``similarity``, or of a run directory ``gradients``, ``signal``.

@@ -97,7 +97,7 @@ def _from_one(schedule: Schedule) -> Schedule:
 
 @dataclass(frozen=True)
 class TrainingParts:
-    """What a training is made of, ready for a loop of one's own.
+    """The parts of a training, ready for a loop of one's own.
 
     Attributes:
         prepared: The text, as `deepwire.prepare` gives it.

@@ -86,7 +86,7 @@ class ValidationScores:
         )
 
     def notes(self, references: Mapping[str, Sequence[str]]) -> Iterator[str]:
-        """What the reader of the scores should know, one line each.
+        """Notes for the reader of the scores, one line each.
 
         Args:
             references: Lines of the validation set by language.
@@ -184,7 +184,7 @@ def untrained_model(config: ModelConfig, prepared: Prepared) -> TranslationModel
 
 
 def model_metadata(config: RunFile, prepared: Prepared) -> dict[str, object]:
-    """What is stored with a model: languages, and how it translates unless told otherwise."""
+    """Metadata stored with a model: languages, and how it translates unless told otherwise."""
     languages = prepared.languages
     named = {"source": config.data.source, "target": config.data.target}
     pairs = {direction.name: direction.pairs for direction in prepared.mix}
@@ -229,7 +229,7 @@ def _examination(
 
 
 def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared) -> Iterator[str]:
-    """What the reader of the log should know."""
+    """Notes for the reader of the log."""
     if config.data.aligned and config.training.guided_alignment is None:
         yield "training text has alignments, but training.guided_alignment is not set: nothing learns them"
     try:
@@ -294,7 +294,7 @@ def _translation(loaded: LoadedRunFile) -> TranslateTexts:
 
 
 def _scores(config: RunFile) -> ValidationScores | None:
-    """What scores translations of the validation set; None where nothing does.
+    """Scores of translations of the validation set; None without any.
 
     Raises:
         UsageError: A tokenizer cannot be used here.

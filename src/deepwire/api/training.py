@@ -192,7 +192,7 @@ def _nothing_to_do_reason(run: RunDirectory, loaded: LoadedRunFile) -> str | Non
 
 
 class _SessionToOpen(AbstractContextManager[TrainingSession]):
-    """What `with` makes a session of; it is none before. Another `with`, in a notebook, continues the run."""
+    """A session that `with` opens. Another `with`, in a notebook, continues the run."""
 
     def __init__(self, make: Callable[[], AbstractContextManager[TrainingSession]]) -> None:
         self._make = make

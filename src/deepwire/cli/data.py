@@ -138,7 +138,7 @@ def download(
 def _checked(
     data: DataConfig, seed: int, samples: int, rejects: Path | None, read: Sequence[Path]
 ) -> Checked:
-    """What the text holds; dropped pairs are written to `rejects`, which is none of the files `read`."""
+    """Check the text; dropped pairs are written to `rejects`, which is none of the files `read`."""
     from deepwire.cli.line_by_line import ProgressLine
     from deepwire.data.filtering.selection import RejectFile, check_corpora, checked_files
     from deepwire.io.output import check_output

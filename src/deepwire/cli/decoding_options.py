@@ -260,7 +260,7 @@ def search_settings(
     rounds: int | None,
     batch_tokens: int | None,
 ) -> dict[str, object]:
-    """Those of a search that have a value."""
+    """Settings of a search that have a value."""
     return specified(
         beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, batch_tokens=batch_tokens
     )

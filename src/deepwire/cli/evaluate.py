@@ -247,7 +247,7 @@ def _metrics(
 def require_metrics(
     names: Sequence[object], tokenize: str | None, lowercase: bool, split_hyphens: bool = False
 ) -> None:
-    """See that each option of a metric has one among the metrics.
+    """Check that each option of a metric has one among the metrics.
 
     Raises:
         UsageError: It has none.

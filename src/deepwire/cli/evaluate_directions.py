@@ -180,7 +180,7 @@ def evaluate_directions(
 
 
 def _files_of(system: str | None) -> list[Path]:
-    """What lies in the folder of a system, such as its translations."""
+    """The files in the folder of a system, such as its translations."""
     return list(Path(system).iterdir()) if system and Path(system).is_dir() else []
 
 
@@ -207,7 +207,7 @@ def _finding(report: DirectionsReport, system: str, baseline: str | None) -> Fin
 
 
 def _models(*systems: str | None) -> list[ModelSource]:
-    """Those of the systems that are one model; others are named by the title of the finding."""
+    """Names of the systems that are one model; others have the title of the finding."""
     from deepwire.errors import ModelError
     from deepwire.lab.subject.model_and_text import model_source
 

@@ -134,7 +134,7 @@ def _compared(
     into: str,
     limits: ParityLimits,
 ) -> Parity:
-    """What was found when both translated the texts, or went on with them."""
+    """Compare both on the texts."""
     from deepwire.convert.export_format import without_symbols
     from deepwire.convert.parity import compare
     from deepwire.convert.text_parity import compare_texts
@@ -149,7 +149,7 @@ def _compared(
 
 
 def _require_comparison(model: str, export_format: ExportFormat, reference: Path | None) -> None:
-    """See that the format has such models.
+    """Check that the format has such models.
 
     Raises:
         ModelError: It is a language model, and the format has none.
@@ -168,7 +168,7 @@ def _require_comparison(model: str, export_format: ExportFormat, reference: Path
 
 
 def _require_text(options: Mapping[str, object], *, unchecked: bool) -> None:
-    """See that there is a text to compare on where that is wanted.
+    """Check that there is a text to compare on where that is wanted.
 
     Args:
         options: Those of the comparison that were given, with their values.
@@ -263,7 +263,7 @@ def _quantization(export_format: ExportFormat, name: str | None, int8: bool) -> 
 
 
 def _require_language(model: LoadedModel, name: str) -> None:
-    """See that a model of several directions was told into which to translate the text."""
+    """Check that the language of --text is known, of a model of several directions."""
     from deepwire.decoding.model_inputs import LanguageSelector
     from deepwire.decoding.model_loading import languages_of
 

@@ -131,7 +131,7 @@ def import_model(
 
 
 def _require_none(checkpoint: Path, files: Mapping[str, Path | None]) -> None:
-    """See that no files of a vocabulary were given, by their options, for a folder that has its own."""
+    """Refuse files of a vocabulary, by their options, for a folder that has its own."""
     given = [f"{name} {path}" for name, path in files.items() if path is not None]
     if given:
         raise UsageError(
@@ -141,7 +141,7 @@ def _require_none(checkpoint: Path, files: Mapping[str, Path | None]) -> None:
 
 
 def _metadata(config: RunFile, source_bos: bool) -> dict[str, object]:
-    """What is stored with the model."""
+    """Metadata stored with the model."""
     data = config.data
     of_languages = (
         {"source": data.source, "target": data.target}

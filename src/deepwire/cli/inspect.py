@@ -29,7 +29,7 @@ _UPDATE_TOKENS = 4096
 
 @dataclass(frozen=True)
 class Subject:
-    """What is inspected: the architecture, the vocabulary sizes, where those come from, the languages."""
+    """The architecture to inspect, the vocabulary sizes, where those come from, the languages."""
 
     name: str
     kind: str
@@ -92,7 +92,7 @@ def inspect(
 
 
 def find_subject(name: str, vocabulary_size: int | None = None) -> Subject:
-    """What a run file, recipe or model is made of; nothing is loaded or prepared.
+    """The subject behind a run file, recipe or model; nothing is loaded or prepared.
 
     Args:
         name: Run file, recipe, run directory or model.
@@ -170,7 +170,7 @@ def _meta_model(subject: Subject) -> TranslationModel:
 
 
 def _costs(model: TranslationModel) -> dict[str, dict[str, float]]:
-    """What a target token of training and a step of decoding one sentence cost, under the key ``cost``."""
+    """Costs of a target token of training and of a step of decoding one sentence, under the key ``cost``."""
     from deepwire.model.cost import encoding_operations, step_cost, training_cost
 
     source = _LENGTH if model.source_vocabulary else 0
@@ -254,7 +254,7 @@ def _plugins(subject: Subject) -> list[Plugin]:
 
 
 def _directions(languages: Languages) -> list[str]:
-    """What a model of several directions translates, and how it is told."""
+    """Directions of a model of several, and how it is told them."""
     listed = ", ".join(map(str, languages.directions))
     return [
         f"languages: {', '.join(languages.names)} (tag: {languages.tag})",

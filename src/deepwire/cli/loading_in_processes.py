@@ -37,7 +37,7 @@ def load_in_processes(
     loaded: list[Model] = []
 
     def tell(text: str) -> None:
-        """What all processes read alike is said once."""
+        """Print a warning of the main process; all processes read the same."""
         if processes.main or loaded:
             warn(text)
 

@@ -190,7 +190,7 @@ def serve(
 
 
 def _prepare_process(threads: int | None) -> None:
-    """What a server wants of its process: memory given back, and threads."""
+    """Set memory and threads of the server's process."""
     from deepwire.ops.allocator import share_memory
     from deepwire.ops.process import configure_process
 
@@ -308,7 +308,7 @@ def _server(service: Service, site: Site, access: AccessOptions, bound: socket.s
 
 
 def _require_packages(needed: Sequence[str]) -> None:
-    """See that the packages of the extra `serve` are installed.
+    """Check that the packages of the extra `serve` are installed.
 
     Raises:
         UsageError: One is not.

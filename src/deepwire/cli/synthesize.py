@@ -178,7 +178,7 @@ def back_translate(
 
 @dataclass(frozen=True)
 class _Work:
-    """What a command was asked for."""
+    """The work of a command."""
 
     command: str
     models: Sequence[str]

@@ -135,7 +135,7 @@ def _dry_run(loaded: LoadedRunFile, processes: ProcessGroup) -> None:
 
 
 def _silence_stdout() -> None:
-    """What is left to be shown goes nowhere: else its error, when Python ends, would become the exit code."""
+    """Send the rest of stdout nowhere: else its error, when Python ends, would become the exit code."""
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
@@ -168,7 +168,7 @@ def options_of_plugins(config: RunFile) -> str:
 
 
 def _next_command(directory: str, data: DataConfig) -> str:
-    """What to try with the model: a text in the source language of the run, or a prompt."""
+    """A command to try with the model: a text in the source language of the run, or a prompt."""
     if data.text is not None:
         return f"generate {directory} --sample -i PROMPTS"
     if data.languages is None:

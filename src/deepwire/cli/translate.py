@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InputText:
-    """What is read.
+    """The text to translate.
 
     Attributes:
         path: The text; - is stdin.
@@ -103,7 +103,7 @@ class InputText:
         return [self.path] if self.prefixes is None else [self.path, self.prefixes]
 
     def requests(self, warn: Tell) -> Iterator[Request]:
-        """What is asked for, line by line."""
+        """The requests, line by line."""
         from deepwire.decoding.translation_io import column_requests, json_requests, text_requests
 
         if self.language_column is not None:
@@ -113,7 +113,7 @@ class InputText:
 
 @dataclass(frozen=True)
 class TranslationJob:
-    """What is to be translated, and how.
+    """The text to translate, and how.
 
     Attributes:
         models: MODEL names.

@@ -149,7 +149,7 @@ def _content(path: Path) -> bytes:
 
 
 def _languages(model: Model, from_: str | None, to: str | None) -> tuple[str, str]:
-    """Those of the document and of its translation, as far as they are known."""
+    """The languages of the document and of its translation, as far as they are known."""
     if model.languages is None:
         source, target = model.direction or ("", "")
         return from_ or source, to or target

@@ -117,6 +117,6 @@ def _settings(typed: str) -> list[str]:
 
 
 def _similar_options(typed: str, guesses: str) -> str:
-    """Of the parser's guesses those that are near without the dashes, which all have in common."""
+    """The parser's guesses that are near without the dashes, which all have in common."""
     names = {guess.strip().lstrip("-"): guess.strip() for guess in guesses.split(",")}
     return ", ".join(names[name] for name in difflib.get_close_matches(typed, names))

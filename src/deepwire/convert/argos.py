@@ -65,7 +65,7 @@ class Argos(ExportFormat):
             )
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
-        """What Argos does by its own rules."""
+        """Rules of Argos that differ."""
         return (
             "Argos searches with a beam of 4 and a length penalty of 0.2, and fetches a splitter of "
             "sentences at its first use",

@@ -220,7 +220,7 @@ def _stack_spec(kind: Callable[..., StackSpec], settings: TransformerSettings, i
 
 
 def _require_peri_norm(settings: TransformerSettings) -> None:
-    """See that the installed CTranslate2 has norms on both sides of cross-attention, if they are needed.
+    """Check that the installed CTranslate2 has norms on both sides of cross-attention, if they are needed.
 
     Raises:
         UsageError: It is too old.

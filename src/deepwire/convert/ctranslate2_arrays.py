@@ -51,7 +51,7 @@ _INSTEAD = {
 
 
 class TransformerSettings(TypedDict):
-    """What CTranslate2 must know beside the arrays."""
+    """Settings that CTranslate2 needs beside the arrays."""
 
     layers: tuple[int, int]
     heads: int
@@ -151,7 +151,7 @@ def with_first_head(
 
 
 def require_plain(model: TranslationModel) -> None:
-    """See that the model is a Transformer that CTranslate2 computes.
+    """Check that the model is a Transformer that CTranslate2 computes.
 
     Raises:
         ModelError: It is not; names the setting.
@@ -165,7 +165,7 @@ def require_plain(model: TranslationModel) -> None:
 
 
 def _instead(setting: str) -> str:
-    """What to train with in the place of a setting that it does not compute."""
+    """The setting to train with in place of one that it does not compute."""
     return next(
         (advice for part, advice in _INSTEAD.items() if part in setting),
         "it computes Transformers with self-attention, pre- or post-norm",

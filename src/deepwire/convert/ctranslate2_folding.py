@@ -82,7 +82,7 @@ def fold(arrays: Mapping[str, Tensor], stack: Stack, first: str) -> dict[str, Te
 
 
 def _of_branch(connection: Connection, index: int) -> Tensor | float:
-    """What the output of a call is multiplied by before it joins a stream with factor 1."""
+    """Factor of the output of a call before it joins a stream with factor 1."""
     factor: float = connection.dropout.factor if isinstance(connection.dropout, Branch) else 1.0
     if isinstance(connection, ScaledPostNorm):
         return factor / connection.scale

@@ -81,7 +81,7 @@ class _Encoder(nn.Module):
         self.model = model
 
     def forward(self, source: Tensor, languages: Tensor | None) -> Tensors:
-        """Of `[N, S]`: results, padding bias and what the companion carried."""
+        """Read `[N, S]`: results, padding bias and the value of the companion."""
         embedding = self.model.source_embedding
         vectors = embedding.vectors_at(torch.arange(source.size(1)))
         embedded = embedding.placed(source, vectors, languages)
@@ -96,7 +96,7 @@ class _Start(nn.Module):
         self.model, self.results = model, results
 
     def forward(self, encoded: Tensors, languages: Tensor | None) -> Tensors:
-        """Of what the encoder gave: the memory, and a state of one hypothesis a sentence."""
+        """Begin to decode: the memory, and a state of one hypothesis a sentence."""
         _are_sizes(encoded, encoded[0].size(0))
         results, bias, carried = encoded[: self.results], encoded[self.results], encoded[self.results + 1 :]
         self.example = state = self.model.start_from(results, bias, carried, languages)
@@ -316,7 +316,7 @@ class _Continuation(_Example):
 
 
 def _state_names(state: DecoderState) -> tuple[list[str], list[str]]:
-    """Of memory and states."""
+    """Names of memory and states."""
     memory = _names("memory", [("key", "value", "bias")] * len(state.memory))
     return memory, _names("state", [range(len(each)) for each in state.states])
 

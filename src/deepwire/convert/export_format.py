@@ -1,4 +1,4 @@
-"""What a format of another program must offer; CONTRIBUTING.md says how to add one."""
+"""The interface of a format of another program; CONTRIBUTING.md says how to add one."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ExportedModel(ABC):
     def continued(
         self, prompts: Sequence[Sequence[int]], longest: int, config: DecodingConfig
     ) -> list[list[int]]:
-        """What a language model adds to each prompt, by our search; all as numbers of subwords."""
+        """Continue each prompt of a language model by our search; all as numbers of subwords."""
         raise NotImplementedError(f"{type(self).__name__} has no language models")
 
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -98,7 +98,7 @@ class ExportFormat(ABC):
 
     @abstractmethod
     def require(self, model: LoadedModel) -> None:
-        """See that a model can be written, and that what writes it is installed.
+        """Check that a model can be written, and that the library for it is installed.
 
         Raises:
             ModelError: The format has no such model; names what it lacks.
@@ -106,7 +106,7 @@ class ExportFormat(ABC):
         """
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
-        """What will be otherwise there, one line each, for who exports it to know; nothing as a rule."""
+        """Differences there, one line each, for who exports the model; none as a rule."""
         return ()
 
     @abstractmethod
@@ -133,7 +133,7 @@ def without_symbols(model: LoadedModel, symbols: Sequence[int]) -> LoadedModel:
 
 
 def require_distinct(model: LoadedModel, program: str) -> None:
-    """See that no two subwords are written alike, for a program that knows them by their letters alone.
+    """Check that no two subwords are written alike, for a program that knows them by their letters alone.
 
     Raises:
         ModelError: Text has what looks like a symbol.

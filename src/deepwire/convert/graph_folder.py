@@ -55,7 +55,7 @@ class GraphFolder(ExportFormat):
         """Write one."""
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
-        """What is not exported of the settings that the model is translated with."""
+        """Settings of translation that are not exported."""
         if stored_config(model).sampling is None:
             return ()
         return (
@@ -135,7 +135,7 @@ def _architecture(model: TranslationModel) -> str:
 
 
 def _described(graph: Graph, file: Path) -> dict[str, object]:
-    """What the manifest says about a graph."""
+    """The entry of a graph in the manifest."""
     with file.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     return {
@@ -147,7 +147,7 @@ def _described(graph: Graph, file: Path) -> dict[str, object]:
 
 
 def _languages(model: LoadedModel) -> dict[str, dict[str, int | None]]:
-    """What the model reads to translate into each language; nothing with one direction."""
+    """Tokens and numbers of each target language; none with one direction."""
     languages = Languages.from_metadata(model.metadata)
     if languages is None:
         return {}

@@ -60,7 +60,7 @@ class HuggingFace(ExportFormat):
                 )
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
-        """What is otherwise there."""
+        """Differences there."""
         notes = [*search_notes(stored_config(model))]
         if model.model.config.norm_eps != NORM_EPS:
             notes.append(
@@ -97,7 +97,7 @@ class HuggingFace(ExportFormat):
 
 
 def require_transformers(name: str) -> None:
-    """See that transformers is installed.
+    """Check that transformers is installed.
 
     Raises:
         UsageError: It is not.

@@ -85,11 +85,11 @@ class Channels:
         return cls(torch.cat((order[0::2], order[1::2])) if permuted else order)
 
     def read(self, weight: Tensor) -> Tensor:
-        """Of a matrix `[k, d]` that reads the stream, or of an embedding."""
+        """Reorder a matrix `[k, d]` that reads the stream, or an embedding."""
         return weight[:, self.order]
 
     def write(self, weight: Tensor) -> Tensor:
-        """Of a matrix `[d, k]` that writes the stream, or of a vector `[d]` on it."""
+        """Reorder a matrix `[d, k]` that writes the stream, or a vector `[d]` on it."""
         return weight[self.order]
 
 

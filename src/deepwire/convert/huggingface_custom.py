@@ -46,7 +46,7 @@ class HuggingFaceCode(ExportFormat):
         require_transformers(self.name)
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
-        """What it needs there."""
+        """Requirements there."""
         packages = dict.fromkeys(plugin.package for plugin in plugins_of(model.model.config))
         return (
             "the folder holds code that imports deepwire: load it with trust_remote_code=True",

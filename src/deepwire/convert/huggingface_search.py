@@ -10,7 +10,7 @@ _MAX_LENGTH = 512
 
 
 def search_notes(config: DecodingConfig) -> tuple[str, ...]:
-    """What of the search is otherwise in transformers."""
+    """Settings of the search that differ in transformers."""
     notes = []
     if config.length_penalty and config.length_penalty_form != "average":
         power = f"^{config.length_penalty:g}"

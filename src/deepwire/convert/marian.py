@@ -50,7 +50,7 @@ class Marian(ExportFormat):
         require_distinct(model, "Marian")
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
-        """What is otherwise there."""
+        """Differences there."""
         config, notes = stored_config(model), []
         if config.length_penalty and config.length_penalty_form != "average":
             power = f"^{config.length_penalty:g}"

@@ -110,7 +110,7 @@ class MarianModel:
         return self._map(place, "k", x), self._map(place, "v", x)
 
     def _attend(self, place: str, x: Floats, keys: Array, values: Array, mask: Array | None) -> Floats:
-        """Of `[N, W, T, d]` to keys and values `[N, W or 1, S, d]`; mask `[N, 1, 1, 1, S]`."""
+        """Attend from `[N, W, T, d]` to keys and values `[N, W or 1, S, d]`; mask `[N, 1, 1, 1, S]`."""
         query, key, value = (self._split(each) for each in (self._map(place, "q", x), keys, values))
         scores = query @ key.swapaxes(-1, -2) / np.sqrt(np.float32(key.shape[-1]))
         scores = scores if mask is None else scores + mask

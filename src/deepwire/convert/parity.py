@@ -100,7 +100,7 @@ def unequal(
 
 @dataclass(frozen=True)
 class ParityLimits:
-    """What may differ.
+    """Differences that are allowed.
 
     Attributes:
         mean: Most for `Parity.mean_difference`.
@@ -116,7 +116,7 @@ class ParityLimits:
 
 @dataclass(frozen=True)
 class Parity:
-    """What a comparison found.
+    """The result of a comparison.
 
     Attributes:
         lines: Lines compared.
@@ -146,7 +146,7 @@ class Parity:
         return asdict(self)
 
     def faults(self, limits: ParityLimits) -> list[str]:
-        """What differs by more than it may."""
+        """Differences beyond the limits, one line each."""
         faults = []
         if not self.mean_difference <= limits.mean:
             faults.append(f"allowed is {limits.mean:g} on average")
@@ -271,7 +271,7 @@ class _Ours:
         )
 
     def translations(self, config: DecodingConfig) -> list[Translation]:
-        """Of all lines; as one document until `read` says what stands in front of each."""
+        """Translations of all lines; as one document until `read` says what stands in front of each."""
         requests: Sequence[str | Request] = self._texts
         if self._contexts is not None:
             contexts = zip(self._texts, self._contexts, strict=True)
@@ -289,7 +289,7 @@ class _Ours:
         return self.fronts(range(len(lengths)), lengths)
 
     def fronts(self, rows: Sequence[int], lengths: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-        """What stands in front of some lines of so many subwords, and of their translations."""
+        """Contexts of some lines of so many subwords, and of their translations."""
         contexts = [self._contexts[row] if self._contexts else () for row in rows]
         sources, targets = self._before.sources(contexts, lengths), self._before.targets(contexts, lengths)
         return [*zip(sources, targets, strict=True)]
@@ -302,12 +302,12 @@ class _Ours:
     def log_probs_by(
         self, config: DecodingConfig, translations: Sequence[Translation], model: LoadedModel
     ) -> list[Sequence[float]]:
-        """Of the subwords of our translations by another copy of the model."""
+        """Log-probabilities of the subwords of our translations by another copy of the model."""
         other = _Ours(model, self.language, self._kept, self._texts)
         return log_probs_of(other.scored(config, translations))
 
     def text(self, pieces: Sequence[str]) -> str:
-        """What subwords say."""
+        """The text of subwords."""
         return self._model.vocabularies.target.decode(self._numbers[piece] for piece in pieces)
 
     def unequal(
@@ -331,7 +331,7 @@ class _Ours:
     def _log_probs(
         self, translator: Translator[DecoderState], row: int, pieces: Sequence[str]
     ) -> list[float]:
-        """Of the subwords of a translation of a line, and of EOS."""
+        """Log-probabilities of the subwords of a translation of a line, and of EOS."""
         source = SourceTokenizer(self._model.vocabularies.source, _LONGEST_SOURCE, self._source_bos, _silent)
         tags = None if self._into is None else [self._into.source_tag]
         ids = [self._numbers[piece] for piece in pieces]
@@ -376,5 +376,5 @@ def _differences(
 
 
 def log_probs_of(scored: Sequence[PairScore]) -> list[Sequence[float]]:
-    """Of every subword of some texts."""
+    """Log-probabilities of every subword of some texts."""
     return [each.token_log_probabilities for each in scored]

@@ -32,12 +32,12 @@ _SETTINGS = (
 
 
 def host_settings(config: DecodingConfig) -> dict[str, object]:
-    """Those that the host knows."""
+    """Settings that the host knows."""
     return {name: value for name, value in config.model_dump().items() if name in _SETTINGS}
 
 
 class SteppedModel(Protocol):
-    """What the search needs of a model; see `deepwire.convert.host.graphs.GraphModel`."""
+    """A model that the search can step; see `deepwire.convert.host.graphs.GraphModel`."""
 
     def start(self, source: Array, languages: Array | None) -> tuple[Tensors, Tensors]:
         """Memory and first state."""

@@ -96,7 +96,7 @@ def _unequal(
 def _continued(
     model: LoadedModel, prompts: Sequence[Sequence[int]], config: DecodingConfig
 ) -> list[list[int]]:
-    """What our search adds to each prompt."""
+    """Continuations of each prompt by our search."""
     size = model.vocabularies.target.size
     prompted = PromptedModel(Ensemble(_models(model)), [[EOS, *ids] for ids in prompts], size)
     count = len(prompts)

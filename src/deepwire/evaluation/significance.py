@@ -36,7 +36,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a paired test says about a system and its baseline.
+    """The result of a paired test of a system and its baseline.
 
     Attributes:
         test: ``bootstrap`` or ``randomization``.

@@ -184,7 +184,7 @@ def open_scorers(
 
 
 def read_direction(text: str | None) -> Direction | None:
-    """What ``--direction`` names; None where it is left out.
+    """The direction that ``--direction`` names; None where it is left out.
 
     Raises:
         UsageError: It is no direction.

@@ -130,7 +130,7 @@ def speed(
 
 
 def _modes(mode: str) -> list[Mode]:
-    """What is done with random sentences; nothing where a text is to be translated."""
+    """The passes over random sentences; none where a text is to be translated."""
     from deepwire.cli.analyses.options import ALL, one_of
     from deepwire.lab.speed.speed_sweep import AXES
 
@@ -155,7 +155,7 @@ def _values(written: Mapping[Axis, str]) -> dict[Axis, list[int]]:
 
 
 def _check_trained(systems: Sequence[tuple[MeasuredArchitecture, ModelSource | None]]) -> None:
-    """See that all can translate a text.
+    """Check that all can translate a text.
 
     Raises:
         UsageError: One is a run file or recipe.

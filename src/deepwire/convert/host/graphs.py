@@ -18,7 +18,7 @@ Run = Callable[[Tensors], Sequence[Array]]
 
 
 class Begun(NamedTuple):
-    """What has been read of sentences: what follows it, `[N, 1, V]`, and how the next steps go on."""
+    """Sentences that have been read: what follows them, `[N, 1, V]`, and how the next steps go on."""
 
     log_probs: Array
     memory: Tensors

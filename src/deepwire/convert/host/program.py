@@ -58,12 +58,12 @@ class Translator(SubwordTranslator):
 
     @cached_property
     def source(self) -> Vocabulary:
-        """That of sources."""
+        """The vocabulary of sources."""
         return Vocabulary(self.folder / self.manifest["vocabulary"]["source"][0])
 
     @cached_property
     def target(self) -> Vocabulary:
-        """That of translations."""
+        """The vocabulary of translations."""
         return Vocabulary(self.folder / self.manifest["vocabulary"]["target"][0])
 
     def translate(self, lines: Sequence[str], to: str = "") -> list[Best]:
@@ -105,7 +105,7 @@ class Translator(SubwordTranslator):
     def context(
         self, row: int, before: Sequence[int], sources: Sequence[list[int]], targets: dict[int, list[int]]
     ) -> Context:
-        """What stands in front of a line."""
+        """The lines in front of a line."""
         known = self.manifest["context"]
         length = min(len(sources[row]), self.settings["max_source_length"])
         front = partial(in_front, length=length, most=known["max_length"])
@@ -119,7 +119,7 @@ class Translator(SubwordTranslator):
         )
 
     def texts(self, hypotheses: Sequence[Hypothesis]) -> Best:
-        """What hypotheses say."""
+        """The texts of hypotheses."""
         return [(self.target.decode(each.ids), each.score) for each in hypotheses] or [("", 0.0)]
 
     def generate(self, prompts: Sequence[str], most: int | None = None) -> list[Best]:

@@ -21,7 +21,7 @@ NO_CONTEXT: Context = ((), ())
 
 
 class Sentence(NamedTuple):
-    """What the model reads of a sentence and first of its translation, and most that may follow."""
+    """Tokens of a sentence, the first of its translation, and the most that may follow."""
 
     source: list[int]
     tokens: list[int]
@@ -29,7 +29,7 @@ class Sentence(NamedTuple):
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """What the folder of an exported model says about it.
+    """The manifest in the folder of an exported model.
 
     Raises:
         ModelError: There is none, or it is damaged.
@@ -59,7 +59,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def check_search(settings: Mapping[str, Any], beam: int, names: Mapping[str, str] | None = None) -> None:
-    """See that chosen settings can be searched with.
+    """Check that chosen settings can be searched with.
 
     Args:
         settings: What was chosen.
@@ -151,7 +151,7 @@ class SubwordTranslator:
     def sentence(
         self, ids: Sequence[int], language: Language = None, context: Context = NO_CONTEXT
     ) -> Sentence:
-        """What the model reads of a source."""
+        """Tokens of a source."""
         tag = None if language is None else language["source_tag"]
         head = [BOS] * self.manifest["source_bos"] + ([] if tag is None else [tag])
         first = BOS if language is None else language["first_token"]
@@ -159,7 +159,7 @@ class SubwordTranslator:
         return Sentence([*head, *context[0], *subwords, EOS], [first, *context[1]], 0)
 
     def language(self, name: str) -> Language:
-        """What the model reads to translate into a language; None with one direction."""
+        """Tokens and number of a target language; None with one direction."""
         languages = self.manifest["languages"]
         if not languages:
             if name:

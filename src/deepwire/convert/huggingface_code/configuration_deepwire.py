@@ -6,7 +6,7 @@ from transformers import PretrainedConfig
 
 
 class DeepwireConfig(PretrainedConfig):
-    """What a model is built from.
+    """Settings that a model is built from.
 
     Attributes:
         model: The `model` section of its run file.

@@ -60,7 +60,7 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
 
     @property
     def generation_config(self) -> GenerationConfig:
-        """What `generate` is asked for besides the settings of the model; nothing at first."""
+        """Settings of `generate` besides those of the model; none at first."""
         return self._generation
 
     @generation_config.setter
@@ -194,7 +194,7 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
         return with_settings(DecodingConfig.model_validate(self.config.decoding), renamed)
 
     def _asked(self, config: GenerationConfig, filled: Collection[str] = ()) -> dict[str, Any]:
-        """What it asks for; defaults of what deepwire has not, or that were filled in, ask for nothing."""
+        """Settings that were asked for; defaults that deepwire lacks, or filled in, do not count."""
         symbols = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
         neutral = DEFAULTS | {name: getattr(self.config, name) for name in symbols}
         kept = {*SEARCH, *LENGTHS}.difference(filled)
