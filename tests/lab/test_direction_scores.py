@@ -18,7 +18,7 @@ from deepwire.evaluation.multilingual.direction_table import (
 )
 from deepwire.lab.direction_scores import directions_finding
 from deepwire.lab.report.finding import from_json, to_json
-from deepwire.lab.report.pages import as_html, as_markdown, as_text
+from deepwire.lab.report.pages import as_html, as_text, table_markdown
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation" / "multilingual"))
 from translated_directions import translated  # noqa: F401 - a fixture
@@ -128,6 +128,7 @@ def test_without_pictures_a_page_shows_their_numbers_open(report: DirectionsRepo
 
 
 def test_markdown_has_the_same_tables(report: DirectionsReport) -> None:
-    lines = as_markdown([directions_finding(report)], "t").splitlines()
+    tables = directions_finding(report).tables
+    lines = [line for table in tables for line in table_markdown(table).splitlines()]
     assert sum(line.startswith("| en-de |") for line in lines) == 1
     assert sum(line.startswith("| Out of en |") for line in lines) == 2
