@@ -140,16 +140,16 @@ def _checked(
 ) -> Checked:
     """Check the text; dropped pairs are written to `rejects`, which is none of the files `read`."""
     from deepwire.cli.line_by_line import ProgressLine
-    from deepwire.data.filtering.selection import RejectFile, check_corpora, checked_files
+    from deepwire.data.filtering.selection import check_corpora, checked_files, reject_file
     from deepwire.io.output import check_output
 
     if rejects is not None:
         check_output(rejects, [*read, *checked_files(data)])
     with (
         ProgressLine(transient=False) as line,
-        RejectFile.at(rejects) if rejects else nullcontext() as file,
+        reject_file(rejects) if rejects else nullcontext() as add,
     ):
-        add, show = file.add if file else None, partial(line.count, unit="pairs")
+        show = partial(line.count, unit="pairs")
         return check_corpora(data, seed=seed, samples=samples, on_reject=add, on_progress=show)
 
 

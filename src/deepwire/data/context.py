@@ -34,7 +34,7 @@ class ContextConfig(Section):
     )
 
     def unused_settings(self) -> UnusedSettings:
-        """What says something about context that there is not."""
+        """Settings of context where there is none."""
         if not self.target:
             yield "loss", "targets have no context; set data.context.target"
         if not self.used:
@@ -56,7 +56,7 @@ class ContextConfig(Section):
         return int(self.used)
 
     def to_metadata(self) -> dict[str, object]:
-        """What a stored model says about its context; nothing without."""
+        """The record of the context in a stored model; empty without."""
         return {"context": self.model_dump(mode="json")} if self.used else {}
 
     @classmethod
@@ -81,7 +81,7 @@ def separator_of(pieces: int, languages: Languages | None) -> int:
 
 
 def in_front(previous: Sequence[Sequence[int]], length: int, most: int, separator: int) -> list[int]:
-    """What stands in front of a sentence: previous ones in their order, each with the separator behind it.
+    """The tokens in front of a sentence: previous ones in their order, each with the separator behind it.
 
     Args:
         previous: The subwords of previous sentences, the earliest first.

@@ -108,7 +108,7 @@ class TextNoiseConfig(Section):
         return self
 
     def unused_settings(self) -> UnusedSettings:
-        """What capitals of a target are for."""
+        """Capitals of a target, where no line is in capitals."""
         if not self.upper:
             yield "upper_target", "no line is in capitals; set upper"
 
@@ -231,11 +231,7 @@ class CorpusConfig(ShorthandSection):
             raise ValueError(f"source_column and target_column are both {columns[0]!r}")
 
     def check_text(self, role: Role, text: TextConfig) -> None:
-        """See that this is text of one side.
-
-        Raises:
-            ValueError: It is not.
-        """
+        """Raise a `ValueError` where this is no text of one side."""
         if self.prefix is None and self.jsonl is None:
             raise ValueError(
                 f"{role}: a language model reads files of text, a prefix with a target, or jsonl"
@@ -248,7 +244,7 @@ class CorpusConfig(ShorthandSection):
 
     @property
     def label(self) -> str:
-        """What reports and errors call this corpus: its name, else the name of its file."""
+        """The name of this corpus in reports and errors: its name, else the name of its file."""
         path = self.prefix or self.source_file or self.tsv or self.jsonl or self.opus100
         return self.name or ("stdin" if path is None or path == STDIN else path.name)
 
@@ -387,7 +383,7 @@ class DataConfig(Section):
         return any(corpus.alignments is not None for corpus in self.train)
 
     def unused_settings(self) -> UnusedSettings:
-        """What is for pairs, where there is text of one side."""
+        """Settings of pairs, where there is text of one side."""
         if self.text is not None:
             for name in ("source", "tag", "sampling_temperature", "source_bos"):
                 yield name, "a language model reads one text, and no pairs"

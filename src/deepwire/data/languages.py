@@ -55,7 +55,6 @@ def checked_language(name: str) -> str:
 
 
 def _wrong_language(text: str) -> str:
-    """What is wrong with a direction: which of its languages, where there are two."""
     names = text.split("-")
     wrong = next((name for name in names if _LANGUAGE_TAG.fullmatch(name) is None), None)
     if len(names) != 2 or wrong is None:
@@ -97,13 +96,13 @@ class Languages:
 
     @cached_property
     def indices(self) -> tuple[tuple[int, int], ...]:
-        """Of each direction the indices of its source and its target language."""
+        """The indices of the source and the target language of each direction."""
         index = {name: place for place, name in enumerate(self.names)}
         return tuple((index[direction.source], index[direction.target]) for direction in self.directions)
 
     @property
     def unordered(self) -> tuple[TagPlace, frozenset[Direction]]:
-        """What matters to a model, to which the order in which directions were written means nothing."""
+        """A value that is equal for equal models: the order of the directions means nothing."""
         return self.tag, frozenset(self.directions)
 
     def target(self, name: str) -> int:
@@ -121,7 +120,7 @@ class Languages:
         return self.names.index(name)
 
     def require_source(self, name: str) -> None:
-        """See that the model knows a language to translate from.
+        """Check that the model knows a language to translate from.
 
         Raises:
             UsageError: it does not.
@@ -132,7 +131,7 @@ class Languages:
             )
 
     def to_metadata(self) -> dict[str, object]:
-        """What a stored model says about its languages."""
+        """The record of the languages in a stored model."""
         return {
             "languages": list(self.names),
             "directions": [str(direction) for direction in self.directions],
@@ -235,7 +234,7 @@ def _names(value: object) -> list[str]:
 
 
 _UNNAMED = "source", "target"
-"""What `data.source` and `data.target` are in a run file that names no languages."""
+"""The values of `data.source` and `data.target` in a run file that names no languages."""
 
 
 def named_direction(metadata: Mapping[str, object]) -> Direction | None:

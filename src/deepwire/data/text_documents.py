@@ -39,7 +39,7 @@ def _bytes(line: str) -> int:
 
 
 def words_and_bytes(lines: Sequence[str], unit: Unit) -> tuple[int, int]:
-    """What a document counts: words between spaces, and bytes with all line ends.
+    """The size of a document: words between spaces, and bytes with all line ends.
 
     The empty line behind a document of several lines counts too: the bytes of all are those of their file.
     """

@@ -16,7 +16,7 @@ LARGEST = 2**31 - 1
 
 
 class SentencePieceConfig(Section):
-    """What the two kinds of SentencePiece vocabulary have in common."""
+    """Settings that the two kinds of SentencePiece vocabulary share."""
 
     size: Count = Field(
         default=8000, ge=SMALLEST, le=LARGEST, description="number of entries, special ones included"
@@ -146,7 +146,7 @@ class ExistingConfig(Section):
 
 
 LearnedConfig = BpeConfig | UnigramConfig | SubwordNmtConfig | WordsConfig
-"""What is made for the training text."""
+"""Vocabularies that are made for the training text."""
 
 VocabularyConfig = Annotated[
     LearnedConfig | ExistingConfig,

@@ -16,11 +16,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deepwire.data.batches.collator import ROWS, Batch, Collator, collator, partition_batches, whole_rows
+from deepwire.data.batches.collator import (
+    ROWS,
+    Batch,
+    Collator,
+    SubwordLinks,
+    collator,
+    partition_batches,
+    whole_rows,
+)
 from deepwire.data.batches.context_side import ContextSide
 from deepwire.data.batches.drawn_sentences import SentenceDraws
 from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, mix
-from deepwire.data.batches.subword_links import SubwordLinks
 from deepwire.data.batches.token_store import Integers, Sentences, StoreSide, TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
@@ -55,11 +62,11 @@ class BatchSettings:
     sampling: float = 0.0
     """Strength of random segmentation: `data.vocabulary.sampling`."""
     languages: Languages | None = None
-    """Of a store with several directions."""
+    """The languages of a store with several directions."""
     context: ContextConfig = NO_CONTEXT
-    """What of the document stands in front of a sentence."""
+    """The previous sentences in front of each sentence."""
     noise: LineNoise | None = None
-    """Of the lines; None: they are read as they are."""
+    """The noise of the lines; None: they are read as they are."""
     aligned: bool = False
     """Whether batches have links of subwords, of a store that has those of words."""
 
@@ -82,7 +89,7 @@ class Update:
     epoch: int
     """Counted from 0."""
     batches: tuple[Batch, ...]
-    """What this process computes: all of it where it is the only one."""
+    """The part that this process computes: all of it where it is the only one."""
     target_tokens: int
     """Target tokens of the whole update, end symbols included, padding not."""
     lines: Indices
@@ -126,14 +133,14 @@ class _Window:
     share: list[list[Indices]]
     """The same, of each update what this process computes."""
     lines: Indices
-    """Of each row the pair in the store."""
+    """The pair in the store of each row."""
     target_tokens: Indices
-    """Of each row the target tokens that are learned, end symbol included."""
+    """The target tokens of each row that are learned, end symbol included."""
     source: Sentences
-    """What this process needs of the sources, at least."""
+    """The sources that this process needs, at least."""
     target: Sentences
     places: Indices
-    """Of each row where it is in source and target; without meaning for rows of other processes."""
+    """The place of each row in source and target; without meaning for rows of other processes."""
 
     def batch(self, rows: Indices, collator: Collator) -> Batch:
         """The arrays of a batch of this process."""
@@ -260,7 +267,7 @@ class UpdateStream:
 
 
 def _lengths(sides: Sequence[StoreSide | ContextSide], lines: Indices) -> list[Integers]:
-    """Of each side the lengths of some lines, read in the order of the store."""
+    """The lengths of some lines of each side, read in the order of the store."""
     order, back = np.argsort(lines), np.empty(len(lines), np.int64)
     back[order] = np.arange(len(lines))
     return [side.take_lengths(lines[order])[back] for side in sides]

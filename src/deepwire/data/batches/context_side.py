@@ -63,7 +63,7 @@ class ContextSide:
         return sentences.tokens.astype(np.int64), sentences.lengths.astype(np.int64)
 
     def in_front(self, line: int) -> list[int]:
-        """What stands in front of a sentence."""
+        """The tokens in front of a sentence."""
         sentence = self.take(np.array([line]))
         sentence_length = int(self.side.lengths[line])
         return [int(token) for token in sentence.tokens[: len(sentence.tokens) - sentence_length]]

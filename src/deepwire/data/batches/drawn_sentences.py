@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LINES_AT_ONCE = 256
 """Lines that are read between two times of giving back pages of the store."""
 _Noisy = dict[int, tuple[str, list[int]]]
-"""Of each place with noise the line and its subwords."""
+"""The line with noise and its subwords, by place."""
 _NOISE = 2
 """Tells the random numbers of noise from those of the segmentation of the two sides."""
 
@@ -67,7 +67,7 @@ class SentenceDraws:
         return [_exchanged(side, lines, changes) for side, changes in zip(self.sides, noisy, strict=True)]
 
     def _noisy(self, lines: Indices, epoch: int, first: int) -> tuple[_Noisy, _Noisy]:
-        """What noise changes, of both sides."""
+        """The changes by noise, of both sides."""
         changes: tuple[_Noisy, _Noisy] = {}, {}
         if self.noise is None:
             return changes

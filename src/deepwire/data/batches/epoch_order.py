@@ -134,7 +134,7 @@ def _hashed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class DirectionShare(NamedTuple):
-    """What a direction has of the text and of an epoch."""
+    """The share of a direction in the text and in an epoch."""
 
     name: str
     pairs: int

@@ -79,7 +79,7 @@ class SideHeader:
     """One side of a store."""
 
     dtype: Kind
-    """Of the tokens."""
+    """The type of the tokens."""
     vocabulary: int
     """Entries of the vocabulary."""
     tokens: int = 0
@@ -96,11 +96,11 @@ class StoreHeader(NamedTuple):
     directions: bool
     lines: bool
     pairs: int | None = None
-    """Of a store of documents: how many of the sentences are pairs; those behind them are context alone."""
+    """In a store of documents: how many of the sentences are pairs; those behind them are context alone."""
     packed: bool = False
     """Whether the targets are blocks of a text of one side."""
     links: int | None = None
-    """Of a store with alignments: how many links of words all pairs have."""
+    """In a store with alignments: how many links of words all pairs have."""
     sums: Mapping[str, int] = {}
     """CRC-32 of each file."""
 
@@ -342,7 +342,7 @@ class StoreSide(Sentences):
     longest: int
     """Tokens of the longest sentence."""
     maps: Sequence[mmap.mmap] = field(repr=False)
-    """Of the files of the arrays."""
+    """The maps of the files of the arrays."""
 
     def take_lengths(self, lines: Integers) -> Integers:
         """Copy the lengths of some sentences; see `take`."""

@@ -1,4 +1,4 @@
-"""What a corpus holds: how many pairs are kept, which are dropped and why, and what looks wrong."""
+"""Reports on a corpus: how many pairs are kept, which are dropped and why, and what looks wrong."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FEWEST_LINES = 10
 
 
 def language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -> list[str]:
-    """What is odd about the languages of source and target: swapped, or not those of the labels.
+    """Warnings about the languages of source and target: swapped, or not those of the labels.
 
     Args:
         labels: The languages that the sides should be in.
@@ -199,11 +199,11 @@ class CheckReport:
 
     @property
     def unit(self) -> str:
-        """What is counted: pairs, or lines where the text has one side."""
+        """The unit of the counts: pairs, or lines where the text has one side."""
         return "pair" if self.labels[0] else "line"
 
     def warnings(self) -> list[str]:
-        """What a person should look at before training, one sentence each."""
+        """Warnings that a person should look at before training, one sentence each."""
         warnings = self._note_warnings()
         share = 1 - self.kept / max(self.pairs, 1)
         if share > _LARGE_DROP:
@@ -221,7 +221,6 @@ class CheckReport:
         return warnings
 
     def _pair_warnings(self) -> list[str]:
-        """What is odd about the two sides of the sample beside each other."""
         warnings, sample = [], self._reservoir.pairs
         same = sum(pair.source == pair.target for pair in sample) / max(len(sample), 1)
         if same > _SAME_SIDES:

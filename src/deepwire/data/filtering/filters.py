@@ -83,7 +83,7 @@ _WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020
 """Ideographs, kana, hangul: letters that stand for about three of an alphabet."""
 
 ENDING_DOCUMENTS = frozenset({"both_empty", "too_long", "nul", "bad_utf8"})
-"""What is dropped for another reason is still context of the lines behind it, if it has a source."""
+"""Lines dropped for another reason are still context of the lines behind them, if they have a source."""
 
 NAMES = ("", *REASONS)
 """The reasons by their numbers; 0 keeps a pair."""
@@ -179,7 +179,7 @@ class FilteredBlock:
     dropped: list[Pair]
     """The others, where they are wanted."""
     beside: PairBlock | None = None
-    """Those of the others that are context of the lines behind them; None where nobody wants them."""
+    """The dropped pairs that are context of the lines behind them; None where nobody wants them."""
 
     def without(self, chosen: NDArray[np.bool_], reason: int, *, show: bool) -> FilteredBlock:
         """Drop chosen ones of the pairs that were kept so far."""
@@ -277,7 +277,7 @@ class _BlockFilter:
     def _digests_of(
         self, block: RawBlock, lines: Lines, pairs: PairBlock, kept: NDArray[np.bool_]
     ) -> Digests:
-        """Of documents a pair is the same as another one only behind the same pair."""
+        """Digests of the kept pairs; with documents, together with the pair in front of each."""
         if not self._digests:
             return digests_of([])
         sources, targets = pairs.source.lines(), pairs.target.lines()

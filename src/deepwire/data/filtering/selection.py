@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,7 +158,7 @@ class Selection:
         return self._of(corpus).corpora[self._places[corpus]].pairs
 
     def require_some(self) -> None:
-        """See that something is left in every direction.
+        """Check that something is left in every direction.
 
         Raises:
             DataError: no pair of a direction can be used.
@@ -187,12 +187,12 @@ OnReject = Callable[[str, str, Pair, str], None]
 
 
 class Checked(NamedTuple):
-    """What was found in the text of a run."""
+    """The findings about the text of a run."""
 
     reports: dict[str, CheckReport]
     """By role (`train`, `valid`, `test`), or by role and direction (`train en-de`)."""
     mix: list[DirectionShare]
-    """What each direction has of an epoch; empty without directions."""
+    """The share of each direction in an epoch; empty without directions."""
 
 
 def checked_files(data: DataConfig) -> list[Path]:
@@ -278,34 +278,26 @@ def _mix(data: DataConfig, training: Selection) -> list[DirectionShare]:
     return shares(data.languages, kept, weights, training.directions, data.sampling_temperature)
 
 
-class RejectFile:
-    """A TSV file with a header line.
+@contextmanager
+def reject_file(path: Path) -> Iterator[OnReject]:
+    """Open a TSV file for dropped pairs, which has its name only once it is complete.
 
-    Tabs, line ends and backslashes in a text are written as `\\t`, `\\n`, `\\r` and `\\\\`. Pairs that cannot
-    be used as text show what could be read of them.
+    The file is compressed where its ending says so. Tabs, line ends and backslashes in a text are written as
+    `\\t`, `\\n`, `\\r` and `\\\\`. Pairs that cannot be used as text show what could be read of them.
+
+    Raises:
+        UsageError: the file cannot be written there.
+        ResourceError: nothing can be written there.
     """
+    with open_output(path) as file:
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-        self._write(_REJECTS_HEADER)
+        def write(*fields: str) -> None:
+            line = "\t".join(field.translate(_ESCAPES) for field in fields)
+            # JSON can hold halves of characters, UTF-8 cannot.
+            file.write(line.encode(errors="replace").decode() + "\n")
 
-    @classmethod
-    @contextmanager
-    def at(cls, path: Path) -> Iterator[RejectFile]:
-        """A file that has its name only once it is complete; compressed where its ending says so.
+        def add(role: str, corpus: str, pair: Pair, reason: str) -> None:
+            write(f"{role}/{corpus}", str(pair.line), reason, pair.source, pair.target)
 
-        Raises:
-            UsageError: the file cannot be written there.
-            ResourceError: nothing can be written there.
-        """
-        with open_output(path) as file:
-            yield cls(file)
-
-    def add(self, role: str, corpus: str, pair: Pair, reason: str) -> None:
-        """Write one dropped pair of the corpus named `corpus`, of `train`, `valid` or `test`."""
-        self._write((f"{role}/{corpus}", str(pair.line), reason, pair.source, pair.target))
-
-    def _write(self, fields: tuple[str, ...]) -> None:
-        line = "\t".join(field.translate(_ESCAPES) for field in fields)
-        # JSON can hold halves of characters, UTF-8 cannot.
-        self._file.write(line.encode(errors="replace").decode() + "\n")
+        write(*_REJECTS_HEADER)
+        yield add

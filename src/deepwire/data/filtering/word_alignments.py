@@ -49,7 +49,7 @@ class WordAlignments:
         return Links(flat, sizes)
 
     def finish(self, lines: Sequence[int]) -> None:
-        """See that each file has as many lines as the text of its corpus.
+        """Check that each file has as many lines as the text of its corpus.
 
         Args:
             lines: Those of the text of each corpus.
@@ -77,7 +77,7 @@ class _File:
         self._lines: Iterator[object] = iter(read_lines(corpus.alignments))
 
     def links(self, number: int, words: tuple[int, int]) -> list[tuple[int, int]]:
-        """Those of a line, sorted; both sides have so many words."""
+        """The links of a line, sorted; both sides have so many words."""
         line = ""
         while self._read < number:
             following = next(self._lines, None)
@@ -103,5 +103,5 @@ class _File:
 
 
 def _first_bad(line: str) -> str:
-    """What is no link; not more than a few characters of it."""
+    """The first characters of the first part that is no link."""
     return next((part for part in line.split() if not _LINK.fullmatch(part)), line.strip())[:40]

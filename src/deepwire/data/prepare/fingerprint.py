@@ -1,4 +1,4 @@
-"""What a prepared corpus depends on, as one digest; and the checksums that its JSON files carry.
+"""The digest of all that a prepared corpus depends on; and the checksums that its JSON files carry.
 
 They guard against damage, not against people: who can write the files can write their checksums.
 """

@@ -58,23 +58,23 @@ class Prepared:
     """The training pairs; `train.parts` are its corpora with their weights."""
     valid: TokenStore | None
     report: dict[str, Report]
-    """What was kept and dropped and why, for `train` and `valid`, or `train en-de` and so on."""
+    """The pairs kept and dropped and why, for `train` and `valid`, or `train en-de` and so on."""
     digest: str
     """Differs when text, vocabulary or settings differ."""
     reused: bool
     """Whether it was there already."""
     languages: Languages | None = None
-    """Of a run with several directions."""
+    """The languages of a run with several directions."""
     mix: tuple[DirectionShare, ...] = ()
-    """What each direction has of an epoch; empty without directions."""
+    """The share of each direction in an epoch; empty without directions."""
     temperature: float = 1.0
-    """Of the sampling of directions."""
+    """The temperature of the sampling of directions."""
     corpora: tuple[str, ...] = ()
     """Names of the training corpora, in the order of `train.parts`."""
     context: ContextConfig = NO_CONTEXT
-    """What of the document stands in front of a sentence."""
+    """The previous sentences in front of each sentence."""
     replaced: str = ""
-    """What was wrong with an earlier folder of the same text, in whose place this one was made."""
+    """The fault of an earlier folder of the same text, in whose place this one was made."""
 
     @property
     def placeholders(self) -> dict[str, int]:
@@ -109,7 +109,7 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
 
     The result lies in `<data.prepared>/<languages>-<digest>`; the digest covers the bytes of the text
     and every setting that matters, the seed not among them. Memory does not grow with the corpus, but for the
-    digests of `filters.drop_duplicates` and, with `context`, 16 bytes a line. Several processes may prepare
+    digests of `filters.drop_duplicates` and, with `context`, 33 bytes a line. Several processes may prepare
     the same at once: one works, the others wait.
 
     Args:
@@ -169,7 +169,7 @@ def text_digest(data: DataConfig) -> str:
 
 
 def preparation_digest(data: DataConfig) -> str | None:
-    """What `Prepared.digest` is if the text is prepared now; nothing is prepared, and no stream is read.
+    """The `Prepared.digest` of the text if it is prepared now; nothing is prepared, and no stream is read.
 
     Returns:
         None where a file is a stream, or cannot be read.

@@ -45,7 +45,7 @@ class Segmented(NamedTuple):
     lengths: NDArray[np.int32]
     """`[2, kept pairs]`: characters of the sides."""
     source: Segmentation
-    """Of the kept pairs."""
+    """The pieces of the kept pairs."""
     target: Segmentation
     too_long: NDArray[np.int64]
     """Line numbers of the others, a side of which has too many pieces."""

@@ -31,7 +31,7 @@ LOADERS: dict[str, tuple[tuple[str, ...], Loader]] = {
 
 
 def learner(config: LearnedConfig, symbols: Sequence[str] = ()) -> Learner:
-    """What learns the type of vocabulary that `config` asks for; `symbols` are for SentencePiece alone."""
+    """The learner of the type of vocabulary that `config` asks for; `symbols` are for SentencePiece alone."""
     match config:
         case BpeConfig() | UnigramConfig():
             return SentencePieceLearner(config, symbols)

@@ -1,4 +1,4 @@
-"""What every vocabulary is: text to numbers and back, with four numbers set apart."""
+"""The interface of every vocabulary: text to numbers and back, with four numbers set apart."""
 
 from __future__ import annotations
 

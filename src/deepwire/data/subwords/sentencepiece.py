@@ -31,7 +31,7 @@ ESCAPE = "\U000f2581"
 """A private-use character: in escaped text `ESCAPE 1` stands for `SPACE` and `ESCAPE 0` for itself."""
 
 _LONE_SURROGATE = (UnicodeEncodeError, RuntimeError, TypeError)
-"""What SentencePiece raises for text that UTF-8 cannot hold, by release and call."""
+"""The errors of SentencePiece for text that UTF-8 cannot hold, by release and call."""
 
 _WORD = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
 """Pieces do not reach over the start of a word, so words can be cut one by one."""

@@ -284,7 +284,7 @@ class SubwordNmtLearner:
         return source, source if same else target
 
     def _of_dictionaries(self) -> tuple[PieceCounter, PieceCounter]:
-        """What the dictionary of each side counts: both sides where they have one."""
+        """The counts for the dictionary of each side: both sides where they have one."""
         if not self._config.joint:
             return self._counters
         both = PieceCounter()

@@ -49,7 +49,7 @@ def directed(data: DataConfig, role: Role) -> list[CorpusConfig]:
 
 
 def directions_of(corpora: Sequence[CorpusConfig], data: DataConfig) -> list[int] | None:
-    """Of each of these directed corpora the place of its direction among all; None with one direction."""
+    """The place of the direction of each directed corpus among all directions; None with one direction."""
     if data.languages is None:
         return None
     places = {direction: place for place, direction in enumerate(data.languages.directions)}
@@ -180,7 +180,7 @@ def read_pairs(
 
 
 def reader(corpus: CorpusConfig, data: DataConfig, index: int) -> Reader:
-    """What reads a corpus.
+    """The reader of a corpus.
 
     Raises:
         DataError: a side of a prefix does not exist.
@@ -222,7 +222,7 @@ def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
 
 
 def require_files(data: DataConfig, role: Role) -> None:
-    """See that the files of a role can be read; a pipe is left alone.
+    """Check that the files of a role can be read; a pipe is left alone.
 
     Raises:
         DataError: One cannot.

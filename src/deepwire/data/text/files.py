@@ -34,6 +34,7 @@ _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + low]) + b"\x2a\x4d\x18" for low in range(16)))
 """A frame with data, or one of the sixteen kinds of frame to skip."""
 _MAGIC = (_GZIP, _XZ, *_ZSTD)
+_ZSTD_PIECE = 1 << 12
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -65,7 +66,7 @@ class Raw(NamedTuple):
 
 @dataclass
 class ReadNotes:
-    """What reading repaired; the counts grow while a text is read."""
+    """Repairs made while reading; the counts grow while a text is read."""
 
     carriage_returns: int = 0
     byte_order_marks: int = 0
@@ -164,7 +165,8 @@ def open_bytes(path: Path) -> Iterator[io.BufferedIOBase]:
         # No byte more than needed: a terminal or a pipe may hold back the rest of its first line.
         while any(magic.startswith(head) and magic != head for magic in _MAGIC) and (more := raw.read(1)):
             head += more
-        yield _decompressed(io.BufferedReader(_Rejoined(head, raw), CHUNK), head, path)
+        chunks = chain([head], iter(lambda: raw.read1(CHUNK), b""))
+        yield _decompressed(io.BufferedReader(_Chunks(chunks), CHUNK), head, path)
 
 
 def _chunks(stream: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
@@ -173,7 +175,7 @@ def _chunks(stream: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
             yield chunk
     except EOFError:
         raise DataError(f"{display(path)}: ends in the middle of compressed data", "copy it again") from None
-    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, _ZstdError) as fault:
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as fault:
         raise DataError(f"{display(path)}: damaged compressed data: {fault}", "copy it again") from None
     except OSError as fault:
         raise DataError(f"{display(path)}: cannot read: {fault.strerror or fault}") from None
@@ -314,79 +316,50 @@ def _near_names(path: Path) -> str:
     return f"look into {'the current folder' if folder == Path() else folder}"
 
 
-class _Rejoined(io.RawIOBase):
-    """A stream whose first bytes were already taken: gives them again, then the rest as it arrives."""
+class _Chunks(io.RawIOBase):
+    """A stream of bytes that come in pieces."""
 
-    def __init__(self, head: bytes, rest: io.BufferedIOBase) -> None:
+    def __init__(self, chunks: Iterator[bytes]) -> None:
         super().__init__()
-        self._head, self._rest = head, rest
+        self._chunks, self._rest = chunks, memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Buffer) -> int:
         view = memoryview(buffer).cast("B")
-        chunk = self._head[: len(view)] or self._rest.read1(len(view))
-        self._head = self._head[len(chunk) :]
-        view[: len(chunk)] = chunk
-        return len(chunk)
+        while not self._rest and (chunk := next(self._chunks, None)) is not None:
+            self._rest = memoryview(chunk)
+        size = min(len(view), len(self._rest))
+        view[:size] = self._rest[:size]
+        self._rest = self._rest[size:]
+        return size
 
 
-class _ZstdError(Exception):
-    """Damaged zstd data."""
-
-
-class _ZstdStream(io.RawIOBase):
+def _zstd_chunks(stream: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
     """Decompressed bytes of zstd frames one after the other.
 
     The package's own reader takes a cut file for a complete one, so frames are followed here. Small pieces of
     input bound the memory: each can unfold to some MiB at most.
     """
-
-    _PIECE = 1 << 12
-
-    def __init__(self, stream: io.BufferedIOBase, path: Path) -> None:
-        super().__init__()
+    try:
+        import zstandard
+    except ImportError:
+        raise DataError(
+            f"{display(path)}: reading zstd needs the package zstandard", "pip install 'deepwire[zstd]'"
+        ) from None
+    frame, inside, rest = zstandard.ZstdDecompressor().decompressobj(), False, b""
+    while piece := rest or stream.read1(_ZSTD_PIECE):
         try:
-            import zstandard
-        except ImportError:
-            raise DataError(
-                f"{display(path)}: reading zstd needs the package zstandard", "pip install 'deepwire[zstd]'"
-            ) from None
-        self._package, self._stream = zstandard, stream
-        self._frame = zstandard.ZstdDecompressor().decompressobj()
-        self._input, self._inside = b"", False
-        self._output = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Buffer) -> int:
-        view = memoryview(buffer).cast("B")
-        while not self._output and (piece := self._next_piece()):
-            self._output = memoryview(self._decompress(piece))
-        size = min(len(view), len(self._output))
-        view[:size] = self._output[:size]
-        self._output = self._output[size:]
-        return size
-
-    def _next_piece(self) -> bytes:
-        piece, self._input = self._input, b""
-        piece = piece or self._stream.read1(self._PIECE)
-        if not piece and self._inside:
-            raise EOFError
-        return piece
-
-    def _decompress(self, piece: bytes) -> bytes:
-        try:
-            output: bytes = self._frame.decompress(piece)
-        except self._package.ZstdError as fault:
-            raise _ZstdError(str(fault).removeprefix("zstd decompressor error: ")) from None
-        self._inside = not self._frame.eof
-        if self._frame.eof:
-            self._input = self._frame.unused_data
-            self._frame = self._package.ZstdDecompressor().decompressobj()
-        return output
+            yield frame.decompress(piece)
+        except zstandard.ZstdError as fault:
+            reason = str(fault).removeprefix("zstd decompressor error: ")
+            raise DataError(f"{display(path)}: damaged compressed data: {reason}", "copy it again") from None
+        inside, rest = not frame.eof, b""
+        if frame.eof:
+            rest, frame = frame.unused_data, zstandard.ZstdDecompressor().decompressobj()
+    if inside:
+        raise EOFError
 
 
 def _decompressed(stream: io.BufferedReader, head: bytes, path: Path) -> io.BufferedIOBase:
@@ -395,5 +368,5 @@ def _decompressed(stream: io.BufferedReader, head: bytes, path: Path) -> io.Buff
     if head == _XZ:
         return lzma.LZMAFile(stream)
     if head in _ZSTD:
-        return io.BufferedReader(_ZstdStream(stream, path), CHUNK)
+        return io.BufferedReader(_Chunks(_zstd_chunks(stream, path)), CHUNK)
     return stream

@@ -46,7 +46,7 @@ KINDS: Mapping[str, str] = {
     "variable": rf"(?=[$#%@{{:\[_&<*'\\])(?:{'|'.join(_VARIABLES)})",
     "number": r"(?<![\w.,:/])\d+(?:[.,:/]\d+)*(?!\w)",
 }
-"""What each kind looks like; the earlier one is found first."""
+"""The pattern of each kind; the earlier one is found first."""
 
 _MILLIONS = (
     r"\s?(?:mil(?:l?i|l[oó]|j|h|(?:le)?\b)|mio\b|m[lr][nd]\b|bil(?:l?i|j)o|bn\b|tri?l|thousand|hundred"
@@ -67,7 +67,7 @@ SYMBOLS = tuple(chr(_FIRST + place) for place in range(SYMBOLS_PER_KIND * len(KI
 """The symbols of all kinds, those of a kind one after the other."""
 
 _MESSAGE = re.compile(r"\{\s*[\w.]+\s*,\s*(?P<type>plural|selectordinal|select|choice)\s*,")
-"""What a part with branches of a message of ICU begins with."""
+"""The beginning of a part with branches in a message of ICU."""
 _PATTERN, _PATTERN_WITH_NUMBERED = (
     re.compile(
         f"(?P<message>{_MESSAGE.pattern})|"
@@ -255,7 +255,7 @@ _BREAK = re.compile(r"[()\[\]–—:;|.!?]|\s-\s")
 
 
 def core(text: str) -> Core:
-    """What is to be translated of a text, and what stays.
+    """The part of a text that is to be translated, and what stays.
 
     A number at an end stays with the text, unless a sign parts them: `12 Hunde`, but not `12: Hunde`.
     """

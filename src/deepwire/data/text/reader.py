@@ -40,7 +40,7 @@ class RawBlock(NamedTuple):
     files: tuple[tuple[Raw, ...], ...]
     """The lines in each file of the corpus: as many in all."""
     layout: Layout = Layout()
-    """Of a table."""
+    """The layout of a table."""
     before: tuple[Raw, ...] = ()
     """The line in front of the first, in each file; empty where there is none, or nobody wants it."""
 
@@ -100,7 +100,7 @@ class Lines:
 
 
 def without_faults(lines: list[Line], faults: dict[int, str]) -> list[str]:
-    """What can be shown of each line; faults are noted by place, unless there was one before."""
+    """The showable text of each line; notes faults by place, unless there was one before."""
     bad = [place for place, line in enumerate(lines) if line.__class__ is BadLine]
     for place in bad:
         line = lines[place]

@@ -69,13 +69,13 @@ class TextSegments(NamedTuple):
         return "".join(self.parts(translations, language))
 
     def parts(self, translations: Sequence[str], language: str = "") -> list[str]:
-        """What `joined` puts together: a gap, a translation, a gap, ..., a gap."""
+        """The parts that `joined` puts together: a gap, a translation, a gap, ..., a gap."""
         gaps = self.gaps_for(language)
         pairs = zip(translations, gaps[1:], strict=True)
         return [gaps[0], *(part for pair in pairs for part in pair)]
 
     def gaps_for(self, language: str = "") -> list[str]:
-        """What stands before, between and behind the translations into a language."""
+        """The gaps before, between and behind the translations into a language."""
         spaced, last = is_spaced(language), len(self.gaps) - 1
         return [fitting_gap(gap, spaced) if 0 < place < last else gap for place, gap in enumerate(self.gaps)]
 
@@ -86,7 +86,7 @@ def is_spaced(language: str) -> bool:
 
 
 def fitting_gap(gap: str, spaced: bool) -> str:
-    """What stands between two sentences of a line, for a language with or without spaces."""
+    """The gap between two sentences of a line, for a language with or without spaces."""
     if not gap.strip(" "):
         return (gap or " ") if spaced else ""
     return gap
@@ -237,7 +237,7 @@ def _sentences(line: str, language: str) -> list[str]:
 
 
 def _sentences_in_windows(line: str, language: str) -> Iterator[str]:
-    """What sentencex finds in a line, in time that grows with its length.
+    """The sentences that sentencex finds in a line, in time that grows with its length.
 
     A short line with few quotation marks goes to it as a whole. Of others it gets a window at a time, begun
     with the last sentence of the window before. Where a window has no end of a sentence, the next one
