@@ -244,11 +244,6 @@ def test_too_few_pieces_to_spell_the_text_is_explained() -> None:
     assert learn({"size": smallest}).source.size == smallest
 
 
-def test_no_text_is_explained() -> None:
-    with pytest.raises(DataError, match="no vocabulary can be learned"):
-        learn({"size": 300}, [Pair(1, "", "", 0)])
-
-
 def test_learning_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
     learn({"size": 290}, SMALL_TEXT)
     with pytest.raises(DataError):

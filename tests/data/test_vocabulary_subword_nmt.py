@@ -18,7 +18,7 @@ from deepwire.data.subwords.subword_nmt import Merges, Segmenter, SubwordNmtVoca
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import UNK, Vocabularies
 from deepwire.data.vocabulary_config import VocabularyConfig
-from deepwire.errors import DataError, ModelError
+from deepwire.errors import DataError
 
 MULTI30K = Path(__file__).parents[2] / "examples" / "multi30k"
 
@@ -126,14 +126,6 @@ def test_rare_pieces_can_be_unknown_as_in_fairseq(codes: Path) -> None:
         assert vocabulary.pieces(vocabulary.encode(line)) == expected
 
 
-def test_splitting_loses_less_than_unk(codes: Path) -> None:
-    unknown = []
-    for rare in ("split", "unknown"):
-        vocabulary = learn(codes=codes, min_count=20, rare=rare).source
-        unknown.append(sum(vocabulary.encode(line).count(UNK) for line in GERMAN))
-    assert unknown[0] < unknown[1] / 5
-
-
 def test_what_splits_rare_pieces_is_kept_with_the_model(codes: Path, counts: Path, tmp_path: Path) -> None:
     """Also where a file of counts allows fewer pieces still."""
     model = learn(codes=codes, vocabulary=counts, threshold=50, min_count=20)
@@ -152,15 +144,6 @@ def test_pieces_that_are_all_too_rare_are_an_error(codes: Path) -> None:
     with pytest.raises(DataError, match="no piece occurs 1000000 times") as raised:
         learn(codes=codes, min_count="1M")
     assert raised.value.hint == "set data.vocabulary.min_count to less"
-
-
-def test_old_codes_with_a_vocabulary_lose_no_letters(old_codes: Path, counts: Path) -> None:
-    ours = Segmenter(Merges.read(old_codes), read_allowed(counts, 50))
-    for line in GERMAN[:300]:
-        assert (
-            "".join(piece for word in line.split(" ") if word for piece in ours.cut(word)).split()
-            == line.split()
-        )
 
 
 @settings(max_examples=200, deadline=None)
@@ -203,14 +186,6 @@ def test_training_text_has_no_unknown_pieces_and_comes_back(model: Vocabularies)
         ids = model.source.encode(line)
         assert min(ids) >= 4
         assert model.source.decode(ids) == " ".join(filter(None, line.split(" ")))
-
-
-def test_pieces_are_shown_as_the_package_writes_them(codes: Path, model: Vocabularies) -> None:
-    line = GERMAN[3]
-    assert (
-        model.source.pieces(model.source.encode(line))
-        == BPE(codes.open(encoding="utf-8")).segment(line).split()
-    )
 
 
 def test_unknown_characters_are_unk(model: Vocabularies) -> None:
@@ -257,20 +232,6 @@ def test_one_dictionary_with_a_vocabulary_file_on_one_side(codes: Path, counts: 
     ]
 
 
-@pytest.mark.parametrize("name", ["joint.codes", "joint.pieces.json", "joint.allowed.json"])
-@pytest.mark.parametrize("content", [None, b"", b"{}", b"\xff\xfe", b"[1]"])
-def test_a_damaged_folder_is_refused(
-    name: str, content: bytes | None, model: Vocabularies, tmp_path: Path
-) -> None:
-    model.save(tmp_path)
-    if content is None:
-        (tmp_path / name).unlink()
-    else:
-        (tmp_path / name).write_bytes(content)
-    with pytest.raises(ModelError, match=str(tmp_path)):
-        Vocabularies.load(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -299,11 +260,6 @@ def test_a_vocabulary_file_is_checked(content: str, message: str, codes: Path, t
     path.write_text(content)
     with pytest.raises(DataError, match=message):
         learn(codes=codes, vocabulary=path, threshold=5)
-
-
-def test_missing_codes_are_an_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no such file"):
-        learn(codes=tmp_path / "none")
 
 
 def test_no_text_is_an_error(codes: Path) -> None:

@@ -224,12 +224,6 @@ def test_an_empty_store_is_refused(tmp_path: Path) -> None:
         UpdateStream(TokenStore(store_of(tmp_path / "s", [], [])), BatchSettings(10, 10), seed=1)
 
 
-@pytest.mark.parametrize("numbers", [(0, 1, 0.0), (1, 0, 0.0), (1, 1, -0.1)])
-def test_impossible_settings_are_refused(numbers: tuple[int, int, float]) -> None:
-    with pytest.raises(ValueError, match="must be"):
-        BatchSettings(*numbers[:2], sampling=numbers[2])
-
-
 @pytest.mark.parametrize(
     "values",
     [
@@ -359,11 +353,6 @@ def test_padding_is_below_five_percent_on_multi30k(tmp_path: Path) -> None:
         real = sum(batch.source_tokens + batch.target_tokens for batch in batches)
         places = sum(batch.source.size + batch.target_output.size for batch in batches)
         assert real / places >= 0.95
-
-
-def test_sampling_needs_vocabularies() -> None:
-    with pytest.raises(ValueError, match="vocabularies"):
-        UpdateStream(multi30k(), BatchSettings(100, 100, sampling=0.1), seed=1)
 
 
 def test_sampled_batches_spell_the_same_text_in_other_pieces() -> None:

@@ -75,9 +75,3 @@ def word_of(vocabulary, ids, place):
     pieces = vocabulary.pieces(ids[: place + 1].tolist())
     spaces = "".join(pieces).count("\u2581")
     return spaces - 1 if spaces else place - int(ids[0] == BOS)
-
-
-def test_links_need_vocabularies(tmp_path: Path) -> None:
-    store, _ = made(tmp_path, WordsConfig())
-    with pytest.raises(ValueError, match="links need the vocabularies"):
-        UpdateStream(store, BatchSettings(10, 10, aligned=True), seed=1)

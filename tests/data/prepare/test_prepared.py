@@ -21,7 +21,7 @@ import zstandard
 from deepwire.data import parallel_map
 from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
-from deepwire.data.prepare import fingerprint, segmenting
+from deepwire.data.prepare import fingerprint, temporary_pairs
 from deepwire.data.prepare import prepared as prepared_module
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.data.vocabulary import Vocabularies
@@ -272,7 +272,7 @@ def test_one_process_and_several_make_the_same_files(folder: Path, monkeypatch: 
     train, filters = write_in_every_form(folder), {"max_length": 50, "drop_copies": True}
     settings = {"train": train, "filters": filters, "vocabulary": {"size": 500}, "on_bad_utf8": "skip"}
     alone = files_of(prepare_now(folder, **settings))
-    monkeypatch.setattr(segmenting, "PAIRS_FOR_PROCESSES", 1)
+    monkeypatch.setattr(temporary_pairs, "PAIRS_FOR_PROCESSES", 1)
     monkeypatch.setattr("deepwire.data.filtering.filters.BLOCKS_ALONE", 1)
     monkeypatch.setattr(parallel_map, "processes", lambda: 2)
     together = prepare_now(folder, **settings, prepared=str(folder / "elsewhere"))
@@ -562,17 +562,6 @@ def test_bad_text_is_one_error_and_leaves_nothing(
         prepare_now(folder)
     assert leftovers(folder) == []
     assert list((folder / "prepared").glob("de-en-*")) == []
-
-
-def test_a_directory_as_text_is_an_error(folder: Path) -> None:
-    with pytest.raises(DataError, match="is a directory"):
-        prepare_now(folder, train={"source_file": str(folder), "target_file": str(folder / "train.en")})
-
-
-def test_too_large_a_vocabulary_is_an_error(folder: Path) -> None:
-    with pytest.raises(DataError, match="supports at most"):
-        prepare_now(folder, vocabulary={"size": 50_000})
-    assert leftovers(folder) == []
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(folder: Path) -> None:

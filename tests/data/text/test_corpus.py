@@ -286,12 +286,6 @@ def test_a_bad_line_spoils_its_pair_only(tmp_path: Path) -> None:
     assert texts(pairs)[3] == ("d", "z")
 
 
-def test_a_side_that_is_missing_is_named(tmp_path: Path) -> None:
-    (tmp_path / "t.de").write_bytes(b"a\n")
-    with pytest.raises(DataError, match=r"t\.en: no such file"):
-        read({"prefix": tmp_path / "t"})
-
-
 def test_tsv_columns_by_number_and_by_name(tmp_path: Path) -> None:
     path = tmp_path / "t.tsv"
     path.write_bytes(b"id\tenglish\tdeutsch\n1\tx\ta\n\n2\ty\t\n")

@@ -157,13 +157,6 @@ def test_missing_files_suggest_near_names(tmp_path: Path) -> None:
         find_text(tmp_path / "train", "en")
 
 
-def test_a_hint_names_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError) as raised:
-        list(read_lines(Path("train.de")))
-    assert raised.value.hint == "look into the current folder"
-
-
 def test_only_near_names_of_the_same_kind_are_suggested(tmp_path: Path) -> None:
     for name in ("bin.de", "valid.en", "valid.de.gz", "vali.yaml"):
         write(tmp_path, b"", name)

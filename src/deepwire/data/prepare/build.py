@@ -15,8 +15,15 @@ from deepwire.data.filtering.filters import NUMBERS, Digests, FilteredBlock
 from deepwire.data.filtering.selection import Selection
 from deepwire.data.filtering.word_alignments import WordAlignments
 from deepwire.data.prepare.packing import BlockRows
-from deepwire.data.prepare.segmenting import SymbolUse, segment, with_symbols
-from deepwire.data.prepare.temporary_pairs import Chunk, DocumentOrder, TemporaryPairs, read_chunk
+from deepwire.data.prepare.temporary_pairs import (
+    Chunk,
+    DocumentOrder,
+    SymbolUse,
+    TemporaryPairs,
+    read_chunk,
+    segment,
+    with_symbols,
+)
 from deepwire.data.text.corpus import directed
 from deepwire.data.text.pairs import PairBlock
 from deepwire.data.text.placeholders import SYMBOLS
