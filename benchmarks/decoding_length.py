@@ -25,8 +25,8 @@ from torch import Tensor
 
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.generate import generate
 from deepwire.decoding.model_loading import PRECISIONS
+from deepwire.decoding.search import Batch, generate
 from deepwire.errors import DeepwireError
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.translation_model import TranslationModel
@@ -43,9 +43,11 @@ class Timed:
     def __init__(self, model: TranslationModel) -> None:
         self.model, self.times = model, list[float]()
 
-    def start(self, source: Tensor) -> DecoderState:
+    def start(
+        self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
+    ) -> DecoderState:
         self.times.clear()
-        return self.model.start(source)
+        return self.model.start(source, languages=languages, prompt=prompt)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         self.times.append(time.process_time())
@@ -75,7 +77,7 @@ def main() -> None:
         for name in names if number % 2 == 0 else reversed(names):
             timed = Timed(models[name])
             config = DecodingConfig(beam=options.beam, length_penalty=0)
-            generate(timed, words, [options.length] * options.batch, config, range(options.batch))
+            generate(timed, Batch(words, [options.length] * options.batch), config)
             steps = timed.steps()
             best[name] = [min(pair) for pair in zip(best.get(name, steps), steps, strict=True)]
             print(name, f"{sum(steps):.2f} s", flush=True)

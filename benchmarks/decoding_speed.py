@@ -43,9 +43,9 @@ from deepwire.convert.ctranslate2_arrays import arrays_of
 from deepwire.convert.ctranslate2_arrays import settings_of as settings_of_transformer
 from deepwire.data.vocabulary import EOS, UNK, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.generate import generate
 from deepwire.decoding.model_inputs import batches_by_length, ordered_map, pad_batch
 from deepwire.decoding.model_loading import PRECISIONS
+from deepwire.decoding.search import Batch, generate
 from deepwire.decoding.shortlist import LanguageRows, Shortlist, batch_shortlist
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.evaluation.metric_choice import corpus_score
@@ -352,9 +352,7 @@ def translate(
         sentences = pad_batch([source[row] for row in rows], torch.device("cpu"))
         tokens = shortlist(sentences)
         few = model if tokens is None else model.select(tokens)
-        limits = [longest] * len(rows)
-        free: list[list[int]] = [[]] * len(rows)
-        answers = generate(few, sentences, limits, config, rows, free, shortlist=tokens)
+        answers = generate(few, Batch(sentences, [longest] * len(rows), shortlist=tokens), config)
         return [list(hypotheses[0].ids) for hypotheses in answers]
 
     # One sentence at a time means one after the other: what a user waits for.

@@ -40,9 +40,9 @@ from torch import Tensor
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.generate import generate
 from deepwire.decoding.model_inputs import batches_by_length, pad_batch
-from deepwire.decoding.step_models import StepModel
+from deepwire.decoding.models import StepModel
+from deepwire.decoding.search import Batch, generate
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.cost import meta_model
@@ -437,7 +437,7 @@ def decode(
     made = []
     for batch in batches:
         source = pad_batch([test[row] for row in batch], device)
-        found = generate(model, source, [len(test[row]) - 1 for row in batch], settings, list(batch))
+        found = generate(model, Batch(source, [len(test[row]) - 1 for row in batch]), settings)
         made += [hypotheses[0].ids for hypotheses in found]
     return made
 

@@ -26,7 +26,7 @@ from statistics import median
 import sacrebleu
 
 import deepwire
-from deepwire.decoding.terminology import Terminology
+from deepwire.decoding.terms import Terminology
 
 FEWEST, DICE = 20, 0.5
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import deepwire
 from deepwire.checkpoint.store import parameter_count
 from deepwire.data.text.files import find_text
-from deepwire.decoding.text_scoring import TextScore
+from deepwire.decoding.language_model import TextScore
 from deepwire.decoding.translation_io import read_text
 from deepwire.errors import DeepwireError, DivergedError
 

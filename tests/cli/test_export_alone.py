@@ -24,7 +24,7 @@ from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.hypotheses import Constraints
+from deepwire.decoding.search import Batch, Constraints
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -118,7 +118,7 @@ def test_a_language_model_goes_on_with_text(here: Path, vocabularies: Vocabulari
 def test_a_prompt_counts_in_the_shortest_text(shortest: int) -> None:
     """In the host as in deepwire's own search."""
     config, prompt = DecodingConfig(beam=1, min_length=shortest), [5, 6, 7]
-    ours = Constraints(config, [4], None, torch.device("cpu"), [prompt])
+    ours = Constraints(config, Batch(torch.zeros(1, 0), [4], context_ids=[prompt]))
     theirs = Search(host_settings(config), [4], 9, np.array([prompt]))
     values = torch.zeros(1, 1, 9)
     found = theirs.constrained(values.numpy())

@@ -24,7 +24,7 @@ from deepwire.convert import parity as parity_module
 from deepwire.convert.searched_model import host_settings
 from deepwire.data.vocabulary import BOS
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.generate import generate
+from deepwire.decoding.search import Batch, generate
 from deepwire.errors import ModelError
 
 pytest.importorskip("onnxscript")
@@ -135,7 +135,7 @@ def test_the_host_searches_as_we_do(folder: Path, settings: dict[str, object]) -
     theirs = host(folder)(folder / "onnx", given).translate_ids(sources)
     for source, found in zip(sources, theirs, strict=True):
         read = torch.tensor([[BOS, *source, 2]])
-        (ours,) = generate(loaded.model, read, [config.output_limit(len(source) + 1)], config, [1])
+        (ours,) = generate(loaded.model, Batch(read, [config.output_limit(len(source) + 1)], [1]), config)
         assert [tuple(one.ids) for one in found] == [one.ids for one in ours]
         np.testing.assert_allclose([one.score for one in found], [one.score for one in ours], atol=1e-5)
         np.testing.assert_allclose(

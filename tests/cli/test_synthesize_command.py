@@ -21,7 +21,7 @@ from deepwire.data.text.files import find_text, read_lines
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.synthesis import LineCounts, SyntheticCorpus, finished_counts, synthesize
+from deepwire.decoding.resumable_parts import LineCounts, SyntheticCorpus, finished_counts, synthesize
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, UsageError
 from deepwire.model.build import build_model

@@ -30,7 +30,7 @@ GRAPH = {"file": "start.onnx", "inputs": [], "outputs": []}
         ),
         *(({"graphs": {"start": {**GRAPH, "file": file}}}, "is no file") for file in ("pipe", ".")),
         *(({"runs": runs}, "runs: ") for runs in ("pickle", "", "torch", 3, None, ["onnxruntime"])),
-        *(({"graphs": graphs}, "is damaged") for graphs in ((), {"start": {}}, {"start": {"file": 3}}, "a")),
+        *(({"graphs": graphs}, "is damaged") for graphs in ([], {"start": {}}, {"start": {"file": 3}}, "a")),
         ({"vocabulary": ["a"]}, "is damaged"),
     ],
 )

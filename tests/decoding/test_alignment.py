@@ -8,9 +8,9 @@ import torch
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.attention_alignment import AlignedPair, AttentionAligner, best_links
+from deepwire.decoding.alignment import AlignedPair, AttentionAligner, best_links
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.terminology import Term, Terminology
+from deepwire.decoding.terms import Term, Terminology
 from deepwire.decoding.translation_io import FORMATS, Request
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError

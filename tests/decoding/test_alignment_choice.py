@@ -8,10 +8,16 @@ from typing import Any, Literal, cast
 import pytest
 import torch
 
-from deepwire.decoding.alignment_choice import Attention, best_attention, mutual_information
-from deepwire.decoding.attention_alignment import AlignedPair, AttentionAligner, CannotAlignError
+from deepwire.decoding.alignment import (
+    AlignedPair,
+    Attention,
+    AttentionAligner,
+    CannotAlignError,
+    best_attention,
+    mutual_information,
+)
 from deepwire.decoding.decoding_config import AlignmentConfig, DecodingConfig, with_settings
-from deepwire.decoding.step_models import EnsembleMember
+from deepwire.decoding.models import EnsembleMember
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from deepwire.data.vocabulary import BOS, EOS
-from deepwire.decoding.constrained_search import ScoredPrefix, _allocated, constrained_search
+from deepwire.decoding.constrained_search import _allocated, constrained_search
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.generate import generate
-from deepwire.decoding.required_phrases import Phrase, WordBounds
+from deepwire.decoding.phrases import Phrase, WordBounds
+from deepwire.decoding.search import Batch, generate
 
 SIZE = 12
 
@@ -18,16 +18,14 @@ def bounds(inside=(), opened=(), symbols=()):
     return WordBounds(frozenset(inside), frozenset(opened), torch.tensor(list(symbols), dtype=torch.int64))
 
 
-def search(toys, phrases, *, own=None, begins=None, limit=8, seed=0, model=None, **config):
+def search(toys, phrases, *, own=None, limit=8, seed=0, model=None, **config):
     sources = toys.random_sources(len(phrases), SIZE, seed=seed)
     return constrained_search(
         model or toys.Model(SIZE, seed=seed),
-        toys.padded(sources),
-        [limit] * len(phrases),
+        Batch(toys.padded(sources), [limit] * len(phrases)),
         DecodingConfig.model_validate({"beam": 4, **config}),
         phrases,
         own or bounds(),
-        begins,
     )
 
 
@@ -66,7 +64,7 @@ def test_a_translation_does_not_depend_on_its_batch(toys, stop):
     def found(rows):
         chosen = [phrases[row] for row in rows]
         source = toys.padded([sources[row] for row in rows])
-        return constrained_search(model, source, [8] * len(rows), config, chosen, bounds())
+        return constrained_search(model, Batch(source, [8] * len(rows)), config, chosen, bounds())
 
     together = found(range(13))
     for row in range(13):
@@ -88,7 +86,7 @@ def test_a_wide_beam_finds_the_best_of_all_translations(toys):
     mask = WordBounds(frozenset(), frozenset(), torch.zeros(0, dtype=torch.int64))
     config = DecodingConfig(beam=64, length_penalty=0, min_length=0)
     (found,) = constrained_search(
-        model, toys.padded([source]), [longest - 1], config, [[open_phrase((5,))]], mask
+        model, Batch(toys.padded([source]), [longest - 1]), config, [[open_phrase((5,))]], mask
     )
     every = [ids for ids in toys.every_translation(list(range(4, size)), longest) if 5 in ids]
     expected = max(every, key=lambda ids: toys.log_probability(model, source, ids))
@@ -98,8 +96,9 @@ def test_a_wide_beam_finds_the_best_of_all_translations(toys):
 def test_without_phrases_it_is_at_least_as_good_as_the_free_search(toys):
     sources = toys.random_sources(8, SIZE)
     config = DecodingConfig(beam=4, stop="optimal", length_penalty=0)
-    free = generate(toys.Model(SIZE), toys.padded(sources), [8] * 8, config, range(8))
-    same = constrained_search(toys.Model(SIZE), toys.padded(sources), [8] * 8, config, [[]] * 8, bounds())
+    batch = Batch(toys.padded(sources), [8] * 8)
+    free = generate(toys.Model(SIZE), batch, config)
+    same = constrained_search(toys.Model(SIZE), batch, config, [[]] * 8, bounds())
     # The free search drops ends that are not among the best `beam`, so this one may do better.
     assert all(one[0].score >= other[0].score - 1e-5 for one, other in zip(same, free, strict=True))
 
@@ -154,21 +153,13 @@ def test_what_has_been_read_counts_in_score_and_translation(toys):
     """A search behind a beginning gives what a model gives that reads the beginning by itself."""
     source, begin = toys.random_sources(1, SIZE)[0], (5, 6, 9)
     model = toys.Model(SIZE)
-
-    class Behind:
-        def start(self, source):
-            return model.start(source, prompt=torch.tensor([[BOS, *begin[:-1]]]))
-
-        def step(self, tokens, state):
-            return model.step(torch.where(tokens == BOS, begin[-1], tokens), state)
-
     read = toys.log_probability(model, source, begin) - float(
         model.log_probs(torch.tensor([source]), torch.tensor([[BOS, *begin]]))[0, -1, EOS]
     )
     config = DecodingConfig(beam=4, length_penalty=1, length_penalty_form="average")
     phrases = [[open_phrase((8,))]]
-    arguments = toys.padded([source]), [6], config, phrases, bounds()
-    ((best, *_),) = constrained_search(Behind(), *arguments, [ScoredPrefix(begin, read)])
+    batch = Batch(toys.padded([source]), [6], prompts=[[BOS, *begin]], context_ids=[begin])
+    ((best, *_),) = constrained_search(model, batch, config, phrases, bounds(), [read])
     assert best.ids[:3] == begin
     assert 8 in best.ids[3:]
     total = toys.log_probability(model, source, best.ids)

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves
 from deepwire.decoding import cuda_graphs
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.generate import generate
+from deepwire.decoding.search import Batch, generate
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
@@ -130,7 +130,7 @@ def small_model(settings: Mapping[str, Any], languages: int = 0) -> TranslationM
 def answers(model, sources, toys, **settings):
     config = DecodingConfig.model_validate(settings)
     limits = [len(source) + 9 for source in sources]
-    found = generate(model, toys.padded(sources), limits, config, range(len(sources)))
+    found = generate(model, Batch(toys.padded(sources), limits, range(len(sources))), config)
     return [(one.ids, pytest.approx(one.log_probability, abs=1e-4)) for each in found for one in each]
 
 
@@ -407,7 +407,7 @@ def test_a_gpu_captures_steps_in_bfloat16(toys):
     sources = toys.random_sources(12, SIZE)
     source, limits = toys.padded(sources).to(device), [len(each) for each in sources]
     plain, *graphs = (
-        [each[0].ids for each in generate(one, source, limits, DecodingConfig(beam=1), range(12))]
+        [each[0].ids for each in generate(one, Batch(source, limits), DecodingConfig(beam=1))]
         for one in (model, captured, captured, captured)
     )
     assert any(captured._captured.values())

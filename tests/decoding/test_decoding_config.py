@@ -4,7 +4,6 @@ import pytest
 from pydantic import ValidationError
 
 from deepwire.decoding.decoding_config import DecodingConfig, all_of_sampling, with_settings
-from deepwire.decoding.hypotheses import LengthPenalty
 from deepwire.errors import UsageError
 
 
@@ -50,9 +49,13 @@ def test_one_setting_of_sampling_leaves_the_others_as_they_are():
 
 
 def test_length_penalties():
-    assert LengthPenalty(0.6, "gnmt").divisor(7) == pytest.approx(2**0.6)
-    assert LengthPenalty(1.0, "average").divisor(7) == pytest.approx(7)
-    assert LengthPenalty(0.0, "gnmt").divisor(100) == LengthPenalty(0.0, "average").divisor(100) == 1
+    def divisor(exponent, form, length):
+        config = DecodingConfig(length_penalty=exponent, length_penalty_form=form)
+        return config.length_divisor(length)
+
+    assert divisor(0.6, "gnmt", 7) == pytest.approx(2**0.6)
+    assert divisor(1.0, "average", 7) == pytest.approx(7)
+    assert divisor(0.0, "gnmt", 100) == divisor(0.0, "average", 100) == 1
 
 
 def test_the_longest_output():

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.guards import EmptyTranslations, is_degenerate, loops, nothing_to_translate
-from deepwire.decoding.sentence_search import SentenceSearch
-from deepwire.decoding.translator import Translator
+from deepwire.decoding.sentence_search import SentenceSearch, is_degenerate, loops
+from deepwire.decoding.translation_io import EmptyTranslations
+from deepwire.decoding.translator import Translator, nothing_to_translate
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_a_second_try_keeps_a_stricter_setting(toys, monkeypatch):
     asked: list[int] = []
     real = SentenceSearch.search
 
-    def noted(self, sentences, rows, config):
+    def noted(self, items, config):
         asked.append(config.no_repeat_ngram)
-        return real(self, sentences, rows, config)
+        return real(self, items, config)
 
     monkeypatch.setattr(SentenceSearch, "search", noted)
-    monkeypatch.setattr("deepwire.decoding.second_searches.is_degenerate", lambda *_: True)
+    monkeypatch.setattr("deepwire.decoding.sentence_search.is_degenerate", lambda *_: True)
     settings = {"max_length_ratio": 1, "max_length_extra": 9, "beam": 1, "guards": True}
     for own, again in ((0, 3), (2, 2), (5, 3)):
         config = DecodingConfig.model_validate({**settings, "no_repeat_ngram": own})

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepwire.decoding.hypotheses import chunked_top_k
+from deepwire.decoding.search import chunked_top_k
 
 
 @settings(max_examples=40, deadline=None)

@@ -9,7 +9,7 @@ from deepwire.data.text.placeholders import SYMBOLS, count_placeholders
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.terminology import Term, Terminology
+from deepwire.decoding.terms import Term, Terminology
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.line_casing import LineCasing
-from deepwire.decoding.terminology import Terminology
-from deepwire.decoding.translation_io import Candidate, Request, Translation
+from deepwire.decoding.line_steps import LineCasing
+from deepwire.decoding.sentence_search import Item
+from deepwire.decoding.terms import Terminology
+from deepwire.decoding.translation_io import Candidate, Request
 from deepwire.decoding.translator import Translator
 
 LINES = ["abcdef abc", "ABCDEF, ABC", "abc", "ABC %s DEFAB"]
@@ -47,9 +48,7 @@ def test_terms_in_mixed_case_stay(toys, tmp_path: Path):
     (tmp_path / "terms").write_text("abc\tfEd\n")
     terms = Terminology.read(tmp_path / "terms", print)
 
-    def translate(lines, requests):
-        return [Translation(lines[0], requests[0], (Candidate("Press fEd now", (), 0.0, 0.0),))]
-
     casing = LineCasing(toys.vocabularies(12).source, terms, "en")
-    (found,) = casing.translated([1], [Request("ABC DEFABC")], translate)
-    assert found.text == "PRESS fEd NOW"
+    (item,) = casing.lower([Item(1, Request("ABC DEFABC"), "ABC DEFABC")])
+    item.candidates = (Candidate("Press fEd now", (), 0.0, 0.0),)
+    assert casing.restore([item])[0].candidates[0].text == "PRESS fEd NOW"

@@ -97,9 +97,9 @@ def test_bos_on_the_source_as_in_training(save, monkeypatch):
     sources = []
     start = translator.model.start
 
-    def watched(source):
+    def watched(source, **options):
         sources.append(source.tolist())
-        return start(source)
+        return start(source, **options)
 
     monkeypatch.setattr(translator.model, "start", watched)
     translator.translate(["ein hund"])
@@ -110,7 +110,7 @@ def test_bos_on_the_source_as_in_training(save, monkeypatch):
 def test_bfloat16(save):
     translator = load(save("one"), precision="bf16")
     assert len(translator.translate(["ein hund"])) == 1
-    (model,) = translator.model.models
+    model = translator.model
     assert isinstance(model, torch.nn.Module)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
 

@@ -8,13 +8,11 @@ import torch
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding import second_searches
-from deepwire.decoding.beam_search import beam_search
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.generate import generate, greedy_search
-from deepwire.decoding.preferred_phrases import BONUS, PreferredPhrases
-from deepwire.decoding.required_phrases import Phrase
-from deepwire.decoding.terminology import Term, Terminology
+from deepwire.decoding.phrases import BONUS, Phrase, PreferredPhrases
+from deepwire.decoding.search import Batch, beam_search, generate, greedy_search
+from deepwire.decoding.sentence_search import SentenceSearch
+from deepwire.decoding.terms import Term, Terminology
 from deepwire.decoding.translator import Translator
 
 ONE, OTHER, WANTED, NEXT, SIZE = 4, 5, 6, 7, 9
@@ -37,7 +35,7 @@ class Fixed:
     def __init__(self, gaps, end_after=2):
         self.gaps, self.end_after = gaps, end_after
 
-    def start(self, _source):
+    def start(self, _source, **_options):
         self.step_number = 0
         return State()
 
@@ -54,7 +52,8 @@ class Fixed:
 def found(gaps, phrases, beam=1):
     config = DecodingConfig(beam=beam, length_penalty=0.0)
     search = greedy_search if beam == 1 else beam_search
-    ((best, *_),) = search(Fixed(gaps), torch.tensor([[ONE, EOS]]), [5], config, preferred=[phrases])
+    batch = Batch(torch.tensor([[ONE, EOS]]), [5], bonus_phrases=[phrases])
+    ((best, *_),) = search(Fixed(gaps), batch, config)
     return best
 
 
@@ -119,8 +118,8 @@ def test_a_shortlist_changes_nothing_where_it_has_the_subwords():
 
     shortlist = torch.tensor([0, BOS, EOS, 3, ONE, OTHER, WANTED])
     source, gaps = torch.tensor([[ONE, EOS]]), [20.0, 2.0, 20.0]
-    short = generate(Short(gaps), source, [5], config, [1], shortlist=shortlist, preferred=phrases)
-    whole = generate(Fixed(gaps), source, [5], config, [1], preferred=phrases)
+    short = generate(Short(gaps), Batch(source, [5], shortlist=shortlist, bonus_phrases=phrases), config)
+    whole = generate(Fixed(gaps), Batch(source, [5], bonus_phrases=phrases), config)
     assert short[0][0].ids == whole[0][0].ids
     assert WANTED in whole[0][0].ids
 
@@ -131,11 +130,10 @@ def test_leaving_sentences_take_their_phrases_along(toys):
     phrases = [[Phrase(((4 + row % 5,),))] * (row % 3) for row in range(24)]
     config = DecodingConfig(beam=3)
     limits = [3 + row % 6 for row in range(24)]
-    together = beam_search(model, source, limits, config, preferred=phrases)
+    together = beam_search(model, Batch(source, limits, bonus_phrases=phrases), config)
     for row in range(24):
-        (alone,) = beam_search(
-            model, source[row : row + 1], limits[row : row + 1], config, preferred=phrases[row : row + 1]
-        )
+        one = slice(row, row + 1)
+        (alone,) = beam_search(model, Batch(source[one], limits[one], bonus_phrases=phrases[one]), config)
         assert together[row][0].ids == alone[0].ids, row
 
 
@@ -163,7 +161,7 @@ def test_more_terms_without_a_second_search(toys, monkeypatch, settings):
     for seed in range(4):
         model = toys.Model(size=10, seed=seed)
         before += kept(Translator([model], vocabularies, DecodingConfig(**shared)))
-        monkeypatch.setattr(second_searches.SentenceSearch, "search_with", refuse)
+        monkeypatch.setattr(SentenceSearch, "_search_with", refuse)
         prefer = DecodingConfig(**shared, term_search="prefer")
         after += kept(Translator([model], vocabularies, prefer, terms=terms))
     assert after > before

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from deepwire.decoding.terminology import Term, Terminology
+from deepwire.decoding.terms import Term, Terminology
 from deepwire.errors import DataError
 
 

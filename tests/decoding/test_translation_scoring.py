@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from deepwire.data.context import ContextConfig
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.translation_scoring import PairScore, format_pair_score, format_pair_score_json
+from deepwire.decoding.scoring import PairScore, format_pair_score, format_pair_score_json
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
 

@@ -4,7 +4,6 @@ import random
 from itertools import count, islice
 from typing import cast
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -176,9 +175,6 @@ def test_arguments_of_another_kind_are_refused(toys):
         lambda: list(tool.score(None)),
         lambda: tool.translate(None),
         lambda: tool.translate(["a"], to=3),
-        lambda: tool.translate(np.array("text")),
-        lambda: tool.translate(["a"], np.array("text")),
-        lambda: list(tool.score(np.array("text"))),
         lambda: with_settings(tool.config, cast("dict[str, object]", ["beam"])),
     ):
         with pytest.raises(UsageError, match="give "):

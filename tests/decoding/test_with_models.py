@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from deepwire.data.vocabulary import BOS, EOS
-from deepwire.decoding.beam_search import beam_search
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.generate import generate
 from deepwire.decoding.model_inputs import pad_batch
-from deepwire.decoding.step_models import Ensemble
+from deepwire.decoding.models import Ensemble
+from deepwire.decoding.search import Batch, beam_search, generate
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -67,7 +66,7 @@ def test_the_search_reports_what_the_model_scores(toys, name, settings):
     sources = toys.random_sources(11, SIZE)
     config = DecodingConfig.model_validate(settings)
     limits = [len(source) + 5 for source in sources]
-    results = generate(model, toys.padded(sources), limits, config, range(11))
+    results = generate(model, Batch(toys.padded(sources), limits, range(11)), config)
     for source, found in zip(sources, results, strict=True):
         for one in found:
             assert one.log_probability == pytest.approx(score(model, source, one.ids), abs=1e-4)
@@ -82,7 +81,8 @@ def test_a_translation_does_not_depend_on_its_batch(toys, name, beam):
 
     def run(rows):
         chosen = [sources[row] for row in rows]
-        found = generate(model, toys.padded(chosen), [len(source) + 5 for source in chosen], config, rows)
+        limits = [len(source) + 5 for source in chosen]
+        found = generate(model, Batch(toys.padded(chosen), limits, rows), config)
         return {row: [one.ids for one in each] for row, each in zip(rows, found, strict=True)}
 
     together = run(range(24))
@@ -96,8 +96,7 @@ def test_a_translation_does_not_depend_on_its_batch(toys, name, beam):
 def test_different_architectures_make_one_ensemble(toys):
     ensemble = Ensemble([small_model("post-norm"), small_model("depth-wise LSTM", seed=2)])
     sources = toys.random_sources(5, SIZE)
-    for source, found in zip(
-        sources, beam_search(ensemble, toys.padded(sources), [9] * 5, DecodingConfig(n_best=4)), strict=True
-    ):
+    results = beam_search(ensemble, Batch(toys.padded(sources), [9] * 5), DecodingConfig(n_best=4))
+    for source, found in zip(sources, results, strict=True):
         for one in found:
             assert one.log_probability == pytest.approx(score(ensemble, source, one.ids), abs=1e-4)

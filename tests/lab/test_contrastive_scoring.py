@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from deepwire.cli.main import main
 from deepwire.decoding.model_loading import load
-from deepwire.decoding.translation_scoring import PairScore
+from deepwire.decoding.scoring import PairScore
 from deepwire.errors import DataError
 from deepwire.lab.contrastive_scoring import (
     Contrast,

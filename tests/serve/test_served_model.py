@@ -8,7 +8,7 @@ import torch
 import deepwire
 from deepwire.checkpoint.model_files import write_manifest
 from deepwire.data.context import ContextConfig
-from deepwire.decoding.generate import generate
+from deepwire.decoding.search import generate
 from deepwire.decoding.translation_io import Request
 from deepwire.errors import ModelError, UsageError
 from deepwire.serve.model_pool import ModelPool
@@ -20,9 +20,9 @@ def test_each_core_gets_a_batch_of_its_own(served_model, serving, monkeypatch):
     """Twelve texts for two cores are two batches; two texts stay together, for a part is too little work."""
     batches = []
 
-    def counted(model, source, *others, **options):
-        batches.append(len(source))
-        return generate(model, source, *others, **options)
+    def counted(model, batch, config):
+        batches.append(len(batch.source))
+        return generate(model, batch, config)
 
     monkeypatch.setattr("deepwire.decoding.sentence_search.generate", counted)
     texts = serving.texts(12)

@@ -16,7 +16,13 @@ from deepwire.config.counts import shown, whole_argument
 from deepwire.data.data_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import all_of_sampling, with_settings
-from deepwire.decoding.given_texts import checked_texts
+from deepwire.decoding.language_model import (
+    GeneratedText,
+    TextGenerator,
+    TextScore,
+    TextScorer,
+    text_scorer,
+)
 from deepwire.decoding.model_loading import (
     load_models,
     longest_source,
@@ -24,11 +30,9 @@ from deepwire.decoding.model_loading import (
     require_learned,
     translator_of,
 )
+from deepwire.decoding.scoring import PairScore
 from deepwire.decoding.shortlist import ShortlistChoice
-from deepwire.decoding.text_generation import GeneratedText, TextGenerator
-from deepwire.decoding.text_scoring import TextScore, TextScorer, text_scorer
-from deepwire.decoding.translation_io import Request, Translation
-from deepwire.decoding.translation_scoring import PairScore
+from deepwire.decoding.translation_io import Request, Translation, checked_texts
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.multilingual.direction_names import parse_direction

@@ -14,7 +14,7 @@ from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.text.corpus import require_files
 from deepwire.data.text.noise import line_noise
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.decoding.alignment_choice import best_attention, stored_pairs
+from deepwire.decoding.alignment import best_attention, stored_pairs
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
 from deepwire.distributed.process_group import ProcessGroup

@@ -227,7 +227,7 @@ def _with_rounds(model: LoadedModel, rounds: int | None) -> LoadedModel:
 
     from deepwire.decoding.decoding_config import with_settings
     from deepwire.decoding.model_loading import stored_config
-    from deepwire.decoding.step_models import as_configured
+    from deepwire.decoding.models import as_configured
 
     if rounds is None:
         return model

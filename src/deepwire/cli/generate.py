@@ -29,7 +29,7 @@ from deepwire.cli.decoding_options import (
 from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
-    from deepwire.decoding.text_generation import GeneratedText
+    from deepwire.decoding.language_model import GeneratedText
 
 Input = Annotated[
     Path, typer.Option("--input", "-i", help="Prompts, one a line; - is stdin; also .gz/.zst/.xz.")

@@ -27,7 +27,7 @@ from deepwire.io.json_lines import json_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deepwire.decoding.text_scoring import TextScore
+    from deepwire.decoding.language_model import TextScore
 
 Input = Annotated[Path, typer.Option("--input", "-i", help="Text to score; - is stdin; also .gz/.zst/.xz.")]
 Context = Annotated[

@@ -65,8 +65,8 @@ def score(
 
     from deepwire.api.model import load
     from deepwire.cli.line_by_line import CountedLines, warn, write_answers
+    from deepwire.decoding.scoring import format_pair_score, format_pair_score_json
     from deepwire.decoding.translation_io import sentence_pairs
-    from deepwire.decoding.translation_scoring import format_pair_score, format_pair_score_json
     from deepwire.errors import UsageError
     from deepwire.io.output import check_output
 

@@ -40,7 +40,7 @@ from deepwire.cli.translate import From, Sample
 from deepwire.config.counts import counted
 
 if TYPE_CHECKING:
-    from deepwire.decoding.synthesis import LineCounts, SyntheticCorpus
+    from deepwire.decoding.resumable_parts import LineCounts, SyntheticCorpus
     from deepwire.decoding.translator import Translator
     from deepwire.distributed.process_group import ProcessGroup
     from deepwire.model.decoder_state import DecoderState
@@ -154,7 +154,7 @@ def back_translate(
 
     deepwire back-translate runs/en-de --input mono.en.gz --output back.gz --sample --tag "<BT>"
     """
-    from deepwire.decoding.synthesis import check_tag
+    from deepwire.decoding.resumable_parts import check_tag
 
     tag = check_tag(tag)
     settings = search_settings(beam, length_penalty, None, None, batch_tokens)
@@ -215,7 +215,7 @@ class _Work:
         from deepwire.checkpoint.model_path import find_model
         from deepwire.checkpoint.store import read_metadata
         from deepwire.data.languages import Direction
-        from deepwire.decoding.synthesis import SyntheticCorpus
+        from deepwire.decoding.resumable_parts import SyntheticCorpus
         from deepwire.errors import UsageError
 
         stored = read_metadata(find_model(self.models[0]))
@@ -276,7 +276,7 @@ def _run(work: _Work, threads: int | None, quiet: bool) -> None:
 
 def _synthesize(work: _Work, processes: ProcessGroup, *, quiet: bool) -> None:
     from deepwire.cli.line_by_line import warn
-    from deepwire.decoding.synthesis import finished_counts, synthesize
+    from deepwire.decoding.resumable_parts import finished_counts, synthesize
     from deepwire.decoding.translation_io import read_text
     from deepwire.errors import DataError, UsageError
     from deepwire.io.output import check_output
@@ -328,7 +328,7 @@ def _load(
     import torch
 
     from deepwire.cli.loading_in_processes import load_in_processes
-    from deepwire.decoding.synthesis import recorded_job
+    from deepwire.decoding.resumable_parts import recorded_job
     from deepwire.ops.precision import set_fp32_matmul
 
     earlier = processes.broadcast_value(recorded_job(corpus).get("formats") if processes.main else None)

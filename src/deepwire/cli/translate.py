@@ -200,8 +200,7 @@ def run_translation(job: TranslationJob, *, threads: int | None, quiet: bool) ->
 def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     from deepwire.api.model import load
     from deepwire.cli.line_by_line import CountedLines, warn, write_answers
-    from deepwire.decoding.guards import EmptyTranslations
-    from deepwire.decoding.translation_io import FORMATS
+    from deepwire.decoding.translation_io import FORMATS, EmptyTranslations
 
     model = load(
         job.models,

@@ -215,7 +215,7 @@ def _aligning(model: Model, document: Document) -> tuple[Translator[DecoderState
     Raises:
         UsageError: The settings name a layer or head that it does not have.
     """
-    from deepwire.decoding.attention_alignment import CannotAlignError
+    from deepwire.decoding.alignment import CannotAlignError
 
     if any(len(unit) > 1 for unit in document.units):
         with suppress(CannotAlignError):

@@ -25,7 +25,7 @@ from deepwire.data.context import separator_of
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
 from deepwire.decoding.model_loading import context_of, stored_config
-from deepwire.decoding.step_models import as_configured
+from deepwire.decoding.models import as_configured
 from deepwire.errors import ModelError
 from deepwire.io.atomic import json_text
 from deepwire.model.language_model import LanguageModel

@@ -16,11 +16,10 @@ from deepwire.convert.rounding import differences_of, rounding_beyond
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.document_context import ContextEncoder, contexts_of
-from deepwire.decoding.hypotheses import LengthPenalty
 from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, pad_batch, target_language_ids
 from deepwire.decoding.model_loading import context_of, languages_of, stored_config
+from deepwire.decoding.scoring import PairScore
 from deepwire.decoding.translation_io import ContextLine, Request, Translation
-from deepwire.decoding.translation_scoring import PairScore
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError
 from deepwire.evaluation.metric_choice import corpus_score
@@ -84,8 +83,7 @@ def unequal(
         texts: Their subwords.
         log_probs: Ours of these and of EOS.
     """
-    penalty = LengthPenalty.of(config)
-    divisors = [penalty.divisor(len(each)) for each in log_probs]
+    divisors = [config.length_divisor(len(each)) for each in log_probs]
     scores = [sum(each) / divisor for each, divisor in zip(log_probs, divisors, strict=True)]
     gap = scores[0] - scores[1]
     counted = sum(len(each) / divisor for each, divisor in zip(log_probs, divisors, strict=True))

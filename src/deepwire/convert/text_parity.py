@@ -15,11 +15,11 @@ from deepwire.convert.rounding import differences_of, rounding_beyond
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.generate import generate
+from deepwire.decoding.language_model import LineBreaks
 from deepwire.decoding.model_inputs import pad_batch
 from deepwire.decoding.model_loading import stored_config
-from deepwire.decoding.step_models import Ensemble, EnsembleMember, PromptedModel, as_configured
-from deepwire.decoding.text_generation import LineBreaks
+from deepwire.decoding.models import EnsembleMember, as_configured
+from deepwire.decoding.search import Batch, generate
 from deepwire.errors import DataError
 from deepwire.model.decoder_state import DecoderState
 
@@ -97,17 +97,11 @@ def _continued(
     model: LoadedModel, prompts: Sequence[Sequence[int]], config: DecodingConfig
 ) -> list[list[int]]:
     """Continuations of each prompt by our search."""
-    size = model.vocabularies.target.size
-    prompted = PromptedModel(Ensemble(_models(model)), [[EOS, *ids] for ids in prompts], size)
-    count = len(prompts)
-    hypotheses = generate(
-        LineBreaks(prompted, size),
-        torch.zeros(count, 0, dtype=torch.int64),
-        [_ADDED] * count,
-        config,
-        range(count),
-        before=prompts,
-    )
+    count, read = len(prompts), [[EOS, *ids] for ids in prompts]
+    source = torch.zeros(count, 0, dtype=torch.int64)
+    batch = Batch(source, [_ADDED] * count, range(count), prompts=read, context_ids=prompts)
+    searched = LineBreaks(_models(model)[0], model.vocabularies.target.size)
+    hypotheses = generate(searched, batch, config)
     return [list(each[0].ids) for each in hypotheses]
 
 

@@ -20,17 +20,19 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from deepwire.data.vocabulary import EOS, PAD
-from deepwire.decoding.beam_search import BeamSearch, searched
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.hypotheses import (
+from deepwire.decoding.models import StateT, StepModel
+from deepwire.decoding.phrases import Phrase, WordBounds, remaining
+from deepwire.decoding.search import (
     IMPOSSIBLE,
+    Batch,
+    BeamSearch,
     Constraints,
     Hypothesis,
     chunked_top_k,
     require_finite,
+    searched,
 )
-from deepwire.decoding.required_phrases import Phrase, WordBounds, remaining
-from deepwire.decoding.step_models import StateT, StepModel
 
 _WIDEST = 16
 """Hypotheses per sentence at most; with more phrases, those that have the fewest of them are dropped."""
@@ -39,18 +41,6 @@ _STAGES = 7
 """Of so many subwords before the end of a phrase, each has banks of its own."""
 _MOST = 63  # phrases of a sentence: each has a bit of a number
 _LATER = 1 << 10  # banks of a stage come behind those of the one before it, of however many phrases
-
-
-class ScoredPrefix(NamedTuple):
-    """What a model has read of a translation before the search.
-
-    Attributes:
-        ids: Subwords.
-        log_probability: Theirs.
-    """
-
-    ids: tuple[int, ...] = ()
-    log_probability: float = 0.0
 
 
 def beam_for(beam: int, phrases: Sequence[Phrase]) -> int:
@@ -66,12 +56,11 @@ def beam_for(beam: int, phrases: Sequence[Phrase]) -> int:
 @torch.inference_mode()
 def constrained_search(
     model: StepModel[StateT],
-    source: Tensor,
-    limits: Sequence[int],
+    batch: Batch,
     config: DecodingConfig,
     phrases: Sequence[Sequence[Phrase]],
     bounds: WordBounds,
-    prefixes: Sequence[ScoredPrefix] | None = None,
+    read: Sequence[float] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best hypotheses of each sentence that have all of its phrases, best first: `n_best` at most.
 
@@ -80,19 +69,19 @@ def constrained_search(
 
     Args:
         model: The model.
-        source: `[N, S]` subword ids, padded with PAD.
-        limits: Most subwords of each translation behind its prefix, without those of the phrases.
+        batch: What is translated. Translations begin with `context_ids`, which the prompts end with; limits
+            are of what comes behind them, without the phrases.
         config: How to search.
         phrases: Of each sentence; those behind the first 63 are not looked for.
         bounds: Of the target vocabulary.
-        prefixes: How each translation begins: the model reads that by itself.
+        read: The log-probability of each beginning; None: 0.
     """
     phrases = [required[:_MOST] for required in phrases]
-    prefixes = [ScoredPrefix()] * len(limits) if prefixes is None else prefixes
-    most = [limit + remaining(required, 0) for limit, required in zip(limits, phrases, strict=True)]
-    constraints = Constraints(config, most, None, source.device, [prefix.ids for prefix in prefixes])
-    search = _ConstrainedSearch(config, constraints, phrases, bounds, prefixes, source.device)
-    return searched(model, source, search)
+    most = [limit + remaining(required) for limit, required in zip(batch.limits, phrases, strict=True)]
+    constraints = Constraints(config, replace(batch, limits=most))
+    begins = batch.context_ids or [[]] * len(most)
+    search = _ConstrainedSearch(config, constraints, phrases, bounds, begins, read or [0.0] * len(most))
+    return searched(model, batch, search)
 
 
 class _Forms(NamedTuple):
@@ -125,7 +114,7 @@ class _Forms(NamedTuple):
 
     @classmethod
     def of(cls, phrases: Sequence[Sequence[Phrase]], device: torch.device) -> _Forms:
-        """Those of some sentences."""
+        """The forms of some sentences."""
         rows = [_forms_of(required) for required in phrases]
         sizes = [max(len(row[part]) for row in rows) for part in range(len(cls._fields))]
         return cls(
@@ -136,7 +125,7 @@ class _Forms(NamedTuple):
         )
 
     def keep(self, sentences: Tensor) -> _Forms:
-        """Those of these sentences."""
+        """Only the forms of these sentences."""
         return _Forms(*(part.index_select(0, sentences) for part in self))
 
 
@@ -161,7 +150,7 @@ def _forms_of(phrases: Sequence[Phrase]) -> tuple[list[int], ...]:
 
 
 class _Rows(NamedTuple):
-    """What is known of the open hypotheses of a batch beside their subwords, all `[N, W]`.
+    """State of the open hypotheses of a batch beside their subwords, all `[N, W]`.
 
     Attributes:
         met: A bit for each phrase that one has or has begun.
@@ -195,25 +184,26 @@ class _ConstrainedSearch(BeamSearch):
         constraints: Constraints,
         phrases: Sequence[Sequence[Phrase]],
         bounds: WordBounds,
-        prefixes: Sequence[ScoredPrefix],
-        device: torch.device,
+        begins: Sequence[Sequence[int]],
+        read: Sequence[float],
     ) -> None:
+        device = constraints.limits.device
         widths = [beam_for(config.beam, required) for required in phrases]
         # All that end count: how many may end is no matter of the widest beam of a batch.
-        super().__init__(with_settings(config, {"stop": "optimal"}), constraints, device, max(widths))
+        super().__init__(with_settings(config, {"stop": "optimal"}), constraints, max(widths))
         self._widths = torch.tensor(widths, device=device).unsqueeze(1)
-        self._prefixes, self._candidates_each = prefixes, max(config.beam, _FEWEST) + 1
-        self._read = torch.tensor([len(prefix.ids) for prefix in prefixes], device=device)
-        longest = self.constraints.longest + max(len(prefix.ids) for prefix in prefixes)
-        divisors = [1.0, *(self.penalty.divisor(length) for length in range(1, longest + 3))]
+        self._begins, self._candidates_each = begins, max(config.beam, _FEWEST) + 1
+        self._read = torch.tensor([*map(len, begins)], device=device)
+        longest = self.constraints.longest + max(map(len, begins))
+        divisors = [1.0, *(config.length_divisor(length) for length in range(1, longest + 3))]
         self._divisors = torch.tensor(divisors, device=device)
-        self.sums = torch.tensor([[prefix.log_probability] for prefix in prefixes], device=device)
+        self.sums = torch.tensor([[log_probability] for log_probability in read], device=device)
         self._forms = _Forms.of(phrases, device)
         self._bounds = bounds
         self._symbols = bounds.symbols.to(device)
         none, counts = [[0]] * len(phrases), [[len(required)] for required in phrases]
-        need = [[remaining(required, 0)] for required in phrases]
-        joined = [[bool(prefix.ids) and prefix.ids[-1] in bounds.open] for prefix in prefixes]
+        need = [[remaining(required)] for required in phrases]
+        joined = [[bool(ids) and ids[-1] in bounds.open] for ids in begins]
         fields = none, counts, need, none, [[False]] * len(phrases), joined, [[0.0]] * len(phrases)
         self._rows = _Rows(*(torch.tensor(field, device=device) for field in fields))
         self._inside = self._opened = torch.zeros(0, dtype=torch.bool, device=device)
@@ -363,8 +353,8 @@ class _ConstrainedSearch(BeamSearch):
         """Move the finished hypotheses of these sentences of the batch to the results."""
         finished = self.finished.listed(torch.tensor(list(rows), device=self.sums.device))
         for row, hypotheses in zip(rows, finished, strict=True):
-            prefix = self._prefixes[self.numbers[row]].ids
-            whole = [replace(hypothesis, ids=(*prefix, *hypothesis.ids)) for hypothesis in hypotheses]
+            begin = self._begins[self.numbers[row]]
+            whole = [replace(hypothesis, ids=(*begin, *hypothesis.ids)) for hypothesis in hypotheses]
             self.results[self.numbers[row]] = require_finite(whole) if whole else []
 
     def keep(self, sentences: Tensor) -> None:

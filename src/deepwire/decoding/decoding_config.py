@@ -210,6 +210,11 @@ class DecodingConfig(Section):
         first, _, last = self.groups.partition(":")
         return int(first), int(last or first)
 
+    def length_divisor(self, length: int) -> float:
+        """The length penalty of `length` subwords, EOS counted: what divides a log-probability."""
+        base = (5.0 + length) / 6.0 if self.length_penalty_form == "gnmt" else float(length)
+        return float(base**self.length_penalty)
+
     def output_limit(self, source_length: int) -> int:
         """Most subwords of a translation of ``source_length`` subwords; EOS counts on neither side."""
         return max(1, int(self.max_length_ratio * source_length) + self.max_length_extra)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,20 +11,16 @@ from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.placeholders import protect, protect_pair
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
-from deepwire.decoding.sentence_search import SearchInputs
-from deepwire.decoding.translation_io import ContextLine, Request, Translation
+from deepwire.decoding.sentence_search import Item
+from deepwire.decoding.translation_io import ContextLine, Request
 from deepwire.errors import UsageError
-
-TranslateWave = Callable[[Sequence[int], Sequence[Request]], Sequence[Translation]]
-"""Translates some lines of a window: their numbers, and the lines with what stands in front of them."""
 
 
 class Wave(NamedTuple):
-    """Lines that are translated together."""
+    """Lines that are translated together: their places, and requests with what stands in front of them."""
 
     places: Sequence[int]
     requests: Sequence[Request]
-    """With what stands in front of them."""
 
 
 class Documents:
@@ -41,63 +37,47 @@ class Documents:
         self._context = context
         self._open: list[ContextLine] = []
         """The latest lines of the document that goes on."""
+        self._waiting: list[list[ContextLine]] = []
+        """The documents whose last line is being translated."""
 
-    def translated(
-        self, lines: Sequence[int], requests: Sequence[Request], translate: TranslateWave
-    ) -> list[Translation]:
-        """Translations of the next lines, in order; those of a document may come in several calls.
-
-        `lines` are their numbers.
-        """
+    def line_waves(self, requests: Sequence[Request]) -> Iterator[Wave]:
+        """Waves of the next lines, empty ones among them; those of a document may come in several calls."""
         full = [place for place, request in enumerate(requests) if not is_blank(request.text)]
         empty = sorted(set(range(len(requests))) - set(full))
-        translations = dict(
-            zip(empty, _some(translate, lines, empty, [requests[place] for place in empty]), strict=True)
-        )
-        starts = [index for index, place in enumerate(full) if place - 1 in translations]
-        waves = self.waves([requests[place] for place in full], starts)
-        try:
-            wave = next(waves)
-            while True:
-                places = [full[index] for index in wave.places]
-                wave = waves.send(_some(translate, lines, places, wave.requests))
-        except StopIteration as end:
-            translations |= zip(full, end.value, strict=True)
+        if empty:
+            yield Wave(empty, [requests[place] for place in empty])
+        starts = [index for index, place in enumerate(full) if place - 1 in empty]
+        for wave in self.waves([requests[place] for place in full], starts):
+            yield Wave([full[index] for index in wave.places], wave.requests)
         if len(requests) - 1 in empty:
             self._open = []
-        return [translations[place] for place in range(len(requests))]
 
-    def waves(
-        self, requests: Sequence[Request], starts: Collection[int]
-    ) -> Generator[Wave, Sequence[Translation], list[Translation]]:
-        """What is translated together, one after the other; receives the translations, and returns all.
+    def waves(self, requests: Sequence[Request], starts: Collection[int]) -> Iterator[Wave]:
+        """Waves of the next lines; `note` must hear of the translations of each before the next is taken.
 
         Args:
-            requests: The next lines, none of them empty.
+            requests: The lines, none of them empty.
             starts: The places of those that begin a document.
         """
-        starts = frozenset(starts)
-        known: list[list[ContextLine]] = [self._open]
-        documents: list[list[int]] = [[]]
+        known, documents = [self._open], list[list[int]]([[]])
         for place in range(len(requests)):
             if place in starts:
                 documents.append([])
                 known.append([])
             documents[-1].append(place)
-        translations = dict[int, Translation]()
         for group in self._together(documents):
             asked = []
             for number, place in group:
-                before = tuple(known[number][-self._context.most :])
-                asked.append(replace(requests[place], context=before))
+                asked.append(replace(requests[place], context=tuple(known[number][-self._context.most :])))
                 known[number].append((requests[place].text, ""))
-            answers = yield Wave([place for _, place in group], asked)
-            for (number, place), answer in zip(group, answers, strict=True):
-                translations[place] = answer
-                if self._context.target:
-                    known[number][-1] = (requests[place].text, answer.text)
-        self._open = known[-1][-self._context.most :]
-        return [translations[place] for place in range(len(requests))]
+            self._waiting = [known[number] for number, _ in group] if self._context.target else []
+            yield Wave([place for _, place in group], asked)
+        self._open, self._waiting = known[-1][-self._context.most :], []
+
+    def note(self, translations: Iterable[str]) -> None:
+        """Take note of the translations of the latest wave."""
+        for lines, translation in zip(self._waiting, translations, strict=False):
+            lines[-1] = (lines[-1][0], translation)
 
     def _together(self, documents: Sequence[Sequence[int]]) -> Iterator[list[tuple[int, int]]]:
         """Lines that need no translation of each other: number of the document and place."""
@@ -109,16 +89,10 @@ class Documents:
             yield [(number, places[index]) for number, places in enumerate(documents) if index < len(places)]
 
 
-def _some(
-    translate: TranslateWave, lines: Sequence[int], places: Sequence[int], requests: Sequence[Request]
-) -> Sequence[Translation]:
-    return translate([lines[place] for place in places], requests) if places else []
-
-
 def contexts_of(
     pairs: Iterable[tuple[str, str]], before: list[ContextLine], most: int
 ) -> Iterator[list[ContextLine]]:
-    """What stands in front of each of some lines with their translations, the earliest first.
+    """The lines in front of each of some lines with their translations, the earliest first.
 
     `before` is what stands in front of the first; afterwards, of what comes next. An empty source ends a
     document.
@@ -134,7 +108,7 @@ def contexts_of(
 
 @dataclass(frozen=True)
 class ContextEncoder:
-    """What a model reads in front of lines.
+    """Encodes what a model reads in front of lines.
 
     Args:
         vocabularies: Of the model.
@@ -164,17 +138,17 @@ class ContextEncoder:
         ]
         return self._encoded(self.vocabularies.target, texts, lengths)
 
-    def added(
-        self, sentences: SearchInputs, contexts: Sequence[Sequence[ContextLine]], *, bos: bool
-    ) -> SearchInputs:
-        """Sentences with their contexts; `bos` says whether a begin symbol stands in front of a source."""
+    def add(self, items: Sequence[Item], *, bos: bool) -> None:
+        """Put contexts in front of lines; `bos` says whether a begin symbol stands in front of a source."""
         heads = [
-            int(bos) + (language is not None and language.source_tag is not None)
-            for language in sentences.languages
+            int(bos) + (item.language is not None and item.language.source_tag is not None) for item in items
         ]
-        lengths = [len(ids) - head - 1 for ids, head in zip(sentences.sources, heads, strict=True)]
-        sources, fronts = self.behind_contexts(sentences.sources, heads, contexts)
-        return replace(sentences, sources=sources, fronts=fronts, prompts=self.targets(contexts, lengths))
+        lengths = [len(item.source) - head - 1 for item, head in zip(items, heads, strict=True)]
+        contexts = [item.request.context for item in items]
+        sources, fronts = self.behind_contexts([item.source for item in items], heads, contexts)
+        parts = zip(items, sources, fronts, self.targets(contexts, lengths), strict=True)
+        for item, source, front, prompt in parts:
+            item.source, item.front, item.prompt = source, front, prompt
 
     def behind_contexts(
         self,

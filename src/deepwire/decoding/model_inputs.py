@@ -105,7 +105,7 @@ class LanguageSelector:
         self._looked_at_field = False
 
     def check(self, to: str, from_: str) -> None:
-        """See that the model knows these languages, those that are not empty.
+        """Require that the model knows these languages, those that are not empty.
 
         Raises:
             UsageError: It does not, or has one other direction only.
@@ -254,16 +254,39 @@ def ordered_map(
     may then raise `Cancelled`.
     """
     stop, threads = threading.Event(), torch.get_num_threads()
+
+    def run(item: Item) -> Result:
+        if stop.is_set():
+            raise Cancelled
+        return work(item, stop)
+
     workers = min(threads, len(items), MAX_PARALLEL_BATCHES) if device.type == "cpu" else 1
     if workers <= 1:
-        return [work(item, stop) for item in items]
+        return [run(item) for item in items]
     set_threads = partial(torch.set_num_threads, threads // workers)
     try:
         with ThreadPoolExecutor(workers, "batch", initializer=set_threads) as pool:
             try:
-                return list(pool.map(lambda item: work(item, stop), items))
+                return list(pool.map(run, items))
             finally:
                 stop.set()
     finally:
         # A thread's number holds for threads that begin later, too.
         torch.set_num_threads(threads)
+
+
+def map_batches(
+    work: Callable[[Sequence[int], threading.Event], Sequence[Result]],
+    lengths: Sequence[int],
+    tokens: int,
+    device: torch.device,
+) -> list[Result]:
+    """The results of all rows in order, of which `work(rows, stop)` makes those of some of similar length.
+
+    These are rows of `batches_by_length(lengths, tokens)`; see `ordered_map`.
+    """
+    batches = batches_by_length(lengths, tokens)
+    results: dict[int, Result] = {}
+    for batch, values in zip(batches, ordered_map(work, batches, device), strict=True):
+        results |= zip(batch, values, strict=True)
+    return [results[row] for row in range(len(lengths))]

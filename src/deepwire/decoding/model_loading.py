@@ -20,9 +20,9 @@ from deepwire.data.data_config import TextConfig
 from deepwire.data.languages import Languages, named_direction
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel, is_captured
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.models import EnsembleMember
 from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist
-from deepwire.decoding.step_models import EnsembleMember
-from deepwire.decoding.terminology import Terminology
+from deepwire.decoding.terms import Terminology
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.model.decoder_state import DecoderState

@@ -1,322 +1,339 @@
-"""From sentences to hypotheses, in batches of similar length, and from these to what a user gets."""
+"""From lines as a model reads them to hypotheses, in batches of similar length, and second searches.
+
+A second search is for lines whose translation is degenerate, or lacks what it must have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from deepwire.data.languages import Languages
-from deepwire.data.vocabulary import BOS, Vocabularies
-from deepwire.decoding.constrained_search import ScoredPrefix, beam_for, constrained_search
-from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.generate import generate
-from deepwire.decoding.hypotheses import Hypothesis
-from deepwire.decoding.model_inputs import (
-    Cancelled,
-    TargetLanguage,
-    batches_by_length,
-    ordered_map,
-    pad_batch,
-    target_language_ids,
-)
-from deepwire.decoding.required_phrases import Phrase, word_bounds
+from deepwire.data.text.casing import OrdinaryLine
+from deepwire.data.text.sentences import TextSegments
+from deepwire.data.vocabulary import BOS, EOS, Vocabularies
+from deepwire.decoding.constrained_search import beam_for, constrained_search
+from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.model_inputs import TargetLanguage, map_batches, pad_batch, target_language_ids
+from deepwire.decoding.models import DecodingModel
+from deepwire.decoding.phrases import Phrase, WordBounds, word_bounds
+from deepwire.decoding.search import Batch, Hypothesis, generate
 from deepwire.decoding.shortlist import BatchShortlist, LanguageRows, Shortlist, batch_shortlist
-from deepwire.decoding.step_models import (
-    CancellableModel,
-    Ensemble,
-    PromptedModel,
-    StateT,
-)
+from deepwire.decoding.terms import LineConstraints
+from deepwire.decoding.translation_io import Candidate, Request
 
 _FORCED_TOKENS = 512
 """Padded subwords of a batch whose probabilities of all subwords are in memory at once."""
-
 _FEW = 16
 """So few sentences are no batch of their own."""
-
-Result = TypeVar("Result")
-_Translate = Callable[[Sequence[int], Event], list[list[Hypothesis]]]
-
-
-@dataclass(frozen=True)
-class SearchInputs:
-    """What is to be searched for, sentence by sentence.
-
-    Attributes:
-        draws: A number for each, from which its random numbers follow.
-        sources: Subwords, as the model reads them; empty = nothing to translate.
-        prefixes: Subwords that each translation begins with.
-        languages: The target languages; None with one direction.
-        fronts: Subwords of each source that are context, behind its begin symbol and tag; None: none are.
-        prompts: Likewise, what stands in front of each translation.
-        preferred: Phrases that the translation of each should rather have; None: there are none.
-    """
-
-    draws: Sequence[int]
-    sources: Sequence[Sequence[int]]
-    prefixes: Sequence[Sequence[int]]
-    languages: Sequence[TargetLanguage | None]
-    fronts: Sequence[int] | None = None
-    prompts: Sequence[Sequence[int]] | None = None
-    preferred: Sequence[Sequence[Phrase]] | None = None
-
-    def length(self, row: int) -> int:
-        """Subwords of a source without context and end symbol."""
-        return len(self.sources[row]) - 1 - (0 if self.fronts is None else self.fronts[row])
-
-    def read_first(self, row: int) -> list[int]:
-        """What the decoder reads in front of a translation."""
-        language, prompts = self.languages[row], self.prompts
-        first = BOS if language is None else language.first_token
-        return [first, *(() if prompts is None else prompts[row])]
+_MOST_LINES = 1 << 40  # more than any text has
+_LONGEST_LOOP, _LOOP_TIMES = 8, 4
+_NO_REPEAT = 3
+"""The second try has no n-gram of this size twice."""
+_MARGIN = 2.0
+"""A phrase may stand where it is so many nats less probable than at its best place."""
+_ATTEMPTS = 3
+_CHOICE = 2
+"""Hypotheses of a second search, of which one may have all that the line must have."""
+_LONGER, _MORE = 1.25, 6
 
 
-class ForcedScoring(NamedTuple):
-    """Subwords whose probabilities are asked for.
+@dataclass(eq=False)
+class Item:
+    """A line, or a piece of a long one, on its way to its translations.
 
     Attributes:
-        row: Of which sentence.
-        read: What the decoder reads of the translation.
-        tokens: What is asked for in front of each of these and behind the last.
+        line: The number of the line, from 1.
+        request: What was asked for.
+        text: What is translated; also without what is not written in ordinary case.
+        prefix: Text that the translation begins with.
+        piece: Which piece of its line it is.
+        cut: How its line was cut; None: it is whole.
+        ordinary: How to write the translation as the line was written; None: as it is.
+        copied: Whether it is its own translation.
+        language: The target language; None with one direction.
+        constraints: What the translation must have; None: nothing can be required.
+        source: Subwords as the model reads them; empty = nothing to translate.
+        front: How many of these are context, behind the begin symbol and the tag.
+        prompt: Subwords of context that the decoder reads in front of the translation.
+        prefix_ids: Subwords that the translation begins with.
+        bonus_phrases: Phrases that it should rather have.
+        hypotheses: What a search found, best first.
+        candidates: What a user gets, best first.
     """
 
-    row: int
-    read: Sequence[int]
-    tokens: Sequence[int]
+    line: int
+    request: Request
+    text: str
+    prefix: str = ""
+    piece: int = 0
+    cut: CutLine | None = None
+    ordinary: OrdinaryLine | None = None
+    copied: bool = False
+    language: TargetLanguage | None = None
+    constraints: LineConstraints | None = None
+    source: list[int] = field(default_factory=list)
+    front: int = 0
+    prompt: list[int] = field(default_factory=list)
+    prefix_ids: list[int] = field(default_factory=list)
+    bonus_phrases: list[Phrase] = field(default_factory=list)
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def draw(self) -> int:
+        """The number from which its random numbers follow."""
+        return self.line + self.piece * _MOST_LINES
+
+    @property
+    def length(self) -> int:
+        """Subwords of the source without context and end symbol."""
+        return len(self.source) - 1 - self.front
+
+    @property
+    def read_first(self) -> list[int]:
+        """What the decoder reads in front of the translation."""
+        return [BOS if self.language is None else self.language.first_token, *self.prompt]
 
 
-class _ForcedBatch(NamedTuple):
-    """Given translations, padded; `rows` of what is asked, and where the first subword is predicted."""
+@dataclass(frozen=True, eq=False)
+class CutLine:
+    """A line in pieces."""
 
-    rows: Sequence[int]
-    source: Tensor
-    read: Tensor
-    languages: Tensor | None
-    firsts: Sequence[int]
+    whole: Item
+    segments: TextSegments
 
 
-class ForcedPrefix(NamedTuple):
-    """A forced prefix: a beginning of a translation, from which the search goes on.
+class _Beginning(NamedTuple):
+    """The beginning of a translation from which a search goes on, and most subwords that may follow."""
 
-    Attributes:
-        row: Of which sentence.
-        ids: Its subwords.
-        more: Most subwords that may follow.
-        log_probability: Of its subwords.
-    """
-
-    row: int
     ids: Sequence[int]
     more: int
-    log_probability: float = 0.0
+    log_probability: float
 
 
 @dataclass(frozen=True)
-class SentenceSearch(Generic[StateT]):
+class SentenceSearch:
     """Searches with models and settings.
 
     Args:
-        model: The models.
+        model: The model, or several as one.
         vocabularies: Theirs.
         device: Where they are.
         languages: Of models with several directions.
         shortlist: What target subwords each batch is translated with; None = all of them.
     """
 
-    model: Ensemble[StateT]
+    model: DecodingModel[Any]
     vocabularies: Vocabularies
     device: torch.device
     languages: Languages | None
     shortlist: Shortlist | None
 
-    def search(
-        self, sentences: SearchInputs, rows: Sequence[int], config: DecodingConfig
-    ) -> list[list[Hypothesis]]:
-        """Hypotheses of some of the sentences, best first, in the order of `rows`."""
+    def search(self, items: Sequence[Item], config: DecodingConfig) -> list[list[Hypothesis]]:
+        """Hypotheses of each item, best first."""
 
         def translate(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
-            source, prefixes = self._inputs(sentences, rows)
-            languages = [sentences.languages[row] for row in rows]
-            preferred = None if sentences.preferred is None else [sentences.preferred[row] for row in rows]
-            needed = prefixes
-            if preferred is not None:
-                needed = [
-                    [*prefix, *(subword for phrase in phrases for subword in phrase.subwords)]
-                    for prefix, phrases in zip(prefixes, preferred, strict=True)
-                ]
-            shortlist = self._batch_shortlist(languages, source, needed)
-            limits, draws = self._limits(sentences, rows, config), [sentences.draws[row] for row in rows]
-
-            tokens = None if shortlist is None else shortlist.tokens
-            chosen = self.model if shortlist is None else self.model.select(*shortlist)
-            model = self._into(chosen, sentences, rows, stop)
-            return generate(
-                model, source, limits, config, draws, prefixes, shortlist=tokens, preferred=preferred
+            chosen = [items[row] for row in rows]
+            source, languages = self._source(chosen)
+            batch = Batch(
+                source,
+                [config.output_limit(item.length) for item in chosen],
+                [item.draw for item in chosen],
+                prefixes=[item.prefix_ids for item in chosen],
+                prompts=[item.read_first for item in chosen],
+                languages=languages,
+                pieces=self.vocabularies.target.size,
+                bonus_phrases=[item.bonus_phrases for item in chosen],
+                stop=stop,
             )
+            if self.shortlist is None:
+                return generate(self.model, batch, config)
+            shortlist = self._batch_shortlist(self.shortlist, chosen, source.cpu())
+            batch = replace(batch, shortlist=shortlist.tokens)
+            return generate(self.model.select(*shortlist), batch, config)
 
         tokens = max(1, config.batch_tokens // config.width)
-        lengths = [len(sentences.sources[row]) for row in rows]
-        return self._in_batches(lengths, rows, tokens, translate)
+        return map_batches(translate, [len(item.source) for item in items], tokens, self.device)
 
-    def search_with(
+    def _search_with(
         self,
-        sentences: SearchInputs,
-        prefixes: Sequence[ForcedPrefix],
+        items: Sequence[Item],
+        begins: Sequence[_Beginning],
         phrases: Sequence[Sequence[Phrase]],
         config: DecodingConfig,
     ) -> list[list[Hypothesis]]:
-        """Hypotheses that have given phrases behind their prefixes; none where there are none.
+        """Hypotheses of each item that have phrases behind its beginning; none where there are none.
 
-        All subwords may be used.
-
-        Args:
-            sentences: What is translated.
-            prefixes: Of some of the sentences.
-            phrases: Of each of these.
-            config: Settings; nothing is drawn at random.
+        All subwords may be used, and nothing is drawn at random.
         """
         bounds = word_bounds(self.vocabularies.target)
+        found: dict[int, list[Hypothesis]] = {}
+        for width, group in _by_width([beam_for(config.beam, required) for required in phrases]):
 
-        def translate(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
-            chosen_prefixes, chosen_phrases = [prefixes[row] for row in rows], [phrases[row] for row in rows]
-            source = pad_batch([sentences.sources[prefix.row] for prefix in chosen_prefixes], self.device)
-            limits = [prefix.more for prefix in chosen_prefixes]
-            scored_prefixes = [
-                ScoredPrefix(tuple(prefix.ids), prefix.log_probability) for prefix in chosen_prefixes
-            ]
-            model = self._behind(sentences, chosen_prefixes, stop)
-            return constrained_search(model, source, limits, config, chosen_phrases, bounds, scored_prefixes)
+            def translate(
+                rows: Sequence[int], stop: Event, group: Sequence[int] = group
+            ) -> list[list[Hypothesis]]:
+                places = [group[row] for row in rows]
+                chosen, begun = [items[place] for place in places], [begins[place] for place in places]
+                source, languages = self._source(chosen)
+                batch = Batch(
+                    source,
+                    [begin.more for begin in begun],
+                    languages=languages,
+                    # The model reads beginnings in one pass, which costs no steps of the search.
+                    prompts=[[*items[place].read_first, *begins[place].ids] for place in places],
+                    pieces=self.vocabularies.target.size,
+                    context_ids=[begin.ids for begin in begun],
+                    stop=stop,
+                )
+                required, read = [phrases[place] for place in places], [begin[2] for begin in begun]
+                return constrained_search(self.model, batch, config, required, bounds, read)
 
-        hypotheses_of: dict[int, list[Hypothesis]] = {}
-        for width, group in _by_width(
-            [beam_for(config.beam, sentence_phrases) for sentence_phrases in phrases]
-        ):
-            lengths = [len(sentences.sources[prefixes[place].row]) for place in group]
+            lengths = [len(items[place].source) for place in group]
             tokens = max(1, config.batch_tokens // width)
-            hypotheses_of |= dict(
-                zip(group, self._in_batches(lengths, group, tokens, translate), strict=True)
-            )
-        return [hypotheses_of[place] for place in range(len(prefixes))]
+            found |= zip(group, map_batches(translate, lengths, tokens, self.device), strict=True)
+        return [found[place] for place in range(len(items))]
 
-    def _behind(
-        self,
-        sentences: SearchInputs,
-        prefixes: Sequence[ForcedPrefix],
-        stop: Event,
-    ) -> CancellableModel[Any]:
-        """A model that reads the prefixes in one pass, which costs no steps of the search."""
-        begins = [[*sentences.read_first(prefix.row), *prefix.ids] for prefix in prefixes]
-        targets = [
-            language for prefix in prefixes if (language := sentences.languages[prefix.row]) is not None
-        ]
-        size = self.vocabularies.target.size
-        return CancellableModel(PromptedModel(self.model, begins, size, targets or None), stop)
+    def _scores(self, items: Sequence[Item], tokens: Sequence[Sequence[int]]) -> list[list[list[float]]]:
+        """Log-probabilities `[T + 1, k]` of k tokens of each item before each of T subwords, and behind all.
 
-    def _into(
-        self, model: Ensemble[StateT], sentences: SearchInputs, rows: Sequence[int], stop: Event
-    ) -> CancellableModel[Any]:
-        """A model that translates each row into its language and behind its prompt, until told to stop."""
-        targets = [language for row in rows if (language := sentences.languages[row]) is not None]
-        if not targets and sentences.prompts is None:
-            return CancellableModel(model, stop)
-        begins, pieces = [sentences.read_first(row) for row in rows], self.vocabularies.target.size
-        return CancellableModel(PromptedModel(model, begins, pieces, targets or None), stop)
-
-    def scores_of(self, sentences: SearchInputs, asked: Sequence[ForcedScoring]) -> list[list[list[float]]]:
-        """Log-probabilities `[T + 1, k]` of k subwords before each of T that are read, and behind all."""
-
-        def score(batch: _ForcedBatch) -> list[list[list[float]]]:
-            log_probs = self.model.log_probs(batch.source, batch.read, languages=batch.languages)
-            wanted = pad_batch([asked[row].tokens for row in batch.rows], self.device)
-            values = log_probs.gather(2, wanted.unsqueeze(1).expand(-1, log_probs.size(1), -1)).tolist()
-            return [
-                [
-                    each[: len(asked[row].tokens)]
-                    for each in row_values[first : first + len(asked[row].read) + 1]
-                ]
-                for row, first, row_values in zip(batch.rows, batch.firsts, values, strict=True)
-            ]
-
-        return self._forced(sentences, asked, score)
-
-    def _forced(
-        self,
-        sentences: SearchInputs,
-        asked: Sequence[ForcedScoring],
-        score: Callable[[_ForcedBatch], list[Result]],
-    ) -> list[Result]:
-        """What is made of passes over given translations, batch by batch."""
-        read = [[*sentences.read_first(forced.row), *forced.read] for forced in asked]
-        sources = [sentences.sources[forced.row] for forced in asked]
+        The subwords are those of the best hypothesis.
+        """
+        read = [[*item.read_first, *item.hypotheses[0].ids] for item in items]
 
         @torch.inference_mode()
-        def scored(rows: Sequence[int], stop: Event) -> list[Result]:
-            if stop.is_set():
-                raise Cancelled
-            targets = [language for row in rows if (language := sentences.languages[asked[row].row])]
-            source, target = (pad_batch([side[row] for row in rows], self.device) for side in (sources, read))
-            languages = target_language_ids(targets, self.device) if targets else None
-            firsts = [len(read[row]) - len(asked[row].read) - 1 for row in rows]
-            return score(_ForcedBatch(rows, source, target, languages, firsts))
+        def score(rows: Sequence[int], _stop: Event) -> list[list[list[float]]]:
+            source, languages = self._source([items[row] for row in rows])
+            target = pad_batch([read[row] for row in rows], self.device)
+            log_probs = self.model.log_probs(source, target, languages=languages)
+            wanted = pad_batch([tokens[row] for row in rows], self.device)
+            values = log_probs.gather(2, wanted.unsqueeze(1).expand(-1, log_probs.size(1), -1)).tolist()
+            return [
+                [place[: len(tokens[row])] for place in of_row[len(items[row].prompt) : len(read[row])]]
+                for row, of_row in zip(rows, values, strict=True)
+            ]
 
-        lengths = [max(map(len, pair)) for pair in zip(sources, read, strict=True)]
-        batches = batches_by_length(lengths, _FORCED_TOKENS)
-        results: dict[int, Result] = {}
-        for batch, values in zip(batches, ordered_map(scored, batches, self.device), strict=True):
-            results |= dict(zip(batch, values, strict=True))
-        return [results[place] for place in range(len(asked))]
+        lengths = [max(len(item.source), len(ids)) for item, ids in zip(items, read, strict=True)]
+        return map_batches(score, lengths, _FORCED_TOKENS, self.device)
 
-    def _in_batches(
-        self,
-        lengths: Sequence[int],
-        rows: Sequence[int],
-        tokens: int,
-        translate: _Translate,
-    ) -> list[list[Hypothesis]]:
-        batches = batches_by_length(lengths, tokens)
-        by_batch = ordered_map(
-            translate, [[rows[place] for place in batch] for batch in batches], self.device
-        )
-        results: list[list[Hypothesis]] = [[] for _ in rows]
-        for batch, of_batch in zip(batches, by_batch, strict=True):
-            for place, hypotheses in zip(batch, of_batch, strict=True):
-                results[place] = hypotheses
-        return results
+    def _source(self, items: Sequence[Item]) -> tuple[Tensor, Tensor | None]:
+        """Source subwords `[N, S]` and target languages."""
+        targets = [item.language for item in items if item.language is not None]
+        source = pad_batch([item.source for item in items], self.device)
+        return source, target_language_ids(targets, self.device) if targets else None
 
-    def _inputs(self, sentences: SearchInputs, rows: Sequence[int]) -> tuple[Tensor, list[Sequence[int]]]:
-        source = pad_batch([sentences.sources[row] for row in rows], self.device)
-        return source, [sentences.prefixes[row] for row in rows]
-
-    @staticmethod
-    def _limits(sentences: SearchInputs, rows: Sequence[int], config: DecodingConfig) -> list[int]:
-        return [config.output_limit(sentences.length(row)) for row in rows]
-
-    def _batch_shortlist(
-        self,
-        languages: Sequence[TargetLanguage | None],
-        source: Tensor,
-        prefixes: Sequence[Sequence[int]],
-    ) -> BatchShortlist | None:
-        """The shortlist of a batch; None without."""
-        if self.shortlist is None:
-            return None
+    def _batch_shortlist(self, shortlist: Shortlist, items: Sequence[Item], source: Tensor) -> BatchShortlist:
         rows_of: dict[int, list[int]] = {}
-        for row, language in enumerate(languages):
-            rows_of.setdefault(0 if language is None else language.language_id, []).append(row)
+        for row, item in enumerate(items):
+            rows_of.setdefault(0 if item.language is None else item.language.language_id, []).append(row)
         names = ("",) if self.languages is None else self.languages.names
-        source = source.cpu()
+        needed = [
+            [*item.prefix_ids, *(subword for phrase in item.bonus_phrases for subword in phrase.subwords)]
+            for item in items
+        ]
         parts = [
-            LanguageRows(
-                index, self.shortlist.table(names[index]), source[rows], [prefixes[row] for row in rows]
-            )
+            LanguageRows(index, shortlist.table(names[index]), source[rows], [needed[row] for row in rows])
             for index, rows in rows_of.items()
         ]
         return batch_shortlist(parts, len(names)).to(self.device)
+
+    def retry_degenerate(self, items: Sequence[Item], config: DecodingConfig) -> None:
+        """Search again, without repeated n-grams, where the best translation is clearly wrong."""
+
+        def is_wrong(item: Item, hypotheses: Sequence[Hypothesis]) -> bool:
+            source = item.source[-item.length - 1 :]
+            return is_degenerate(source, hypotheses[0].ids, config.output_limit(item.length))
+
+        again = [item for item in items if is_wrong(item, item.hypotheses)]
+        if again:
+            shortest = min(config.no_repeat_ngram or _NO_REPEAT, _NO_REPEAT)
+            better = self.search(again, with_settings(config, {"no_repeat_ngram": shortest}))
+            for item, hypotheses in zip(again, better, strict=True):
+                # One that is wrong in both tries is shown as the model would have it.
+                if not is_wrong(item, hypotheses):
+                    item.hypotheses = hypotheses
+
+    def enforce_constraints(self, items: Sequence[Item], config: DecodingConfig) -> None:
+        """Search again where translations lack something, for those that have it."""
+        target, constraints_of = self.vocabularies.target, dict[Item, LineConstraints]()
+        for item in items:
+            assert item.constraints is not None
+            terms = () if config.term_search == "prefer" else item.constraints.terms
+            constraints_of[item] = replace(item.constraints, terms=terms)
+
+        def met(item: Item, hypothesis: Hypothesis) -> bool:
+            return constraints_of[item].met_by(target.decode(hypothesis.ids))
+
+        # Lacking terms alone disturb the rest least. Where that costs another one, that is required, too.
+        required_of: dict[Item, Counter[Phrase]] = {}
+        several = with_settings(config, {"n_best": max(config.n_best, min(config.beam, _CHOICE))})
+        for attempt in range(_ATTEMPTS):
+            again = [item for item in items if not all(met(item, each) for each in item.hypotheses)]
+            if not again:
+                return
+            last = attempt == _ATTEMPTS - 1
+            for item in again:
+                have = "" if last else target.decode(item.hypotheses[0].ids)
+                required = Counter(constraints_of[item].phrases(target, item.prefix, have))
+                required_of[item] = required_of.get(item, Counter()) | required
+            phrases = [list(required_of[item].elements()) for item in again]
+            from_start = last or config.n_best > 1
+            begins = self._beginnings(again, phrases, config, from_start=from_start)
+            better = self._search_with(again, begins, phrases, several)
+            for item, hypotheses in zip(again, better, strict=True):
+                if hypotheses:
+                    # One that happens to have all terms needs no further search.
+                    best = sorted(hypotheses, key=lambda hypothesis: not met(item, hypothesis))
+                    item.hypotheses = best[: config.n_best]
+
+    def _beginnings(
+        self,
+        items: Sequence[Item],
+        phrases: Sequence[Sequence[Phrase]],
+        config: DecodingConfig,
+        *,
+        from_start: bool,
+    ) -> list[_Beginning]:
+        """How far translations stay as they are: up to where the first phrase that is required might stand.
+
+        There the model, which has read the translation up to it, likes the phrase nearly as much as it does
+        anywhere, against its own next subword. That takes one pass over whole translations. With
+        `from_start` nothing but a given prefix stays.
+        """
+        firsts = [sorted({first for phrase in required for first in phrase.firsts}) for required in phrases]
+        asked = [
+            list(dict.fromkeys((*tokens, *item.hypotheses[0].ids, EOS)))
+            for tokens, item in zip(firsts, items, strict=True)
+        ]
+        begins = []
+        for item, required, tokens, values in zip(
+            items, phrases, asked, self._scores(items, asked), strict=True
+        ):
+            ids, given = item.hypotheses[0].ids, len(item.prefix_ids)
+            scores = [dict(zip(tokens, place, strict=True)) for place in values]
+            own = [place[token] for place, token in zip(scores, (*ids, EOS), strict=True)]
+            starts = between_words(ids, given, word_bounds(self.vocabularies.target))
+            starts = starts[:-1] or starts  # a term that found no place goes to the end of a translation
+            at = given
+            if not from_start and starts:
+                fits = [
+                    {at: max(scores[at][form[0]] - own[at] for form in phrase.forms) for at in starts}
+                    for phrase in required
+                ]
+                at = min(map(_first_place, fits), default=given)
+            more = config.output_limit(item.length) - at
+            if not from_start:
+                likely = min(len(ids), _most_anew(item.length))
+                more = min(more, _most_anew(max(likely - at, 0)))
+            begins.append(_Beginning(ids[:at], max(more, 1), sum(own[:at])))
+        return begins
 
 
 def _by_width(widths: Sequence[int]) -> list[tuple[int, list[int]]]:
@@ -329,3 +346,39 @@ def _by_width(widths: Sequence[int]) -> list[tuple[int, list[int]]]:
             groups.append((width, waiting))
             waiting = []
     return groups
+
+
+def _first_place(fits: Mapping[int, float]) -> int:
+    """The first place that is nearly as good as the best."""
+    least = max(fits.values()) - _MARGIN
+    return min(at for at, fit in fits.items() if fit >= least)
+
+
+def _most_anew(subwords: int) -> int:
+    """Most subwords that are translated anew in the place of so many."""
+    return int(_LONGER * subwords) + _MORE
+
+
+def between_words(ids: Sequence[int], first: int, bounds: WordBounds) -> list[int]:
+    """The places from `first` on where no word goes on; the end too."""
+    return [
+        at
+        for at in range(first, len(ids) + 1)
+        if (at == len(ids) or ids[at] not in bounds.inside) and (at == 0 or ids[at - 1] not in bounds.open)
+    ]
+
+
+def loops(ids: Sequence[int]) -> bool:
+    """Whether some subwords, eight at most, come four times in a row; a single one five times."""
+    for size in range(1, _LONGEST_LOOP + 1):
+        same = 0
+        for place in range(size, len(ids)):
+            same = same + 1 if ids[place] == ids[place - size] else 0
+            if same >= size * (_LOOP_TIMES - 1) and (size > 1 or same >= _LOOP_TIMES):
+                return True
+    return False
+
+
+def is_degenerate(source: Sequence[int], translation: Sequence[int], limit: int) -> bool:
+    """Whether a translation repeats itself as its source does not, or has all subwords that it could have."""
+    return len(translation) >= limit or (loops(translation) and not loops(source))

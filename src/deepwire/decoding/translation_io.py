@@ -7,21 +7,26 @@ text, with scores, as n-best lists like those of Moses, or as JSON lines.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from math import isfinite
 from pathlib import Path
+from typing import NamedTuple
 
 from deepwire.config.counts import counted
 from deepwire.data.text.files import HEAD_BYTES, MAX_LINE_BYTES, BadLine, ReadNotes, display, read_lines
 from deepwire.data.text.pairs import is_blank, plain, without_surrogates
-from deepwire.decoding.text_alignment import TextAlignment
-from deepwire.errors import DataError, Tell
+from deepwire.decoding.text_alignment import Link, TextAlignment, joined
+from deepwire.errors import DataError, Tell, UsageError
 from deepwire.io.json_lines import json_line, unique_keys
 
 _END = object()
+_LINE_BREAK = re.compile("(\r?\n)")
+_LAST_BREAK = re.compile(r"\r?\n\Z")
+_ENOUGH_LINES, _NEARLY_ALL = 5, 0.9
 _REPAIRED = {
     "too_long": f"a line of more than {MAX_LINE_BYTES:,} bytes; only its first {HEAD_BYTES} are used",
     "nul": "NUL characters are read as spaces",
@@ -47,8 +52,6 @@ class Request:
     """The language of the text, where it is known: for a note where the model was not trained so."""
     context: tuple[ContextLine, ...] = ()
     """Previous lines of its document, the earliest first, for models that were trained with context."""
-    piece: int = 0
-    """Which piece of its line it is, where a long one was cut."""
     where: str = field(default="", compare=False)
     """`file:line` of a line that can bring its languages along: a wrong one is a fault of the file."""
 
@@ -88,8 +91,153 @@ class Translation:
         return self.candidates[0].score
 
 
-Translate = Callable[[Sequence[int], Sequence[Request]], list[Translation]]
-"""Translates requests; first their line numbers."""
+class EmptyTranslations:
+    """Counts empty translations of lines that are not empty, and warns where nearly all are."""
+
+    def __init__(self, warn: Tell) -> None:
+        self._warn, self._lines, self._empty = warn, 0, 0
+
+    def see(self, source: str, translation: str) -> None:
+        """Count a line."""
+        if not is_blank(source):
+            self._lines += 1
+            self._empty += is_blank(translation)
+
+    def end(self) -> None:
+        """Warn, if it must be, after all lines."""
+        if self._lines >= _ENOUGH_LINES and self._empty >= _NEARLY_ALL * self._lines:
+            self._warn(
+                f"{self._empty} of {self._lines} translations are empty: the model was perhaps trained too "
+                "little, or is asked for a language that it does not know"
+            )
+
+
+def require_several(lines: object) -> None:
+    """Refuse a single text: it is a sequence of its characters, which nobody wants translated one by one.
+
+    Raises:
+        UsageError: These are no texts.
+    """
+    if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
+        raise UsageError(f"not texts but {type(lines).__name__}", 'give a list of texts: ["..."]')
+
+
+def checked_texts(texts: Iterable[object], *, lines: bool) -> Iterator[str]:
+    """Texts one after the other; of lines, a line break at the end counts as none.
+
+    Raises:
+        UsageError: One of them is no text, or they are none at all: this is said at once.
+    """
+    require_several(texts)
+    checked = (_text_of(number, text) for number, text in enumerate(texts, 1))
+    return (_LAST_BREAK.sub("", text) if lines else text for text in checked)
+
+
+def requests_of(lines: Iterable[object], prefixes: object = None, to: object = None) -> Iterator[Request]:
+    """A request for each text.
+
+    Args:
+        lines: The texts, or requests for some.
+        prefixes: What each translation must begin with; None = what requests say.
+        to: The language to translate each into; None = what requests say.
+
+    Raises:
+        UsageError: One of them is no text, or there are more or fewer than there are lines.
+    """
+    require_several(lines)
+    requests = (request_of(number, text) for number, text in enumerate(lines, 1))
+    if prefixes is not None:
+        started = _with_each(requests, prefixes, "prefixes")
+        requests = (replace(request, prefix=prefix) for request, prefix in started)
+    if to is not None:
+        directed = _with_each(requests, to, "to")
+        requests = (replace(request, to=language) for request, language in directed)
+    return requests
+
+
+def _with_each(requests: Iterable[Request], values: object, name: str) -> Iterator[tuple[Request, str]]:
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise UsageError(f"{name}: give one for each text, not {type(values).__name__}", "give a list")
+    for number, (request, value) in enumerate(zip_longest(requests, values, fillvalue=_END), 1):
+        if not isinstance(request, Request) or value is _END:
+            many = (
+                f"only {number - 1} for more texts" if value is _END else f"more than the {number - 1} texts"
+            )
+            raise UsageError(f"{name}: {many}", "give one for each text")
+        if not isinstance(value, str):
+            raise UsageError(f"{name}: number {number} must be a text, not {type(value).__name__}")
+        yield request, value
+
+
+def request_of(line: int, text: object) -> Request:
+    """A request for a text that stands at `line`, counted from 1.
+
+    Raises:
+        UsageError: It is no text.
+    """
+    return text if isinstance(text, Request) else Request(_text_of(line, text))
+
+
+def _text_of(line: int, text: object) -> str:
+    if not isinstance(text, str):
+        raise UsageError(f"line {line}: must be a text, not {type(text).__name__}")
+    return text
+
+
+def checked_pairs(pairs: Iterable[object]) -> Iterator[tuple[str, str]]:
+    """Source and target texts, checked one after the other.
+
+    Raises:
+        UsageError: One is no pair of texts.
+    """
+    hint = 'give a list of pairs: score([("...", "...")])'
+    if not isinstance(pairs, Iterable):
+        raise UsageError(f"not pairs but {type(pairs).__name__}", hint)
+    for number, pair in enumerate(pairs, 1):
+        match pair:
+            case [str(source), str(target)]:
+                yield source, target
+            case _:
+                given = f"{type(pair).__name__}"
+                if isinstance(pair, tuple | list):
+                    given += f" of {' and '.join(type(part).__name__ for part in pair) or 'nothing'}"
+                raise UsageError(f"pair {number}: must be a source and a target text, not {given}", hint)
+
+
+def split_lines(request: Request) -> tuple[list[Request], list[str]]:
+    """A request for each line of a text, and what comes after each of them in the text.
+
+    The prefix is that of the first line. A line break at the end of the text counts as none, as that of a
+    line read from a file.
+    """
+    parts = [*_LINE_BREAK.split(_LAST_BREAK.sub("", request.text)), ""]
+    first = replace(request, text=parts[0])
+    return [first, *(replace(first, text=line, prefix="") for line in parts[2::2])], parts[1::2]
+
+
+class AlignedText(NamedTuple):
+    """A translation, and what of it comes from where.
+
+    Attributes:
+        text: The translation.
+        links: Words of the source and of the translation that belong together, `(0, 1)` the first and the
+            second one; or subwords, where `decoding.alignment.units` says so.
+    """
+
+    text: str
+    links: tuple[Link, ...]
+
+
+def aligned_lines(
+    lines: Sequence[Request], candidates: Sequence[Candidate], line_breaks: Sequence[str]
+) -> AlignedText:
+    """A text of several lines, what comes after each, and the best translation of each, which is aligned."""
+    parts, texts = [], ["", ""]
+    for request, candidate, line_break in zip(lines, candidates, line_breaks, strict=True):
+        if candidate.alignment is not None:
+            parts.append((candidate.alignment, len(texts[0]), len(texts[1])))
+        texts = [texts[0] + plain(request.text) + line_break, texts[1] + candidate.text + line_break]
+    return AlignedText(texts[1], joined(texts[0], texts[1], parts).links)
 
 
 def read_text(path: Path, warn: Tell) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
@@ -15,37 +15,36 @@ from deepwire.config.counts import whole_argument
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import is_blank, plain
-from deepwire.data.text.placeholders import protect_pair
+from deepwire.data.text.placeholders import has_letters, protect_pair
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.decoding.attention_alignment import AttentionAligner
+from deepwire.decoding.alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, all_of_sampling, given_settings, with_settings
-from deepwire.decoding.document_context import ContextEncoder, Documents
-from deepwire.decoding.finished_candidates import CandidateBuilder
-from deepwire.decoding.given_texts import (
+from deepwire.decoding.document_context import ContextEncoder, Documents, Wave
+from deepwire.decoding.line_steps import LineCasing, LongLines
+from deepwire.decoding.minimum_bayes_risk import most_agreed
+from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, TargetLanguage
+from deepwire.decoding.models import EnsembleMember, StateT, as_configured, as_one
+from deepwire.decoding.scoring import PairScore, TranslationScorer
+from deepwire.decoding.sentence_search import Item, SentenceSearch
+from deepwire.decoding.shortlist import Shortlist
+from deepwire.decoding.terms import LineConstraints, Terminology
+from deepwire.decoding.translation_io import (
     AlignedText,
+    Candidate,
+    Request,
+    Translation,
     aligned_lines,
-    pairs_of,
+    checked_pairs,
+    has_several_lines,
     request_of,
     requests_of,
     require_several,
     split_lines,
+    warn_of_several_lines,
 )
-from deepwire.decoding.guards import nothing_to_translate
-from deepwire.decoding.lexical_constraints import constraint_finder, preferred_terms
-from deepwire.decoding.line_casing import LineCasing
-from deepwire.decoding.long_lines import LongLines
-from deepwire.decoding.minimum_bayes_risk import most_agreed
-from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, TargetLanguage
-from deepwire.decoding.second_searches import enforce_constraints, retry_degenerate
-from deepwire.decoding.sentence_search import SearchInputs, SentenceSearch
-from deepwire.decoding.shortlist import Shortlist
-from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_configured
-from deepwire.decoding.terminology import Terminology
-from deepwire.decoding.translation_io import Request, Translation, has_several_lines, warn_of_several_lines
-from deepwire.decoding.translation_scoring import PairScore, TranslationScorer
 from deepwire.errors import DataError, Tell, UsageError
 
-_MOST_LINES = 1 << 40  # more than any text has
+Step = Callable[[list[Item]], list[Item]]
 
 
 class Translator(Generic[StateT]):
@@ -94,22 +93,26 @@ class Translator(Generic[StateT]):
         self._models, self._weights, self._terms = models, weights, terms
         self._aligner: AttentionAligner | None = None
         self.vocabularies, self._shortlist, self._source_bos = vocabularies, shortlist, source_bos
-        self.context, self._before = context, ContextEncoder(vocabularies, languages, context)
-        self.device, self.precision = torch.device(device), precision
+        self.context, self._contexts = context, ContextEncoder(vocabularies, languages, context)
+        self.device, self.precision, self.direction = torch.device(device), precision, direction
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
-        self.model = Ensemble(as_configured(models, config), weights)
-        self._configure(config)
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn, direction)
-        self.direction = direction
         self._casing = LineCasing(vocabularies.source, terms, "" if direction is None else direction[1])
+        self.model = as_one(as_configured(models, config), weights)
+        self._configure(config)
 
     def _configure(self, config: DecodingConfig) -> None:
         """Take these settings; the errors are those of the class."""
-        self.config = config
+        if self._terms is not None and config.sampling is not None:
+            raise UsageError(
+                "terms are searched for, and sampling draws translations", "leave out one of them"
+            )
+        self.config, source = config, self.vocabularies.source
         self._source_tokenizer = SourceTokenizer(
-            self.vocabularies.source, config.max_source_length, self._source_bos, self._warn
+            source, config.max_source_length, self._source_bos, self._warn
         )
-        self._constraint_finder = constraint_finder(self.vocabularies, config, self._terms)
+        languages = self.direction or ("", "")
+        self._long_lines = LongLines(source, config.max_source_length, languages, self._warn)
 
     @property
     def languages(self) -> Languages | None:
@@ -129,7 +132,7 @@ class Translator(Generic[StateT]):
         other, given = copy(self), given_settings(settings)
         other._configure(with_settings(self.config, given))
         if given.keys() & {"groups", "rounds"}:
-            other.model = Ensemble(as_configured(self._models, other.config), self._weights)
+            other.model = as_one(as_configured(self._models, other.config), self._weights)
         return other if self._aligner is None else other.aligning()
 
     def aligning(self) -> Self:
@@ -138,8 +141,9 @@ class Translator(Generic[StateT]):
         Raises:
             UsageError: It has no such layer or head, or does not look at the source.
         """
-        other, settings = copy(self), (self.config.alignment, self.config.batch_tokens, self.device)
-        other._aligner = AttentionAligner(self.model.models[0], *settings)
+        other, config = copy(self), self.config
+        (model,) = as_configured(self._models[:1], config)
+        other._aligner = AttentionAligner(model, config.alignment, config.batch_tokens, self.device)
         return other
 
     @overload
@@ -293,8 +297,8 @@ class Translator(Generic[StateT]):
             UsageError: The model does not know the language, or needs one, or has only one direction.
         """
         settings = self.config, self.device, self._language_selector.select(to or "")
-        scorer = TranslationScorer(self.model, self._before, self._source_tokenizer, *settings)
-        checked = pairs_of(pairs)
+        scorer = TranslationScorer(self.model, self._contexts, self._source_tokenizer, *settings)
+        checked = checked_pairs(pairs)
         if self.vocabularies.has_symbols:
             checked = (protect_pair(*pair) for pair in checked)
         return scorer.score(checked, self._window(window), documents=documents)
@@ -311,23 +315,45 @@ class Translator(Generic[StateT]):
         documents: Documents | None,
     ) -> Iterator[Translation]:
         while read := list(islice(numbered, window)):
+            lines = [line for line, _ in read]
             requests = [request_of(line, text) for line, text in read]
-            texts = zip(read, requests, strict=True)
-            several = [f"line {line}" for (line, _), request in texts if has_several_lines(request.text)]
+            texts = zip(lines, requests, strict=True)
+            several = [f"line {line}" for line, request in texts if has_several_lines(request.text)]
             warn_of_several_lines(several, self._warn)
             if to or from_:
                 requests = [
                     replace(request, to=request.to or to, from_=request.from_ or from_)
                     for request in requests
                 ]
-            lines = [line for line, _ in read]
-            if documents is None:
-                yield from self._translate_window(lines, requests)
-            else:
-                yield from documents.translated(lines, requests, self._translate_window)
+            every = [Wave(range(len(requests)), requests)]
+            translated: dict[int, Translation] = {}
+            for wave in every if documents is None else documents.line_waves(requests):
+                items = [
+                    Item(lines[place], request, request.text, request.prefix)
+                    for place, request in zip(wave.places, wave.requests, strict=True)
+                ]
+                for step in self._steps():
+                    items = step(items)
+                answers = [Translation(item.line, item.request, item.candidates) for item in items]
+                translated |= zip(wave.places, answers, strict=True)
+                if documents is not None:
+                    documents.note(answer.text for answer in answers)
+            yield from (translated[place] for place in range(len(requests)))
 
-    def _target_language(self, line: int, request: Request) -> TargetLanguage | None:
-        if not request.to and is_blank(request.text):
+    def _steps(self) -> list[Step]:
+        """The way of a line to its translations."""
+        config, long, casing = self.config, self._long_lines, self._casing
+        steps = [*([casing.lower] if config.casing else []), long.cut, self._encode, self._search]
+        steps.append(self._build_candidates)
+        if self._aligner is not None:
+            steps.append(self._align)
+        if config.sampling is not None and config.sampling.mbr:
+            steps.append(self._choose_by_risk)
+        return [*steps, long.join, *([casing.restore] if config.casing else [])]
+
+    def _target_language(self, item: Item) -> TargetLanguage | None:
+        line, request = item.line, item.request
+        if not request.to and is_blank(item.text):
             return None  # there is nothing to translate, and so no language
         if self.languages is None and request.fields:
             self._language_selector.look_at_field(line, request.to)
@@ -338,49 +364,72 @@ class Translator(Generic[StateT]):
             kind = DataError if request.where and request.to else UsageError
             raise kind(f"{request.where or f'line {line}'}: {error.message}", error.hint) from None
 
-    def _translate_window(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
-        if self.config.casing:
-            return self._casing.translated(lines, requests, self._translate_lines)
-        return self._translate_lines(lines, requests)
-
-    def _translate_lines(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
-        most, languages = self.config.max_source_length, self.direction or ("", "")
-        long = LongLines(self.vocabularies.source, most, languages, self._warn)
-        return long.translated(lines, requests, self._translate_pieces)
-
-    def _translate_pieces(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
-        languages = [*map(self._target_language, lines, requests)]
-        texts, prefixes = [plain(each.text) for each in requests], [each.prefix for each in requests]
-        constraints = self._constraint_finder.of_lines(texts, prefixes)
-        if constraints is not None:
-            texts = [line.text for line in constraints]
-            prefixes = [line.with_symbols(prefix) for line, prefix in zip(constraints, prefixes, strict=True)]
-        copied = [
-            self.config.guards and not each.prefix and nothing_to_translate(each.text) for each in requests
-        ]
-        texts = ["" if copy else text for text, copy in zip(texts, copied, strict=True)]
-        tags = [None if language is None else language.source_tag for language in languages]
-        sentences = SearchInputs(
-            [line + each.piece * _MOST_LINES for line, each in zip(lines, requests, strict=True)],
-            self._source_tokenizer.encode_lines(texts, lines, tags),
-            [self.vocabularies.target.encode(prefix) if prefix else [] for prefix in prefixes],
-            languages,
-            preferred=preferred_terms(self.config, self.vocabularies.target, constraints),
-        )
+    def _encode(self, items: list[Item]) -> list[Item]:
+        """Subwords, as the model reads them, and what the translation must have."""
+        config, vocabularies, texts = self.config, self.vocabularies, list[str]()
+        for item in items:
+            text = plain(item.text)
+            line = LineConstraints.of(
+                vocabularies, text, item.prefix, placeholders=config.placeholders, terms=self._terms
+            )
+            if not item.copied:
+                item.language = self._target_language(item)
+                item.copied = config.guards and not item.prefix and nothing_to_translate(item.text)
+            if line is not None:
+                item.constraints, text, item.prefix = line, line.text, line.with_symbols(item.prefix)
+                if config.term_search == "prefer":
+                    terms = replace(line, values={}, kept={})
+                    item.bonus_phrases = terms.phrases(vocabularies.target)
+            item.prefix_ids = vocabularies.target.encode(item.prefix) if item.prefix else []
+            texts.append("" if item.copied else text)
+        tags = [None if item.language is None else item.language.source_tag for item in items]
+        encoded = self._source_tokenizer.encode_lines(texts, [item.line for item in items], tags)
+        for item, source in zip(items, encoded, strict=True):
+            item.source = source
         if self.context.used:
-            contexts = [request.context for request in requests]
-            sentences = self._before.added(sentences, contexts, bos=self._source_tokenizer.bos)
-        full = [row for row, ids in enumerate(sentences.sources) if ids]
+            self._contexts.add(items, bos=self._source_tokenizer.bos)
+        return items
+
+    def _search(self, items: list[Item]) -> list[Item]:
         search = SentenceSearch(self.model, self.vocabularies, self.device, self.languages, self._shortlist)
-        hypotheses_of = dict(zip(full, search.search(sentences, full, self.config), strict=True))
+        full, config = [item for item in items if item.source], self.config
+        for item, hypotheses in zip(full, search.search(full, config), strict=True):
+            item.hypotheses = hypotheses
         # What was drawn at random stays; missing placeholders are added to it.
-        if self.config.sampling is None:
-            if self.config.guards:
-                retry_degenerate(search, sentences, hypotheses_of, self.config)
-            if constraints is not None:
-                enforce_constraints(constraints, requests, search, sentences, hypotheses_of, self.config)
-        builder = CandidateBuilder(self.vocabularies, self._aligner)
-        candidates = builder.candidates(requests, sentences, hypotheses_of, constraints, copied)
-        if self.config.sampling is not None and self.config.sampling.mbr:
-            candidates = [most_agreed(each, self.config.n_best) for each in candidates]
-        return [Translation(*parts) for parts in zip(lines, requests, candidates, strict=True)]
+        if config.sampling is None:
+            if config.guards:
+                search.retry_degenerate(full, config)
+            if items[0].constraints is not None:
+                search.enforce_constraints(full, config)
+        return items
+
+    def _build_candidates(self, items: list[Item]) -> list[Item]:
+        """Texts with their placeholders; a line without any hypothesis has one with score 0."""
+        target = self.vocabularies.target
+        for item in items:
+            line, built = item.constraints, list[Candidate]()
+            for each in item.hypotheses:
+                # A line must stay one line, even if the vocabulary can spell a line break byte by byte.
+                text = plain(target.decode(each.ids))
+                text, tokens = text if line is None else line.finished(text), tuple(target.pieces(each.ids))
+                built.append(Candidate(text, tokens, each.log_probability, each.score))
+            if not built:
+                text = plain(item.text) if item.copied else "" if line is None else line.finished("")
+                built.append(Candidate(text, (), 0.0, 0.0))
+            item.candidates = tuple(built)
+        return items
+
+    def _align(self, items: list[Item]) -> list[Item]:
+        assert self._aligner is not None
+        self._aligner.align(items, self.vocabularies)
+        return items
+
+    def _choose_by_risk(self, items: list[Item]) -> list[Item]:
+        for item in items:
+            item.candidates = most_agreed(item.candidates, self.config.n_best)
+        return items
+
+
+def nothing_to_translate(text: str) -> bool:
+    """Whether a line has no letters but those of placeholders: it is its own translation."""
+    return not is_blank(text) and not has_letters(text)

@@ -108,8 +108,8 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Tell) ->
         UsageError: A setting is impossible, the device is not there, or the model has several directions and
             was not told which.
     """
-    from deepwire.decoding.guards import EmptyTranslations
     from deepwire.decoding.model_loading import load  # torch; late, so that wrong files are found before
+    from deepwire.decoding.translation_io import EmptyTranslations
 
     translator = load(
         model,

@@ -8,8 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from deepwire.data.subwords.text_tokens import TextTokens
-from deepwire.decoding.alignment_choice import STEPS, Attention, Step
-from deepwire.decoding.attention_alignment import AlignedPair, attention_to_source, best_links
+from deepwire.decoding.alignment import STEPS, AlignedPair, Attention, Step, attention_to_source, best_links
 from deepwire.decoding.decoding_config import AlignmentConfig, DecodingConfig
 from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length
 from deepwire.decoding.model_loading import languages_of

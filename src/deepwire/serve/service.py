@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
@@ -303,7 +303,7 @@ class Service:
                 costs = [min(length * (context.source + 1), context.max_length) for length in lengths]
                 read = Documents(context) if documents is None else documents[number]
                 waves = read.waves(requests, starts or ())
-                translations = await self._in_waves(waves, costs, leg_search, client, disconnected)
+                translations = await self._in_waves(read, waves, costs, leg_search, client, disconnected)
             else:
                 translations = await self._answer(Job(requests, lengths, leg_search, client), disconnected)
             if number and search.alignment:
@@ -312,25 +312,24 @@ class Service:
 
     async def _in_waves(
         self,
-        waves: Generator[Wave, Sequence[Translation], list[Translation]],
+        documents: Documents,
+        waves: Iterator[Wave],
         lengths: Sequence[int],
         search: Search,
         client: str,
         disconnected: Disconnected,
     ) -> list[Translation]:
         """Lines of documents, of which some wait for the translations of others."""
-        wave = next(waves)
-        while True:
+        translations: dict[int, Translation] = {}
+        for wave in waves:
             job = Job(wave.requests, [lengths[place] for place in wave.places], search, client)
             try:
                 answers = await self._answer(job, disconnected)
             except TextFailedError as error:
                 raise TextFailedError(wave.places[error.index]) from error.__cause__
-            try:
-                wave = waves.send(answers)
-            except StopIteration as end:
-                translations: list[Translation] = end.value
-                return translations
+            documents.note(answer.text for answer in answers)
+            translations |= zip(wave.places, answers, strict=True)
+        return [translations[place] for place in range(len(translations))]
 
     def _require_short(self, leg: Leg, lengths: Sequence[int]) -> None:
         """See that translations into a common language are not too long for the model that goes on."""

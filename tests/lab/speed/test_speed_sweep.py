@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from deepwire.cli.main import main
-from deepwire.decoding.generate import generate
+from deepwire.decoding.search import generate
 from deepwire.errors import UsageError
 from deepwire.evaluation.texts import SearchSettings, Text
 from deepwire.lab import source_length

@@ -16,9 +16,9 @@ from deepwire.checkpoint.store import recorded_config
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.generate import generate
 from deepwire.decoding.model_inputs import TargetLanguage, target_language_ids
-from deepwire.decoding.step_models import Ensemble, PromptedModel, as_configured
+from deepwire.decoding.models import as_configured
+from deepwire.decoding.search import Batch, generate
 from deepwire.model.build import build_model
 from deepwire.model.translation_model import TranslationModel
 
@@ -214,13 +214,15 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
     def _search(
         self, source: Tensor, targets: Sequence[TargetLanguage] | None, config: DecodingConfig
     ) -> Tensor:
-        model: Any = Ensemble([self._configured(config)])
+        told: dict[str, Any] = {}
         if targets is not None:
             source = self._tagged(source, targets)
-            pieces = self.config.target_size - self._tags
-            model = PromptedModel(model, [[target.first_token] for target in targets], pieces, targets)
+            told["prompts"] = [[target.first_token] for target in targets]
+            told["languages"] = target_language_ids(targets, source.device)
+            told["pieces"] = self.config.target_size - self._tags
         limits = [config.output_limit(length - 1) for length in (source != PAD).sum(1).tolist()]
-        hypotheses = generate(model, source, limits, config, list(range(source.size(0))))
+        batch = Batch(source, limits, range(source.size(0)), **told)
+        hypotheses = generate(self._configured(config), batch, config)
         rows = [torch.tensor([BOS, *each.ids, EOS]) for sentence in hypotheses for each in sentence]
         padded: Tensor = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
         return padded.to(source.device)

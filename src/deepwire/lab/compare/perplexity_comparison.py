@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from deepwire.decoding.language_model import TextScore, text_scorer
 from deepwire.decoding.model_loading import load_models, translator_of
-from deepwire.decoding.text_scoring import TextScore, text_scorer
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison
 from deepwire.evaluation.metric import Floats, Metric

@@ -21,10 +21,8 @@ from torch import Tensor
 
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.generate import generate
-from deepwire.decoding.model_inputs import TargetLanguage
 from deepwire.decoding.model_loading import number_formats, pack_weights
-from deepwire.decoding.step_models import Ensemble, PromptedModel
+from deepwire.decoding.search import Batch, generate
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import Tell, UsageError
 from deepwire.model.build import build_model
@@ -298,14 +296,10 @@ def _decoding(
     config = DecodingConfig(
         beam=workload.beam, min_length=length, max_length_ratio=0.0, max_length_extra=length
     )
-    limits, numbers = [length] * workload.batch, range(1, workload.batch + 1)
-    if not model.languages:
-        return lambda: generate(model, batch.source, limits, config, numbers)
     count = workload.batch
-    into = PromptedModel(
-        Ensemble([model]), [[BOS]] * count, model.target_vocabulary, [TargetLanguage(0, None, BOS)] * count
-    )
-    return lambda: generate(into, batch.source, limits, config, numbers)
+    languages = batch.source.new_zeros(count) if model.languages else None
+    sentences = Batch(batch.source, [length] * count, range(1, count + 1), languages=languages)
+    return lambda: generate(model, sentences, config)
 
 
 def _timed(work: Callable[[], object], device: torch.device) -> float:

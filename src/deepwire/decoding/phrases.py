@@ -1,33 +1,141 @@
-"""Phrases that a search prefers, without demanding them: a likely beginning of one costs less than it does.
+"""Phrases that translations must or should rather have, as subwords of the target vocabulary.
 
-That is the contextual biasing of speech recognition (Zhao et al. 2019, Shallow-Fusion End-to-End Contextual
-Biasing), with a condition: a phrase may begin only where the model likes it nearly as much as its own best
-subword. Without it phrases stand too early. Every hypothesis pays for all phrases at the beginning, and gets
-that back with the phrases: so the preference does not shorten translations.
+A search that prefers phrases demands none: a likely beginning of one costs less than it does. That is the
+contextual biasing of speech recognition (Zhao et al. 2019, Shallow-Fusion End-to-End Contextual Biasing),
+with a condition: a phrase may begin only where the model likes it nearly as much as its own best subword.
+Without it phrases stand too early. Every hypothesis pays for all phrases at the beginning, and gets that back
+with the phrases: so the preference does not shorten translations.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from deepwire.data.vocabulary import PAD
-from deepwire.decoding.required_phrases import Phrase
+from deepwire.data.subwords.sentencepiece import SPACE, SentencePieceVocabulary
+from deepwire.data.text.language_guess import UNSPACED
+from deepwire.data.text.placeholders import SYMBOLS
+from deepwire.data.vocabulary import PAD, UNK, Vocabulary, symbol_ids
+
+_JOINER = "@@"
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 BONUS = 3.0
-"""Nats for each subword of a phrase."""
+"""Nats for each subword of a preferred phrase."""
 _GATE = 4.0
 """A phrase may begin where it is at most so many nats less probable than the best subword."""
 _NONE = -1
 
 
+@dataclass(frozen=True)
+class Phrase:
+    """One of several surface forms, as sequences of subwords.
+
+    Attributes:
+        forms: The sequences; none is empty.
+        open: Which of them, from 0, may be the beginning of a longer word; with the others the word ends.
+    """
+
+    forms: tuple[tuple[int, ...], ...]
+    open: frozenset[int] = frozenset()
+
+    @property
+    def longest(self) -> int:
+        """Subwords of the longest form."""
+        return max(map(len, self.forms))
+
+    @property
+    def firsts(self) -> list[int]:
+        """What a form begins with, ascending."""
+        return sorted({form[0] for form in self.forms})
+
+    @property
+    def subwords(self) -> list[int]:
+        """Of all forms."""
+        return [subword for form in self.forms for subword in form]
+
+    def renumbered(self, index_of: Mapping[int, int]) -> Phrase:
+        """The phrase where subwords have other numbers, as in a shortlist."""
+        return replace(self, forms=tuple(tuple(index_of[subword] for subword in form) for form in self.forms))
+
+
+def remaining(phrases: Sequence[Phrase]) -> int:
+    """Most subwords of some phrases."""
+    return sum(phrase.longest for phrase in phrases)
+
+
+@dataclass(frozen=True)
+class WordBounds:
+    """Which subwords of a vocabulary stand within a word.
+
+    Attributes:
+        inside: Subwords that go on with the word of the one before them.
+        open: Subwords whose word goes on with the next one.
+        symbols: `[k]` subwords for placeholders: only phrases have them.
+    """
+
+    inside: frozenset[int]
+    open: frozenset[int]
+    symbols: Tensor
+
+
+@lru_cache(maxsize=8)
+def word_bounds(vocabulary: Vocabulary) -> WordBounds:
+    """The word bounds of a vocabulary, which stays in memory with them."""
+    pieces = vocabulary.pieces(range(vocabulary.size))
+    inside = frozenset[int]()
+    if isinstance(vocabulary, SentencePieceVocabulary):
+        inside = frozenset(place for place, piece in enumerate(pieces) if place > UNK and _goes_on(piece))
+    joined = frozenset(place for place, piece in enumerate(pieces) if piece.endswith(_JOINER))
+    return WordBounds(inside, joined, torch.tensor(list(symbol_ids(vocabulary).values()), dtype=torch.int64))
+
+
+def _goes_on(piece: str) -> bool:
+    """Whether a piece of SentencePiece belongs to the word before it: no space, no sign, no ideograph."""
+    if _BYTE.fullmatch(piece):
+        return True
+    first = piece[:1]
+    return first != SPACE and first.isalnum() and not _UNSPACED.match(first)
+
+
+def phrase_of(vocabulary: Vocabulary, texts: Mapping[str, bool]) -> Phrase | None:
+    """The phrase that is one of some texts; None where the vocabulary can write none of them.
+
+    Args:
+        vocabulary: The vocabulary.
+        texts: Each with whether its last word may go on behind it.
+    """
+    forms = dict[tuple[int, ...], bool]()
+    for text, goes_on in texts.items():
+        if form := _written(vocabulary, text):
+            forms[form] = goes_on or forms.get(form, False)
+    open_forms = frozenset(place for place, goes_on in enumerate(forms.values()) if goes_on)
+    return Phrase(tuple(forms), open_forms) if forms else None
+
+
+_symbol_ids = lru_cache(maxsize=8)(symbol_ids)
+
+
+def _written(vocabulary: Vocabulary, text: str) -> tuple[int, ...]:
+    """A text as subwords from which it can be read again; none where there are no such."""
+    if text in SYMBOLS:
+        symbols = _symbol_ids(vocabulary)
+        return (symbols[text],) if text in symbols else ()
+    ids = vocabulary.encode(text)
+    return () if UNK in ids or vocabulary.decode(ids) != text else tuple(ids)
+
+
 class PreferredPhrases:
-    """What a batch of sentences prefers.
+    """Makes the preferred phrases of a batch of sentences cheaper.
 
     Args:
         phrases: Of each sentence, each as often as it is wanted; perhaps none.
@@ -118,7 +226,7 @@ class PreferredPhrases:
 
 
 class _Parts(NamedTuple):
-    """What the phrases of each sentence consist of.
+    """The subwords of the phrases of each sentence.
 
     Attributes:
         first: `[N, K]` what a form of a phrase begins with.

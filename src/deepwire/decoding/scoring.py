@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -21,9 +21,12 @@ from deepwire.decoding.model_inputs import (
     pad_batch,
     target_language_ids,
 )
-from deepwire.decoding.step_models import ScoringModel
+from deepwire.decoding.models import DecodingModel
 from deepwire.decoding.translation_io import ContextLine, has_several_lines, warn_of_several_lines
 from deepwire.io.json_lines import json_line
+
+if TYPE_CHECKING:
+    pass
 
 Flag = Literal["empty_source", "empty_target", "long_target", "long_source"]
 
@@ -54,7 +57,7 @@ class PairScore:
 class TranslationScorer:
     """Scores pairs of lines in batches, in their order, none left out."""
 
-    model: ScoringModel
+    model: DecodingModel[Any]
     context: ContextEncoder
     """Has the target vocabulary, and encodes what stands in front of lines."""
     source: SourceTokenizer

@@ -1,10 +1,14 @@
-"""Terms and the translations that they must have, read from a TSV file and found in texts."""
+"""What translations must have: the placeholders of their sources, and the translations of terms.
+
+Terms are read from a TSV file and found in texts.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -12,6 +16,18 @@ from typing import NamedTuple, Self
 from deepwire.data.text.files import display
 from deepwire.data.text.language_guess import UNSPACED
 from deepwire.data.text.pairs import is_blank
+from deepwire.data.text.placeholders import (
+    SYMBOLS,
+    Core,
+    core,
+    count_placeholders,
+    protect,
+    restore,
+    spaced_alike,
+    symbols_in,
+)
+from deepwire.data.vocabulary import Vocabularies, Vocabulary
+from deepwire.decoding.phrases import Phrase, phrase_of
 from deepwire.decoding.translation_io import read_text
 from deepwire.errors import DataError, Tell
 
@@ -135,3 +151,107 @@ class Terminology:
             key = re.split(r"[*\s]", term.source)[0][:_KEY].casefold()
             by_start.setdefault(key, []).append((term, pattern))
         return by_start
+
+
+@dataclass(frozen=True)
+class LineConstraints:
+    """Placeholders and terms that the translation of one line must have.
+
+    Attributes:
+        source: The line.
+        text: What the model reads: the line, or with symbols for its placeholders.
+        values: What the symbols stand for.
+        kept: Placeholders without a symbol, and how often the translation must have each.
+        terms: The terms of the line, as often as they occur.
+    """
+
+    source: str
+    text: str
+    values: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, int] = field(default_factory=dict)
+    terms: tuple[Term, ...] = ()
+    ends: tuple[str, str] = ("", "")
+    """What stands before and behind the translation."""
+    symbols: bool = False
+    """Whether the model writes symbols."""
+
+    @classmethod
+    def of(
+        cls,
+        vocabularies: Vocabularies,
+        line: str,
+        prefix: str = "",
+        *,
+        placeholders: bool = False,
+        terms: Terminology | None = None,
+    ) -> Self | None:
+        """The constraints of a line; None where the translation of no line is constrained.
+
+        Args:
+            vocabularies: Of the model; those with symbols for placeholders are always given these.
+            line: The line.
+            prefix: What its translation begins with in any case.
+            placeholders: Whether a model without symbols must keep placeholders, too.
+            terms: Terms and their translations.
+        """
+        if vocabularies.has_symbols:
+            protected = protect(line)
+            # Where the symbols of a kind are used up, the others are read as they are.
+            kept = count_placeholders(protected.text)
+            for symbol in SYMBOLS:
+                kept.pop(symbol, None)
+            made = cls(line, protected.text, protected.values, kept, symbols=True)
+        elif placeholders:
+            # In front of a prefix nothing stands.
+            parts = Core("", line, "", count_placeholders(line)) if prefix else core(line)
+            made = cls(line, parts.text, {}, parts.kept, ends=(parts.before, parts.behind))
+        elif terms is not None:
+            made = cls(line, line)
+        else:
+            return None
+        return made if terms is None else replace(made, terms=tuple(terms.find(made.text)))
+
+    def met_by(self, translation: str) -> bool:
+        """Whether a translation, with its symbols, has all that it must have."""
+        if self.symbols and symbols_in(translation) != Counter(dict.fromkeys(self.values, 1)):
+            return False
+        counts = count_placeholders(translation)
+        if any(counts[value] < count for value, count in self.kept.items()):
+            return False
+        return all(term.count(translation) >= count for term, count in Counter(self.terms).items())
+
+    def with_symbols(self, prefix: str) -> str:
+        """A given beginning of the translation with symbols where it has what they stand for."""
+        for symbol, value in self.values.items():
+            prefix = prefix.replace(value, symbol, 1)
+        return prefix
+
+    def phrases(self, target: Vocabulary, prefix: str = "", have: str = "") -> list[Phrase]:
+        """What the search must bring in; what the vocabulary cannot write is left out.
+
+        Args:
+            target: The vocabulary.
+            prefix: What the translation begins with, in any case.
+            have: A translation whose terms need not be required; symbols are, as nothing else writes them.
+        """
+        wanted: list[Phrase | None] = []
+        there = symbols_in(prefix) + count_placeholders(prefix)
+        said = have or prefix
+        for value, count in [*dict.fromkeys(self.values, 1).items(), *self.kept.items()]:
+            wanted += [phrase_of(target, {value: False})] * (count - there[value])
+        for term, count in Counter(self.terms).items():
+            phrase = phrase_of(target, term.texts())
+            wanted += [phrase] * (count - term.count(said))
+        return [phrase for phrase in wanted if phrase is not None]
+
+    def finished(self, translation: str) -> str:
+        """The translation without symbols; placeholders that it lacks stand at its end."""
+        wanted = Counter(self.values.values()) + Counter(self.kept)
+        text = restore(translation, self.values) if self.symbols else translation
+        if self.symbols and wanted - count_placeholders(text):
+            # One of them cannot be told from what stands next to it.
+            text = restore(translation, {symbol: f" {value} " for symbol, value in self.values.items()})
+            text = " ".join(text.split())
+        lacking = (wanted - count_placeholders(text)).elements()
+        text = spaced_alike(self.source, text, [*self.values.values(), *self.kept])
+        return self.ends[0] + " ".join([*([text] if text else []), *lacking]) + self.ends[1]

@@ -1,0 +1,685 @@
+"""The search for translations of a batch of sentences: beam search, greedy search and sampling.
+
+Each step of beam search extends all open hypotheses by one subword, keeps the best, and moves finished ones
+to a list. The beam reorder, by which each row of the decoder's state becomes the row that its hypothesis
+continues, is the call of `state.reorder` in `searched`; `BeamSearch.parent_rows` says which row that is. What
+it does to the key/value cache is in `deepwire.model.kv_cache.CacheIndex.reorder`: no key or value moves.
+
+Sampling draws from the model with a temperature, from the k most probable subwords (top-k) or from those that
+together reach probability p (top-p, Holtzman et al. 2020).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from threading import Event
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
+from deepwire.decoding.decoding_config import DecodingConfig, SamplingConfig, StopRule
+from deepwire.decoding.model_inputs import Cancelled, batch_compaction, pad_batch
+from deepwire.decoding.models import StateT, StepModel
+from deepwire.decoding.phrases import Phrase, PreferredPhrases
+from deepwire.errors import ModelError
+
+IMPOSSIBLE = -torch.inf
+_CHUNK = 64
+_MIN_CHUNKED_ROW = 2048
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentences that are translated together.
+
+    Attributes:
+        source: `[N, S]` subword ids, padded with PAD.
+        limits: Most subwords of each translation; EOS comes on top.
+        draws: A number for each, from which its random numbers follow; for sampling.
+        prefixes: Subwords that each translation must begin with; None: none.
+        prompts: What the decoder reads in front of each translation; None: BOS.
+        languages: `[N]` the target languages; None with one direction.
+        pieces: Entries of the vocabulary that can be predicted; those after them are tags and a separator.
+            None: all.
+        context_ids: Subwords that the model has read before each, or None. They count in the shortest output,
+            and no n-gram of theirs is repeated.
+        bonus_phrases: Phrases that each translation should rather have; random draws do not heed them.
+        shortlist: `[k]` ascending, the subwords whose log-probabilities the model gives: it begins with PAD,
+            BOS, EOS and UNK. None: all.
+        stop: Once it is set, the search raises `Cancelled`.
+    """
+
+    source: Tensor
+    limits: Sequence[int]
+    draws: Sequence[int] = ()
+    prefixes: Sequence[Sequence[int]] | None = None
+    prompts: Sequence[Sequence[int]] | None = None
+    languages: Tensor | None = None
+    pieces: int | None = None
+    context_ids: Sequence[Sequence[int]] | None = None
+    bonus_phrases: Sequence[Sequence[Phrase]] | None = None
+    shortlist: Tensor | None = None
+    stop: Event | None = None
+
+    def start(self, model: StepModel[StateT]) -> tuple[Tensor, StateT]:
+        """What the first step reads, `[N]`, and the state of the model before it."""
+        prompts, prompt = self.prompts or [[BOS]] * self.source.size(0), None
+        if any(len(tokens) > 1 for tokens in prompts):
+            prompt = pad_batch([tokens[:-1] for tokens in prompts], self.source.device)
+        first = torch.tensor([tokens[-1] for tokens in prompts], device=self.source.device)
+        return first, model.start(self.source, languages=self.languages, prompt=prompt)
+
+    def step(self, model: StepModel[StateT], tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+        """A step of the model, unless nobody waits for it any more."""
+        if self.stop is not None and self.stop.is_set():
+            raise Cancelled
+        return model.step(tokens, state)
+
+    def subwords(self, tokens: Tensor) -> Tensor:
+        """Subwords of what a search found, which counts in indices of the shortlist."""
+        return tokens if self.shortlist is None else self.shortlist[tokens]
+
+
+def generate(model: StepModel[StateT], batch: Batch, config: DecodingConfig) -> list[list[Hypothesis]]:
+    """Hypotheses of each sentence, best first: sampled, greedy or by beam search."""
+    search = sample if config.sampling else greedy_search if config.beam == 1 else beam_search
+    if batch.shortlist is None:
+        return search(model, batch, config)
+    # The search counts in indices of the shortlist; PAD, BOS, EOS and UNK are the same on both sides.
+    subwords = batch.shortlist.tolist()
+    index_of = {subword: index for index, subword in enumerate(subwords)}
+    prefixes, phrases = batch.prefixes, batch.bonus_phrases
+    if prefixes is not None:
+        prefixes = [[index_of[subword] for subword in prefix] for prefix in prefixes]
+    if phrases is not None:
+        phrases = [[phrase.renumbered(index_of) for phrase in of_sentence] for of_sentence in phrases]
+    found = search(model, replace(batch, prefixes=prefixes, bonus_phrases=phrases), config)
+    return [
+        [replace(hypothesis, ids=tuple(subwords[index] for index in hypothesis.ids)) for hypothesis in best]
+        for best in found
+    ]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation in subword ids."""
+
+    ids: tuple[int, ...]
+    """Without BOS and EOS."""
+    log_probability: float
+    """Natural logarithm, summed over the subwords and EOS; an unknown penalty, if set, is in it."""
+    score: float
+    """`log_probability` under the length penalty; what hypotheses are ranked by."""
+
+
+def require_finite(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """The hypotheses of a sentence, if there is one and all scores are finite.
+
+    Raises:
+        ModelError: Otherwise.
+    """
+    if hypotheses and all(math.isfinite(hypothesis.score) for hypothesis in hypotheses):
+        return hypotheses
+    raise ModelError(
+        "the model produced NaN or infinite log-probabilities",
+        "its weights are damaged or it diverged in training",
+    )
+
+
+class Constraints:
+    """Which subwords may continue the hypotheses of a batch of sentences.
+
+    In order of force: a target prefix, the longest output (then only EOS is left), the shortest output,
+    no repeated n-gram; PAD and BOS never occur, UNK only with an `unknown_penalty` or in a prefix.
+
+    Args:
+        config: How to search.
+        batch: What is searched for.
+    """
+
+    def __init__(self, config: DecodingConfig, batch: Batch) -> None:
+        device, limits, prefixes = batch.source.device, batch.limits, batch.prefixes
+        context_ids, phrases = batch.context_ids, batch.bonus_phrases
+        self._preferred = None
+        if phrases is not None and any(phrases):
+            self._preferred = PreferredPhrases(phrases, device)
+        prefixes = prefixes if prefixes is not None and any(prefixes) else None
+        if prefixes is not None:
+            limits = [max(limit, len(prefix)) for limit, prefix in zip(limits, prefixes, strict=True)]
+        self._pieces = batch.pieces
+        forbidden = [PAD, BOS] if config.unknown_penalty is not None else [PAD, BOS, UNK]
+        self._forbidden = torch.tensor(forbidden, device=device)
+        self._unknown_penalty = config.unknown_penalty or 0.0
+        self._shortest, self._ngram = config.min_length, config.no_repeat_ngram
+        self._next_limit = min(limits)
+        self.longest = max(limits)
+        self.limits = torch.tensor(limits, device=device)
+        self._prefixes = None if prefixes is None else pad_batch(prefixes, device)
+        missing = [self._shortest - len(each) for each in context_ids or ([],) * len(limits)]
+        self._shortest = max(missing, default=0)
+        self._missing = torch.tensor(missing, device=device)
+        self._context: Tensor | None = None
+        if context_ids is not None and self._ngram:
+            # Padded in front, so that the ends stand beside what follows.
+            self._context = pad_batch([each[::-1] for each in context_ids], device).flip(1)
+
+    def reachable(self, sums: Tensor) -> Tensor:
+        """Summed log-probabilities `[N]` with what preferred phrases can still add to them."""
+        return sums if self._preferred is None else sums + self._preferred.most
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences stay."""
+        self.limits = self.limits.index_select(0, sentences)
+        self._missing = self._missing.index_select(0, sentences)
+        if self._preferred is not None:
+            self._preferred.keep(sentences)
+        if self._prefixes is not None:
+            self._prefixes = self._prefixes.index_select(0, sentences)
+        if self._context is not None:
+            self._context = self._context.index_select(0, sentences)
+
+    def apply(self, log_probs: Tensor, history: Tensor) -> Tensor:
+        """Set what may not follow to -inf, in place.
+
+        Args:
+            log_probs: `[N, W, V]`, changed and returned.
+            history: `[N, W, t]` the subwords of each hypothesis so far.
+        """
+        step = history.size(2)
+        if self._pieces is not None:
+            log_probs[:, :, self._pieces :] = IMPOSSIBLE
+        if self._preferred is not None:
+            self._preferred.add(log_probs, history)
+        forced = self._forced(log_probs, step)
+        log_probs.index_fill_(2, self._forbidden, IMPOSSIBLE)
+        if self._unknown_penalty:
+            log_probs[:, :, UNK] -= self._unknown_penalty
+        if self._ngram:
+            self._forbid_repeats(log_probs, history)
+        if step < self._shortest:
+            _forbid_end(log_probs, (self._missing > step) & (self.limits > step))
+        if step >= self._next_limit:
+            _only_end(log_probs, self.limits <= step)
+        if forced is not None:
+            tokens, original = forced
+            log_probs.masked_fill_(tokens != PAD, IMPOSSIBLE)
+            log_probs.scatter_reduce_(2, tokens, original, "amax")
+        return log_probs
+
+    def _forbid_repeats(self, log_probs: Tensor, history: Tensor) -> None:
+        """Forbid each subword that would complete an n-gram which is there already."""
+        n = self._ngram
+        if self._context is not None:
+            history = torch.cat((self._context.unsqueeze(1).expand(-1, history.size(1), -1), history), 2)
+        start = history.size(2) - (n - 1)
+        if start < 1:
+            return
+        windows = history.unfold(2, n, 1)
+        repeats = (windows[..., : n - 1] == history[:, :, start:].unsqueeze(2)).all(3)
+        # In front of a short prompt there is nothing, which is no n-gram.
+        repeats = repeats & (windows[..., 0] != PAD)
+        penalty = torch.zeros(repeats.shape, device=log_probs.device).masked_fill_(repeats, IMPOSSIBLE)
+        log_probs.scatter_add_(2, windows[..., n - 1], penalty)
+
+    def _forced(self, log_probs: Tensor, step: int) -> tuple[Tensor, Tensor] | None:
+        """The prefix token of each sentence at `step` `[N, W, 1]` (PAD = free) and its log-probability."""
+        if self._prefixes is None or step >= self._prefixes.size(1):
+            return None
+        tokens = self._prefixes[:, step].view(-1, 1, 1).expand(-1, log_probs.size(1), 1)
+        original = log_probs.gather(2, tokens)
+        return tokens, original.masked_fill(tokens == PAD, IMPOSSIBLE)
+
+
+def _forbid_end(log_probs: Tensor, sentences: Tensor) -> None:
+    """Forbid EOS in these sentences (`[N]` bool), except where nothing else is left."""
+    end = log_probs[:, :, EOS].clone()
+    log_probs[:, :, EOS] = IMPOSSIBLE
+    open_ = (log_probs.amax(2) == IMPOSSIBLE) | ~sentences.unsqueeze(1)
+    log_probs[:, :, EOS] = torch.where(open_, end, IMPOSSIBLE)
+
+
+def _only_end(log_probs: Tensor, sentences: Tensor) -> None:
+    """Forbid everything but EOS in these sentences (`[N]` bool)."""
+    end = log_probs[:, :, EOS].clone()
+    log_probs.masked_fill_(sentences.view(-1, 1, 1), IMPOSSIBLE)
+    log_probs[:, :, EOS] = end
+
+
+def chunked_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The `k` largest values of each row, largest first, and their columns; `Tensor.topk` for long rows.
+
+    The k largest lie in the k chunks with the largest maxima, so long rows are read once by `amax` and
+    only those chunks are sorted: on a CPU two to five times as fast as `topk` over a whole row of 10,000
+    to 32,000 columns, and faster than `max` with indices.
+
+    Shape:
+        values `[rows, V]` -> two tensors `[rows, k]`.
+    """
+    rows, columns = values.shape
+    chunks = columns // _CHUNK
+    if columns < _MIN_CHUNKED_ROW or k >= chunks or values.device.type != "cpu":
+        return values.topk(k, dim=1)
+    body = values[:, : chunks * _CHUNK].view(rows, chunks, _CHUNK)
+    best_chunks = body.amax(dim=2).topk(k, dim=1).indices
+    offsets = torch.arange(_CHUNK, device=values.device)
+    index = (best_chunks.unsqueeze(2) * _CHUNK + offsets).view(rows, k * _CHUNK)
+    candidates = body.gather(1, best_chunks.unsqueeze(2).expand(-1, -1, _CHUNK)).view(rows, k * _CHUNK)
+    if chunks * _CHUNK < columns:
+        rest = torch.arange(chunks * _CHUNK, columns, device=values.device)
+        candidates = torch.cat([candidates, values[:, chunks * _CHUNK :]], dim=1)
+        index = torch.cat([index, rest.expand(rows, -1)], dim=1)
+    best, position = candidates.topk(k, dim=1)
+    return best, index.gather(1, position)
+
+
+@torch.inference_mode()
+def beam_search(model: StepModel[StateT], batch: Batch, config: DecodingConfig) -> list[list[Hypothesis]]:
+    """The best hypotheses of each sentence, best first; at most `n_best`, at least one.
+
+    Each step ranks all continuations of the open hypotheses of a sentence by log-probability (they are
+    equally long) and looks at the best `2 * beam`. Those that end with EOS and stand among the first `beam`
+    are finished, other ends are dropped; the first `beam` that go on stay open. The rule `optimal` goes on
+    until no open hypothesis can enter the n-best list, since a log-probability only falls; `first` also stops
+    a sentence at its `beam`-th finished hypothesis, as fairseq does. Finished hypotheses are ranked by score.
+    """
+    return searched(model, batch, BeamSearch(config, Constraints(config, batch)))
+
+
+def searched(model: StepModel[StateT], batch: Batch, search: BeamSearch) -> list[list[Hypothesis]]:
+    """The hypotheses that a search finds for a batch."""
+    tokens, state = batch.start(model)
+    while True:
+        log_probs, state = batch.step(model, tokens, state)
+        search.advance(log_probs)
+        ended, unmoved = search.read_flags()
+        if all(ended):
+            search.collect(range(len(ended)))
+            return search.results
+        if search.step == 1:
+            state = state.expand(search.beam)
+        leaving, staying = batch_compaction(ended)
+        if leaving:
+            search.collect(leaving)
+            sentences = torch.tensor(staying, device=tokens.device)
+            state = state.keep(sentences)
+            search.keep(sentences)
+        if search.step > 1 and not unmoved:
+            # The beam reorder of the key/value cache and of all other state; see the top of this file.
+            rows = search.parent_rows()
+            state = state.reorder(rows)
+            search.reorder(rows)
+        tokens = batch.subwords(search.append())
+
+
+class BeamSearch:
+    """The open and finished hypotheses of a batch.
+
+    Args:
+        config: How to search.
+        constraints: What may follow.
+        beam: Open hypotheses of a sentence; None: as `config` says.
+    """
+
+    def __init__(self, config: DecodingConfig, constraints: Constraints, beam: int | None = None) -> None:
+        sentences, device = constraints.limits.numel(), constraints.limits.device
+        self.beam = config.beam if beam is None else beam
+        self.constraints = constraints
+        steps = self.constraints.longest + 1
+        self.divisors = [config.length_divisor(length) for length in range(1, steps + 2)]
+        self.final_divisors = torch.tensor(self.divisors, device=device)
+        self.finished = FinishedHypotheses(sentences, self.beam, config.n_best, steps, config.stop, device)
+        self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+        self.numbers = list(range(sentences))
+        self.step = 0
+        self.sums = torch.zeros(sentences, 1, device=device)
+        self.history = torch.empty(sentences, self.beam, steps, dtype=torch.int64, device=device)
+        self.parents = self.tokens = torch.empty(sentences, 0, dtype=torch.int64, device=device)
+        self._beam_indices = torch.arange(self.beam, device=device)
+
+    def advance(self, log_probs: Tensor) -> None:
+        """Continue every hypothesis by one subword; `log_probs` is `[N * W, V]`, W = 1 at first."""
+        sentences, width = self.sums.shape
+        log_probs = log_probs.view(sentences, width, -1)
+        log_probs = self.constraints.apply(log_probs, self.history[:, :width, : self.step])
+        sums, parents, tokens = self._candidates(log_probs)
+        ends = tokens == EOS
+        # Looking costs nothing on a CPU; on a GPU it would wait for all that was queued.
+        if ends.device.type != "cpu" or bool(ends.any()):
+            self._finish(ends, sums, parents)
+            # Sorting the flags alone (stable, False first) lists the open candidates in their order of rank.
+            order = ends.to(torch.int8).sort(dim=1, stable=True).indices
+            tokens, parents = tokens.gather(1, order), parents.gather(1, order)
+            sums = sums.gather(1, order).masked_fill_(ends.gather(1, order), IMPOSSIBLE)
+        first = slice(0, self.beam)
+        self.tokens, self.parents, self.sums = tokens[:, first], parents[:, first], sums[:, first]
+        self.step += 1
+        self.finished.close(self.constraints.reachable(self.sums[:, 0]), self._best_divisors())
+
+    def _best_divisors(self) -> Tensor:
+        """The best penalty that an open hypothesis of each sentence can still get."""
+        return self.final_divisors[self.constraints.limits].clamp(min=self.divisors[self.step])
+
+    def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The best `2 * beam` continuations of each sentence: summed log-probability, parent, token.
+
+        A parent is the index, within the beam, of the hypothesis that is continued.
+        """
+        sentences, width, columns = log_probs.shape
+        # A row has one EOS, so beam + 1 of its continuations are all that can be needed.
+        per_row = min(self.beam + 1, columns)
+        values, tokens = chunked_top_k(log_probs.view(sentences * width, columns), per_row)
+        values = values.view(sentences, width, per_row) + self.sums.unsqueeze(2)
+        missing = 2 * self.beam - width * per_row
+        values, tokens = values.view(sentences, -1), tokens.view(sentences, -1)
+        if missing > 0:
+            values = torch.nn.functional.pad(values, (0, missing), value=IMPOSSIBLE)
+            tokens = torch.nn.functional.pad(tokens, (0, missing), value=PAD)
+        sums, index = values.topk(2 * self.beam, dim=1)
+        parents = (index // per_row).clamp_(max=width - 1)
+        return sums, parents, tokens.gather(1, index)
+
+    def _finish(self, ends: Tensor, sums: Tensor, parents: Tensor) -> None:
+        first = slice(0, self.beam)
+        ends = ends[:, first] & (sums[:, first] > IMPOSSIBLE)
+        index = parents[:, first].unsqueeze(2).expand(-1, -1, self.step)
+        history = self.history.gather(1, index)
+        self.finished.add(ends, sums[:, first], self.divisors[self.step], history)
+
+    def read_flags(self) -> tuple[list[bool], bool]:
+        """Which sentences have ended, and whether each hypothesis continues that of its own index.
+
+        The one synchronisation of a step with the device.
+        """
+        unmoved = (self.parents == self._beam_indices).all().view(1)
+        *ended, still = torch.cat([self.finished.ended, unmoved]).tolist()
+        return ended, still
+
+    def parent_rows(self) -> Tensor:
+        """For each row `[N * beam]` of the state, the row of the hypothesis that it continues."""
+        first = torch.arange(0, self.parents.numel(), self.beam, device=self.parents.device)
+        return (first.unsqueeze(1) + self.parents).view(-1)
+
+    def reorder(self, rows: Tensor) -> None:
+        """New hypothesis i continues old hypothesis `rows[i]`."""
+        self.history = self.history.flatten(0, 1).index_select(0, rows).view(self.history.shape)
+
+    def append(self) -> Tensor:
+        """Add the chosen subwords to the hypotheses that they continue; returns them, `[N * beam]`."""
+        self.history[:, :, self.step - 1] = self.tokens
+        return self.tokens.reshape(-1)
+
+    def collect(self, rows: Sequence[int]) -> None:
+        """Move the finished hypotheses of these sentences of the batch to the results."""
+        index = torch.tensor(list(rows), device=self.sums.device)
+        for row, hypotheses in zip(rows, self.finished.hypotheses(index), strict=True):
+            self.results[self.numbers[row]] = hypotheses
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences stay in the batch."""
+        self.numbers = [self.numbers[row] for row in sentences.tolist()]
+        self.constraints.keep(sentences)
+        self.finished.keep(sentences)
+        self.sums = self.sums.index_select(0, sentences)
+        self.history = self.history.index_select(0, sentences)
+        self.parents = self.parents.index_select(0, sentences)
+        self.tokens = self.tokens.index_select(0, sentences)
+
+
+class FinishedHypotheses:
+    """The best finished hypotheses of every sentence in a batch, and which sentences need no further step.
+
+    Kept on the device of the search: `sentences` rows of `n_best` places, best first; empty: -inf.
+
+    Args:
+        sentences: Sentences in the batch.
+        beam: Hypotheses that end a sentence under the rule `first`.
+        n_best: Places.
+        steps: Most subwords of a hypothesis, EOS counted.
+        rule: When a sentence has ended.
+    """
+
+    def __init__(
+        self,
+        sentences: int,
+        beam: int,
+        n_best: int,
+        steps: int,
+        rule: StopRule,
+        device: torch.device,
+    ) -> None:
+        self.beam, self.rule = beam, rule
+        self.scores = torch.full((sentences, n_best), IMPOSSIBLE, device=device)
+        self.log_probabilities = torch.full((sentences, n_best), IMPOSSIBLE, device=device)
+        self.tokens = torch.full((sentences, n_best, steps), EOS, dtype=torch.int64, device=device)
+        self.counts = torch.zeros(sentences, dtype=torch.int64, device=device)
+        self.ended = torch.zeros(sentences, dtype=torch.bool, device=device)
+
+    def add(self, ends: Tensor, log_probabilities: Tensor, divisor: float | Tensor, history: Tensor) -> None:
+        """Take in the hypotheses that end in this step.
+
+        Under the rule `first` only the first `beam` of a sentence count; those of one step in order of rank.
+
+        Args:
+            ends: `[N, k]` bool, which of the candidates end here, best first.
+            log_probabilities: `[N, k]`, EOS included.
+            divisor: The length penalty of this step, perhaps `[N, 1]`.
+            history: `[N, k, t]` their subwords without EOS.
+        """
+        ends = ends & ~self.ended.unsqueeze(1)
+        if self.rule == "first":
+            ends = ends & (self.counts.unsqueeze(1) + ends.cumsum(1) <= self.beam)
+        self.counts = self.counts + ends.sum(1)
+        scores = torch.where(ends, log_probabilities / divisor, IMPOSSIBLE)
+        n_best, length = self.scores.size(1), history.size(2)
+        # Stable: of two equal scores the earlier one stays ahead, whatever the batch.
+        merged, order = torch.cat([self.scores, scores], 1).sort(dim=1, descending=True, stable=True)
+        order = order[:, :n_best]
+        self.scores = merged[:, :n_best]
+        sums = torch.cat([self.log_probabilities, log_probabilities], 1)
+        self.log_probabilities = sums.gather(1, order)
+        index = order.unsqueeze(2).expand(-1, -1, self.tokens.size(2))
+        padded = self.tokens.new_full((*history.shape[:2], self.tokens.size(2)), EOS)
+        padded[:, :, :length] = history
+        self.tokens = torch.cat([self.tokens, padded], 1).gather(1, index)
+
+    def close(self, best_open: Tensor, divisors: Tensor) -> Tensor:
+        """Which sentences have ended, `[N]` bool.
+
+        Args:
+            best_open: `[N]` log-probability of the best open hypothesis, -inf when there is none.
+            divisors: `[N]`, the best penalty that an open hypothesis can still get.
+        """
+        # A log-probability can only fall, so no continuation scores better than this bound: then the n-best
+        # list is what it will be under either rule.
+        worst = self.scores[:, -1]
+        ended = (worst > IMPOSSIBLE) & (best_open / divisors <= worst)
+        if self.rule == "first":
+            ended = ended | (self.counts >= self.beam)
+        self.ended = self.ended | ended | ~(best_open > IMPOSSIBLE)
+        return self.ended
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences stay."""
+        self.scores = self.scores.index_select(0, sentences)
+        self.log_probabilities = self.log_probabilities.index_select(0, sentences)
+        self.tokens = self.tokens.index_select(0, sentences)
+        self.counts = self.counts.index_select(0, sentences)
+        self.ended = self.ended.index_select(0, sentences)
+
+    def hypotheses(self, sentences: Tensor) -> list[list[Hypothesis]]:
+        """The finished hypotheses of these sentences, best first.
+
+        Raises:
+            ModelError: A sentence has none, because the model gave no finite log-probabilities.
+        """
+        return [require_finite(finished) for finished in self.listed(sentences)]
+
+    def listed(self, sentences: Tensor) -> list[list[Hypothesis]]:
+        """The finished hypotheses of these sentences, best first; perhaps none."""
+        scores = self.scores.index_select(0, sentences).tolist()
+        sums = self.log_probabilities.index_select(0, sentences).tolist()
+        tokens = self.tokens.index_select(0, sentences).tolist()
+        return [
+            [
+                Hypothesis(tuple(ids[: ids.index(EOS)]), total, score)
+                for score, total, ids in zip(*row, strict=True)
+                if score > IMPOSSIBLE
+            ]
+            for row in zip(scores, sums, tokens, strict=True)
+        ]
+
+
+def greedy_search(model: StepModel[StateT], batch: Batch, config: DecodingConfig) -> list[list[Hypothesis]]:
+    """The translation of each sentence that takes the most probable subword at every step."""
+    return _continue_rows(model, batch, config, 1, None)
+
+
+def sample(model: StepModel[StateT], batch: Batch, config: DecodingConfig) -> list[list[Hypothesis]]:
+    """`config.width` random translations of each sentence, the best score first; some may be equal.
+
+    The seed and the number of a sentence in `batch.draws` determine its random numbers, so that a translation
+    does not depend on the batch.
+    """
+    return _continue_rows(model, replace(batch, bonus_phrases=None), config, config.width, config.sampling)
+
+
+class _Sampler:
+    """Draws by inverting the distribution function at one uniform number per row and step."""
+
+    def __init__(self, sampling: SamplingConfig, uniform: Tensor) -> None:
+        self._sampling, self._uniform = sampling, uniform
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences stay."""
+        self._uniform = self._uniform.index_select(0, sentences)
+
+    def choose(self, log_probs: Tensor, step: int) -> Tensor:
+        """A token for each row of `log_probs` `[rows, V]`: `[rows]`."""
+        values, columns = self._candidates(log_probs)
+        probabilities = torch.softmax(values.double() / self._sampling.temperature, dim=1)
+        if self._sampling.top_p < 1.0:
+            before = probabilities.cumsum(1) - probabilities
+            probabilities = probabilities.masked_fill(before >= self._sampling.top_p, 0.0)
+        if self._sampling.epsilon:
+            # The likeliest stays in any case.
+            least = probabilities.amax(1, keepdim=True).clamp(max=self._sampling.epsilon)
+            probabilities = probabilities.masked_fill(probabilities < least, 0.0)
+        cumulative = probabilities.cumsum(1)
+        threshold = cumulative[:, -1:] * self._uniform[:, :, step].reshape(-1, 1)
+        index = torch.searchsorted(cumulative, threshold, right=True).clamp_(max=values.size(1) - 1)
+        return (index if columns is None else columns.gather(1, index)).squeeze(1)
+
+    def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor | None]:
+        """What may be drawn: values and their columns (None = every column in order)."""
+        if self._sampling.top_k:
+            return chunked_top_k(log_probs, min(self._sampling.top_k, log_probs.size(1)))
+        if self._sampling.top_p < 1.0:
+            return log_probs.sort(dim=1, descending=True, stable=True)
+        return log_probs, None
+
+
+def _uniform_numbers(seed: int, numbers: Sequence[int], samples: int, lengths: Sequence[int]) -> Tensor:
+    """Uniform numbers in [0, 1) per sentence, sample and step: `[N, samples, longest]`, float64."""
+    uniform = np.zeros((len(numbers), samples, max(lengths)))
+    for row, (number, length) in enumerate(zip(numbers, lengths, strict=True)):
+        generator = np.random.Generator(np.random.Philox(key=np.array([seed, number], dtype=np.uint64)))
+        # 24 bits each: times a float64 sum they stay below it, so the search in the sums stays inside.
+        uniform[row, :, :length] = generator.random((samples, length), dtype=np.float32)
+    return torch.from_numpy(uniform)
+
+
+@torch.inference_mode()
+def _continue_rows(
+    model: StepModel[StateT],
+    batch: Batch,
+    config: DecodingConfig,
+    width: int,
+    sampling: SamplingConfig | None,
+) -> list[list[Hypothesis]]:
+    """Continue `width` hypotheses per sentence by one chosen token a step until all have ended."""
+    constraints, sampler = Constraints(config, batch), None
+    if sampling is not None:
+        lengths = [int(limit) + 1 for limit in constraints.limits.tolist()]
+        uniform = _uniform_numbers(sampling.seed, batch.draws, width, lengths)
+        sampler = _Sampler(sampling, uniform.to(batch.source.device))
+    tokens, state = batch.start(model)
+    if width > 1:
+        state, tokens = state.expand(width), tokens.repeat_interleave(width)
+    rows = _Rows(constraints.limits.numel(), width, constraints.longest + 1, config, tokens.device)
+    for step in range(constraints.longest + 1):
+        log_probs, state = batch.step(model, tokens, state)
+        log_probs = constraints.apply(log_probs.view(*rows.sums.shape, -1), rows.history[:, :, :step])
+        flat = log_probs.view(-1, log_probs.size(2))
+        chosen = chunked_top_k(flat, 1)[1].squeeze(1) if sampler is None else sampler.choose(flat, step)
+        rows.append(chosen, flat.gather(1, chosen.unsqueeze(1)).squeeze(1), step)
+        ended = rows.ended()
+        if all(ended):
+            break
+        leaving, staying = batch_compaction(ended)
+        if leaving:
+            rows.collect(leaving)
+            sentences = torch.tensor(staying, device=tokens.device)
+            state = state.keep(sentences)
+            constraints.keep(sentences)
+            rows.keep(sentences)
+            if sampler is not None:
+                sampler.keep(sentences)
+        tokens = batch.subwords(rows.tokens.view(-1))
+    rows.collect(range(len(rows.numbers)))
+    return rows.results
+
+
+class _Rows:
+    """The hypotheses of a batch, `width` rows per sentence; a row that has ended goes on with PAD."""
+
+    def __init__(
+        self, sentences: int, width: int, steps: int, config: DecodingConfig, device: torch.device
+    ) -> None:
+        self._config = config
+        self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+        self.numbers = list(range(sentences))
+        self.tokens = torch.empty(sentences, width, dtype=torch.int64, device=device)
+        self.history = torch.full((sentences, width, steps), PAD, dtype=torch.int64, device=device)
+        self.sums = torch.zeros(sentences, width, device=device)
+        self.open = torch.ones(sentences, width, dtype=torch.bool, device=device)
+
+    def append(self, tokens: Tensor, log_probs: Tensor, step: int) -> None:
+        """Continue the open rows with `tokens` `[rows]` of log-probability `log_probs`."""
+        closed = ~self.open
+        self.sums = self.sums + log_probs.view_as(self.sums).masked_fill(closed, 0.0)
+        self.tokens = tokens.view_as(self.sums).masked_fill(closed, PAD)
+        self.history[:, :, step] = self.tokens
+        self.open = self.open & (self.tokens != EOS)
+
+    def ended(self) -> list[bool]:
+        """Which sentences have no open row; the one synchronisation of a step with the device."""
+        flags: list[bool] = (~self.open.any(1)).tolist()
+        return flags
+
+    def collect(self, rows: Sequence[int]) -> None:
+        """Move the hypotheses of these sentences of the batch to the results."""
+        index = torch.tensor(list(rows), device=self.sums.device)
+        sums, history = (
+            self.sums.index_select(0, index).tolist(),
+            self.history.index_select(0, index).tolist(),
+        )
+        for row, totals, samples in zip(rows, sums, history, strict=True):
+            hypotheses = []
+            for total, ids in zip(totals, samples, strict=True):
+                length = ids.index(EOS) if EOS in ids else len(ids)
+                score = total / self._config.length_divisor(length + 1)
+                hypotheses.append(Hypothesis(tuple(ids[:length]), total, score))
+            hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
+            self.results[self.numbers[row]] = require_finite(hypotheses)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences stay in the batch."""
+        self.numbers = [self.numbers[row] for row in sentences.tolist()]
+        self.tokens = self.tokens.index_select(0, sentences)
+        self.history = self.history.index_select(0, sentences)
+        self.sums = self.sums.index_select(0, sentences)
+        self.open = self.open.index_select(0, sentences)
