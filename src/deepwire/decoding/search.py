@@ -190,7 +190,7 @@ class Constraints:
             history: `[N, W, t]` the subwords of each hypothesis so far.
         """
         step = history.size(2)
-        if self._pieces is not None:
+        if self._pieces is not None and self._pieces < log_probs.size(2):
             log_probs[:, :, self._pieces :] = IMPOSSIBLE
         if self._preferred is not None:
             self._preferred.add(log_probs, history)
