@@ -72,7 +72,7 @@ class AlignedPair(NamedTuple):
     def of(
         cls, source: Sequence[int], target: Sequence[int], into: TargetLanguage | None, *, bos: bool
     ) -> AlignedPair:
-        """Of the subwords of two texts; `bos`: the model reads BOS in front of a source."""
+        """A pair of the subwords of two texts; `bos`: the model reads BOS in front of a source."""
         head = [BOS] * bos
         head += [] if into is None or into.source_tag is None else [into.source_tag]
         return cls([*head, *source, EOS], len(head), target, into)

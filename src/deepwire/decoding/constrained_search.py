@@ -38,7 +38,7 @@ _WIDEST = 16
 """Hypotheses per sentence at most; with more phrases, those that have the fewest of them are dropped."""
 _FEWEST = 4
 _STAGES = 7
-"""Of so many subwords before the end of a phrase, each has banks of its own."""
+"""So many subwords before the end of a phrase have banks of their own."""
 _MOST = 63  # phrases of a sentence: each has a bit of a number
 _LATER = 1 << 10  # banks of a stage come behind those of the one before it, of however many phrases
 
@@ -171,7 +171,7 @@ class _Rows(NamedTuple):
     fit: Tensor
 
     def mapped(self, rows: Tensor) -> _Rows:
-        """Of some sentences."""
+        """The state of some sentences."""
         return _Rows(*(part.index_select(0, rows) for part in self))
 
 

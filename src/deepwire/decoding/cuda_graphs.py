@@ -45,7 +45,7 @@ class GraphCapture(Protocol):
     """Captures work whose tensors stay at their addresses, and whose Python numbers stay as they are."""
 
     def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
-        """What `work` returns, and the replay: only a replay fills the tensors which were returned.
+        """The result of `work`, and the replay: only a replay fills the tensors which were returned.
 
         `work` may be run more than once, must not look at values of tensors, and must make no tensor from
         numbers of the host.
@@ -277,7 +277,7 @@ def _tensors(state: DecoderState) -> list[Tensor]:
 
 
 def _shape(state: DecoderState) -> Hashable:
-    """What states must have in common to be read by the same graph."""
+    """The shape that states must share to be read by the same graph."""
     index = state.cache_index
     shapes = ((tensor.shape, tensor.dtype) for tensor in _tensors(state))
     return index.groups, index.width, index.capacity, *shapes

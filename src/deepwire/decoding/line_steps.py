@@ -146,7 +146,7 @@ class LongLines:
 def _joined_alignment(
     segments: TextSegments, pieces: Sequence[Candidate | None], target: Sequence[str]
 ) -> TextAlignment | None:
-    """Of the whole line; None where its pieces are not aligned. `target` is gap, piece, gap, ..., gap."""
+    """The alignment of the whole line; None where its pieces have none. `target` is gap, piece, ..., gap."""
     aligned = [piece.alignment for piece in pieces if piece is not None]
     if not aligned or aligned[0] is None:
         return None

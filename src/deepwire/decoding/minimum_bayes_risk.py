@@ -42,7 +42,7 @@ def most_agreed(candidates: Sequence[Candidate], count: int) -> tuple[Candidate,
 
 
 def expected_chrf(texts: Sequence[str], weights: Sequence[float]) -> NDArray[np.float64]:
-    """Of each text the mean chrF2 with all texts as references, `[N]`, 0 to 100.
+    """The mean chrF2 of each text with all texts as references, `[N]`, 0 to 100.
 
     chrF is that of sacrebleu for sentences: character n-grams up to 6 without spaces, precision and recall
     averaged over the orders that both texts have.

@@ -54,16 +54,16 @@ class LoadedModels:
     """One of `PRECISIONS`."""
     source_bos: bool
     languages: Languages | None
-    """Of models with several directions."""
+    """The languages of models with several directions."""
     context: ContextConfig = NO_CONTEXT
-    """What of the document they read in front of a sentence."""
+    """The sentences of a document that they read in front of one."""
     text: TextConfig | None = None
-    """What the documents of language models are; None: the models translate."""
+    """The documents of language models; None: the models translate."""
     positions: int | None = None
     """Tokens whose positions all of them have learned; None: there is no end."""
 
     def require_translation(self) -> None:
-        """See that the models translate.
+        """Require that the models translate.
 
         Raises:
             ModelError: They are language models.
@@ -125,7 +125,7 @@ def longest_source(positions: int | None, source_bos: bool, languages: Languages
 
 
 def require_learned(config: DecodingConfig, positions: int | None, longest: int | None) -> None:
-    """See that lines are cut where learned positions end: all behind would be read as the last.
+    """Require that lines are cut where learned positions end: all behind would be read as the last.
 
     Args:
         config: What somebody asks for.
@@ -204,28 +204,17 @@ def pack_weights(model: TranslationModel, packing: Packing) -> None:
 
 
 def _require_compatible(first: LoadedModel, other: LoadedModel) -> None:
-    compared: tuple[tuple[Callable[[LoadedModel], object], str, str], ...] = (
-        (
-            lambda model: model.vocabularies.digest,
-            "have different vocabularies",
-            "models translate together only if they were trained on one prepared corpus",
-        ),
-        (_source_bos, "differ in data.source_bos", ""),
-        (
-            _unit_of,
-            "differ in task or data.text.unit",
-            "models act together only if they were trained for the same",
-        ),
-        (context_of, "differ in data.context", ""),
-        (
-            _directions_of,
-            "have different directions or tags",
-            "models translate together only if data.directions and data.tag are the same",
-        ),
+    together = "models act together only if they were trained on one prepared corpus for the same"
+    compared: tuple[tuple[Callable[[LoadedModel], object], str], ...] = (
+        (lambda model: model.vocabularies.digest, "have different vocabularies"),
+        (_source_bos, "differ in data.source_bos"),
+        (_unit_of, "differ in task or data.text.unit"),
+        (context_of, "differ in data.context"),
+        (_directions_of, "have different directions or tags"),
     )
-    for said_by, how, hint in compared:
+    for said_by, how in compared:
         if said_by(first) != said_by(other):
-            raise ModelError(f"{first.folder} and {other.folder} {how}", hint)
+            raise ModelError(f"{first.folder} and {other.folder} {how}", together)
     if len(named := {named_direction(model.metadata) for model in (first, other)} - {None}) > 1:
         ways = " and ".join(sorted(map(str, named)))
         raise ModelError(
@@ -234,7 +223,7 @@ def _require_compatible(first: LoadedModel, other: LoadedModel) -> None:
 
 
 def _unit_of(model: LoadedModel) -> str | None:
-    """What a document of a language model is; None where it translates."""
+    """The unit of the documents of a language model; None where it translates."""
     text = text_of(model)
     return None if text is None else text.unit
 
@@ -246,16 +235,12 @@ def _directions_of(model: LoadedModel) -> object:
 
 
 def languages_of(model: LoadedModel) -> Languages | None:
-    """The languages that a stored model says it has; None with one direction.
-
-    Raises:
-        ModelError: They are damaged.
-    """
+    """The languages that a stored model says it has; None with one direction."""
     return _read_from(model, Languages.from_metadata)
 
 
 def text_of(model: LoadedModel) -> TextConfig | None:
-    """What the documents of a stored language model are; None where it translates.
+    """The documents of a stored language model; None where it translates.
 
     Raises:
         ModelError: It does not say it, or says what it cannot be.
@@ -269,7 +254,7 @@ def text_of(model: LoadedModel) -> TextConfig | None:
 
 
 def context_of(model: LoadedModel) -> ContextConfig:
-    """What of the document a stored model says it reads in front of a sentence.
+    """The sentences of a document that a stored model says it reads in front of one.
 
     Raises:
         ModelError: It is damaged.
@@ -278,7 +263,7 @@ def context_of(model: LoadedModel) -> ContextConfig:
 
 
 def _read_from(model: LoadedModel, read: Callable[[Mapping[str, object]], T]) -> T:
-    """What is read from the metadata of a model; an error says whose they are."""
+    """The value that `read` gives for the metadata of a model; an error says whose they are."""
     try:
         return read(model.metadata)
     except ModelError as error:
@@ -322,7 +307,7 @@ def load(
     shortlist: ShortlistChoice = False,
     terms: str | PathLike[str] | None = None,
 ) -> Translator[DecoderState]:
-    """What `deepwire.load` does, without the models' names and analyses; the arguments are the same.
+    """Load models as `deepwire.load` does, without their names and analyses; the arguments are the same.
 
     Raises:
         ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ, or it is a

@@ -55,12 +55,12 @@ class Phrase:
 
     @property
     def firsts(self) -> list[int]:
-        """What a form begins with, ascending."""
+        """First subwords of its forms, ascending."""
         return sorted({form[0] for form in self.forms})
 
     @property
     def subwords(self) -> list[int]:
-        """Of all forms."""
+        """All subwords of its forms."""
         return [subword for form in self.forms for subword in form]
 
     def renumbered(self, index_of: Mapping[int, int]) -> Phrase:

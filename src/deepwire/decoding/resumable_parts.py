@@ -212,7 +212,7 @@ class SyntheticCorpus:
 
 @dataclass
 class LineCounts:
-    """What a corpus holds; every line of the text is in it, whatever became of it.
+    """Counts of a corpus; every line of the text is in it, whatever became of it.
 
     Attributes:
         lines: Pairs.
@@ -260,7 +260,7 @@ def recorded_job(corpus: SyntheticCorpus) -> dict[str, object]:
 
 
 def finished_counts(corpus: SyntheticCorpus, job: Mapping[str, object]) -> LineCounts | None:
-    """What an earlier call made of the same job; None if there is something left to do.
+    """The counts of an earlier call of the same job; None if there is something left to do.
 
     Raises:
         UsageError: If files of another job are there.

@@ -66,7 +66,7 @@ class Batch:
     stop: Event | None = None
 
     def start(self, model: StepModel[StateT]) -> tuple[Tensor, StateT]:
-        """What the first step reads, `[N]`, and the state of the model before it."""
+        """The tokens that the first step reads, `[N]`, and the state of the model before it."""
         prompts, prompt = self.prompts or [[BOS]] * self.source.size(0), None
         if any(len(tokens) > 1 for tokens in prompts):
             prompt = pad_batch([tokens[:-1] for tokens in prompts], self.source.device)
@@ -574,7 +574,7 @@ class _Sampler:
         return (index if columns is None else columns.gather(1, index)).squeeze(1)
 
     def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What may be drawn: values and their columns (None = every column in order)."""
+        """Subwords that may be drawn: values and their columns (None = every column in order)."""
         if self._sampling.top_k:
             return chunked_top_k(log_probs, min(self._sampling.top_k, log_probs.size(1)))
         if self._sampling.top_p < 1.0:

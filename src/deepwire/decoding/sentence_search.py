@@ -98,7 +98,7 @@ class Item:
 
     @property
     def read_first(self) -> list[int]:
-        """What the decoder reads in front of the translation."""
+        """Subwords that the decoder reads in front of the translation."""
         return [BOS if self.language is None else self.language.first_token, *self.prompt]
 
 

@@ -92,7 +92,7 @@ class LanguageRows(NamedTuple):
     source: Tensor
     """`[N, S]` source subwords."""
     prefixes: Sequence[Sequence[int]] = ()
-    """What their translations must begin with; all of it is in the shortlist."""
+    """Beginnings of their translations; all of it is in the shortlist."""
 
     def marks(self) -> Tensor:
         """`[V_t]`: which target subwords they are translated with."""

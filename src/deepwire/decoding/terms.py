@@ -1,4 +1,4 @@
-"""What translations must have: the placeholders of their sources, and the translations of terms.
+"""Constraints of translations: the placeholders of their sources, and the translations of terms.
 
 Terms are read from a TSV file and found in texts.
 """
@@ -49,7 +49,7 @@ class Term(NamedTuple):
     targets: tuple[str, ...]
 
     def texts(self) -> dict[str, bool]:
-        """What may be written, and whether its last word may go on; a small first letter may be a capital."""
+        """Texts, each with whether its last word may go on; a small first letter may be a capital."""
         spellings: dict[str, bool] = {}
         for target in self.targets:
             text, goes_on = target.removesuffix("*"), target.endswith("*")
@@ -171,7 +171,7 @@ class LineConstraints:
     kept: Mapping[str, int] = field(default_factory=dict)
     terms: tuple[Term, ...] = ()
     ends: tuple[str, str] = ("", "")
-    """What stands before and behind the translation."""
+    """Text before and behind the translation."""
     symbols: bool = False
     """Whether the model writes symbols."""
 
@@ -227,7 +227,7 @@ class LineConstraints:
         return prefix
 
     def phrases(self, target: Vocabulary, prefix: str = "", have: str = "") -> list[Phrase]:
-        """What the search must bring in; what the vocabulary cannot write is left out.
+        """Phrases that the search must bring in; what the vocabulary cannot write is left out.
 
         Args:
             target: The vocabulary.

@@ -36,7 +36,7 @@ class TextAlignment:
 
     @classmethod
     def copied(cls, text: str, units: Units = "words") -> TextAlignment:
-        """Of a text that is its own translation: each word belongs to itself."""
+        """The alignment of a text that is its own translation: each word belongs to itself."""
         words = TextTokens(text, (), tuple(words_of(text)))
         return cls(words, words, tuple((place, place) for place in range(len(words.spans))), units)
 

@@ -45,7 +45,7 @@ class Request:
     prefix: str = ""
     """Text that the translation must begin with; it ends at a word boundary."""
     fields: Mapping[str, object] = field(default_factory=dict)
-    """What else came with the line; handed through unchanged."""
+    """Other fields of the line; handed through unchanged."""
     to: str = ""
     """The language to translate into; empty: the one that is chosen for all lines."""
     from_: str = ""
