@@ -75,7 +75,7 @@ def analyse_alignment(
 def alignment_counts(
     subject: AnalysedModel, pairs: ParallelText, gold: Sequence[GoldAlignment], *, to: str = ""
 ) -> dict[Attention, AlignmentCounts]:
-    """What each attention has in common with the gold alignments of a text.
+    """Agreement of each attention with the gold alignments of a text.
 
     Raises:
         DataError: No pair has words on both sides.

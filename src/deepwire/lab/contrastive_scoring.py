@@ -170,7 +170,7 @@ _ENOUGH = 10
 
 @dataclass(frozen=True)
 class Decisions:
-    """What one model prefers.
+    """The decisions of one model.
 
     Attributes:
         model: Its name.
@@ -244,7 +244,7 @@ def decide(
     normalize: bool = False,
     to: str | None = None,
 ) -> Decisions:
-    """What a model prefers; each reference is scored once, however many errors were made of it.
+    """Decide with a model; each reference is scored once, however many errors were made of it.
 
     Raises:
         DataError: It can score none of them.

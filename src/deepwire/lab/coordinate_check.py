@@ -42,7 +42,7 @@ _MOST_UPDATES_OF_A_SCHEDULE = 100_000
 
 @dataclass(frozen=True)
 class CoordinateCheck:
-    """What is compared.
+    """The sizes to compare, and how long to train.
 
     Attributes:
         widths, depths: Values of d_model, and of the layers of both stacks; at least two of one of them.
@@ -135,7 +135,6 @@ def coordinate_check(run: UntrainedRun, check: CoordinateCheck, device: torch.de
 
 
 def _highest_rate(run: UntrainedRun) -> float:
-    """What the schedule comes to."""
     config = run.text.config
     last = min(config.training.max_updates or _MOST_UPDATES_OF_A_SCHEDULE, _MOST_UPDATES_OF_A_SCHEDULE)
     training = config.training

@@ -58,7 +58,7 @@ def direction_figures(report: DirectionsReport) -> tuple[BarChart, ...]:
 
 
 def direction_notes(report: DirectionsReport) -> tuple[str, ...]:
-    """What the tests say, which tests these were, the signatures, and the notes of the evaluation."""
+    """The outcome of the tests, which tests these were, the signatures, and the notes of the evaluation."""
     return (*_verdicts(report), *_signatures(report), *report.notes)
 
 
@@ -176,7 +176,7 @@ def _figure(report: DirectionsReport, block: DirectionBlock) -> BarChart:
 
 
 def _verdicts(report: DirectionsReport) -> Iterator[str]:
-    """What the tests say, one line a block, and which test it was."""
+    """The outcome of the tests, one line a block, and which test it was."""
     if not report.baseline:
         return
     tested = report.paired is not None
@@ -200,7 +200,6 @@ def _verdict(average: DirectionAverage, *, tested: bool) -> str:
 
 
 def _after_holm(average: DirectionAverage) -> str:
-    """What Holm's correction leaves of the significant differences."""
     if not average.correctable:
         needed = samples_for(len(average.rows), average.rows[0].comparisons[0].test)
         return f"Holm's correction needs --samples {needed} or more"

@@ -107,7 +107,7 @@ class LayerTap(ConnectionWrapper):
         return state
 
     def _passed(self, state: DepthState) -> DepthState:
-        """What passes between layers, the stream first."""
+        """The tensors between layers, the stream first."""
         return (self.inner.stream(state), *state[1:])
 
 
@@ -185,7 +185,7 @@ def has_cell(model: TranslationModel, side: Side) -> bool:
 
 
 def _passed_on(model: TranslationModel, side: Side) -> DepthState:
-    """What passes from layer to layer, of one position, `[1, 1, d]` each."""
+    """The tensors between layers, of one position, `[1, 1, d]` each."""
     example = next(model.parameters()).new_zeros(1, 1, model.config.size(side)[0])
     # Norms may be those of target languages; all of them give the same shapes, so any language will do.
     languages = torch.zeros(1, dtype=torch.long, device=example.device)
@@ -402,7 +402,7 @@ READINGS: tuple[Reading, Reading] = ("match", "translation")
 
 @dataclass(frozen=True)
 class LinearisationSettings:
-    """What is measured, and how long is trained.
+    """The readings to measure, and how long to train.
 
     Attributes:
         readings: Of the preprint's "trained to distil": fit the layer's output, or train by the loss.
@@ -426,7 +426,7 @@ class LinearisationSettings:
 
     @property
     def shown(self) -> dict[str, str]:
-        """What decides the numbers of a layer, by name."""
+        """The settings that decide the numbers of a layer, by name."""
         values = asdict(self)
         return {name: str(values[name]) for name in ("cell", "updates", "batch_tokens", "rate", "seed")}
 

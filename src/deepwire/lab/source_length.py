@@ -270,6 +270,5 @@ def _bleu(name: str, scores: Sequence[LengthScore]) -> Series:
 
 
 def _conditions(scorer: Scorer) -> str:
-    """What decides speed besides model and text."""
     settings = scorer.settings
     return f"Beam {settings['beam']}, {settings['device']}, {counted(torch.get_num_threads(), 'CPU thread')}"

@@ -22,7 +22,7 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class ModelPerplexity:
-    """What a model thinks of a text.
+    """The perplexity of a text with a model.
 
     Attributes:
         name: Of the model, in tables.
@@ -38,7 +38,7 @@ class ModelPerplexity:
 
     @property
     def score(self) -> TextScore:
-        """Of all documents."""
+        """The score of all documents."""
         return sum(self.each, TextScore())
 
     @property

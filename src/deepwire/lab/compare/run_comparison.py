@@ -114,7 +114,7 @@ def read_run(name: str) -> ComparedRun:
 def _reached(
     folder: Path, train: Sequence[Mapping[str, float]], valid: Sequence[Mapping[str, float]]
 ) -> dict[str, float]:
-    """What a checkpoint says of its own progress; of a model without that, what was logged at its update."""
+    """The progress that a checkpoint has recorded; of a model without it, that logged at its update."""
     if (folder / STATE).exists():
         state = read_json(folder / STATE)
         _, progress = _numbers(state)
@@ -241,7 +241,7 @@ def _series(name: str, points: Sequence[tuple[float, float]]) -> Series:
 _TYPE = ".type"
 
 Settings = Mapping[str, str]
-"""Of one run the values, as JSON text, by their dotted names."""
+"""The values of one run, as JSON text, by their dotted names."""
 
 
 @dataclass(frozen=True)
@@ -326,7 +326,7 @@ _MEASURED = (
 
 @dataclass(frozen=True)
 class ComparisonRequest:
-    """What to compare, and how.
+    """The models and the text of a comparison, and how to compare.
 
     Attributes:
         models: Runs or models; the first is the baseline.
@@ -404,7 +404,7 @@ def compare_runs(request: ComparisonRequest, tell: Tell) -> Finding:
 
 @dataclass(frozen=True)
 class _Results:
-    """What the models made of a text: parts of a finding, all empty where they read none.
+    """Results of the models on a text: parts of a finding, all empty where they read none.
 
     Attributes:
         measured: How, behind what is said of the runs.

@@ -24,7 +24,7 @@ METRICS = ("bleu", "chrf")
 
 @dataclass(frozen=True)
 class RunTranslation:
-    """What a model made of the test set.
+    """The translation of the test set by a model.
 
     Attributes:
         text: Its lines.

@@ -57,7 +57,7 @@ class Curve:
 
 
 def kind_of(config: ModelConfig) -> str:
-    """What the layers of a model are made of, in few words: `pre_norm dlcl`, `post_norm | mhplstm post_norm`.
+    """The parts of the layers of a model, in few words: `pre_norm dlcl`, `post_norm | mhplstm post_norm`.
 
     The ordinary choices self_attention, last and top go without saying; encoder and decoder are told apart
     where they differ.

@@ -234,7 +234,6 @@ def _figures(matrix: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figu
 
 
 def _check_layer(shown: Sequence[_Shown], layer: int | None) -> None:
-    """See that one of the stacks has the layer; the other may be shallower."""
     followed = {matrix.side: len(matrix.weights.columns) - 1 for matrix in shown if matrix.weights.followed}
     if layer is None or any(0 <= layer <= last for last in followed.values()):
         return

@@ -196,7 +196,7 @@ CLOSED, OPEN = 0.1, 0.9
 
 @dataclass
 class GateSums:
-    """What is known of one gate at one place.
+    """Sums over the values of one gate at one place.
 
     Attributes:
         count: Values seen: tokens times features.

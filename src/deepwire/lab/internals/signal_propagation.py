@@ -103,7 +103,7 @@ def analyse_signal(
 
 @dataclass(frozen=True)
 class _Subject:
-    """What is looked at: models to come, their text, and what a finding says of them."""
+    """The models to look at, their text, and what a finding says of them."""
 
     title: str
     text: TrainingText
@@ -181,7 +181,6 @@ def _described(text: TrainingText, batches: Sequence[DeviceBatch]) -> str:
 
 
 def _past(text: TrainingText, model: TranslationModel) -> str:
-    """What is before a token that a model predicts."""
     if text.config.data.text is not None:
         return "each token with those before it in its block as its past"
     before = "the reference" if "encoder" in model.stacks() else "the source and the reference"

@@ -174,7 +174,7 @@ class _Pass:
         self._left: dict[Side, Sequence[Tensor]] = {"encoder": memory, "decoder": self.results}
 
     def seen(self) -> Iterator[tuple[Signal, Tensor]]:
-        """What the taps saw, and what left the stacks, at real tokens."""
+        """The signals at the taps and the results of the stacks, at real tokens."""
         for side, tap in self._taps.items():
             for kind, number, tensor in tap.seen:
                 yield Signal(side, kind, number), tensor[self.words[side]]
@@ -190,7 +190,7 @@ class _Pass:
                     yield Signal(side, "output gradient", number), tensor.grad[self.words[side]]
 
     def logits(self) -> Iterator[tuple[Signal, Tensor]]:
-        """Those of the first result."""
+        """The logits of the first result."""
         rows = _logits(self.model, self.results[0], self.target_words, self._languages)
         yield Signal("decoder", "logits"), torch.cat(list(rows))
 
@@ -205,7 +205,7 @@ def _logits(
 
 
 def _parts_of_embedding(model: TranslationModel, batch: DeviceBatch) -> Iterator[tuple[Signal, Tensor]]:
-    """What tokens and what positions bring in at real tokens, before norm and dropout."""
+    """The parts of tokens and of positions at real tokens, before norm and dropout."""
     sides: tuple[tuple[Side, Embedding, Tensor], ...] = (
         (next(iter(model.stacks())), model.source_embedding, batch.source),
         ("decoder", model.target_embedding, batch.target_input),

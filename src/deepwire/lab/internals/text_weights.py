@@ -103,7 +103,7 @@ class _Follower(ConnectionWrapper):
         self._next = 0
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
-        """Of the embedding alone."""
+        """The weights of the embedding alone."""
         self._carried, self._mixes, self._next = None, [], 0
         return self.inner.start(x, padding, languages)
 

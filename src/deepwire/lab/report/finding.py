@@ -38,7 +38,7 @@ Number = Annotated[float | None, BeforeValidator(_finite)]
 """A finite number; None where there is none (JSON has neither NaN nor infinity, so they become None)."""
 
 Cell = Annotated[str | int | float | None, BeforeValidator(_finite)]
-"""What stands in a field of a table; None stays empty."""
+"""The content of a field of a table; None stays empty."""
 
 
 class Column(ReportRecord):
@@ -108,7 +108,7 @@ class Table(ReportRecord):
 
 
 class Axis(ReportRecord):
-    """What an axis shows.
+    """The quantity and scale of an axis.
 
     Attributes:
         label: The quantity.
@@ -313,7 +313,7 @@ class ModelSource(ReportRecord):
 
 
 class Provenance(ReportRecord):
-    """What is needed to get the same numbers again.
+    """Everything needed to get the same numbers again.
 
     Attributes:
         models: The models looked at.

@@ -95,7 +95,7 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class Workload:
-    """What is done at once.
+    """The work that is done at once.
 
     Attributes:
         batch: Sentences.
@@ -157,7 +157,7 @@ class MeasuredArchitecture:
 
 @dataclass(frozen=True)
 class Speed:
-    """What was measured; the best of the rounds.
+    """The measured speed and memory; the best of the rounds.
 
     Attributes:
         seconds: Of one batch: a step of training with the optimizer's, or a translation.
@@ -311,5 +311,5 @@ def _timed(work: Callable[[], object], device: torch.device) -> float:
 
 
 def axes_of(values: Mapping[Axis, Sequence[int]], modes: Sequence[Mode]) -> Iterator[tuple[Mode, Axis]]:
-    """What to sweep: every axis with values, in the modes that have it."""
+    """The sweeps: every axis with values, in the modes that have it."""
     yield from ((mode, axis) for mode in modes for axis in AXES[mode] if values.get(axis))

@@ -106,7 +106,7 @@ _ENOUGH = 2.0
 
 @dataclass(frozen=True)
 class TextSpeed:
-    """What was measured of one subject; each time is the shortest of the rounds.
+    """The times of one subject; each time is the shortest of the rounds.
 
     Attributes:
         subject: The model or program.
@@ -261,7 +261,7 @@ def text_figure(speeds: Sequence[TextSpeed]) -> BarChart:
 
 
 def text_notes(speeds: Sequence[TextSpeed], programs: Sequence[Program]) -> tuple[str, ...]:
-    """What a reader should know of these numbers."""
+    """Notes on how to read these numbers."""
     unclear = [speed.name for speed in speeds if not speed.clear]
     notes = [f"Command beside: {program.written}" for program in programs]
     if programs:

@@ -60,7 +60,7 @@ class SystemRuns:
     runs: Mapping[int, tuple[RunRecord, ...]]
 
     def standings(self, stop: str) -> dict[int, tuple[Standing, ...]]:
-        """What has reached a budget, by seed: all models with it, or nothing."""
+        """The standings at a budget, by seed: of all models with it, or none."""
         return {
             seed: tuple(run.standings[stop] for run in runs)
             for seed, runs in self.runs.items()
@@ -100,7 +100,7 @@ class Difference:
 
 
 class StudyResults:
-    """What is kept of a study, as far as it was made with the plan's present settings.
+    """The results of a study, as far as it was made with the plan's present settings.
 
     Args:
         plan: The plan.

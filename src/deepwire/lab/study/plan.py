@@ -89,7 +89,7 @@ class ComparisonPlan(Section):
 
 
 class Plan(Section):
-    """What a study is made of."""
+    """The settings of a study."""
 
     title: str = Field(default="Study", description="heading on the page")
     about: str = Field(default="", description="paragraphs below the heading")
@@ -170,18 +170,18 @@ class Plan(Section):
 
     @property
     def pairs(self) -> tuple[ComparisonPlan, ...]:
-        """What is tested."""
+        """The pairs to test."""
         others = [name for name in self.systems if name != self.baseline]
         return self.comparisons or tuple(
             ComparisonPlan(system=name, baseline=self.baseline) for name in others
         )
 
     def parts(self, system: str) -> tuple[str, ...]:
-        """What a system has a model for: ``all`` directions, or each of them."""
+        """The parts that a system has a model for: ``all`` directions, or each of them."""
         return (ALL,) if self.systems[system].one_model else tuple(self.directions)
 
     def alternatives_of(self, system: str) -> dict[str, tuple[str, ...]]:
-        """What the search tries in a system, or in the one that it is tuned as."""
+        """The alternatives that the search tries in a system, or in the one that it is tuned as."""
         own = self.systems[self.systems[system].tuned_as or system].alternatives
         shared = self.search.alternatives if self.search is not None else {}
         return {OWN: (), **(shared if own is None else own)}
@@ -194,7 +194,7 @@ class Plan(Section):
                 yield from ((system, name) for name in names)
 
     def trial_part(self, system: str) -> str:
-        """What the trials of a system have a model for."""
+        """The part that the trials of a system have a model for."""
         search = self.search
         chosen = search.direction if search is not None else None
         return ALL if self.systems[system].one_model else chosen or next(iter(self.directions))

@@ -177,7 +177,7 @@ def _begin(run: StudyRun, active: list[_Training], stop: StopRequest) -> None:
 
 
 def _stops_with(parent: int) -> Callable[[], None] | None:
-    """What a child does before it begins: from then on it is asked to stop when its parent is killed.
+    """A function for a child to call before it begins: it is asked to stop when its parent is killed.
 
     Only Linux can do this; elsewhere a training whose parent was killed goes on to its end.
     """
@@ -255,7 +255,7 @@ def _end(active: Sequence[_Training], stop: StopRequest) -> None:
 
 
 def _last_words(errors: str) -> str:
-    """What a process said about its end: its error and hint, or the end of whatever else it said."""
+    """The error and hint of a process, or the end of whatever else it said."""
     lines = [line for line in errors.splitlines() if line.strip()]
     begin = max((place for place, line in enumerate(lines) if line.startswith(_ERROR)), default=None)
     return " ".join(lines)[-_SHOWN:] if begin is None else "; ".join(lines[begin:]).removeprefix(_ERROR)

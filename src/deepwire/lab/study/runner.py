@@ -131,7 +131,7 @@ class StudyRunner:
         return retry and (run.name, run.budget) not in self._tried
 
     def _record(self, run: StudyRun) -> RunRecord:
-        """What is kept of a run with its present settings and text; nothing yet, where it had others.
+        """The record of a run with its present settings and text; a fresh one where it had others.
 
         Raises:
             DataError: Its text is missing, or its record is damaged.

@@ -1,4 +1,4 @@
-"""What is kept of a study: small JSON files of which its page is made on any machine."""
+"""Results of a study: small JSON files of which its page is made on any machine."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is analysed: a model, its run, the text it reads, and the scores of its translations."""
+"""The subject of an analysis: a model, its run, the text it reads, and the scores of its translations."""

@@ -27,7 +27,7 @@ from deepwire.lab.subject.model_and_text import read_pairs as read_sentences
 
 @dataclass(frozen=True)
 class DocumentText:
-    """What language models read.
+    """Text for language models.
 
     Attributes:
         name: Of the file.
@@ -46,7 +46,7 @@ class DocumentText:
 
 
 def text_of_model(name: str) -> Unit | None:
-    """What the documents of a language model are; None: the model translates.
+    """The unit of the documents of a language model; None: the model translates.
 
     Raises:
         ModelError: There is no such model, or its description is damaged.
@@ -146,7 +146,7 @@ class ReadText:
 
     @property
     def past(self) -> str:
-        """What the decoder knows of its past, in the middle of a sentence."""
+        """How the decoder knows its past, in the middle of a sentence."""
         return ", the decoder with the reference as its past," if self.pairs else ""
 
 
@@ -173,7 +173,7 @@ def text_for(
 
 
 def refuse_source(source: Path | None, direction: object) -> None:
-    """See that nothing is asked of language models that only translation has.
+    """Refuse options that only translation models have.
 
     Raises:
         UsageError: There is a source, or a direction.

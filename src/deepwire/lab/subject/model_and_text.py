@@ -1,4 +1,4 @@
-"""What analyses look at: a model by its name, the stacks that it has, and text for it to read."""
+"""The subject of analyses: a model by its name, the stacks that it has, and text for it to read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from deepwire.model.translation_model import TranslationModel
 
 
 def present(model: TranslationModel, sides: Sequence[Side]) -> list[Side]:
-    """Those of several sides that the model has a stack for; all of them where it has none of them.
+    """The sides among these that the model has a stack for; all of them where it has none of them.
 
     An analysis of both sides looks at the one that there is; one of a side alone is told that it lacks.
     """
@@ -34,7 +34,7 @@ def present(model: TranslationModel, sides: Sequence[Side]) -> list[Side]:
 
 
 def check_layer(stack: Stack, side: Side, layer: int) -> None:
-    """See that a stack has layer number `layer`, counted from 1.
+    """Refuse a layer number, counted from 1, that a stack does not have.
 
     Raises:
         UsageError: There is no such layer.

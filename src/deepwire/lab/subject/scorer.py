@@ -100,7 +100,7 @@ class Scorer:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What decides BLEU besides model and text, for the provenance of a finding."""
+        """Everything that decides BLEU besides model and text, for the provenance of a finding."""
         config = self.loaded.config
         return {
             "beam": str(config.beam),

@@ -40,7 +40,7 @@ class TrainingText:
 
     @property
     def unit(self) -> str:
-        """What one of its rows is: a pair, or a block of a language model; plural."""
+        """The name of its rows: pairs, or blocks of a language model."""
         return "pairs" if self.config.data.text is None else "blocks"
 
     def updates(self, device: torch.device, *, batch_tokens: int, seed: int) -> Generator[DeviceUpdate]:
