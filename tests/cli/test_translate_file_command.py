@@ -74,7 +74,7 @@ def test_terms_are_never_written_over(model, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
-        ("layer=9", "alignment layer 9: the decoder looks at the source in layer 1"),
+        ("layer=9", "alignment layer 9: of the decoder, those that look at the source are 1"),
         ("head=3", "alignment head 3: layer 1 has heads 1 to 2"),
     ],
 )

@@ -133,7 +133,7 @@ def test_neither_tags_nor_the_end_are_words():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"layer": 3}, "alignment layer 3: the decoder looks at the source in layers 1 to 2"),
+        ({"layer": 3}, "alignment layer 3: of the decoder, those that look at the source are 1, 2"),
         ({"head": 3}, "alignment head 3: layer 2 has heads 1 to 2"),
     ],
 )

@@ -107,8 +107,8 @@ class AttentionAligner:
         layers = list(self._heads)
         if self.layer not in layers:
             raise UsageError(
-                f"alignment layer {self.layer + 1}: the decoder looks at the source in "
-                f"{_counted([layer + 1 for layer in layers])}",
+                f"alignment layer {self.layer + 1}: of the decoder, those that look at the source are "
+                f"{', '.join(str(layer + 1) for layer in layers)}",
                 "choose one of these with --alignment-layer or decoding.alignment.layer",
             )
         heads = self._heads[self.layer]
@@ -227,15 +227,6 @@ def text_weights(weights: Tensor, pairs: Sequence[AlignedPair]) -> Tensor:
     places = torch.arange(weights.size(-1), device=weights.device)
     no_text = (places < lengths[:, :1]) | (places >= lengths[:, 1:])
     return weights.masked_fill(no_text.view(len(pairs), *[1] * (weights.dim() - 2), -1), -1.0)
-
-
-def _counted(layers: Sequence[int]) -> str:
-    """`layers 1 to 6`, or `layer 1`, or each of them."""
-    if len(layers) == 1:
-        return f"layer {layers[0]} only"
-    if list(layers) == list(range(layers[0], layers[-1] + 1)):
-        return f"layers {layers[0]} to {layers[-1]}"
-    return f"layers {', '.join(map(str, layers))}"
 
 
 class Attention(NamedTuple):

@@ -415,8 +415,8 @@ class BeamSearch:
     def collect(self, rows: Sequence[int]) -> None:
         """Move the finished hypotheses of these sentences of the batch to the results."""
         index = torch.tensor(list(rows), device=self.sums.device)
-        for row, hypotheses in zip(rows, self.finished.hypotheses(index), strict=True):
-            self.results[self.numbers[row]] = hypotheses
+        for row, hypotheses in zip(rows, self.finished.listed(index), strict=True):
+            self.results[self.numbers[row]] = require_finite(hypotheses)
 
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences stay in the batch."""
@@ -509,14 +509,6 @@ class FinishedHypotheses:
         self.tokens = self.tokens.index_select(0, sentences)
         self.counts = self.counts.index_select(0, sentences)
         self.ended = self.ended.index_select(0, sentences)
-
-    def hypotheses(self, sentences: Tensor) -> list[list[Hypothesis]]:
-        """The finished hypotheses of these sentences, best first.
-
-        Raises:
-            ModelError: A sentence has none, because the model gave no finite log-probabilities.
-        """
-        return [require_finite(finished) for finished in self.listed(sentences)]
 
     def listed(self, sentences: Tensor) -> list[list[Hypothesis]]:
         """The finished hypotheses of these sentences, best first; perhaps none."""

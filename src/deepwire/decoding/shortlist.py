@@ -216,19 +216,15 @@ class Shortlist:
                 f"{folder}: damaged ({error.reason})", f"delete it, and learn it again: {_learning(folder)}"
             ) from None
         record = read_json(folder / RECORD)
-        if record.get("format") != _FORMAT:
-            raise ModelError(
-                f"{folder}: written by another version of deepwire", f"learn it again: {_learning(folder)}"
-            )
         if record.get("vocabulary") != vocabularies.digest:
             raise ModelError(
                 f"{folder}: the shortlist was learned for another vocabulary",
                 f"learn it for this model: {_learning(own or folder)}",
             )
         made_from, tensors = record.get("tables"), read_tensors(folder / TABLES, torch.device("cpu"))
-        if not isinstance(made_from, dict) or not made_from:
-            raise ModelError(f"{folder / RECORD}: names no tables", f"learn it again: {_learning(folder)}")
         try:
+            if record.get("format") != _FORMAT or not isinstance(made_from, dict):
+                raise ModelError("written by another version of deepwire")
             size = vocabularies.target.size
             tables = {
                 str(name): ShortlistTable(**{part: tensors[f"{name}.{part}"] for part in _PARTS}, size=size)

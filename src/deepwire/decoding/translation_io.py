@@ -277,17 +277,8 @@ def text_requests(path: Path, prefixes: Path | None, warn: Tell) -> Iterator[Req
     if prefixes is None:
         yield from map(Request, read_text(path, warn))
         return
-    for text, prefix in _paired_lines(path, prefixes, warn):
+    for text, prefix in sentence_pairs(path, prefixes, warn):
         yield Request(text, prefix)
-
-
-def sentence_pairs(source: Path, target: Path, warn: Tell) -> Iterator[tuple[str, str]]:
-    """Line by line (source, target) of two files.
-
-    Raises:
-        DataError: a file cannot be read, or their line counts differ (found at the end of the shorter).
-    """
-    yield from _paired_lines(source, target, warn)
 
 
 def column_requests(path: Path, column: int, warn: Tell) -> Iterator[Request]:
@@ -366,7 +357,12 @@ def _warn_of(places: Sequence[str], what: str, warn: Tell) -> None:
         warn(f"{places[0]}: {what}{more}")
 
 
-def _paired_lines(first: Path, second: Path, warn: Tell) -> Iterator[tuple[str, str]]:
+def sentence_pairs(first: Path, second: Path, warn: Tell) -> Iterator[tuple[str, str]]:
+    """Line by line the texts of two files.
+
+    Raises:
+        DataError: a file cannot be read, or their line counts differ (found at the end of the shorter).
+    """
     counts = [0, 0]
     unequal = False
     for left, right in zip_longest(read_text(first, warn), read_text(second, warn), fillvalue=_END):
