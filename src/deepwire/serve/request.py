@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import traceback
 from collections.abc import Mapping, Sequence
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self, TypeVar
 
@@ -141,26 +142,6 @@ _SHOWN = 80
 _MOST_DIGITS = 15  # a float holds all such numbers exactly
 _EXAMPLE = '{"text": "Ein Hund."}'
 
-# What other servers and toolkits call it, where the letters do not tell.
-_ELSEWHERE: Mapping[str, str] = {
-    **dict.fromkeys(("q", "query", "src", "input", "sentence", "data", "string"), "text"),
-    **dict.fromkeys(("sentences", "inputs", "lines"), "texts"),
-    **dict.fromkeys(("to", "tgt", "lang", "language", "target_lang", "tgt_lang"), "target"),
-    **dict.fromkeys(("from", "source_lang", "src_lang"), "source"),
-    **dict.fromkeys(("num_beams", "width"), "beam"),
-    **dict.fromkeys(("alternatives", "num_hypotheses", "num_return_sequences"), "n_best"),
-}
-
-_MUST_BE: Mapping[str, str] = {
-    "string": "a string",
-    "list": "a list of strings",
-    "int": "a whole number",
-    "finite_number": "a finite number",
-    "float": "a number",
-    "bool": "true or false",
-    "model": f"a JSON object such as {_EXAMPLE}",
-}
-
 Language = Annotated[str, Field(max_length=40)]
 
 
@@ -214,25 +195,12 @@ class RequestBody(TextBody):
 Body = TypeVar("Body", bound=TextBody)
 
 
-def read_request_body(body: bytes, limits: Limits) -> RequestBody:
-    """Read and check texts to translate.
+def read_body_of(kind: type[Body], body: bytes, limits: Limits) -> Body:
+    """Read and check what a client asks for.
 
     Raises:
         RequestError: It is no JSON, has other keys or types, or more than the limits allow.
     """
-    return _read(body, limits, RequestBody)
-
-
-def read_texts(body: bytes, limits: Limits) -> TextBody:
-    """Read and check texts whose language is asked for.
-
-    Raises:
-        RequestError: As `read_request_body`.
-    """
-    return _read(body, limits, TextBody)
-
-
-def _read(body: bytes, limits: Limits, kind: type[Body]) -> Body:
     try:
         request = kind.model_validate(_parsed(body))
     except ValidationError as error:
@@ -303,52 +271,15 @@ def _key(part: str | int) -> str:
 
 
 def _text(fault: ErrorDetails, keys: list[str]) -> str:
-    kind, context = fault["type"], fault.get("ctx", {})
+    kind = fault["type"]
     if kind == "extra_forbidden":
-        key = str(fault["loc"][-1])
-        if key == "q":  # a client of LibreTranslate
-            return "unknown key (deepwire serve --api libretranslate reads q; here it is text)"
-        return f"unknown key{_other_key(key, keys)}"
+        close = difflib.get_close_matches(str(fault["loc"][-1])[:_SHOWN].lower(), keys, n=1)
+        return "unknown key" + (f" (did you mean {close[0]}?)" if close else f"; known are {', '.join(keys)}")
     if kind == "value_error":
-        return str(context["error"])
+        return str(fault.get("ctx", {})["error"])
     if kind == "string_unicode":
         return "half a surrogate pair is no character" + ("" if fault["loc"] else ", not even in a key")
-    if kind == "greater_than_equal":
-        return f"must be at least {context['ge']}"
-    if kind == "string_too_long":
-        return f"must have at most {context['max_length']} characters"
-    wanted = next((words for start, words in _MUST_BE.items() if kind.startswith(start)), None)
-    if wanted is None:  # nothing that the fields of today can give
-        return fault["msg"][:1].lower() + fault["msg"][1:]
-    subject = "" if fault["loc"] else "the body "
-    return f"{subject}must be {wanted}, not {_kind(fault['input'])}{_other_form(fault)}"
-
-
-def _kind(value: object) -> str:
-    """What JSON calls a value; not the value, which may be a text."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and not isfinite(value):
-        return "one that is too large"
-    kinds = ((str, "a string"), (list, "a list"), (dict, "an object"), (int, "a number"))
-    return next(
-        (name for kind, name in kinds if isinstance(value, kind)), "a number with a point or an exponent"
-    )
-
-
-def _other_form(fault: ErrorDetails) -> str:
-    """Where one text was sent as several, or several as one."""
-    if fault["loc"] == ("texts",) and isinstance(fault["input"], str):
-        return "; a single text goes under text"
-    if fault["loc"] == ("text",) and isinstance(fault["input"], list):
-        return "; several texts go under texts"
-    return ""
-
-
-def _other_key(word: str, keys: list[str]) -> str:
-    elsewhere = _ELSEWHERE.get(word.lower())
-    close = [elsewhere] if elsewhere in keys else []
-    close += difflib.get_close_matches(word[:_SHOWN].lower(), keys, n=1)
-    return f" (did you mean {close[0]}?)" if close else f"; known are {', '.join(keys)}"
+    if not fault["loc"]:
+        return f"the body must be a JSON object such as {_EXAMPLE}"
+    # pydantic's own words never quote the value, which may be a text.
+    return re.sub(r"^\w+ should", "must", fault["msg"])

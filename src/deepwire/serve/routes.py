@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import wraps
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial, wraps
 from importlib.resources import files
 from typing import NamedTuple
 from urllib.parse import quote
@@ -28,26 +28,19 @@ from deepwire.serve.prometheus_metrics import CONTENT_TYPE
 from deepwire.serve.queue import TextFailedError
 from deepwire.serve.request import (
     AUTO,
-    Limits,
+    RequestBody,
     RequestError,
+    TextBody,
     place_of,
     printable,
-    read_request_body,
-    read_texts,
+    read_body_of,
 )
 from deepwire.serve.service import Service, target_of
 
 _UNTRANSLATED = "Deepwire-Untranslated"
-_WARNING = "Deepwire-Warning"
 """Header of a document's translation: beginnings of what stays as it is, with commas between them."""
+_WARNING = "Deepwire-Warning"
 _MOST_TOLD = 10  # of them, each of 40 characters: proxies refuse long headers
-
-
-class PageFile(NamedTuple):
-    """A file of the page."""
-
-    content: bytes
-    media_type: str
 
 
 _PAGE_FILES = {
@@ -60,14 +53,7 @@ _PAGE_FILES = {
 }
 
 
-def _read_page() -> Mapping[str, PageFile]:
-    """The files by their addresses; what is not among them cannot be asked for."""
-    folder = files("deepwire.serve") / "page"
-    return {path: PageFile((folder / name).read_bytes(), kind) for path, (name, kind) in _PAGE_FILES.items()}
-
-
-PAGE = _read_page()
-OPEN = frozenset({*PAGE, "/healthz", "/readyz"})
+OPEN = frozenset({*_PAGE_FILES, "/healthz", "/readyz"})
 """What can be had without a token: it says nothing of the model."""
 WATCHED = frozenset({"/healthz", "/readyz", "/metrics"})
 """What is answered to the end, also while the server stops."""
@@ -137,31 +123,34 @@ def own_site(service: Service, *, files: bool = True) -> Site:
 
 def own_routes(service: Service, documents: DocumentTranslator | None, folder: str = "") -> list[Route]:
     """The interface of deepwire: `/translate`, `/languages` and so on under a folder."""
-    file = (
-        []
-        if documents is None
-        else [Route(f"{folder}/translate_file", _translate_file(service, documents), methods=["POST"])]
-    )
+    own = _Interface(service, documents)
+    files = [] if documents is None else [_post(f"{folder}/translate_file", own.translate_file)]
     return [
-        *file,
-        Route(f"{folder}/translate", _translate(service), methods=["POST"]),
-        Route(f"{folder}/detect", _detect(service), methods=["POST"]),
-        Route(f"{folder}/languages", _languages(service, files=documents is not None), methods=["GET"]),
-        Route("/healthz", _healthz(service), methods=["GET"]),
-        Route("/readyz", _readyz(service), methods=["GET"]),
-        Route("/metrics", _metrics(service), methods=["GET"]),
+        *files,
+        _post(f"{folder}/translate", own.translate),
+        _post(f"{folder}/detect", own.detect),
+        Route(f"{folder}/languages", own.languages),
+        Route("/healthz", own.healthz),
+        Route("/readyz", own.readyz),
+        Route("/metrics", own.metrics),
     ]
+
+
+def _post(path: str, endpoint: Endpoint) -> Route:
+    return Route(path, translating(endpoint), methods=["POST"])
 
 
 def page_routes(folder: str = "") -> list[Route]:
     """The page, which finds the interface of deepwire under a folder."""
-    routes = []
-    for path, file in PAGE.items():
-        content = file.content
-        if folder and path == "/":
-            content = content.replace(b"<html ", f'<html data-api="{folder.strip("/")}/" '.encode(), 1)
-        routes.append(Route(path, _file(file._replace(content=content)), methods=["GET"]))
-    return routes
+    return [Route(path, partial(_page_file, path, folder)) for path in _PAGE_FILES]
+
+
+async def _page_file(path: str, folder: str, _request: Request) -> Response:
+    name, kind = _PAGE_FILES[path]
+    content = (files("deepwire.serve") / "page" / name).read_bytes()
+    if folder and path == "/":
+        content = content.replace(b"<html ", f'<html data-api="{folder.strip("/")}/" '.encode(), 1)
+    return Response(content, headers={"Content-Type": kind, "Cache-Control": "no-cache"})
 
 
 def application(routes: Sequence[Route], answer: ErrorAnswer) -> Starlette:
@@ -192,29 +181,33 @@ def application(routes: Sequence[Route], answer: ErrorAnswer) -> Starlette:
     return app
 
 
-def _translate(service: Service) -> Endpoint:
-    @translating
-    async def translate(request: Request) -> Response:
-        body = read_request_body(await _read(request, service.limits), service.limits)
+class _Interface:
+    """The endpoints of deepwire's own interface.
+
+    Args:
+        service: Translates texts.
+        documents: Translates documents; None = none are.
+    """
+
+    def __init__(self, service: Service, documents: DocumentTranslator | None) -> None:
+        self._service, self._documents = service, documents
+
+    async def translate(self, request: Request) -> Response:
+        """POST /translate."""
+        body = read_body_of(RequestBody, await self._read(request), self._service.limits)
         return JSONResponse(
-            await service.translate(body, sender(request), lambda: wait_for_disconnect(request))
+            await self._service.translate(body, sender(request), lambda: wait_for_disconnect(request))
         )
 
-    return translate
+    async def detect(self, request: Request) -> Response:
+        """POST /detect."""
+        body = read_body_of(TextBody, await self._read(request), self._service.limits)
+        return JSONResponse(await self._service.detect(body))
 
-
-def _detect(service: Service) -> Endpoint:
-    @translating
-    async def detect(request: Request) -> Response:
-        body = read_texts(await _read(request, service.limits), service.limits)
-        return JSONResponse(await service.detect(body))
-
-    return detect
-
-
-def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint:
-    @translating
-    async def translate_file(request: Request) -> Response:
+    async def translate_file(self, request: Request) -> Response:
+        """POST /translate_file?name=NAME."""
+        service, documents = self._service, self._documents
+        assert documents is not None
         asked, limits = request.query_params, service.limits
         for name in asked:
             if name not in _FILE_KEYS:
@@ -255,7 +248,40 @@ def _translate_file(service: Service, documents: DocumentTranslator) -> Endpoint
             headers[_UNTRANSLATED] = ", ".join(quote(printable(beginning)) for beginning in told)
         return Response(translated.content, media_type="application/octet-stream", headers=headers)
 
-    return translate_file
+    async def languages(self, _request: Request) -> Response:
+        """GET /languages."""
+        return JSONResponse({**self._service.facts(), "files": list(ENDINGS) if self._documents else []})
+
+    async def healthz(self, _request: Request) -> Response:
+        """GET /healthz."""
+        return _status("alive" if self._service.batcher.alive else "broken", self._service.batcher.alive)
+
+    async def readyz(self, _request: Request) -> Response:
+        """GET /readyz."""
+        if not self._service.batcher.alive:
+            return _status("broken", False)
+        stopping = self._service.work.stopping
+        return _status("stopping" if stopping else "ready", not stopping)
+
+    async def metrics(self, _request: Request) -> Response:
+        """GET /metrics."""
+        return Response(self._service.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _read(self, request: Request) -> bytes:
+        """The body of a request, which must be JSON.
+
+        Raises:
+            RequestError, ClientDisconnect: As `read_body`; or it is not JSON.
+        """
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise RequestError("unsupported_media_type", "send Content-Type: application/json")
+        limits = self._service.limits
+        return await read_body(request, limits.body_bytes, limits.body_seconds)
+
+
+def _status(status: str, is_good: bool) -> Response:
+    return JSONResponse({"status": status}, 200 if is_good else 503)
 
 
 def translating(endpoint: Endpoint) -> Endpoint:
@@ -284,18 +310,6 @@ def log_failure(request_id: str, error: BaseException) -> None:
     log.error("request %s failed: %s at %s", request_id, *place_of(error))
 
 
-async def _read(request: Request, limits: Limits) -> bytes:
-    """The body of a request, which must be JSON.
-
-    Raises:
-        RequestError, ClientDisconnect: As `read_body`; or it is not JSON.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise RequestError("unsupported_media_type", "send Content-Type: application/json")
-    return await read_body(request, limits.body_bytes, limits.body_seconds)
-
-
 async def read_body(request: Request, most: int, seconds: float) -> bytes:
     """The body of a request, of so many bytes at most, which must come within so many seconds.
 
@@ -319,45 +333,3 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
     except TimeoutError:
         raise RequestError("body_too_slow", f"no whole body within {seconds:g} s") from None
     return bytes(body)
-
-
-def _languages(service: Service, *, files: bool) -> Endpoint:
-    endings = list(ENDINGS) if files else []
-
-    async def languages(_request: Request) -> Response:
-        return JSONResponse({**service.facts(), "files": endings})
-
-    return languages
-
-
-def _healthz(service: Service) -> Endpoint:
-    async def healthz(_request: Request) -> Response:
-        alive = service.batcher.alive
-        return JSONResponse({"status": "alive" if alive else "broken"}, 200 if alive else 503)
-
-    return healthz
-
-
-def _readyz(service: Service) -> Endpoint:
-    async def readyz(_request: Request) -> Response:
-        if not service.batcher.alive:
-            return JSONResponse({"status": "broken"}, 503)
-        stopping = service.work.stopping
-        return JSONResponse({"status": "stopping" if stopping else "ready"}, 503 if stopping else 200)
-
-    return readyz
-
-
-def _metrics(service: Service) -> Endpoint:
-    async def metrics(_request: Request) -> Response:
-        return Response(service.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
-
-    return metrics
-
-
-def _file(file: PageFile) -> Endpoint:
-    async def page(_request: Request) -> Response:
-        headers = {"Content-Type": file.media_type, "Cache-Control": "no-cache"}
-        return Response(file.content, headers=headers)
-
-    return page
