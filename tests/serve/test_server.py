@@ -475,7 +475,7 @@ def test_detection_refuses_a_language_that_nothing_is_translated_into(polyglot, 
             assert (answer.status, answer.code) == (422, "invalid")
 
 
-def test_detection_has_its_time_and_ends_with_its_request(polyglot, serving):
+def test_detection_has_its_time_and_ends_with_its_request(polyglot, serving, monkeypatch):
     """It ran on for all texts, with no limit, and the texts of other requests waited."""
     free, begun = threading.Event(), []
 
@@ -485,7 +485,7 @@ def test_detection_has_its_time_and_ends_with_its_request(polyglot, serving):
         return []
 
     with serving.running(polyglot, request_seconds=0.2) as server:
-        server.service.sources.detect = held
+        monkeypatch.setattr("deepwire.serve.service.likely_languages", held)
         body = json.dumps({"texts": ["ein", "zwei", "drei"]}).encode()
         answer = server.request("POST", "/detect", body, {"Content-Type": "application/json"})
         assert (answer.status, answer.code) == (503, "out_of_time")

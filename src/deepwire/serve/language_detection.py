@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from functools import cached_property
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from deepwire.data.languages import Direction
@@ -27,30 +26,17 @@ class Detection(NamedTuple):
     confidence: float
 
 
-class LanguageDetector:
-    """Chooses among some languages.
+def likely_languages(text: str, among: Iterable[str]) -> list[Detection]:
+    """The likely languages of a text, best first, three at most; none where there is no letter to tell by.
 
     Args:
-        labels: The languages; those that py3langid does not know are never chosen.
+        text: Some text.
+        among: The languages that it can be in; those that py3langid does not know are never chosen.
     """
-
-    def __init__(self, labels: Iterable[str]) -> None:
-        self._labels = dict.fromkeys(labels)
-
-    def detect(self, text: str, among: Collection[str] | None = None) -> list[Detection]:
-        """The likely languages, best first, three at most; none where there is no letter to tell by.
-
-        Args:
-            text: Some text.
-            among: The languages that it can be in; None = all.
-        """
-        among = [label for label in self._labels if among is None or label in among]
-        shares = language_shares(text[:_ENOUGH], among)
-        detections = [Detection(label, round(100 * share, 1)) for label, share in shares.items()]
-        likely = [
-            detection for detection in detections[1:_MOST_ANSWERS] if detection.confidence >= 100 * _LEAST
-        ]
-        return [*detections[:1], *likely]
+    shares = language_shares(text[:_ENOUGH], sorted(among))
+    detections = [Detection(label, round(100 * share, 1)) for label, share in shares.items()]
+    likely = [one for one in detections[1:_MOST_ANSWERS] if one.confidence >= 100 * _LEAST]
+    return [*detections[:1], *likely]
 
 
 class SourceDetector:
@@ -63,22 +49,13 @@ class SourceDetector:
     def __init__(self, directions: Iterable[Direction]) -> None:
         self._directions = tuple(directions)
 
-    @cached_property
-    def _detector(self) -> LanguageDetector:
-        labels = sorted({label for direction in self._directions for label in direction})
-        return LanguageDetector(labels)
-
-    def detect(self, text: str, among: Collection[str]) -> list[Detection]:
-        """The likely languages of a text, of those that `among` gives."""
-        return self._detector.detect(text, among)
-
     def language_of(self, text: str, target: str | None) -> Detection | None:
         """In which language a text is; None where there is nothing to tell by.
 
         Raises:
             RequestError: As `among`.
         """
-        detections = self.detect(text, self.among(target))
+        detections = likely_languages(text, self.among(target))
         return detections[0] if detections else None
 
     def is_target(self, language: str, target: str | None) -> bool:

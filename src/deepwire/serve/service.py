@@ -31,7 +31,7 @@ from deepwire.serve.answers import (
 )
 from deepwire.serve.batcher import Batcher
 from deepwire.serve.disconnection import Disconnected, DisconnectedError, unless_gone
-from deepwire.serve.language_detection import Detection, SourceDetector
+from deepwire.serve.language_detection import Detection, SourceDetector, likely_languages
 from deepwire.serve.model_pool import Leg, ModelPool, Route
 from deepwire.serve.prometheus_metrics import Metrics
 from deepwire.serve.queue import Job, TextFailedError
@@ -226,7 +226,7 @@ class Service:
             RequestError: As `SourceDetector.among`, or there was no time for it.
         """
         among = self.sources.among(self.models.label(body.target))
-        work = [partial(self.sources.detect, text, among) for text in body.all]
+        work = [partial(likely_languages, text, among) for text in body.all]
         async with self.in_time(self.limits.request_seconds):
             detections = [await self.run_in_worker(each) for each in work]  # others come in between
         return {"detections": [[detection._asdict() for detection in likely] for likely in detections]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import PurePath
@@ -14,33 +14,20 @@ from deepwire.serve.documents.document import Document, Options
 
 Reader = Callable[[bytes, Options], Document]
 
-_FORMATS = "deepwire.serve.documents.formats"
-_READERS: Mapping[str, str] = {
-    ".txt": f"{_FORMATS}.replaced_text:read_text",
-    ".md": f"{_FORMATS}.markdown:read_markdown",
-    ".markdown": f"{_FORMATS}.markdown:read_markdown",
-    ".html": f"{_FORMATS}.hypertext:read_html",
-    ".htm": f"{_FORMATS}.hypertext:read_html",
-    ".srt": f"{_FORMATS}.subtitles:read_subtitles",
-    ".vtt": f"{_FORMATS}.subtitles:read_subtitles",
-    ".po": f"{_FORMATS}.gettext_catalogue:read_po",
-    ".pot": f"{_FORMATS}.gettext_catalogue:read_po",
-    ".xlf": f"{_FORMATS}.xliff:read_xliff",
-    ".xliff": f"{_FORMATS}.xliff:read_xliff",
-    ".docx": f"{_FORMATS}.office:read_docx",
-    ".odt": f"{_FORMATS}.office:read_odt",
-    ".json": f"{_FORMATS}.json_values:read_json",
-}
+_KINDS = (
+    (".txt", "replaced_text:read_text", ""),
+    (".md .markdown", "markdown:read_markdown", "markdown_it"),
+    (".html .htm", "hypertext:read_html", ""),
+    (".srt .vtt", "subtitles:read_subtitles", ""),
+    (".po .pot", "gettext_catalogue:read_po", ""),
+    (".xlf .xliff", "xliff:read_xliff", "lxml"),
+    (".docx", "office:read_docx", "lxml"),
+    (".odt", "office:read_odt", "lxml"),
+    (".json", "json_values:read_json", ""),
+)
+"""Endings of the names of files, their reader, and the package that it needs."""
+_READERS = {ending: (reader, needed) for endings, reader, needed in _KINDS for ending in endings.split()}
 ENDINGS = tuple(_READERS)
-"""Of the names of files that can be translated."""
-_NEEDED: Mapping[str, str] = {
-    ".md": "markdown_it",
-    ".markdown": "markdown_it",
-    ".xlf": "lxml",
-    ".xliff": "lxml",
-    ".docx": "lxml",
-    ".odt": "lxml",
-}
 
 
 def ending(name: str) -> str:
@@ -49,7 +36,7 @@ def ending(name: str) -> str:
 
 
 def require_reader(name: str) -> None:
-    """See that a file can be read, by its name.
+    """Checks that a file can be read, by its name.
 
     Raises:
         UsageError: There is no such kind of document, or a package for it is missing.
@@ -60,8 +47,8 @@ def require_reader(name: str) -> None:
             f"files ending in {kind} cannot be translated" if kind else "the name of a file needs an ending"
         )
         raise UsageError(said, f"known are {', '.join(ENDINGS)}")
-    package = _NEEDED.get(kind)
-    if package is not None and find_spec(package) is None:
+    package = _READERS[kind][1]
+    if package and find_spec(package) is None:
         missing = package.replace("_", "-")
         raise UsageError(
             f"files ending in {kind} need the package {missing}", "pip install 'deepwire[documents]'"
@@ -69,7 +56,7 @@ def require_reader(name: str) -> None:
 
 
 def require_same_kind(name: str, output: str) -> None:
-    """See that the name of a translation does not say that it is of another kind than the document.
+    """Checks that the name of a translation does not say that it is of another kind than the document.
 
     Raises:
         UsageError: It does.
@@ -96,8 +83,8 @@ def read_document(name: str, content: bytes, options: Options) -> Document:
         DataError: It is not what its name says, damaged, or larger than anybody reads.
     """
     require_reader(name)
-    module, _, function = _READERS[ending(name)].partition(":")
-    reader: Reader = getattr(import_module(module), function)
+    module, _, function = _READERS[ending(name)][0].partition(":")
+    reader: Reader = getattr(import_module(f"deepwire.serve.documents.formats.{module}"), function)
     document = reader(content, options)
     left = [run.text for unit in document.units for run in unit if run.fixed and is_message(run.text)]
     if left:

@@ -26,7 +26,7 @@ from deepwire.serve.documents.file_text import unescaped
 from deepwire.serve.documents.formats.hypertext import HtmlDocument
 from deepwire.serve.documents.registry import require_reader
 from deepwire.serve.documents.translation_plan import TranslationPlan
-from deepwire.serve.language_detection import Detection, LanguageDetector
+from deepwire.serve.language_detection import Detection, likely_languages
 from deepwire.serve.libretranslate.fields import (
     AskedTranslation,
     RefusedError,
@@ -63,7 +63,6 @@ class LibreTranslator:
         labels = list(dict.fromkeys(label for direction in self._routes for label in direction))
         self.codes = LanguageCodes(labels)
         self._labels = sorted({self.codes.label(label) or label for label in labels}, key=language_name)
-        self._detector = LanguageDetector(self._labels)
         self._documents = documents
 
     @property
@@ -89,7 +88,7 @@ class LibreTranslator:
 
     async def detect(self, text: str) -> list[dict[str, object]]:
         """The answer to POST /detect."""
-        detections = await self._service.run_in_worker(partial(self._detector.detect, text))
+        detections = await self._service.run_in_worker(partial(likely_languages, text, self._labels))
         return [_detected(detection) for detection in detections or [_NOTHING]]
 
     async def translate(
@@ -108,7 +107,7 @@ class LibreTranslator:
         sources = [asked.source] * len(asked.texts)
         if asked.source == AUTO:
             read = asked.texts if documents is None else map(beginning, documents)
-            work = [partial(self._detector.detect, text) for text in read]
+            work = [partial(likely_languages, text, self._labels) for text in read]
             likely = [await self._service.run_in_worker(each) for each in work]  # others come in between
             detected = [detections[0] if detections else _NOTHING for detections in likely]
             sources = [detections[0].language if detections else asked.target for detections in likely]
@@ -174,7 +173,9 @@ class LibreTranslator:
         async def resolve(beginning: str) -> DocumentRoute:
             source = known
             if auto:
-                detections = await self._service.run_in_worker(partial(self._detector.detect, beginning))
+                detections = await self._service.run_in_worker(
+                    partial(likely_languages, beginning, self._labels)
+                )
                 source = detections[0].language if detections else target
             return DocumentRoute(self._route(source, target), target, written_code(target))
 
