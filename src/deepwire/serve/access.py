@@ -113,7 +113,7 @@ _USUAL_PORT = re.compile(r"http:.*:80|https:.*:443")
 
 
 def check_origins(origins: Sequence[str]) -> None:
-    """See that each is what a browser sends as `Origin`, or `*`: another one would never be admitted.
+    """Checks that each is what a browser sends as `Origin`, or `*`: another one would never be admitted.
 
     Raises:
         UsageError: One is not, such as a name without `https://` or with a path, or others stand beside `*`.
@@ -193,7 +193,7 @@ def is_loopback(bound: socket.socket) -> bool:
 
 
 def require_safe(bound: socket.socket, *, token: bool, insecure: bool) -> None:
-    """See that strangers cannot use the server without a token, unless that is wanted.
+    """Checks that strangers cannot use the server without a token, unless that is wanted.
 
     Raises:
         UsageError: They could, or both are wanted.

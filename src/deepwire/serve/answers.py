@@ -1,4 +1,4 @@
-"""What is translated of the texts of a request, and its answer: line by line, or sentence by sentence."""
+"""The lines or sentences of a request that are translated, and its answer."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class Batcher:
         return len(self._queue) + self._in_work
 
     def require_room(self, count: int, client: Hashable = None) -> None:
-        """See that so many texts of a client can be taken.
+        """Checks that so many texts of a client can be taken.
 
         Raises:
             RequestError: The queue is full, or so long that the time of the request would be over before its
@@ -164,7 +164,7 @@ class Batcher:
             return self._changed.wait_for(lambda: bool(self._queue) or self._closed, seconds)
 
     def _wait_for_others(self) -> None:
-        """What comes within a moment goes along."""
+        """Waits a moment for texts that can go along."""
         latest = time.monotonic() + self._limits.batch_wait_ms / 1000
         while self._queue and not self._closed and not self._is_enough():
             left = latest - time.monotonic()

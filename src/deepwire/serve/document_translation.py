@@ -32,7 +32,7 @@ class Upload(NamedTuple):
 
 
 class TranslatedDocument(NamedTuple):
-    """What is sent back for a document.
+    """The answer to a document.
 
     Attributes:
         name, content: The file.
@@ -61,7 +61,7 @@ class DocumentRoute(NamedTuple):
 def plan_of(
     service: Service, units: Sequence[Unit], route: Route, language: str, starts: Collection[int]
 ) -> TranslationPlan:
-    """What is to be translated of documents; `starts` are the units that begin one."""
+    """The plan for units of documents; `starts` are the units that begin one."""
     aligned = any(len(unit) > 1 for unit in units) and not service.models.why_not_aligned(route)
     given = starts if service.models.reads_in_order(route) else None
     return TranslationPlan(units, service.splitter(route), language, aligned=aligned, starts=given)

@@ -87,21 +87,21 @@ class ModelPool:
 
     @property
     def name(self) -> str:
-        """What clients are told."""
+        """The name that clients are told."""
         return ", ".join(model.name for model in self._models)
 
     @property
     def search(self) -> Search:
-        """What is used where a client asks for nothing: the settings of the first model."""
+        """The search where a client asks for nothing: that of the first model."""
         return self._models[0].search
 
     @property
     def routes(self) -> Mapping[Direction, Route]:
-        """What can be translated, directly or through a common language."""
+        """All that can be translated, directly or through a common language."""
         return self._routes
 
     def languages(self) -> dict[str, object]:
-        """What clients can choose; of one model the directions that it was trained in.
+        """The languages that clients can choose; of one model the directions that it was trained in.
 
         `through` has source, target and the common language between them; `others` says whether other
         directions can be tried.
@@ -160,7 +160,7 @@ class ModelPool:
         return self._models[leg.model].lengths(texts)
 
     def context(self, leg: Leg) -> ContextConfig:
-        """What of a document the model of a leg reads in front of a line."""
+        """The context that the model of a leg reads in front of a line."""
         return self._models[leg.model].context
 
     def reads_in_order(self, route: Route) -> bool:
@@ -188,7 +188,7 @@ class ModelPool:
 
     @property
     def fewest_subwords(self) -> int:
-        """What every model reads without cutting it."""
+        """The length that every model reads without cutting it."""
         return min(model.most_subwords for model in self._models)
 
     def budget(self, search: Search) -> int:
@@ -319,7 +319,7 @@ class _NamedModel(NamedTuple):
             raise UsageError(f"{name}: {fault}") from None
 
     def directions(self) -> frozenset[Direction]:
-        """Those of the stored model, or the one that it was given.
+        """The directions of the stored model, or the one that it was given.
 
         Raises:
             UsageError: It is a model of other directions.

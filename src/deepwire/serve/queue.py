@@ -77,7 +77,7 @@ class Waiting(NamedTuple):
 
     @property
     def subwords(self) -> int:
-        """Of the source."""
+        """Length of the source."""
         return self.job.lengths[self.place]
 
 
@@ -92,7 +92,7 @@ class _Turn(NamedTuple):
 
 @dataclass
 class _Client:
-    """What waits for one client.
+    """The waiting texts of one client.
 
     Attributes:
         had: What the client was given, in subwords, on the clock of the queue.
@@ -128,7 +128,7 @@ class FairQueue:
 
     @property
     def cost(self) -> int:
-        """What translating all of them takes, in subwords."""
+        """The cost of translating all of them, in subwords."""
         return self._cost
 
     def jobs(self) -> list[Job]:

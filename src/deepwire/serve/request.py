@@ -174,7 +174,7 @@ class TextBody(BaseModel):
 
 
 class RequestBody(TextBody):
-    """What a client asks for."""
+    """Texts to translate, and how."""
 
     source: Language | None = None
     """The language of the texts; `auto` = to be found out."""

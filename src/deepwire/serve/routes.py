@@ -1,4 +1,4 @@
-"""What there is under which address."""
+"""The addresses of deepwire's own interface and of the page."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ _PAGE_FILES = {
 
 
 OPEN = frozenset({*_PAGE_FILES, "/healthz", "/readyz"})
-"""What can be had without a token: it says nothing of the model."""
+"""Paths that need no token: they say nothing of the model."""
 WATCHED = frozenset({"/healthz", "/readyz", "/metrics"})
-"""What is answered to the end, also while the server stops."""
+"""Paths that are answered to the end, also while the server stops."""
 OWN_PATHS = frozenset({"/languages", "/translate", "/detect", "/translate_file"})
 """deepwire's own interface, which may be under a folder."""
 PATHS = frozenset({*OPEN, *WATCHED, *OWN_PATHS})
@@ -161,7 +161,7 @@ def application(routes: Sequence[Route], answer: ErrorAnswer) -> Starlette:
         return answer(error, request.url.path, request.state.id)
 
     async def http_error(request: Request, error: Exception) -> Response:
-        """What the router says: there is no such address, or it wants another method."""
+        """The router found no such address, or it wants another method."""
         assert isinstance(error, HTTPException)
         if error.status_code == 405:
             allowed = (error.headers or {}).get("Allow", "")

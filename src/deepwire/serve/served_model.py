@@ -24,7 +24,7 @@ _FEWEST_TEXTS = 2
 
 
 class Search(NamedTuple):
-    """What all texts of a batch share.
+    """Settings that all texts of a batch share.
 
     Attributes:
         beam, n_best: Settings of the search.
@@ -103,7 +103,7 @@ class ServedModel:
 
     @property
     def search(self) -> Search:
-        """What is used where a client asks for nothing."""
+        """The search where a client asks for nothing."""
         return Search(self._config.beam, self._config.n_best)
 
     @property
@@ -122,7 +122,7 @@ class ServedModel:
         return self._languages is not None
 
     def directions(self) -> tuple[Direction, ...]:
-        """What the model was trained to translate; nothing where that is not known."""
+        """The directions that the model was trained in; none where that is not known."""
         if self._languages is not None:
             return self._languages.directions
         return () if self._direction is None else (self._direction,)
@@ -204,7 +204,7 @@ class ServedModel:
 
 
 def _meaning(translator: Translator[DecoderState]) -> tuple[object, ...]:
-    """What clients were told of a model or what their requests rest on; better weights change none of it."""
+    """The facts that clients were told of a model or that their requests rest on, but for its weights."""
     settings = translator.direction, translator.languages, translator.context
     return *settings, translator.vocabularies.digest
 

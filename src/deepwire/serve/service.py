@@ -74,7 +74,7 @@ class LongText:
         self._sentences, self._begun, self._due = sentences, time.monotonic(), _due.get()
 
     def require_time(self, done: int) -> None:
-        """See that there is hope for the rest: who waits in vain should know it early.
+        """Checks that there is hope for the rest: who waits in vain should know it early.
 
         Args:
             done: How many sentences are translated.
@@ -96,7 +96,7 @@ _PART = 256  # sentences of a long text that wait at a time
 
 @dataclass
 class Work:
-    """What a server has to do.
+    """The work of a server.
 
     Attributes:
         requests: Translations that clients wait for.
@@ -332,7 +332,7 @@ class Service:
         return [translations[place] for place in range(len(translations))]
 
     def _require_short(self, leg: Leg, lengths: Sequence[int]) -> None:
-        """See that translations into a common language are not too long for the model that goes on."""
+        """Checks that translations into a common language are not too long for the model that goes on."""
         for index, length in enumerate(lengths):
             if length > self._most_subwords(leg):
                 problem = f"its translation on the way has {length} subwords: too long to go on"

@@ -1,4 +1,4 @@
-"""What every kind of document has: units of text to translate, and the way back into the file."""
+"""A document of any kind: units of text to translate, and the way back into the file."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ class Document(Protocol):
 
     @property
     def units(self) -> Sequence[Unit]:
-        """What is to be translated."""
+        """The texts to translate."""
 
     def written(self, translations: Sequence[Pieces]) -> bytes:
         """The file with other texts for its units."""
 
 
 class Options(NamedTuple):
-    """What can be asked for besides the languages.
+    """Options of reading a document.
 
     Attributes:
         source: Language of the document; empty = not known.

@@ -15,7 +15,7 @@ from deepwire.serve.documents.document import Marks, Piece, Run
 from deepwire.serve.documents.text_matching import MOST_STEPS, NO_SPACE_BEFORE, Matching
 
 _OTHERS = 0.8
-"""What a word of others costs in a stretch, when one of its own is worth 1."""
+"""The cost of a word of others in a stretch, when one of its own is worth 1."""
 _LINKED = 3
 """A word of others is taken only where a word without links is so many tokens farther away."""
 
@@ -112,7 +112,7 @@ class _Projection:
         self._matching, self._edges = matching, edges
 
     def pieces(self, node: _Node, low: int, high: int) -> Iterator[Piece]:
-        """What an element has, or the whole sentence, if it is the tokens from `low` to `high`."""
+        """The pieces of an element, or of the whole sentence, that is the tokens from `low` to `high`."""
         tokens, at = self._matching.tokens, low
         if node.marks:
             yield Piece("", None, node.marks)

@@ -19,7 +19,7 @@ from deepwire.serve.documents.document import Run
 NO_SPACE_BEFORE = frozenset(".,;:!?)]}»”…。，、；：！？）」』")
 """Signs that stand right behind a word."""
 MOST_STEPS = 300_000
-"""Of a search over the tokens and runs of a sentence; a larger one is not begun."""
+"""The most steps of a search over tokens and runs of a sentence; a larger one is not begun."""
 _TOKENS = re.compile(rf"\s+|[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 _DISTINCT = 3
 """Letters that are enough to tell a part of a word by."""
@@ -134,7 +134,7 @@ class Matching:
 
     @cached_property
     def tokens(self) -> list[str]:
-        """Those of the translation."""
+        """The tokens of the translation."""
         return tokens_for(self.translation, self.runs)
 
     @cached_property
@@ -144,7 +144,7 @@ class Matching:
 
     @cached_property
     def shares(self) -> list[dict[int, float]]:
-        """Of each token: how much of it comes from each run; nothing, or 1 together.
+        """How much of each token comes from each run; nothing, or 1 together.
 
         A fixed run has what says what it says, and nothing else: it would take the place of other words.
         """
@@ -177,7 +177,7 @@ class Matching:
 
     @cached_property
     def fields(self) -> list[str]:
-        """What the translation says for each result of a field, where that is one stretch; else nothing."""
+        """The translation of each result of a field, where that is one stretch; else nothing."""
         said = [""] * len(self.runs)
         for place, run in enumerate(self.runs):
             own = [token for token, share in enumerate(self._linked_shares) if set(share) == {place}]
@@ -189,7 +189,7 @@ class Matching:
 
     @cached_property
     def _linked_shares(self) -> list[dict[int, float]]:
-        """Of each token: how much of each run is linked to it."""
+        """How much of each run is linked to each token."""
         shares: list[dict[int, float]] = [defaultdict(float) for _ in self.tokens]
         owners = [place for place, run in enumerate(self.runs) for _ in run.text]
         for (begin, end), tokens in self._linked:

@@ -16,7 +16,7 @@ from deepwire.serve.documents.text_matching import Matching
 
 
 class DistinctTexts:
-    """What to translate: each different text once, or all in their order.
+    """Texts to translate: each different one once, or all in their order.
 
     Args:
         in_order: For models that read the texts of a document one after the other.
@@ -98,7 +98,7 @@ class _Sentences(NamedTuple):
 
 
 class TranslationPlan:
-    """What has to be translated for some units, each different text once.
+    """The texts to translate for some units, each different one once.
 
     Args:
         units: Of a document.

@@ -40,7 +40,7 @@ class RefusedError(Exception):
 
 @dataclass
 class Fields:
-    """What was sent.
+    """The fields of a request.
 
     Attributes:
         values: By name; those of the address count too, if the body does not have them.
@@ -143,7 +143,7 @@ class ApiKeys:
         self._contact = contact
 
     def check(self, fields: Fields, header: str | None = None) -> None:
-        """See that a request has a key, if one is needed.
+        """Checks that a request has a key, if one is needed.
 
         Args:
             fields: What was sent.
@@ -213,7 +213,7 @@ class AskedTranslation:
 def read_translation(
     fields: Fields, limits: Limits, most_alternatives: int, codes: LanguageCodes
 ) -> AskedTranslation:
-    """What is asked for.
+    """Reads and checks what is asked for.
 
     Raises:
         RefusedError: Something is missing, unknown or too much.
@@ -234,7 +234,7 @@ def read_translation(
 
 
 def known_language(code: str, codes: LanguageCodes) -> str:
-    """What the models call a language.
+    """The label that the models have for a language.
 
     Raises:
         RefusedError: They do not know it.

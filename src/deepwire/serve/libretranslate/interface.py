@@ -59,7 +59,7 @@ _FRONTEND_TIMEOUT = 500  # what clients expect
 
 
 class Choices(NamedTuple):
-    """What an operator can choose.
+    """Choices of the operator.
 
     Attributes:
         keys: Who may translate.
@@ -113,7 +113,7 @@ def _refuse(error: RequestError, path: str, request_id: str) -> Response:
 
 
 def _specification() -> dict[str, Any]:
-    """What the interface offers, as OpenAPI 2."""
+    """The description of the interface in OpenAPI 2."""
     found: dict[str, Any] = json.loads((files("deepwire.serve") / "page" / "interface.json").read_bytes())
     found["info"]["version"] = deepwire.__version__
     return found

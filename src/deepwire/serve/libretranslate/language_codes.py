@@ -59,7 +59,7 @@ class LanguageCodes:
                 self._labels.setdefault(code.partition("-")[0], label)
 
     def label(self, code: str) -> str | None:
-        """What the models call the language of a code; None = there is no such language here."""
+        """The label that the models have for a code; None = there is no such language here."""
         return self._labels.get(plain_code(code))
 
 

@@ -191,7 +191,7 @@ class LibreTranslator:
             raise RefusedError(f"Invalid request: {error.message}") from None
 
     async def _plan(self, texts: Sequence[Sequence[Unit]], route: Route, target: str) -> TranslationPlan:
-        """What is to be translated of some texts, each of which is a document."""
+        """The plan for some texts, each of which is a document."""
         starts = accumulate(map(len, texts), initial=0)
         units = [unit for text in texts for unit in text]
         return await self._service.run_in_worker(

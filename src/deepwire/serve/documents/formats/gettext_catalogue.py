@@ -18,7 +18,7 @@ _LINE = re.compile(
     r'(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr)(?:\[(?P<form>\d{1,9})\])?\s+)?"(?P<text>(?:[^"\\]|\\.)*)"'
 )
 _PREFIX = re.compile(r"#(?:~?(?P<past>\|)|~)\s*")
-"""Of messages that are obsolete, and of what a message was in the past."""
+"""The beginnings of obsolete messages, and of what a message was in the past."""
 _MAY_FOLLOW = {
     "": ("msgctxt", "msgid"),
     "msgctxt": ("msgid",),
@@ -32,7 +32,7 @@ _FUZZY = "fuzzy"
 _ESCAPES = {"\n": "n", "\t": "t", "\r": "r", "\a": "a", "\b": "b", "\f": "f", "\v": "v", '"': '"', "\\": "\\"}
 _MEANT = {letter: character for character, letter in _ESCAPES.items()}
 _WIDTH = 78
-"""Of a line, where the file has none that is longer."""
+"""The longest line, where the file has none that is longer."""
 
 
 @dataclass
@@ -72,7 +72,7 @@ class _Message:
     strings: list[_String] = field(default_factory=list)
 
     def texts(self, *keywords: str) -> list[str]:
-        """What the strings of some keywords say."""
+        """The texts of the strings of some keywords."""
         return ["".join(string.lines) for string in self.strings if string.keyword in keywords]
 
     @property
@@ -133,7 +133,7 @@ class PoDocument:
         return "".join([*parts, self._source[at:]])
 
     def _changes(self, translations: Iterator[Pieces]) -> Iterator[_Change]:
-        """What to write in the place of which part of the file."""
+        """The parts of the file to replace, and their new text."""
         line_break = "\r\n" if "\r\n" in self._source else "\n"
         width = max(_WIDTH, *(len(line) for line in self._source.split("\n")))
         for message, replaced in zip(self._messages, self._texts, strict=True):

@@ -30,7 +30,7 @@ VOID = frozenset([
 _READ = frozenset(("title",))
 """Text inside of something that is skipped."""
 _IN_HEAD = frozenset(["base", "link", "meta", "noscript", "script", "style", "template", "title"])
-"""What else begins ends the head, which needs no tag for it."""
+"""Any other element ends the head, which needs no tag for it."""
 ENDS_P = re.compile(
     r"address|article|aside|blockquote|body|center|d[dlt]|details|dialog|div|fieldset|fig(?:caption|ure)|footer|form"
     r"|h[1-6r]|header|hgroup|html|li|main|menu|nav|[ou]l|p|pre|search|section|summary|table|t[dhr]"

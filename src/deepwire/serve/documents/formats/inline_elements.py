@@ -54,7 +54,7 @@ def block_of(source: str, items: Sequence[Item], *, trimmed: bool = True) -> Blo
 class _Open(NamedTuple):
     item: Item
     first: int
-    """Of what is in it."""
+    """The number of the first stretch in it."""
 
 
 def _nested(source: str, items: Sequence[Item], *, trimmed: bool) -> Block | None:

@@ -40,7 +40,7 @@ _BEGIN = re.compile(r"(?P<note>\[\^[^\[\]\s]++\]:|:(?=[ \t]))|\[[ xX]\](?!\S)|(?
 _BOX = re.compile(r""":{3}|(?:!!!|\?\?\?\+?)[ \t]+[a-z][a-z -]*+(?:"[^"]*")?[ \t]*$""")
 _VOID = frozenset(["area", "br", "col", "embed", "hr", "img", "input", "link", "source", "track", "wbr"])
 _ANY_DEPTH = {"maxNesting": 1_000_000}
-"""What is nested deeper than Python goes is refused; else markdown-it would leave it out without a word."""
+"""Else markdown-it leaves out what is nested deeply; what is deeper than Python goes is refused."""
 
 
 def read_markdown(content: bytes, options: Options) -> ReplacedText:  # noqa: ARG001 - as all readers
@@ -152,7 +152,7 @@ def _parts(source: str, lines: list[tuple[int, int]]) -> list[list[tuple[int, in
 
 
 def _items(source: str, lines: list[tuple[int, int]]) -> Iterator[Item]:
-    """What a paragraph consists of; a line break is a space, or stays where it is meant."""
+    """The items of a paragraph; a line break is a space, or stays where it is meant."""
     opened = Counter[str]()
     for number, (begin, end) in enumerate(lines):
         if number + 1 == len(lines):
@@ -202,7 +202,7 @@ class _Ends:
 
 
 def _line_items(source: str, begin: int, end: int, opened: Counter[str]) -> Iterator[Item]:
-    """What is in a line; `opened` are the names of the elements that have begun in the paragraph."""
+    """The items of a line; `opened` are the names of the elements that have begun in the paragraph."""
     at = searched = begin
     ends = _Ends(source, begin, end)
     while (match := _INLINE.search(source, searched, end)) is not None:

@@ -35,9 +35,9 @@ from deepwire.serve.documents.formats.xml_tree import (
 )
 
 MOST_BYTES = 200 << 20
-"""Of all files in a package, unpacked; most of it may be pictures."""
+"""The most that all files of a package have, unpacked; most of it may be pictures."""
 MOST_TEXT_BYTES = 32 << 20
-"""Of those with text, in which each byte costs far more."""
+"""The same of those with text, in which each byte costs far more."""
 MOST_FILES = 10_000
 
 _WORD_PARTS = re.compile(r"word/(document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml")
@@ -63,12 +63,12 @@ _ODT_INLINE = frozenset(["span", "a", "meta", "meta-field", "ruby", "ruby-base"]
 _ODT_BESIDE = frozenset(["tracked-changes", "annotation"])
 """In these, paragraphs are deleted text and comments."""
 _ODT_MOVED = frozenset(["span", "a"])
-"""Of these, a paragraph may have another order."""
+"""Elements of which a paragraph may have another order."""
 
 _LINK, _STRETCH, _NUMBER = "link", "stretch", "n"
 """Names in the tree of elements that stands for a paragraph."""
 _MOST_STRETCHES = 1000
-"""Of a paragraph whose formatting may change its order; with more it stays in order."""
+"""A paragraph with more of them keeps its order."""
 
 
 class _Stretch(NamedTuple):
@@ -288,7 +288,7 @@ _DAMAGED = (
     OSError,
     ValueError,
 )
-"""What reading a package can raise."""
+"""Errors that reading a package can raise."""
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 
 

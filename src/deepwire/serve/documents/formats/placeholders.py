@@ -35,7 +35,7 @@ def items_of(*texts: str) -> list[list[Item]]:
 
 
 def _part(item: Item, start: int, stop: int) -> Item | None:
-    """What of an item is in one of the texts, with its place in that; None if nothing is."""
+    """The part of an item that is in one of the texts, with its place in that; None if none is."""
     begin, end = max(item.begin, start), min(item.end, stop)
     if begin >= end:
         return None
@@ -82,12 +82,12 @@ def _plain(text: str, begin: int, *, counts: bool) -> Iterator[Item]:
 
 
 def _break(message: Item, begin: int, end: int) -> Item:
-    """What parts the branches of a message."""
+    """The text between the branches of a message."""
     return Item(message.begin + begin, message.begin + end, "text", "\n", name="message", fixed=True)
 
 
 def _settled(item: Item, closed: Collection[str]) -> Item:
-    """What it is in a message in which there are ends of such elements."""
+    """The item, as it is in a message in which such elements end."""
     name = item.name
     if name in _LONE_BREAKS or (name in closed and ENDS_P.fullmatch(name)):
         return item._replace(kind="text", text="\n", fixed=True)

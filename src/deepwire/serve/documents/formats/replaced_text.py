@@ -24,7 +24,7 @@ class Stretch(NamedTuple):
 
 
 Tags = Mapping[int, tuple[str, str]]
-"""What the elements of a unit begin and end with in the file."""
+"""The tags of the elements of a unit, as the file has them."""
 
 
 _NO_TAGS: Tags = MappingProxyType({})

@@ -79,7 +79,7 @@ class XliffDocument:
 
 
 def _require_language(element: Any, side: str, attributes: Sequence[str], wanted: str) -> None:
-    """See that a file is in a language, or into it, if it says which.
+    """Checks that a file is in a language, or into it, if it says which.
 
     Raises:
         DataError: It says another.
@@ -90,7 +90,7 @@ def _require_language(element: Any, side: str, attributes: Sequence[str], wanted
 
 
 def _segments(root: Any, is_2: bool) -> Iterator[tuple[Any, Any, Markers]]:
-    """What has something to translate, its sources, and what has begun before; each is read at once."""
+    """Segments with something to translate, their sources and markers before them; each is read at once."""
     unit, markers = None, Markers()
     for segment in root.iter():
         name = local(segment)

@@ -1,4 +1,4 @@
-"""What is in a segment of XLIFF: text, elements around text, and codes of another format."""
+"""The content of a segment of XLIFF: text, elements around text, and codes of another format."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Part(NamedTuple):
 
 
 class Markers:
-    """What has begun and says whether the text in it is translated: elements, and pairs of `sm` and `em`.
+    """Elements, and pairs of `sm` and `em`, that have begun and say whether the text in them is translated.
 
     Args:
         keeps_lines: Whether the ends of lines are those of the text.
@@ -166,7 +166,7 @@ class SegmentContent:
 
 
 _NAMED = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?|<(/?)([A-Za-z][^\s<>/]*)[^<>]*(?<!/)>")
-"""What an id, or the code that a placeholder stands for, tells of a tag."""
+"""A tag in an id, or in the code that a placeholder stands for."""
 
 
 def _with_named_pairs(parts: Sequence[_Part]) -> list[_Part]:
@@ -256,7 +256,7 @@ def _part_of(item: Item, text: _Part) -> _Part:
 
 
 def _parts(element: Any, marks: Marks, elements: list[Any], around: Markers) -> Iterator[_Part]:
-    """What is in an element; the elements with text in them are numbered in `elements`.
+    """The parts of an element; the elements with text in them are numbered in `elements`.
 
     Text stays where the innermost of those `around` it says so.
     """

@@ -51,7 +51,7 @@ class SlotParagraph:
 
     @property
     def runs(self) -> list[Run]:
-        """What is there."""
+        """The texts of the places."""
         return [slot.run for slot in self.slots]
 
     def put(self, pieces: Pieces) -> None:
@@ -123,7 +123,7 @@ def write_xml(tree: Any, source: bytes) -> bytes:
 
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What is no character of XML 1.0 (section 2.2)."""
+"""Characters that XML 1.0 does not have (section 2.2)."""
 
 
 def xml_texts(units: Sequence[Unit], translations: Sequence[Pieces], warn: Tell) -> Sequence[Pieces]:
