@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from deepwire.plugins import register_optimizer as register_optimizer
     from deepwire.plugins import register_schedule as register_schedule
     from deepwire.training.loop import UpdateResult as UpdateResult
-    from deepwire.training.run.stopping import StopReason as StopReason
     from deepwire.training.session import Callback as Callback
     from deepwire.training.session import TrainingSession as TrainingSession
+    from deepwire.training.stopping import StopReason as StopReason
     from deepwire.training.validation import Validation as Validation
 
 __version__ = "0.2.0"

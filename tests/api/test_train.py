@@ -17,8 +17,8 @@ from deepwire.cli.main import main
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, UsageError
 from deepwire.training.loop import UpdateResult
-from deepwire.training.run.stopping import StopReason
 from deepwire.training.session import TrainingSession
+from deepwire.training.stopping import StopReason
 from deepwire.training.validation import Validation
 
 CLOCKS = ("seconds", "tokens_per_second", "memory")
@@ -106,7 +106,7 @@ def test_a_finished_run_is_not_said_to_be_that_of_other_text(tmp_path: Path, cor
         target.write("enil wen a\n")
     with pytest.raises(
         UsageError,
-        match=r"started otherwise: text of data\.train \(train\) or data\.valid \(valid\): [0-9a-f]{12} -> ",
+        match=r"original run: text of data\.train \(train\) or data\.valid \(valid\): [0-9a-f]{12} -> ",
     ):
         deepwire.train(SETTINGS, data=data, run=run, quiet=True, training={"max_updates": 2})
     # Without its text, a run can still be seen to be complete.

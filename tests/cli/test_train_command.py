@@ -204,20 +204,6 @@ def test_validation_has_the_tokenizer_of_the_language(
     assert "written without spaces" in note or "written without spaces" not in log
 
 
-def test_scores_that_are_counted_otherwise_are_said_on_continuation(
-    toy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["train", "toy.yaml", "training.max_updates=2"]) == 0
-    assert main(["train", "toy.yaml", "training.max_updates=4"]) == 0
-    assert "scores of translations" not in capsys.readouterr().err
-    changed = ["training.max_updates=6", "training.validation.tokenize=char"]
-    assert main(["train", "toy.yaml", *changed]) == 0
-    shown = capsys.readouterr().err
-    assert re.search(
-        "changed: scores of translations: BLEU.*tok:13a.* -> BLEU.*tok:char.*do not compare", shown
-    )
-
-
 def test_a_tokenizer_that_is_not_there_is_named_before_text_is_prepared(
     toy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

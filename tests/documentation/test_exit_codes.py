@@ -11,7 +11,7 @@ import pytest
 from deepwire import errors
 from deepwire.cli.main import BROKEN_PIPE, EPILOG
 from deepwire.errors import DeepwireError
-from deepwire.training.run import stopping
+from deepwire.training import stopping
 
 sys.path.insert(0, str(Path(__file__).parent))
 from markdown_pages import DOCS

@@ -82,9 +82,7 @@ def test_where_all_are_gone_the_records_stay(trainer: Trainer, half: Path, index
         shutil.rmtree(run.checkpoints_folder)
     before = run.metrics.read_bytes()
     assert trainer.train(run.path.name) == 4
-    assert (
-        f"the checkpoints of this run are gone; its records go up to update {UPDATES // 2}" in trainer.text()
-    )
+    assert "the checkpoints of this run are gone" in trainer.text()
     assert "hint: put them back, or start over with --fresh" in trainer.text()
     assert run.metrics.read_bytes() == before
     assert trainer.train(run.path.name, "--fresh") == 0, trainer.text()
@@ -159,16 +157,6 @@ METRICS: dict[str, tuple[Damage, str]] = {
         lines_of("metrics.jsonl", 2, 4),
         "metrics.jsonl: lines 2, 4 are damaged and left out; 2 records are kept, and the file as it was is "
         "metrics.jsonl.damaged",
-    ),
-    "a line less": (
-        lines_of("metrics.jsonl", 2, text=""),
-        "metrics.jsonl was changed since update 10 was saved: records may be wrong or missing",
-    ),
-    "another number": (
-        lambda run: (run / "metrics.jsonl").write_text(
-            (run / "metrics.jsonl").read_text().replace('"loss": 3', '"loss": 4', 1)
-        ),
-        "metrics.jsonl was changed since update 10 was saved: records may be wrong or missing",
     ),
 }
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from deepwire.model.config import ModelConfig
 from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.testing import batch, check_model, check_recomputation, small_model
-from deepwire.training.rounds import RoundsDraw
+from deepwire.training.layer_drop import RoundsDraw
 
 RECURRENCE = {"prelude": 1, "coda": 1, "rounds": 3, "backward": 2}
 SIDES = ("encoder", "decoder")

@@ -16,13 +16,12 @@ from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import run_training
+from deepwire.training.spec import TrainingSpec
 
 # Makes `toy_run` and `job_of_processes` importable from the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from toy_run import FinishedRun, RunTwice, digests, records
+from toy_run import FinishedRun, RunTwice, digests, records, run_training
 
 WORDS = [letter * count for letter in "abcdefgh" for count in (1, 2)]
 MODEL = {

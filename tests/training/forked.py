@@ -24,7 +24,7 @@ import deepwire.cli.train
 import deepwire.decoding.translator
 import deepwire.evaluation.metric_choice
 import deepwire.runfile
-import deepwire.training.run_training  # noqa: F401
+import deepwire.training.session  # noqa: F401
 from deepwire.cli.main import main
 
 

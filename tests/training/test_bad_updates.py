@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 import torch
+from toy_run import run_training
 
 from deepwire.checkpoint.store import load_model
 from deepwire.errors import DivergedError, ResourceError
 from deepwire.model.translation_model import LossSums, TranslationModel
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run.state import load_state
-from deepwire.training.run_training import run_training
+from deepwire.training.run import load_state
+from deepwire.training.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, Any]]]

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping
 import pytest
 import torch
 from safetensors.torch import load_file
+from toy_run import run_training
 
 from deepwire.checkpoint.model_path import average_models
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model, parameter_count
 from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.scaled_post_norm import BranchNorm
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import open_session, run_training
+from deepwire.training.session import open_session
+from deepwire.training.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from toy_run import run_training
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.training import run_training as starting
 from deepwire.training.device import choose_device, idle_gpus
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import run_training
+from deepwire.training.spec import TrainingSpec
 
 
 @pytest.fixture

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from toy_run import RunTwice
+from toy_run import RunTwice, run_training
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.data_config import TextNoiseConfig
 from deepwire.data.text.noise import LineNoise
 from deepwire.training.config import TrainingConfig
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import run_training
+from deepwire.training.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
+from toy_run import run_training
 
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
@@ -18,8 +19,7 @@ from deepwire.errors import UsageError
 from deepwire.training.device import PrecisionPolicy
 from deepwire.training.ema import EmaConfig, MovingAverage
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import run_training
+from deepwire.training.spec import TrainingSpec
 from deepwire.training.validation import Validator
 
 JobMaker = Callable[..., TrainingSpec]

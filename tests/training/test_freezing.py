@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from safetensors.torch import load_file
+from toy_run import run_training
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
@@ -12,8 +13,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.parametrization import UpdateScale
 from deepwire.training.freezing import freeze, with_rate_factors
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import run_training
+from deepwire.training.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
 Digest = Callable[[RunDirectory, int], str]

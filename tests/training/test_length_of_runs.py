@@ -6,12 +6,12 @@ import shutil
 from collections.abc import Callable
 
 import pytest
+from toy_run import run_training
 
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import run_training
+from deepwire.training.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
@@ -58,17 +58,6 @@ def test_in_its_decay_it_keeps_its_length(before: int, now: int, make_job: JobMa
     assert [checkpoint.update for checkpoint in job.run.checkpoints()] == [5, 10]
 
 
-@pytest.mark.parametrize(("made", "now", "change"), [(10, 20, "rises"), (5, 7, "falls")])
-def test_a_cosine_that_becomes_another_says_so(made: int, now: int, change: str, make_job: JobMaker) -> None:
-    settings: dict[str, object] = {"schedule": {"type": "cosine", "peak": 0.01, "warmup": 3}}
-    run_training(make_job("cosine", max_updates=10, stop_after=f"{made}u", **settings), quiet=True)
-    other = make_job("cosine", max_updates=now, **settings)
-    run_training(other, quiet=True)
-    log = other.run.log.read_text()
-    assert f"changed: the learning rate {change} to that of a run of {now} updates" in log
-    assert f"the {made} updates so far had that of a run of 10" in log
-
-
 def test_a_copy_without_the_decay_goes_on(make_job: JobMaker, weights_digest: Digest) -> None:
     """As the documentation says, from the checkpoint before the decay, which is kept however many follow."""
     few = {**SETTINGS, "checkpoint": {"every": 2, "keep_last": 1}, "validation": {"every": 100}}
@@ -89,4 +78,3 @@ def test_a_copy_without_the_decay_goes_on(make_job: JobMaker, weights_digest: Di
     log = longer.run.log.read_text()
     assert "changed: training.max_updates: 10 -> 20" in log
     assert "warning" not in log
-    assert "learning rate rises" not in log, "so far it had the rates of the longer run"

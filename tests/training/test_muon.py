@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from toy_run import RunTwice
+from toy_run import RunTwice, run_training
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
@@ -26,8 +26,7 @@ from deepwire.training.optimizers.muon import (
 )
 from deepwire.training.optimizers.optimizer import Step, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import run_training
+from deepwire.training.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]

@@ -4,13 +4,13 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from toy_run import run_training
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import run_training
+from deepwire.training.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]

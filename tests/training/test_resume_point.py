@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from deepwire.training.resume_point import RunRecord
-from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run import Decisions
+from deepwire.training.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
 
@@ -27,5 +27,5 @@ def test_micro_batches_are_smaller_where_float32_meets_a_wide_model(
 ) -> None:
     job = make_job(micro_batch_tokens=wanted, precision=precision)
     job = replace(job, resolved={**job.resolved, "model": {"d_model": width}})
-    record = RunRecord.settle(job, torch.device("cpu"), 1, continued=False)
-    assert record.micro_batch_tokens == expected
+    decisions = Decisions.make(job, torch.device("cpu"), 1)
+    assert decisions.micro_batch_tokens == expected

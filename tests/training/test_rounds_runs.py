@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from toy_run import run_training
+
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.model.recurrent_depth import RecurrentStack
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import run_training
+from deepwire.training.spec import TrainingSpec
 
 MODEL = {
     "encoder": {"layers": 3, "recurrence": {"prelude": 1, "coda": 1, "rounds": 4, "backward": 2}},

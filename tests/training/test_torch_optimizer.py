@@ -25,7 +25,7 @@ from deepwire.model.parametrization import UpdateScale
 from deepwire.training.optimizers.optimizer import OptimizerContext, make_optimizer
 from deepwire.training.optimizers.torch_optimizer import Groups, TorchOptimizerSection
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.spec import TrainingSpec
 from deepwire.training.testing import check_optimizer
 
 JobMaker = Callable[..., TrainingSpec]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from toy_run import run_training
 
 from deepwire.checkpoint.model_path import find_model, last_checkpoints
 from deepwire.checkpoint.run_directory import RunDirectory
@@ -20,14 +21,13 @@ from deepwire.data.batches.batching import Batch, StreamPosition, Update, Update
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training import training_stream as starting
+from deepwire.training import spec as starting
 from deepwire.training import validation
 from deepwire.training.config import TrainingConfig
 from deepwire.training.loop import UpdateResult
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run.state import load_state
-from deepwire.training.run_training import nothing_to_do_reason, run_training, training_process
-from deepwire.training.session import Callback, TrainingSession
+from deepwire.training.run import load_state
+from deepwire.training.session import Callback, TrainingSession, nothing_to_do_reason, training_process
+from deepwire.training.spec import TrainingSpec
 from deepwire.training.validation import Validation
 
 JobMaker = Callable[..., TrainingSpec]
@@ -148,7 +148,7 @@ def test_early_stopping_ends_the_run(make_job: JobMaker, read_records: ReadRecor
     assert len(read_records(job.run, "valid")) == 4
     assert outcome.stop_reason.finished
     assert "has not improved" in outcome.stop_reason.reason
-    reason = nothing_to_do_reason(job.run, job.config, job.resolved)
+    reason = nothing_to_do_reason(job.run, job.config)
     assert reason is not None
     assert "early_stopping.patience=3" in reason
     # Killed before it could say so, it is as complete as after it.
@@ -158,7 +158,7 @@ def test_early_stopping_ends_the_run(make_job: JobMaker, read_records: ReadRecor
     assert len(read_records(job.run, "valid")) == 4
     # A metric that nobody has waited for goes on.
     other = make_job(validation={"every": 5}, early_stopping={"metric": "nll", "patience": 3})
-    assert nothing_to_do_reason(job.run, other.config, job.resolved) is None
+    assert nothing_to_do_reason(job.run, other.config) is None
 
 
 class Translation:
@@ -373,14 +373,14 @@ def test_a_finished_run_is_left_alone_until_its_limit_is_raised(
     make_job: JobMaker, read_records: ReadRecords
 ) -> None:
     job = make_job(max_updates=10)
-    assert nothing_to_do_reason(job.run, job.config, job.resolved) is None
+    assert nothing_to_do_reason(job.run, job.config) is None
     run_training(job, quiet=True)
     before = {path: path.stat().st_mtime_ns for path in job.run.path.rglob("*")}
-    reason = nothing_to_do_reason(job.run, job.config, job.resolved)
+    reason = nothing_to_do_reason(job.run, job.config)
     assert reason == "nothing to do: run finished at update 10 (training.max_updates=10)"
     assert {path: path.stat().st_mtime_ns for path in job.run.path.rglob("*")} == before
     longer = make_job(max_updates=15)
-    assert nothing_to_do_reason(longer.run, longer.config, longer.resolved) is None
+    assert nothing_to_do_reason(longer.run, longer.config) is None
     run_training(longer, quiet=True)
     assert read_records(job.run, "train")[-1]["update"] == 15
     assert json.loads(job.run.done.read_text())["update"] == 15

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from deepwire.training.update_seeds import update_seed
+from deepwire.training.layer_drop import update_seed
 
 
 @pytest.mark.parametrize(

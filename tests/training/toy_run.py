@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import Tensor
 
-from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.training import loop
 from deepwire.training.optimizers.optimizer import Optimizer
+from deepwire.training.session import Callback, open_session
+from deepwire.training.spec import TrainingSpec, require_same_settings
+from deepwire.training.stopping import StopReason
 
 CLOCKS = ("seconds", "tokens_per_second", "memory")
 RUN_FILE = """
@@ -82,6 +86,35 @@ class FinishedRun:
     def of(cls, directory: RunDirectory, updates: int) -> FinishedRun:
         """What a run left behind after its last update."""
         return cls(directory, records(directory), digests(directory, updates))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Why a run stopped, and its best checkpoint, or the newest where nothing was scored."""
+
+    stop_reason: StopReason
+    best: Checkpoint | None
+
+
+def run_training(
+    spec: TrainingSpec,
+    *,
+    processes: ProcessGroup | None = None,
+    fresh: bool = False,
+    quiet: bool = False,
+    handle_signals: bool = True,
+    callbacks: Sequence[Callback] = (),
+) -> Outcome:
+    """Train as `deepwire.train` does, of a specification that was not made from a run file."""
+    if not fresh and spec.run.checkpoints():
+        changes = require_same_settings(spec.run.resolved_config, spec.resolved)
+        spec = replace(spec, changes=tuple(changes))
+    options = {"fresh": fresh, "quiet": quiet, "handle_signals": handle_signals}
+    with open_session(spec, processes=processes, callbacks=callbacks, **options) as session:
+        for _ in session:
+            pass
+    assert session.stop_reason is not None
+    return Outcome(session.stop_reason, spec.run.best())
 
 
 RunTwice = Callable[..., tuple[FinishedRun, FinishedRun]]

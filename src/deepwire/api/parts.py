@@ -25,11 +25,10 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
-from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
+from deepwire.ops.process import own_random_numbers, restore_torch_settings, seed_random_numbers
 from deepwire.runfile import RunFile, load_run_file
 from deepwire.training.device import choose_device
 from deepwire.training.device_batches import DeviceBatch, to_device
-from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizers.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
@@ -193,7 +192,7 @@ class TrainingParts:
             config.label_smoothing_form,
             config.r_drop if trains else 0.0,
             languages=batch.languages,
-            perturbation=perturbation_of(config, self.prepared.vocabularies) if trains else None,
+            perturbation=config.perturbation(self.prepared.vocabularies) if trains else None,
         )
         return sums.smoothed / sums.tokens
 
@@ -226,7 +225,7 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
         UsageError, DataError, ResourceError: As in `deepwire.prepare`, or the device is not there.
     """
     config = load_settings(run, settings).config
-    with given_back():
+    with restore_torch_settings():
         device = choose_device(config.training.device, ProcessGroup())
     prepared = preparation.prepare(config.data, seed=config.seed)
     with own_random_numbers(device):

@@ -26,14 +26,14 @@ from deepwire.evaluation.texts import Text, named_target
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
-from deepwire.runfile import CHANGEABLE, LoadedRunFile, RunFile, completed
+from deepwire.runfile import LoadedRunFile, RunFile
 from deepwire.training.device import choose_device
-from deepwire.training.run.spec import TrainingSpec, TranslateTexts
+from deepwire.training.spec import TrainingSpec, TranslateTexts
 from deepwire.training.validation import directions_in
 
 
 class ValidationScores:
-    """Scores translations of the validation set; a ``deepwire.training.run.spec.ScoreTexts``.
+    """Scores translations of the validation set; a ``deepwire.training.spec.ScoreTexts``.
 
     Args:
         names: The metrics: ``training.validation`` of a run file names them.
@@ -151,8 +151,14 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
         processes.run_on_main_first(lambda: require_encoder(encoder) if processes.main else None)
 
 
-def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:
-    """Everything that training needs, of the settings and the text that was prepared as they say."""
+def training_spec(loaded: LoadedRunFile, prepared: Prepared, changes: Sequence[str] = ()) -> TrainingSpec:
+    """Everything that training needs, of the settings and the text that was prepared as they say.
+
+    Args:
+        loaded: The settings.
+        prepared: The text.
+        changes: Settings that the run has had others of, one line each.
+    """
     config = loaded.config
     scores = _scores(config)
     return TrainingSpec(
@@ -172,8 +178,7 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:
         signatures=() if scores is None else scores.signatures,
         notes=tuple(_notes(config, scores, prepared)),
         user_config=loaded.text,
-        complete=completed,
-        changeable=CHANGEABLE,
+        changes=tuple(changes),
     )
 
 

@@ -21,15 +21,14 @@ from deepwire.distributed.launch import join_process_group
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.regular_files import read_json
-from deepwire.ops.process import given_back
+from deepwire.ops.process import restore_torch_settings
 from deepwire.runfile import CHANGEABLE, LoadedRunFile, completed
 from deepwire.training.dry_run import DryRun
 from deepwire.training.dry_run import dry_run as make_dry_run
-from deepwire.training.logging.metrics_log import read_records
-from deepwire.training.run.spec import TrainingSpec, require_same_text
-from deepwire.training.run.stopping import StopReason
-from deepwire.training.run_training import nothing_to_do_reason, open_session
-from deepwire.training.session import Callback, TrainingSession
+from deepwire.training.log import read_records
+from deepwire.training.session import Callback, TrainingSession, nothing_to_do_reason, open_session
+from deepwire.training.spec import TrainingSpec, require_same_settings, require_same_text
+from deepwire.training.stopping import StopReason
 
 if TYPE_CHECKING:
     from deepwire.api.model import Model
@@ -165,27 +164,39 @@ def train(
     """
     callbacks, loaded = _checked(callbacks), load_settings(run, settings, trusted=True)
     with _joined(processes) as group:
-        directory, done = RunDirectory(loaded.run_directory), None
+        directory, changes, done = RunDirectory(loaded.run_directory), list[str](), None
         if group.main and not fresh:
+            changes = _changes(directory, loaded)
             done = _nothing_to_do_reason(directory, loaded)
         told = group.broadcast_value(done)
         if told is not None:
             return Run(directory.path, nothing_to_do=str(told))
-        with _session(
-            loaded, group, callbacks=callbacks, fresh=fresh, quiet=quiet, handle_signals=handle_signals
-        ) as session:
+        options = {"fresh": fresh, "quiet": quiet, "handle_signals": handle_signals}
+        with _session(loaded, group, changes, callbacks=callbacks, **options) as session:
             for _ in session:
                 pass
         return Run(directory.path, stop_reason=session.stop_reason)
+
+
+def _changes(run: RunDirectory, loaded: LoadedRunFile) -> list[str]:
+    """The settings that a run goes on with otherwise than before, one line each.
+
+    Raises:
+        UsageError: The run has settings that may not change.
+        ModelError: Its record of them is damaged.
+    """
+    if not run.checkpoints():
+        return []
+    return require_same_settings(run.resolved_config, loaded.resolved, completed, CHANGEABLE)
 
 
 def _nothing_to_do_reason(run: RunDirectory, loaded: LoadedRunFile) -> str | None:
     """Why there is nothing to do; None if there is.
 
     Raises:
-        UsageError: The run has other settings, or other text.
+        UsageError: The run has other text.
     """
-    reason = nothing_to_do_reason(run, loaded.config.training, loaded.resolved, completed, CHANGEABLE)
+    reason = nothing_to_do_reason(run, loaded.config.training)
     if reason is not None and (text := preparation.preparation_digest(loaded.config.data)) is not None:
         require_same_text(run, text, loaded.resolved)
     return reason
@@ -243,13 +254,12 @@ def training_session(
     @contextmanager
     def opened() -> Iterator[TrainingSession]:
         called, loaded = _checked(callbacks), load_settings(run, settings, trusted=True)
-        with (
-            _joined(None) as group,
-            _session(
-                loaded, group, callbacks=called, fresh=fresh, quiet=quiet, handle_signals=handle_signals
-            ) as session,
-        ):
-            yield session
+        options = {"fresh": fresh, "quiet": quiet, "handle_signals": handle_signals}
+        with _joined(None) as group:
+            there = group.main and not fresh
+            changes = _changes(RunDirectory(loaded.run_directory), loaded) if there else []
+            with _session(loaded, group, changes, callbacks=called, **options) as session:
+                yield session
 
     return _SessionToOpen(opened)
 
@@ -260,9 +270,9 @@ def dry_run(run: RunSettings, /, *, processes: ProcessGroup | None = None, **set
     Arguments and errors as in `train`.
     """
     loaded = load_settings(run, settings)
-    with _joined(processes) as group, given_back():
+    with _joined(processes) as group, restore_torch_settings():
         require_startable(loaded, group, begins=True)
-        return make_dry_run(_specification(loaded, group, quiet=not group.main), processes=group)
+        return make_dry_run(_specification(loaded, group, (), quiet=not group.main), processes=group)
 
 
 @contextmanager
@@ -284,6 +294,7 @@ def _joined(processes: ProcessGroup | None) -> Iterator[ProcessGroup]:
 def _session(
     loaded: LoadedRunFile,
     processes: ProcessGroup,
+    changes: Sequence[str],
     *,
     callbacks: Sequence[Callback],
     fresh: bool,
@@ -291,11 +302,11 @@ def _session(
     handle_signals: bool,
 ) -> Iterator[TrainingSession]:
     quiet = quiet or not processes.main
-    with given_back():
+    with restore_torch_settings():
         # As the main process sees it: the others need not see the folder, and must take the same steps.
         begins = processes.main and (fresh or not RunDirectory(loaded.run_directory).checkpoints())
         require_startable(loaded, processes, begins=bool(processes.broadcast_value(begins)))
-        spec = _specification(loaded, processes, quiet=quiet)
+        spec = _specification(loaded, processes, changes, quiet=quiet)
         with open_session(
             spec,
             processes=processes,
@@ -325,15 +336,16 @@ def _checked(callbacks: object) -> tuple[Callback, ...]:
     return called
 
 
-def _specification(loaded: LoadedRunFile, processes: ProcessGroup, *, quiet: bool) -> TrainingSpec:
+def _specification(
+    loaded: LoadedRunFile, processes: ProcessGroup, changes: Sequence[str], *, quiet: bool
+) -> TrainingSpec:
     config = loaded.config
     progress = None if quiet else _each_step_once()
 
     def specified() -> TrainingSpec:
         with naming_texts(loaded.config, loaded.origins):
-            return training_spec(
-                loaded, preparation.prepare(config.data, seed=config.seed, progress=progress)
-            )
+            prepared = preparation.prepare(config.data, seed=config.seed, progress=progress)
+            return training_spec(loaded, prepared, changes)
 
     return processes.run_on_main_first(specified)
 

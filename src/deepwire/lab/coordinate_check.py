@@ -29,7 +29,6 @@ from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
 from deepwire.training.device_batches import DeviceUpdate
-from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
@@ -203,7 +202,7 @@ def _averaged(
 def _train(model: TranslationModel, updates: Sequence[DeviceUpdate], text: TrainingText, rate: float) -> None:
     """Take updates as training does, in float32 and at one rate, but with all layers and parameters."""
     config = text.config.training
-    perturbation = perturbation_of(config, text.prepared.vocabularies)
+    perturbation = config.perturbation(text.prepared.vocabularies)
     scales = with_rate_factors(update_scales(model), model, config.rate_factors)
     strategy = ParallelStrategy(model, ProcessGroup())
     optimizer = make_optimizer(model, config.optimizer, config.clip_norm, strategy, scales=scales)

@@ -74,7 +74,7 @@ def choose_float32_products() -> None:
 
 
 @contextmanager
-def given_back() -> Iterator[None]:
+def restore_torch_settings() -> Iterator[None]:
     """Afterwards torch has the float32 products, the threads and the current GPU that it had before."""
     import torch
 
@@ -119,7 +119,7 @@ _TRAINS = RLock()
 
 
 @contextmanager
-def this_thread_alone() -> Iterator[None]:
+def training_lock() -> Iterator[None]:
     """Random numbers, threads and float32 products are those of the process: one thread at a time trains.
 
     Raises:

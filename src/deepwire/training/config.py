@@ -10,12 +10,12 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from deepwire.config.choice import ChoiceName
 from deepwire.config.counts import MAX_THREADS, Count, Duration, Positive
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
-from deepwire.model.perturbation import InputNoiseConfig, SimCutConfig
+from deepwire.data.vocabulary import UNK, Vocabularies
+from deepwire.model.perturbation import InputNoiseConfig, Perturbation, SimCutConfig, Words
 from deepwire.training.ema import EmaConfig
 from deepwire.training.freezing import Patterns
 from deepwire.training.guided_alignment import GuidedAlignmentConfig
 from deepwire.training.layer_drop import LayerDropConfig
-from deepwire.training.logging.depth_records import RecordConfig
 from deepwire.training.optimizers import OptimizerChoice
 from deepwire.training.optimizers.adam import AdamWConfig
 from deepwire.training.schedule import InverseSqrtConfig, ScheduleConfig
@@ -112,6 +112,22 @@ class CheckpointConfig(Section):
     )
     keep_last: int = Field(default=5, ge=1, description="newest checkpoints to keep")
     keep_best: int = Field(default=1, ge=1, description="best checkpoints to keep")
+
+
+class RecordConfig(Section):
+    """What training takes down for analyses, beside its metrics."""
+
+    gradients: Count | None = Field(
+        default=None,
+        ge=1,
+        description="updates between records of the norm of each layer's gradient (gradients.jsonl)",
+    )
+    depth_weights: Count | None = Field(
+        default=None,
+        ge=1,
+        description="updates between records of the weights of layers: DLCL, GTrans, ... "
+        "(depth_weights.jsonl)",
+    )
 
 
 class TrainingConfig(Section):
@@ -249,6 +265,14 @@ class TrainingConfig(Section):
         if self.r_drop:
             return "r_drop"
         return None if self.sim_cut is None else "sim_cut"
+
+    def perturbation(self, vocabularies: Vocabularies) -> Perturbation | None:
+        """How training disturbs the input of a batch; None where it does not."""
+        if self.input_noise is None and self.sim_cut is None:
+            return None
+        # Tags of languages come after the pieces.
+        source, target = (Words(UNK, side.size) for side in (vocabularies.source, vocabularies.target))
+        return Perturbation(source, target, self.input_noise, self.sim_cut)
 
     def unused_settings(self) -> UnusedSettings:
         """A form of smoothing where there is none, and processes where only torchrun makes them."""

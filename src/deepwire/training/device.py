@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import UsageError
 from deepwire.ops.allocator import resident_memory
 from deepwire.ops.precision import MatmulPrecision, autocast_dtype, has_fast_bfloat16, set_fp32_matmul
 from deepwire.training.config import Precision, TrainingConfig
@@ -197,27 +197,6 @@ class PrecisionPolicy:
         kind = autocast_dtype(device, setting)
         products = set_fp32_matmul("auto" if setting == "auto" else "highest")
         return cls("bf16" if kind is torch.bfloat16 else "fp32", products, device.type)
-
-    @classmethod
-    def from_json(cls, value: object) -> PrecisionPolicy:
-        """Read what ``to_json`` gave.
-
-        Raises:
-            ModelError: If it is something else.
-        """
-        match value:
-            case {
-                "precision": "fp32" | "bf16" as precision,
-                "products": "highest" | "medium" as products,
-                "device_type": str(device_type),
-            }:
-                return cls(precision, products, device_type)
-            case _:
-                raise ModelError(f"stored number formats are damaged: {value!r}")
-
-    def to_json(self) -> dict[str, object]:
-        """Plain values for a JSON file."""
-        return {"precision": self.precision, "products": self.products, "device_type": self.device_type}
 
     def serves(self, setting: Literal["auto", "fp32", "bf16"], device: torch.device) -> bool:
         """Whether a stored choice is still what the user asks for, on this kind of device."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -17,18 +19,14 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.io.atomic import human_bytes
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import peak_memory
-from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
-from deepwire.training.logging.progress import human_time, short
-from deepwire.training.loop import make_gradient
-from deepwire.training.recorder import SilentRecorder
-from deepwire.training.resume_point import ResumePoint, RunRecord
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run.state import TrainingState
-from deepwire.training.run.stopping import Signals
-from deepwire.training.run_training import make_trainer, training_process
-from deepwire.training.trainer import Trainer
-from deepwire.training.warm_start.pretrained import PretrainedReport
-from deepwire.training.warm_start.start_from import StartReport
+from deepwire.training.device_batches import DeviceBatch, DeviceUpdate, feed
+from deepwire.training.log import RunLog
+from deepwire.training.loop import Trainer, make_gradient
+from deepwire.training.progress import human_time, short
+from deepwire.training.run import ResumePoint
+from deepwire.training.session import make_trainer, training_process
+from deepwire.training.spec import TrainingSpec
+from deepwire.training.stopping import Signals
 
 # The first update also pays for what happens once: allocation, choice of kernels, compilation.
 _WARM_UP = 1
@@ -84,17 +82,6 @@ class DryRun:
         ]
 
 
-class _Told(SilentRecorder):
-    """Keeps nothing, but shows what a user should know."""
-
-    def say(self, text: str) -> None:
-        print(text, flush=True)
-
-    def started_from(self, report: StartReport | PretrainedReport) -> None:
-        for line in report.lines():
-            self.say(line)
-
-
 def dry_run(spec: TrainingSpec, *, processes: ProcessGroup | None = None) -> DryRun:
     """Make a few updates as training would make its first ones; no run directory is made, read or changed.
 
@@ -112,17 +99,16 @@ def dry_run(spec: TrainingSpec, *, processes: ProcessGroup | None = None) -> Dry
 
 
 def _dry_run(spec: TrainingSpec, processes: ProcessGroup, device: torch.device) -> DryRun:
-    settled = RunRecord.settle(spec, device, processes.count, continued=False) if processes.main else None
-    shared = processes.broadcast_value(settled.to_json() if settled is not None else None)
-    resume_point = ResumePoint(RunRecord.from_json(shared), TrainingState(StreamPosition()), None)
-    recorder = _Told() if processes.main else SilentRecorder()
+    begin = ResumePoint.new(spec, device, processes.count) if processes.main else None
+    shared = processes.broadcast_value(None if begin is None else begin.share())
+    point = begin or ResumePoint.of_main(shared, spec, device)
+    log = RunLog(spec, partial(print, flush=True) if processes.main else None)
     for note in spec.notes:
-        recorder.say(f"note: {note}")
-    trainer = make_trainer(spec, resume_point, recorder, device, processes, Signals())
+        log.say(f"note: {note}")
+    trainer = make_trainer(spec, point, log, device, processes, Signals())
     trainer.model.train()
-    updates = trainer.updates()
-    measured = list(_measured(trainer, updates))
-    updates.close()
+    with closing(feed(trainer.stream, StreamPosition(), device)) as updates:
+        measured = list(_measured(trainer, updates))
     return _summed_up(trainer, measured)
 
 
@@ -143,12 +129,12 @@ def _measured(trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Me
         started = time.perf_counter()
         update = next(updates)
         sums = make_gradient(trainer, update)
-        step = trainer.step(update, sums[0])
+        step = trainer.step(update.number, sums[0])
         if trainer.average is not None:
             trainer.average.update(update.number)
         loss = float(sums[0]) / update.target_tokens  # waits for the device
         if not bool(step.finite):
-            trainer.recorder.say(f"u {update.number}: loss or gradient is not finite")
+            trainer.log.say(f"u {update.number}: loss or gradient is not finite")
         seconds = time.perf_counter() - started
         places = sum(_sizes(batch)[0] for batch in update.batches)
         tokens = sum(_sizes(batch)[1] for batch in update.batches)

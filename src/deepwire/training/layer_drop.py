@@ -1,7 +1,12 @@
-"""Layers that are left out of an update at random: LayerDrop and stochastic depth."""
+"""Random draws before each update: layers left out (LayerDrop, stochastic depth), rounds of recurrent depth.
+
+Also the seeds of single updates.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
 import random
 from typing import TYPE_CHECKING, Literal
 
@@ -9,13 +14,22 @@ from pydantic import Field
 
 from deepwire.config.counts import Probability
 from deepwire.config.section import NumberSection, UnusedSettings
-from deepwire.training.update_seeds import update_seed
 
 if TYPE_CHECKING:  # a run file is read without them, and sooner
     from deepwire.model.config import ModelConfig
     from deepwire.model.context import Side
+    from deepwire.model.recurrent_depth import RecurrentStack
     from deepwire.model.stack import Stack
     from deepwire.model.translation_model import TranslationModel
+
+
+def update_seed(seed: int, update: int, purpose: str = "") -> int:
+    """A function of the run's seed, the number of the update and what the numbers are for; below 2^56.
+
+    The seed for dropout on the first process has no purpose.
+    """
+    text = f"{seed} update {update} {purpose}".rstrip()
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
 
 class LayerDropConfig(NumberSection):
@@ -133,3 +147,32 @@ class LayerDrop:
         if self._config.depth == "constant":
             return [probability] * stack.depth
         return [probability * (layer + 1) / stack.depth for layer in range(stack.depth)]
+
+
+_DEVIATION = 0.5
+
+
+class RoundsDraw:
+    """Draws r = Poisson(l) + 1, ln l normal with deviation 1/2 and mean ln(rounds) - 1/8.
+
+    Geiping et al. 2025. The mean of l is that of the settings. All passes and processes of an update have
+    the same r.
+
+    Args:
+        stack: That is told.
+        seed: Of the run; r depends on it and the number of the update alone.
+    """
+
+    def __init__(self, stack: RecurrentStack, seed: int) -> None:
+        self._stack, self._seed = stack, seed
+
+    def draw(self, update: int) -> None:
+        """Set the rounds, until it is called again."""
+        generator = random.Random(update_seed(self._seed, update, "rounds"))
+        mean = math.log(self._stack.recurrence.rounds) - _DEVIATION**2 / 2
+        rate = math.exp(generator.normalvariate(mean, _DEVIATION))
+        # As many as events at unit rate come before that time.
+        count, time = 0, generator.expovariate(1.0)
+        while time < rate:
+            count, time = count + 1, time + generator.expovariate(1.0)
+        self._stack.training_rounds = count + 1

@@ -1,17 +1,60 @@
-"""A training under way, as a program sees it: updates to iterate over, callbacks, the learning rate."""
+"""A training under way: opened from a specification, iterated over, and closed with a checkpoint."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
-from deepwire.errors import UsageError
+import torch
+from torch import Tensor
+
+from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
+from deepwire.checkpoint.store import read_weights
+from deepwire.command_line import again
+from deepwire.config.counts import counted
+from deepwire.data.batches.batching import StreamPosition
+from deepwire.data.batches.epoch_order import EpochOrder, share_lines
+from deepwire.distributed.process_group import ProcessGroup
+from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
+from deepwire.io.atomic import disk_errors, recover
+from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.loop import UpdateResult, train
-from deepwire.training.run.stopping import StopReason
-from deepwire.training.trainer import Trainer
-from deepwire.training.validation import Validation
+from deepwire.model.update_scales import update_scales
+from deepwire.ops.process import (
+    own_random_numbers,
+    restore_torch_settings,
+    seed_random_numbers,
+    training_lock,
+)
+from deepwire.training.config import TrainingConfig
+from deepwire.training.device import choose_device, idle_gpus
+from deepwire.training.device_batches import feed
+from deepwire.training.ema import MovingAverage
+from deepwire.training.freezing import freeze, with_rate_factors
+from deepwire.training.log import RunLog
+from deepwire.training.loop import Trainer, UpdateResult, train
+from deepwire.training.optimizers.optimizer import Optimizer, make_optimizer
+from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.progress import Display, short
+from deepwire.training.run import (
+    Decisions,
+    ResumePoint,
+    TrainingState,
+    find_resume_point,
+    load_moments,
+    load_state,
+    move_run_aside,
+    write_settings,
+)
+from deepwire.training.schedule import rates_of
+from deepwire.training.spec import TrainingSpec
+from deepwire.training.stopping import Signals, StopReason, cut_short, limit_reached, tiny_batches
+from deepwire.training.validation import DirectionsValidator, Validation, Validator, directions_in
+from deepwire.training.warm_start.pretrained import start_pretrained
+from deepwire.training.warm_start.start_from import start_from
 
 
 class Callback:
@@ -133,7 +176,7 @@ class TrainingSession:
             self.trainer.after_update()
         stop_reason = self.stop_reason
         assert stop_reason is not None, "stop() ends every run"
-        self.trainer.recorder.end(self.trainer.state, stop_reason)
+        self.trainer.log.end(self.trainer.state, stop_reason)
         for callback in self._callbacks:
             callback.on_end(self, stop_reason)
 
@@ -141,3 +184,329 @@ class TrainingSession:
         self.scores = validation.scores
         for callback in self._callbacks:
             callback.after_validation(self, validation)
+
+
+def nothing_to_do_reason(run: RunDirectory, config: TrainingConfig) -> str | None:
+    """Why there is nothing to do in ``run``; None if there is. Nothing is written."""
+    checkpoints = run.checkpoints()
+    if not checkpoints or not run.done.exists():
+        return None
+    try:
+        state = load_state(checkpoints[-1].path)
+    except ModelError:  # damaged: there is something to do, and opening the run says what
+        return None
+    reason = limit_reached(config, state)
+    stopping = config.early_stopping
+    if reason is None and stopping is not None and state.patience.exhausted(stopping):
+        reason = f"training.early_stopping.patience={stopping.patience}"
+    return f"nothing to do: run finished at update {state.update} ({reason})" if reason else None
+
+
+@contextmanager
+def open_session(
+    spec: TrainingSpec,
+    *,
+    processes: ProcessGroup | None = None,
+    fresh: bool = False,
+    quiet: bool = False,
+    handle_signals: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Iterator[TrainingSession]:
+    """Open the run directory and make everything ready to train; leaving the block saves and closes it.
+
+    What training needs for the whole process holds within the block: threads, float32 products, the current
+    GPU, the state of random numbers. It is restored afterwards.
+
+    Args:
+        spec: What to train.
+        processes: Those that train together, each of which calls this; default: this one alone.
+        fresh: Move a run that is there aside, to ``RUN.1``, and begin anew.
+        quiet: Show nothing; ``log.txt`` is written all the same.
+        handle_signals: Within the block, SIGTERM and SIGINT ask to save and stop, SIGUSR1 to save.
+        callbacks: Called during training.
+
+    Raises:
+        UsageError: If another run trains there, or the settings or text are not those of the run.
+        ModelError: If all its checkpoints are damaged.
+        DivergedError: If the loss stays not finite.
+        ResourceError: If disk or memory do not suffice.
+    """
+    processes = processes or ProcessGroup()
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals(listen=handle_signals))
+        device = stack.enter_context(training_process(spec.config, processes))
+        run, log, point = spec.run, RunLog(spec), None
+        begun = processes.main and not fresh and (run.checkpoints_folder.exists() or run.done.exists())
+        if begun:
+            stack.enter_context(_held(run))
+            point = find_resume_point(spec, device, processes.count, log.say)
+        elif processes.main:
+            point = ResumePoint.new(spec, device, processes.count)
+        shared = processes.broadcast_value(None if point is None else point.share())
+        if point is None:
+            point = ResumePoint.of_main(shared, spec, device)
+        # A run that cannot be trained leaves no trace, and an old one where it is.
+        trainer = make_trainer(spec, point, log, device, processes, signals)
+        if processes.main:
+            aside = move_run_aside(run) if fresh else None
+            if not begun:
+                run.require_config_kept(spec.user_config)
+                stack.enter_context(_held(run))
+            display = stack.enter_context(Display(run.log, quiet))
+            if aside is not None:
+                display.say(f"the run that was in {run.path} is now {aside}")
+            stack.enter_context(log.opened(display, point.state, continued=point.checkpoint is not None))
+            write_settings(spec, point.decisions, device)
+        log_run_summary(trainer, point.checkpoint)
+        stack.enter_context(_memory_errors(spec))
+        if fresh:
+            stack.enter_context(_drop_fresh_from_hints())
+        session = stack.enter_context(closing(TrainingSession(trainer, callbacks)))
+        yield session
+        session.finish()
+
+
+@contextmanager
+def _held(run: RunDirectory) -> Iterator[None]:
+    """The run directory is that of this process, and clear of what crashes left."""
+    with run.locked():
+        with disk_errors(run.path):
+            recover(run.path)
+        yield
+
+
+@contextmanager
+def training_process(config: TrainingConfig, processes: ProcessGroup) -> Iterator[torch.device]:
+    """The device to train on; within the block the process is set up for it.
+
+    Raises:
+        UsageError: If the device is not there, or another thread of this process trains.
+    """
+    with training_lock(), restore_torch_settings(), _suppress_view_warnings(config):
+        device = choose_device(config.device, processes)
+        # Setting the number, even to what it is, also keeps MKL from choosing one of its own call by call.
+        torch.set_num_threads(processes.threads(config.threads))
+        with own_random_numbers(device):
+            yield device
+
+
+@contextmanager
+def _suppress_view_warnings(config: TrainingConfig) -> Iterator[None]:
+    """Leave out what torch says about views where parameters are sharded.
+
+    Results of sub-layers that are views are never changed in place here, which is what it warns of.
+    """
+    if config.sharding == "none":
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
+        yield
+
+
+def make_trainer(
+    spec: TrainingSpec,
+    point: ResumePoint,
+    log: RunLog,
+    device: torch.device,
+    processes: ProcessGroup,
+    signals: Signals,
+) -> Trainer:
+    """Build model, optimizer and stream, filled from the checkpoint or the model that the run begins with.
+
+    Raises:
+        UsageError: If a setting does not fit the model.
+        ModelError: If the checkpoint or the model to begin with does not fit.
+    """
+    config, decisions, state = spec.config, point.decisions, point.state
+    decisions.numerics.apply()
+    seed_random_numbers(spec.seed, device)
+    model = spec.build()
+    for stack in model.stacks().values():
+        stack.recomputes = config.activation_checkpointing
+    if point.checkpoint is not None:
+        read_weights(point.checkpoint.path, model)
+    elif processes.main:
+        _begin_with_another(spec, model, log)
+    frozen = freeze(model, config.freeze)
+    scales = with_rate_factors(update_scales(model), model, config.rate_factors)
+    model = model.to(device)
+    if point.checkpoint is None and processes.main:
+        _profile(spec, model, decisions, device, log)
+    strategy = _strategy(spec, model, processes)
+    learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    low = torch.bfloat16 if decisions.numerics.precision == "bf16" else torch.float32
+    optimizer = make_optimizer(
+        model, config.optimizer, config.clip_norm, strategy, product_dtype=low, scales=scales
+    )
+    average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
+    moments = load_moments(point.checkpoint.path) if point.checkpoint is not None else None
+    _restore(optimizer, average, moments, state)
+    _log_startup_warnings(spec, model.config, frozen, log)
+    return Trainer(
+        spec=spec,
+        processes=processes,
+        device=device,
+        precision_policy=decisions.numerics,
+        model=model,
+        strategy=strategy,
+        loss=torch.compile(model.forward, dynamic=True) if config.compile else strategy.loss,
+        optimizer=optimizer,
+        average=average,
+        schedule=rates_of(config.schedule, d_model=model.config.base_width, max_updates=config.max_updates),
+        stream=spec.stream(decisions.micro_batch_tokens, (processes.rank, processes.count)),
+        epoch_size=EpochOrder(spec.prepared.train.parts, spec.seed).size,
+        validator=_validator(spec, processes),
+        state=state,
+        log=log,
+        signals=signals,
+    )
+
+
+def _log_startup_warnings(
+    spec: TrainingSpec, model: ModelConfig, frozen: Mapping[str, int], log: RunLog
+) -> None:
+    """What does not learn, and what seems not to be meant."""
+    for pattern, size in frozen.items():
+        log.say(f"frozen by {pattern}: {short(size)} parameters")
+    config, text = spec.config, spec.prepared.train
+    of_batches = tiny_batches(config, len(text), text.tokens[1])
+    for warning in (cut_short(config), of_batches, model.initialization_left_out()):
+        if warning is not None:
+            log.say(f"warning: {warning}")
+
+
+def _profile(
+    spec: TrainingSpec, model: TranslationModel, decisions: Decisions, device: torch.device, log: RunLog
+) -> None:
+    """Let connections that need it look at the first micro-batch, the same for any number of processes."""
+    if spec.begins_with_a_model or not model.needs_profile:
+        return
+    stream = spec.stream(decisions.micro_batch_tokens)
+    with closing(feed(stream, StreamPosition(), device)) as updates:
+        batch = next(updates).batches[0]
+    with decisions.numerics.autocast():
+        model.profile(batch.source, batch.target_input, languages=batch.languages)
+    log.say("one pass over the first batch set the numbers that connections begin with")
+
+
+def _begin_with_another(spec: TrainingSpec, model: TranslationModel, log: RunLog) -> None:
+    """Fill the model from the one that the run is to begin with, if any."""
+    config, words = spec.config, spec.prepared.vocabularies
+    bos, languages, context = spec.source_bos, spec.prepared.languages, spec.prepared.context
+    if config.start_from is not None:
+        report = start_from(
+            config.start_from, model, words, source_bos=bos, languages=languages, context=context
+        )
+        log.begun_with(report)
+    elif config.pretrained is not None:
+        log.begun_with(start_pretrained(config.pretrained, model, words))
+
+
+def _restore(
+    optimizer: Optimizer,
+    average: MovingAverage | None,
+    kept: Mapping[str, Tensor] | None,
+    state: TrainingState,
+) -> None:
+    """Fill optimizer and averages with what a checkpoint has kept; None where this process has none."""
+    if average is None:
+        optimizer.load_state(kept, state.steps)
+        return
+    moments = kept and {name: tensor for name, tensor in kept.items() if not average.owns(name)}
+    optimizer.load_state(moments, state.steps)
+    if state.update > 0:  # all processes know that, and only the main one has what was kept
+        average.load_state(kept)
+
+
+def _strategy(spec: TrainingSpec, model: TranslationModel, processes: ProcessGroup) -> ParallelStrategy:
+    if spec.config.sharding == "none" or processes.count == 1:
+        return ParallelStrategy(model, processes)
+    from deepwire.training.sharded_strategy import ShardedStrategy  # a second to import
+
+    return ShardedStrategy(model, processes, spec.build)
+
+
+def _validator(spec: TrainingSpec, processes: ProcessGroup) -> Validator | DirectionsValidator | None:
+    store, config = spec.prepared.valid, spec.config
+    if store is None or len(store) == 0:
+        if config.early_stopping is not None:
+            raise UsageError("training.early_stopping needs a validation set", "set data.valid")
+        return None
+    make = partial(
+        Validator,
+        store,
+        config.validation,
+        smoothing=(config.label_smoothing, config.label_smoothing_form),
+        source_bos=spec.source_bos,
+        context=spec.prepared.context,
+        vocabularies=spec.prepared.vocabularies,
+        translate=spec.translate,
+        score=spec.score,
+        processes=processes,
+    )
+    languages = spec.prepared.languages
+    if languages is None:
+        return make()
+    parts = directions_in(store, languages)
+    return DirectionsValidator({name: make(part=part) for name, part in parts.items()})
+
+
+def log_run_summary(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
+    """Say where and on what the run trains, and where it goes on."""
+    spec, say, device, processes = trainer.spec, trainer.log.say, trainer.device, trainer.processes
+    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    valid = spec.prepared.valid
+    where = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
+    precision = trainer.precision_policy.precision
+    say(f"run {spec.run.path} {where}, {precision}, {counted(torch.get_num_threads(), 'thread')}")
+    if (wanted := spec.config.processes or 1) > processes.count:
+        say(
+            f"training.processes is {wanted}, but {processes.count} trains here: 'deepwire train' makes more "
+            "on a CPU of a Linux machine, without training.compile and training.sharding"
+        )
+    if idle := idle_gpus(device, processes):
+        every = again(processes=idle + processes.local_count)
+        way = f"; all of them train with: {every}" if every else ""
+        say(f"{counted(idle, 'more GPU stays', 'more GPUs stay')} idle{way}")
+    unit = "blocks" if spec.prepared.train.packed else "pairs"
+    say(
+        f"{short(parameters)} parameters, {len(spec.prepared.train)} training {unit}, "
+        f"{len(valid) if valid is not None else 'no'} validation {unit}"
+    )
+    for line in share_lines(spec.prepared.mix, spec.prepared.temperature) if spec.prepared.mix else ():
+        say(line)
+    if spec.prepared.languages is not None and valid is not None:
+        scored = directions_in(valid, spec.prepared.languages)
+        if missing := [
+            name for direction in spec.prepared.languages.directions if (name := str(direction)) not in scored
+        ]:
+            say(f"no validation text for {', '.join(missing)}")
+    for signature in spec.signatures:
+        say(f"translations of the validation text are scored by {signature}")
+    for note in spec.notes:
+        say(f"note: {note}")
+    if checkpoint is not None:
+        epoch = trainer.state.epochs
+        say(f"continued from {checkpoint.path.name}, update {trainer.state.update} (epoch {epoch:.2f})")
+
+
+@contextmanager
+def _drop_fresh_from_hints() -> Iterator[None]:
+    """When training has begun, ``--fresh`` is done: once more it would move this run aside."""
+    try:
+        yield
+    except DeepwireError as error:
+        error.hint = error.hint.replace("the same command", "the same command without --fresh")
+        raise
+
+
+@contextmanager
+def _memory_errors(spec: TrainingSpec) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ResourceError(
+            f"out of GPU memory: {str(error).splitlines()[0][:200]}",
+            f"set training.micro_batch_tokens lower and start over with --fresh; {spec.run.path} is intact",
+        ) from error

@@ -26,8 +26,8 @@ from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.config import ValidationConfig
 from deepwire.training.device import PrecisionPolicy
 from deepwire.training.device_batches import to_device
-from deepwire.training.logging.meter import perplexity
-from deepwire.training.run.spec import ScoreTexts, TranslateTexts
+from deepwire.training.progress import perplexity
+from deepwire.training.spec import ScoreTexts, TranslateTexts
 
 DIVERGED_HINT = (
     "try a lower training.schedule.peak or training.clip_norm with --fresh, or training.precision=fp32"

@@ -19,9 +19,9 @@ from deepwire.lab.subject.model_and_text import NotApplicableError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
-from deepwire.training.logging.depth_records import gradient_norms, layers_of
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run_training import run_training
+from deepwire.training.log import gradient_norms, layers_of
+from deepwire.training.session import open_session
+from deepwire.training.spec import TrainingSpec
 
 MODEL = {
     "d_model": 16,
@@ -91,7 +91,8 @@ def train(prepared: Prepared, tmp_path: Path) -> Callable[..., RunDirectory]:
             prepared=prepared,
             metadata={},
         )
-        run_training(job, quiet=True)
+        with open_session(job, quiet=True) as session:
+            assert list(session)
         return job.run
 
     return run

@@ -4,8 +4,7 @@ from pathlib import Path
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.testing import small_model
-from deepwire.training.logging.depth_records import DepthRecords, RecordConfig
-from deepwire.training.logging.metrics_log import read_records
+from deepwire.training.log import DepthRecords, RecordConfig, read_records
 
 
 def test_a_model_without_weights_of_layers_leaves_no_records(tmp_path: Path) -> None:

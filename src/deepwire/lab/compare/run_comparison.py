@@ -52,7 +52,7 @@ from deepwire.lab.report.finding import (
 )
 from deepwire.lab.subject.document_text import read_documents, refuse_source
 from deepwire.lab.subject.model_and_text import ParallelText, model_source, read_pairs, run_of
-from deepwire.training.logging.metrics_log import read_records
+from deepwire.training.log import read_records
 
 METRICS = "metrics.jsonl"
 

@@ -36,7 +36,7 @@ from deepwire.lab.subject.model_and_text import (
 )
 from deepwire.model.introspection import OF_SUBLAYERS, TARGET_LANGUAGE, DepthWeights
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.logging.metrics_log import read_records
+from deepwire.training.log import read_records
 
 # Wang et al. 2019: weights below either are masked out "for a clearer contrast".
 SMALLEST = 0.1

@@ -19,7 +19,7 @@ from deepwire.lab.report.finding import (
     provenance,
 )
 from deepwire.lab.subject.model_and_text import NotApplicableError, run_of
-from deepwire.training.logging.metrics_log import read_records
+from deepwire.training.log import read_records
 
 _UNIT = "nats/token"  # of the loss; parameters have no unit
 _FEW_LAYERS = 12

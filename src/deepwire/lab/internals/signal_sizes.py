@@ -24,7 +24,7 @@ from deepwire.model.evaluation_mode import evaluating
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceBatch
-from deepwire.training.logging.depth_records import layers_of
+from deepwire.training.log import layers_of
 
 
 class Signal(NamedTuple):

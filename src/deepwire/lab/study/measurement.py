@@ -20,7 +20,7 @@ from deepwire.lab.study.runs import Study, StudyRun
 from deepwire.lab.study.store import LearningCurve, RunRecord, ScoredTest, Standing, pack
 from deepwire.lab.subject.scorer import Scorer
 from deepwire.training.device import describe
-from deepwire.training.logging.metrics_log import number_of, read_records
+from deepwire.training.log import number_of, read_records
 
 _OF_TEXT = ("BLEU", "text digest")
 

@@ -20,7 +20,7 @@ from deepwire.config.section import written
 from deepwire.errors import UsageError
 from deepwire.lab.study.runs import StudyRun
 from deepwire.runfile import CHANGEABLE, completed
-from deepwire.training.run.spec import changed_settings
+from deepwire.training.spec import changed_settings
 
 NextRun = Callable[[], StudyRun | None]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

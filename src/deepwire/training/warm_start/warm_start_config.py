@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from deepwire.config.section import ShorthandSection
+from deepwire.config.section import MAY_CHANGE, ShorthandSection
 from deepwire.training.freezing import Patterns
 
 
@@ -43,8 +43,9 @@ class PretrainedSection(ShorthandSection):
     plain_sets = ("encoder",)
 
     encoder: Path = Field(
+        json_schema_extra=MAY_CHANGE,
         description="folder with config.json, model.safetensors and sentencepiece.bpe.model, as downloaded "
-        "from Hugging Face"
+        "from Hugging Face",
     )
     decoder: DecoderLayers = Field(
         "spread",

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from deepwire.training.logging import progress
-from deepwire.training.logging.progress import Display, TrainingStatus
+from deepwire.training import progress
+from deepwire.training.progress import Display, TrainingStatus
 
 HALFWAY = TrainingStatus(10, 0.5, 0.5, 3.0, 3.0, 1e-3, 1000)
 

@@ -9,12 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from pydantic import ValidationError
-
-from deepwire.checkpoint.importers.pretrained_encoder import weights_file
-from deepwire.checkpoint.model_files import digest
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.config.section import changeable_keys, child, flatten, shorthand_at, written
+from deepwire.config.section import changeable_keys, flatten, written
+from deepwire.data.batches.batching import BatchSettings, UpdateStream
 from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.text.noise import LineNoise
@@ -32,8 +29,6 @@ CHANGEABLE = frozenset(
 # What a recipe says about itself is no setting.
 _NOTE = "recipe"
 _ORDERED = "training.rate_factors"
-# A path, which moves with its project: what is there is compared.
-_ENCODER = "training.pretrained.encoder"
 _SHOWN = 60
 _DIGEST = re.compile(r"[0-9a-f]{32,}")
 _SHOWN_OF_DIGEST = 12
@@ -70,13 +65,10 @@ def require_same_settings(
         ModelError: If the file cannot be read.
     """
     changed = changed_settings(resolved_config, now, complete)
-    if changed:
-        changed = _whole_sections(changed, complete(read_run_file(resolved_config)), complete(now))
     shown = {key: f"{key}: {_shown(old)} -> {_shown(new)}" for key, (old, new) in changed.items()}
-    require_no_changes(
-        resolved_config.parent, [text for key, text in shown.items() if not _is_below(key, changeable)]
-    )
-    return [text for key, text in shown.items() if _is_below(key, changeable)]
+    allowed = {key for key in shown if any(key == one or key.startswith(f"{one}.") for one in changeable)}
+    require_no_changes(resolved_config.parent, [text for key, text in shown.items() if key not in allowed])
+    return [text for key, text in shown.items() if key in allowed]
 
 
 def changed_settings(
@@ -99,55 +91,7 @@ def changed_settings(
     before, after = _leaves(complete(record)), _leaves(complete(now))
     keys = sorted(key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
     both = {key: (before.get(key), after.get(key)) for key in keys}
-    changed = {key: (old, new) for key, (old, new) in both.items() if old != new}
-    if _ENCODER in changed and _has_begun_with(RunDirectory(resolved_config.parent), changed[_ENCODER][1]):
-        del changed[_ENCODER]
-    return changed
-
-
-def _whole_sections(
-    changed: Mapping[str, tuple[object, object]], before: Mapping[str, object], after: Mapping[str, object]
-) -> dict[str, tuple[object, object]]:
-    """The changes, with a section that is new or gone as one: a plain value where that stands for it."""
-    merged: dict[str, tuple[object, object]] = {}
-    for key, both in changed.items():
-        old, new, above, annotation = before, after, "", None
-        for part in key.split("."):
-            above = f"{above}.{part}" if above else part
-            annotation = TrainingConfig if above == "training" else child(annotation, part)
-            was, is_now = old.get(part), new.get(part)
-            if not (isinstance(was, Mapping) and isinstance(is_now, Mapping)):
-                break
-            old, new = was, is_now
-        if (isinstance(was, Mapping) and is_now is None) or (isinstance(is_now, Mapping) and was is None):
-            merged[above] = _plain_form(was, annotation), _plain_form(is_now, annotation)
-        else:
-            merged[key] = both
-    return merged
-
-
-def _plain_form(value: object, annotation: object | None) -> object:
-    """The plain value that stands for all settings of a section; the settings where none does."""
-    section = shorthand_at(annotation)
-    if section is None or not isinstance(value, Mapping):
-        return value
-    plain = value.get(section.plain_sets[0])
-    try:
-        same = section.model_validate(plain) == section.model_validate(value)
-    except ValidationError:  # settings of another version
-        return value
-    return plain if same else value
-
-
-def _has_begun_with(run: RunDirectory, encoder: object) -> bool:
-    """Whether a run began with this pretrained encoder; one that is gone is not needed any more."""
-    weights = weights_file(Path(str(encoder)))
-    if not weights.is_file():
-        return True
-    try:
-        return read_json(run.start_from).get("digest") == digest(weights)
-    except (ModelError, OSError):
-        return False
+    return {key: (old, new) for key, (old, new) in both.items() if old != new}
 
 
 def _leaves(settings: Mapping[str, object]) -> dict[str, object]:
@@ -250,14 +194,9 @@ def require_no_changes(run: Path, changes: list[str]) -> None:
     """
     if changes:
         raise UsageError(
-            f"{run}: cannot go on, because this run was started otherwise: {'; '.join(changes)}",
+            f"{run}: cannot go on, because settings differ from the original run: {'; '.join(changes)}",
             "undo the change, train elsewhere with run=DIR, or start over with --fresh (the old run is kept)",
         )
-
-
-def _is_below(key: str, keys: Collection[str]) -> bool:
-    """Whether a dotted key is one of these, or below one."""
-    return any(key == above or key.startswith(f"{above}.") for above in keys)
 
 
 def _shown(value: object) -> str:
@@ -311,8 +250,7 @@ class TrainingSpec:
         signatures: How each metric of them counts, one line each.
         notes: What the reader of the log should know, one line each.
         user_config: Text of the user's run file, kept for the record.
-        complete: Brings the settings that an earlier version recorded up to this one.
-        changeable: Settings that a continuation may change, by dotted key.
+        changes: Settings that a continuation has changed, one line each.
     """
 
     run: RunDirectory
@@ -331,10 +269,26 @@ class TrainingSpec:
     signatures: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     user_config: str = ""
-    complete: Complete = as_recorded
-    changeable: Collection[str] = CHANGEABLE
+    changes: tuple[str, ...] = ()
 
     @property
     def begins_with_a_model(self) -> bool:
         """Whether it begins with another model's parameters, so that connections are past their start."""
         return self.config.start_from is not None or self.config.pretrained is not None
+
+    def stream(self, micro_batch_tokens: int, share: tuple[int, int] = (0, 1)) -> UpdateStream:
+        """The training batches of process number `share[0]` of `share[1]`."""
+        prepared = self.prepared
+        settings = BatchSettings(
+            batch_tokens=self.config.batch_tokens,
+            micro_batch_tokens=micro_batch_tokens,
+            source_bos=self.source_bos,
+            sampling=self.sampling,
+            languages=prepared.languages,
+            context=prepared.context,
+            noise=self.noise,
+            aligned=self.config.guided_alignment is not None,
+        )
+        return UpdateStream(
+            prepared.train, settings, seed=self.seed, vocabularies=prepared.vocabularies, share=share
+        )

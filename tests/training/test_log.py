@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from deepwire.training.logging.metrics_log import MetricsLog, cut_after
+from deepwire.training.log import RecordFile, cut_after
 
 
 def write(path: Path, *records: tuple[str, int]) -> None:
-    with MetricsLog(path) as log:
+    with closing(RecordFile(path)) as log:
         for kind, update in records:
             log.write({"kind": kind, "update": update, "loss": 0.1 * update})
 
@@ -20,14 +21,14 @@ def read(path: Path) -> list[tuple[str, int]]:
 
 def test_records_come_back_to_the_last_bit(tmp_path: Path) -> None:
     values = [0.1 + 0.2, 1 / 3, 1e-300, 123456789.123456789]
-    with MetricsLog(tmp_path / "m.jsonl") as log:
+    with closing(RecordFile(tmp_path / "m.jsonl")) as log:
         for value in values:
             log.write({"loss": value})
     assert [json.loads(line)["loss"] for line in (tmp_path / "m.jsonl").read_text().splitlines()] == values
 
 
 def test_numbers_that_json_does_not_have_become_null(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path / "m.jsonl") as log:
+    with closing(RecordFile(tmp_path / "m.jsonl")) as log:
         log.write({"loss": float("nan"), "perplexity": float("inf"), "update": 1})
     assert json.loads((tmp_path / "m.jsonl").read_text()) == {"loss": None, "perplexity": None, "update": 1}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from forked import fork
 
-from deepwire.training.logging.meter import CoreTime, RemainingTime, ThreadContention
+from deepwire.training.progress import CoreTime, RemainingTime, ThreadContention
 
 
 class Clock:
