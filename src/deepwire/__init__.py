@@ -48,7 +48,7 @@ _PLACES = {
     "Callback": "training.session",
     "Model": "api.model",
     "Run": "api.training",
-    "StopReason": "training.run.stopping",
+    "StopReason": "training.stopping",
     "TrainingParts": "api.parts",
     "TrainingSession": "training.session",
     "UpdateResult": "training.loop",

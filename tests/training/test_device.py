@@ -10,7 +10,7 @@ from toy_run import run_training
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
-from deepwire.training import run_training as starting
+from deepwire.training import session as starting
 from deepwire.training.device import choose_device, idle_gpus
 from deepwire.training.spec import TrainingSpec
 

@@ -19,7 +19,7 @@ from toy_run import after_step, wait_for
 import deepwire.api.training
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError
-from deepwire.training import device, trainer
+from deepwire.training import device, loop
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import processes_wanted
 
@@ -35,7 +35,7 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
         return 1000 + divided
 
     def measured(_: int) -> None:
-        trainer.memory_in_use = in_use
+        loop.memory_in_use = in_use
 
     assert launcher.train("forked", 1, TWO, patch=measured) == [0], launcher.text()
     return launcher

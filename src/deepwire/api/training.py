@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from deepwire.api.prepare import RunSettings, load_settings
 from deepwire.api.specification import require_startable, training_spec
 from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
-from deepwire.config.counts import shown
 from deepwire.data.prepare import prepared as preparation
 from deepwire.data.text.corpus import naming_texts
 from deepwire.distributed.launch import join_process_group
@@ -162,7 +160,7 @@ def train(
         DivergedError: The loss stays not finite.
         ResourceError: Disk or memory do not suffice.
     """
-    callbacks, loaded = _checked(callbacks), load_settings(run, settings, trusted=True)
+    callbacks, loaded = tuple(callbacks), load_settings(run, settings, trusted=True)
     with _joined(processes) as group:
         directory, changes, done = RunDirectory(loaded.run_directory), list[str](), None
         if group.main and not fresh:
@@ -202,31 +200,7 @@ def _nothing_to_do_reason(run: RunDirectory, loaded: LoadedRunFile) -> str | Non
     return reason
 
 
-class _SessionToOpen(AbstractContextManager[TrainingSession]):
-    """A session that `with` opens. Another `with`, in a notebook, continues the run."""
-
-    def __init__(self, make: Callable[[], AbstractContextManager[TrainingSession]]) -> None:
-        self._make = make
-        self._opened: AbstractContextManager[TrainingSession]
-
-    def __enter__(self) -> TrainingSession:
-        opened = self._make()
-        session = opened.__enter__()
-        self._opened = opened
-        return session
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> bool | None:
-        return self._opened.__exit__(kind, error, where)
-
-    def __iter__(self) -> NoReturn:
-        raise UsageError(
-            "training_session: needs with, which saves and closes it",
-            "with deepwire.training_session(...) as session: for update in session: ...",
-        )
-
-
+@contextmanager
 def training_session(
     run: RunSettings,
     /,
@@ -236,7 +210,7 @@ def training_session(
     quiet: bool = False,
     handle_signals: bool = False,
     **settings: object,
-) -> AbstractContextManager[TrainingSession]:
+) -> Iterator[TrainingSession]:
     """Train step by step: iterating over the session makes updates.
 
         with deepwire.training_session("run.yaml") as session:
@@ -251,17 +225,13 @@ def training_session(
     Arguments and errors as in `train`.
     """
 
-    @contextmanager
-    def opened() -> Iterator[TrainingSession]:
-        called, loaded = _checked(callbacks), load_settings(run, settings, trusted=True)
-        options = {"fresh": fresh, "quiet": quiet, "handle_signals": handle_signals}
-        with _joined(None) as group:
-            there = group.main and not fresh
-            changes = _changes(RunDirectory(loaded.run_directory), loaded) if there else []
-            with _session(loaded, group, changes, callbacks=called, **options) as session:
-                yield session
-
-    return _SessionToOpen(opened)
+    called, loaded = tuple(callbacks), load_settings(run, settings, trusted=True)
+    options = {"fresh": fresh, "quiet": quiet, "handle_signals": handle_signals}
+    with _joined(None) as group:
+        there = group.main and not fresh
+        changes = _changes(RunDirectory(loaded.run_directory), loaded) if there else []
+        with _session(loaded, group, changes, callbacks=called, **options) as session:
+            yield session
 
 
 def dry_run(run: RunSettings, /, *, processes: ProcessGroup | None = None, **settings: object) -> DryRun:
@@ -277,13 +247,7 @@ def dry_run(run: RunSettings, /, *, processes: ProcessGroup | None = None, **set
 
 @contextmanager
 def _joined(processes: ProcessGroup | None) -> Iterator[ProcessGroup]:
-    given: object = processes
     if processes is not None:
-        if not isinstance(given, ProcessGroup):
-            raise UsageError(
-                f"processes: must be a ProcessGroup, not {shown(given)}",
-                "torchrun starts processes, and `deepwire train` those of training.processes",
-            )
         yield processes
         return
     with join_process_group() as group:
@@ -316,24 +280,6 @@ def _session(
             callbacks=callbacks,
         ) as session:
             yield session
-
-
-def _checked(callbacks: object) -> tuple[Callback, ...]:
-    """The callbacks that a caller gave.
-
-    Raises:
-        UsageError: They are none, or a single one.
-    """
-    several = isinstance(callbacks, Iterable) and not isinstance(callbacks, str)
-    called = tuple(callbacks) if several and isinstance(callbacks, Iterable) else (callbacks,)
-    for given in called:
-        if not several or not isinstance(given, Callback):
-            name = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
-            raise UsageError(
-                f"callbacks: must be a list of objects of subclasses of deepwire.Callback, not {name}",
-                "callbacks=[MyCallback()]",
-            )
-    return called
 
 
 def _specification(

@@ -81,7 +81,7 @@ class ValidationConfig(Section):
 
     @property
     def text_metrics(self) -> tuple[TextMetric, ...]:
-        """What translations are scored by; empty where nothing is translated."""
+        """Metrics that translations are scored by; empty where nothing is translated."""
         wanted: tuple[TextMetric, ...] = ("bleu", *self.metrics) if self.bleu else self.metrics
         return tuple(dict.fromkeys(wanted))
 
@@ -115,7 +115,7 @@ class CheckpointConfig(Section):
 
 
 class RecordConfig(Section):
-    """What training takes down for analyses, beside its metrics."""
+    """Records for analyses, beside its metrics."""
 
     gradients: Count | None = Field(
         default=None,
@@ -261,7 +261,7 @@ class TrainingConfig(Section):
 
     @property
     def divergence(self) -> Literal["r_drop", "sim_cut"] | None:
-        """What makes two passes of each batch, whose divergence is recorded under this name."""
+        """The method that makes two passes of each batch; their divergence is recorded under this name."""
         if self.r_drop:
             return "r_drop"
         return None if self.sim_cut is None else "sim_cut"

@@ -64,7 +64,7 @@ def idle_gpus(device: torch.device, processes: ProcessGroup) -> int:
 
 
 def describe(device: torch.device) -> dict[str, object]:
-    """What the run ran on, for ``env.json``: device, processor, versions, command."""
+    """The machine and software of a run, for ``env.json``: device, processor, versions, command."""
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
         "threads": torch.get_num_threads(),
@@ -167,7 +167,7 @@ def processes_wanted(config: TrainingConfig, width: int, parameters: Callable[[]
 
 
 def _number_format(config: TrainingConfig) -> Precision:
-    """Of the products, as far as it can be told without timing any: no thread may start before the fork."""
+    """The format of products, as far as it is known without a timing: no thread may start before the fork."""
     if config.precision == "auto":
         return "bf16" if has_fast_bfloat16() else "fp32"
     return config.precision
@@ -190,7 +190,7 @@ class PrecisionPolicy:
 
     @classmethod
     def choose(cls, setting: Literal["auto", "fp32", "bf16"], device: torch.device) -> PrecisionPolicy:
-        """What the user asked for; for ``auto``, what the device computes faster.
+        """The format that the user asked for; for ``auto``, the one that the device computes faster.
 
         A format that was asked for involves no timing, so it is the same in every process.
         """

@@ -36,7 +36,7 @@ _ENOUGH_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a few updates tell about a run. Memory is that of one process, all else that of all together.
+    """Findings of a few updates about a run. Memory is that of one process, all else that of all together.
 
     Attributes:
         parameters: Numbers in the model.

@@ -83,7 +83,7 @@ class MovingAverage:
                 self._swap()
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps beside the model, taken within `as_model`.
+        """The tensors that a checkpoint keeps beside the model, taken within `as_model`.
 
         ``weights.NAME`` where the model has the averages, else ``average.NAME``.
         """

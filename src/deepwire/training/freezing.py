@@ -29,7 +29,7 @@ def matches(name: str, patterns: Sequence[str]) -> bool:
 
 
 def near_names(pattern: str, names: Iterable[str]) -> list[str]:
-    """What may have been meant: up to three names, or parts as `encoder.*`; else the largest parts."""
+    """Suggestions: up to three names, or parts as `encoder.*`; else the largest parts."""
     every = dict.fromkeys(names)
     parts = {
         f"{name.rsplit('.', depth)[0]}.*": None for name in every for depth in range(1, name.count(".") + 1)

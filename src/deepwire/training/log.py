@@ -305,7 +305,6 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> str:
 
 
 def _record(line: str) -> dict[str, object] | None:
-    """What a line holds; None where it is no record of an update."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
@@ -352,7 +351,7 @@ def read_records(path: Path) -> list[Mapping[str, object]]:
 
 
 def number_of(record: Mapping[str, object], name: str) -> float:
-    """What a record of an update says of a quantity.
+    """A number in a record of an update.
 
     Raises:
         ModelError: It has no such number.

@@ -311,7 +311,7 @@ class Trainer:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next update: that of the schedule, or what was set instead."""
+        """The rate of the next update: that of the schedule, or what was set instead."""
         return self.rate_of(self.state.update + 1)
 
     @learning_rate.setter

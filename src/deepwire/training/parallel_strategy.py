@@ -18,7 +18,7 @@ from deepwire.training.device_batches import DeviceBatch
 
 
 class LossFunction(Protocol):
-    """What ``TranslationModel.loss`` does."""
+    """The signature of ``TranslationModel.loss``."""
 
     def __call__(
         self,
@@ -37,7 +37,7 @@ class LossFunction(Protocol):
 
 
 class Snapshot(NamedTuple):
-    """What a checkpoint holds of model and optimizer, whole tensors by name; empty where nobody saves.
+    """The tensors of a checkpoint: of model and optimizer, whole tensors by name; empty where nobody saves.
 
     Attributes:
         parameters: Of the model.
@@ -67,7 +67,7 @@ class ParallelStrategy:
 
     @property
     def loss(self) -> LossFunction:
-        """What is called in training."""
+        """The function that training calls."""
         return self.model.loss
 
     def passes(self, share: Sequence[DeviceBatch]) -> Sequence[DeviceBatch]:
@@ -75,7 +75,7 @@ class ParallelStrategy:
         return share
 
     def local(self, tensor: Tensor) -> Tensor:
-        """What this process holds of a parameter or gradient, in the same memory."""
+        """The part of this process of a parameter or gradient, in the same memory."""
         return tensor
 
     def total_norm(self, gradients: Sequence[Tensor]) -> Tensor:
@@ -101,7 +101,7 @@ class ParallelStrategy:
         self.processes.broadcast_tensors(list(tensors.values()))
 
     def snapshot(self, moments: Mapping[str, Tensor]) -> Snapshot:
-        """What a checkpoint is written from.
+        """The tensors that a checkpoint is written from.
 
         Raises:
             ResourceError: If the processes do not have the same weights any more.

@@ -30,7 +30,7 @@ from deepwire.training.optimizers.optimizer import StepResult
 
 @dataclass(frozen=True)
 class Averages:
-    """What the log says of an interval.
+    """Averages of the updates between two lines of the log.
 
     Attributes:
         loss: Smoothed loss per target token, nats.
@@ -211,7 +211,7 @@ class ThreadContention:
         self._before = core_time() if threads > 1 else None
 
     def warning(self) -> str | None:
-        """What to tell the user; None while there is nothing to tell, and after it was told."""
+        """A note for the user; None while there is nothing to tell, and after it was told."""
         if self._before is None:
             return None
         now = self._core_time()

@@ -157,7 +157,7 @@ _STATES = TypeAdapter(TrainingState)
 
 
 def first_fault(error: Exception) -> str:
-    """What is wrong with stored values, in one line."""
+    """The fault of stored values, in one line."""
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]
@@ -237,7 +237,7 @@ def load_moments(folder: Path) -> dict[str, Tensor]:
 
 
 class Decisions(BaseModel):
-    """What holds for the whole run, as ``env.json`` has it; a continuation repeats it.
+    """Decisions that hold for the whole run, as ``env.json`` has it; a continuation repeats it.
 
     Attributes:
         numerics: Number formats.
@@ -260,7 +260,7 @@ class Decisions(BaseModel):
 
     @classmethod
     def repeat(cls, spec: TrainingSpec, device: torch.device, processes: int) -> tuple[Decisions, int]:
-        """What a run decided when it was started, and how many processes trained it before.
+        """The decisions of a run when it was started, and how many processes trained it before.
 
         Raises:
             UsageError: If the text or the vocabularies changed since then.
@@ -316,7 +316,7 @@ class Decisions(BaseModel):
 
 
 def digests_of(spec: TrainingSpec) -> dict[str, str]:
-    """What stands for the text of a run."""
+    """Digests that stand for the text of a run."""
     weights = " ".join(str(part.weight) for part in spec.prepared.train.parts)
     vocabularies = spec.prepared.vocabularies.digest
     return {"text": spec.prepared.digest, "vocabularies": vocabularies, "corpus weights": weights}
@@ -324,7 +324,7 @@ def digests_of(spec: TrainingSpec) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """What training goes on from.
+    """The state, checkpoint and decisions that training goes on from.
 
     Attributes:
         decisions: Those of the run.
@@ -343,7 +343,7 @@ class ResumePoint:
         return cls(Decisions.make(spec, device, processes), TrainingState(StreamPosition()))
 
     def share(self) -> dict[str, str]:
-        """What the other processes need, as plain values."""
+        """Everything that the other processes need, as plain values."""
         return {"decisions": self.decisions.model_dump_json(), "state": json.dumps(self.state.to_json())}
 
     @classmethod

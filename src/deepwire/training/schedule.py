@@ -36,7 +36,7 @@ class ScheduleSection(Choice, ABC):
         """
 
     def check(self, max_updates: int | None) -> None:
-        """See that a run of this length can have the schedule.
+        """Refuse a length that the schedule cannot have.
 
         Raises:
             ValueError: The schedule has no end and needs one, or falls before the end of its warm-up.
@@ -56,7 +56,7 @@ class ScheduleSection(Choice, ABC):
         return None
 
     def require_same_rates(self, made: int, before: int | None, now: int | None) -> None:
-        """See that updates that were made have the learning rates of a run of the present length.
+        """Refuse to go on where updates that were made have other rates than in a run of the present length.
 
         Only a schedule that is exact up to some update asks for that: a cosine without its own length differs
         from the first update on, and whoever makes such a run longer means it.
@@ -76,7 +76,7 @@ class ScheduleSection(Choice, ABC):
 
 
 def rates_of(section: ScheduleSection, *, d_model: int, max_updates: int | None) -> Schedule:
-    """What a schedule builds, whose rates may be any numbers, as plain numbers; arguments as of `build`.
+    """The rates of a schedule as plain numbers, each checked; arguments as of `build`.
 
     The rates raise UsageError where one is not finite, negative or no number.
     """
@@ -166,7 +166,7 @@ class CosineConfig(ScheduleSection):
         return rate
 
     def check(self, max_updates: int | None) -> None:
-        """See that there is an end, after the warm-up, and nothing behind it that learns nothing."""
+        """There must be an end, after the warm-up, and nothing behind it that learns nothing."""
         _require_no_rest(self._end(max_updates), max_updates, self.minimum)
 
     @property
@@ -224,7 +224,7 @@ class WarmupStableDecayConfig(ScheduleSection):
         return rate
 
     def check(self, max_updates: int | None) -> None:
-        """See that the decay begins after the warm-up and ends, and nothing behind it that learns nothing."""
+        """The decay must begin after the warm-up and end, with nothing behind it that learns nothing."""
         _require_no_rest(self.bounds(max_updates)[1], max_updates, self.minimum)
 
     @property
@@ -258,7 +258,7 @@ class WarmupStableDecayConfig(ScheduleSection):
         return self.bounds(max_updates)[0] if alike else None
 
     def require_same_rates(self, made: int, before: int | None, now: int | None) -> None:
-        """See that neither of the two had begun to decay, and that they warm up alike."""
+        """Neither of the two may have begun to decay, and both must warm up alike."""
         (begun, _), (begins, _) = self.bounds(before), self.bounds(now)
         warmups = self.warmup_in(before), self.warmup_in(now)
         if made == 0 or (warmups[0] == warmups[1] and (begun == begins or made <= min(begun, begins))):
@@ -329,7 +329,6 @@ def _fitting(warmup: int, updates: int | None, max_updates: int | None, decay: f
 
 
 def _require_no_rest(end: int, max_updates: int | None, minimum: float) -> None:
-    """See that a run does not go on at a rate of 0."""
     if max_updates is not None and end < max_updates and not minimum:
         raise ValueError(
             f"schedule.updates is {end}, where the rate is 0, and max_updates is {max_updates}: the rest "

@@ -58,7 +58,7 @@ from deepwire.training.warm_start.start_from import start_from
 
 
 class Callback:
-    """What a program wants to do during training: override the methods that you need.
+    """Hooks for a program during training: override the methods that you need.
 
     Where several processes train together, each calls its own callbacks, and what these change (the learning
     rate, parameters) must be the same in all.
@@ -120,7 +120,7 @@ class TrainingSession:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next update. Setting it replaces the schedule from there on, until `follow_schedule`.
+        """The rate of the next update. Setting it replaces the schedule until `follow_schedule`.
 
         What was set is stored in checkpoints: whoever continues the run, the command too, goes on with it.
         A continued run repeats no callback for updates that are in its checkpoint.
@@ -366,7 +366,7 @@ def make_trainer(
 def _log_startup_warnings(
     spec: TrainingSpec, model: ModelConfig, frozen: Mapping[str, int], log: RunLog
 ) -> None:
-    """What does not learn, and what seems not to be meant."""
+    """Say which parameters do not learn, and which settings seem not to be meant."""
     for pattern, size in frozen.items():
         log.say(f"frozen by {pattern}: {short(size)} parameters")
     config, text = spec.config, spec.prepared.train

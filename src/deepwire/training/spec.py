@@ -1,4 +1,4 @@
-"""What a training run is made of before it starts, and whether a run may go on with other settings."""
+"""The parts of a training run before it starts, and whether a run may go on with other settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deepwire.training.config import TextMetric, TrainingConfig
 CHANGEABLE = frozenset(
     {"run", *changeable_keys(TrainingConfig, "training"), *changeable_keys(DataConfig, "data")}
 )
-"""What may change in the middle of a run: its folder, settings of text and training, and all below them."""
+"""Settings that may change within a run: its folder, some of text and training, and all below them."""
 
 # What a recipe says about itself is no setting.
 _NOTE = "recipe"
@@ -102,7 +102,7 @@ def _leaves(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def read_run_file(path: Path) -> dict[str, object]:
-    """What a file of a run says that is needed to go on.
+    """A JSON file of a run that is needed to go on.
 
     Raises:
         ModelError: If it is missing or damaged; the hint says what is left to do.
@@ -117,7 +117,7 @@ def read_run_file(path: Path) -> dict[str, object]:
 
 
 def missing_file_hint(path: Path) -> str:
-    """What a user can do where a file of a run is missing or damaged."""
+    """A hint for the user where a file of a run is missing or damaged."""
     return (
         f"put back a copy of {path.name}, or begin another run with these weights: "
         f"run=DIR training.start_from={path.parent}@last"
@@ -127,7 +127,7 @@ def missing_file_hint(path: Path) -> str:
 def require_same_digests(
     run: Path, before: Mapping[str, object], now: Mapping[str, str], resolved: Mapping[str, object]
 ) -> None:
-    """See that the text and the vocabularies are those that the run was started with.
+    """Refuse other text or vocabularies than those that the run was started with.
 
     Args:
         run: Its directory.
@@ -149,7 +149,7 @@ def require_same_digests(
 
 
 def _corpora(resolved: Mapping[str, object]) -> str:
-    """What holds the text of a run, with the names of the corpora: `data.train (a, b) or data.valid (c)`."""
+    """The settings that name the text of a run, with the corpora: `data.train (a, b) or data.valid (c)`."""
     data = resolved.get("data")
     if not isinstance(data, Mapping):  # not made from a run file
         return "data.train or data.valid"
@@ -169,7 +169,7 @@ def _shown_digest(value: object) -> object:
 
 
 def require_same_text(run: RunDirectory, text: str, resolved: Mapping[str, object]) -> None:
-    """See that a run was trained on this text; what it does not say is not compared.
+    """Refuse other text than that of a run; what its record does not say is not compared.
 
     Args:
         run: The run.

@@ -50,7 +50,7 @@ def progress(config: TrainingConfig, state: TrainingState) -> float:
 
 
 def cut_short(config: TrainingConfig) -> str | None:
-    """What to tell the user of a run with a shorter warm-up than was asked for, or that ends before its end.
+    """A warning for a run with a shorter warm-up than was asked for, or that ends before its end.
 
     How many updates there are in epochs or tokens is not known before the text is.
     """
@@ -77,7 +77,7 @@ def cut_short(config: TrainingConfig) -> str | None:
 
 
 def tiny_batches(config: TrainingConfig, pairs: int, target_tokens: int) -> str | None:
-    """What to tell the user of a run whose updates see hardly any text; None of others.
+    """A warning for a run whose updates see hardly any text; None for others.
 
     Args:
         config: How it is trained.
@@ -181,5 +181,5 @@ class Signals:
 
     @property
     def exit_code(self) -> int:
-        """What a shell expects of a process that a signal ended: 128 + its number; 0 without one."""
+        """The exit code after a signal: 128 + its number; 0 without one."""
         return 128 + self.stop if self.stop is not None else 0

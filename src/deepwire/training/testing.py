@@ -1,4 +1,4 @@
-"""What must hold for every optimizer and schedule, checked on a small model; for tests, also of plugins.
+"""Checks of optimizers and schedules on a small model; for tests, also of plugins.
 
 `check_optimizer` and `check_schedule` take the settings of one, as an object, a mapping or its name, and
 raise `AssertionError` with what is wrong, as the checks of `deepwire.testing` do.

@@ -39,7 +39,7 @@ _CHUNK = 512
 
 @dataclass(frozen=True)
 class Validation:
-    """What one validation found.
+    """The findings of one validation.
 
     Attributes:
         scores: ``loss`` (smoothed) and ``nll`` per target token in nats, ``perplexity``; then ``bleu`` and
@@ -70,7 +70,7 @@ class OneDirection:
 
 
 class _Share(TypedDict):
-    """What one process has translated: its chunks of the validation set, unless it was interrupted."""
+    """The translations of one process: its chunks of the validation set, unless it was interrupted."""
 
     chunks: list[list[str]]
     interrupted: bool
@@ -184,7 +184,7 @@ class Validator:
 
     @cached_property
     def _words_and_bytes(self) -> tuple[int, int]:
-        """Of the lines that end in the blocks that are scored, with their line ends."""
+        """Words and bytes of the lines that end in the blocks that are scored, with their line ends."""
         texts = [self.store.target_text(line) for line in self.lines.tolist()]
         return sum(len(text.split()) for text in texts), sum(len(text.encode()) for text in texts)
 

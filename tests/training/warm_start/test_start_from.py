@@ -21,7 +21,7 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training import run_training as starting
+from deepwire.training import session as starting
 from deepwire.training.spec import TrainingSpec
 from deepwire.training.warm_start.start_from import start_from
 from deepwire.training.warm_start.transfer import map_rows

@@ -67,7 +67,7 @@ class AdamConfig(AdamSection):
 
 
 class _Moments(NamedTuple):
-    """What Adam keeps of one parameter; the fused kernel wants the count of steps on the device."""
+    """The state of one parameter; the fused kernel wants the count of steps on the device."""
 
     first: Tensor
     second: Tensor

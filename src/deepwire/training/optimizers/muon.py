@@ -32,7 +32,7 @@ _CACHED = 2**16
 
 
 class MuonSettings(Section):
-    """What Muon has beside the constants of AdamW, which moves all that is no matrix of a layer."""
+    """The settings of Muon beside the constants of AdamW, which moves all that is no matrix of a layer."""
 
     momentum: float = Field(default=0.95, ge=0, lt=1, description="share of the momentum that a step keeps")
     nesterov: bool = Field(
@@ -89,7 +89,7 @@ class Matrices(NamedTuple):
     rate_factor: float = 1.0
 
     def split(self, tensor: Tensor) -> Tensor:
-        """Of a tensor of the parameter's shape, `[parts, rows, columns]`."""
+        """The matrices of a tensor of the parameter's shape, `[parts, rows, columns]`."""
         return tensor.view(self.parts, -1, tensor.size(-1))
 
 
@@ -195,7 +195,7 @@ class Muon(UpdateRule):
         torch._foreach_copy_(places, torch.split(torch.where(step.finite, moved, before), parts))
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps: ``momentum.NAME``."""
+        """The tensors of a checkpoint: ``momentum.NAME``."""
         return {f"momentum.{name}": momentum for name, momentum in self._momenta.items()}
 
     def _factor(self, rows: int, columns: int) -> float:

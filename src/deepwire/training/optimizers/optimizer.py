@@ -1,4 +1,4 @@
-"""What moves the parameters: clipping, and the update rules that an optimizer consists of."""
+"""The movement of parameters: clipping, and the update rules that an optimizer consists of."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NORM_EPS = 1e-6
 
 
 class StepResult(NamedTuple):
-    """What a step found out, on the device; reading it waits for the device.
+    """The outcome of a step, on the device; reading it waits for the device.
 
     Attributes:
         norm: Length of the whole gradient before clipping, float32 scalar.
@@ -37,7 +37,7 @@ class StepResult(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What the rules are told of a step; the tensors are scalars on the device.
+    """The facts of a step for the rules; the tensors are scalars on the device.
 
     Attributes:
         rate: Learning rate.
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 
 class KeptTensor(TypedDict):
-    """What is known of a tensor in a checkpoint before its numbers are there."""
+    """The outline of a tensor in a checkpoint before its numbers are there."""
 
     shape: list[int]
     dtype: str
@@ -73,7 +73,7 @@ class UpdateRule(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps, as ``KEY.NAME`` of each parameter, in the memory of the rule."""
+        """The tensors of a checkpoint, as ``KEY.NAME`` of each parameter, in the memory of the rule."""
 
     def state_to_fill(self, kept: Mapping[str, KeptTensor]) -> dict[str, Tensor]:
         """The tensors that what a checkpoint has kept is to be copied to; `state` as a rule."""
@@ -87,7 +87,7 @@ class UpdateRule(ABC):
 
 @dataclass(frozen=True)
 class OptimizerContext:
-    """What the rules of an optimizer are made for.
+    """The parameters and scales that the rules of an optimizer are made for.
 
     Attributes:
         model: The model, on its device.
@@ -131,7 +131,7 @@ class OptimizerSection(Choice, ABC):
         """
 
     def check_parametrization(self) -> None:
-        """See that the rules take the factors of `model.parametrization`: rate, decay and epsilon.
+        """Refuse rules that do not take the factors of `model.parametrization`: rate, decay and epsilon.
 
         Raises:
             ValueError: They do not; the text says what to do.
@@ -194,7 +194,7 @@ class Optimizer:
         self.steps -= count
 
     def state(self) -> dict[str, Tensor]:
-        """What all rules keep of each parameter, such as ``exp_avg.NAME``."""
+        """The tensors that all rules keep of each parameter, such as ``exp_avg.NAME``."""
         return {key: tensor for rule in self.rules for key, tensor in rule.state().items()}
 
     def load_state(self, tensors: Mapping[str, Tensor] | None, steps: int) -> None:

@@ -214,7 +214,7 @@ def _can_be_kept(key: object) -> bool:
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    """What kind of value a checkpoint has kept under a name, under which key, and of what."""
+    """The kind of value that a checkpoint has kept under a name, under which key, and of what."""
     key, _, of = name.partition(".")
     if key not in (_NUMBER, _GROUP):
         return "", key, of

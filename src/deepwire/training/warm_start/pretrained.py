@@ -32,7 +32,7 @@ from deepwire.training.warm_start.warm_start_config import DecoderLayers, Pretra
 
 @dataclass(frozen=True)
 class PretrainedReport:
-    """What a run took over from a pretrained encoder.
+    """The parameters that a run took over from a pretrained encoder.
 
     Attributes:
         folder: Where it was read from.
@@ -156,7 +156,7 @@ def _tables(
 
 
 def _require_settings(encoder: PretrainedEncoder, model: TranslationModel, sides: list[Side]) -> None:
-    """See that the model computes what the encoder does, wherever it takes its parameters."""
+    """Refuse a model that computes otherwise than the encoder where it takes its parameters."""
     wrong = {side: _differences(_in_force(model.config, side), encoder.settings) for side in sides}
     rows = encoder.positions.size(0) - int(str(encoder.settings["positions.first"]))
     if model.config.max_length > rows:

@@ -47,7 +47,7 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class StartReport:
-    """What a run took over from a model.
+    """The parameters that a run took over from a model.
 
     Attributes:
         model: The MODEL name.
@@ -205,7 +205,7 @@ def _changes(
 
 
 def _changes_of_languages(old: Languages | None, new: Languages | None) -> dict[str, tuple[object, object]]:
-    """What tells a model its language must be the same."""
+    """The setting of where the language is told, which must be the same."""
     if old is None or new is None or old.tag == new.tag:
         return {}
     return {"data.tag": (old.tag, new.tag)}
