@@ -212,7 +212,9 @@ def test_its_json_can_stand_in_a_report_and_its_plots_are_drawn(capsys):
     assert main(["analyze", "report", "table.json", "--html", "report.html"]) == 0
     assert capsys.readouterr().out.startswith("good against bad on test\n")
     assert Path("report.html").read_text(encoding="utf-8").count("<svg") == 2
-    names = [f"directions-{name}.{form}" for name in ("into-en", "out-of-en") for form in ("png", "svg")]
+    names = [
+        f"directions-{name}.{form}" for name in ("into-en", "out-of-en") for form in ("pdf", "png", "svg")
+    ]
     assert sorted(path.name for path in Path("plots").iterdir()) == names
 
 
