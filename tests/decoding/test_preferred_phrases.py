@@ -35,7 +35,7 @@ class Fixed:
     def __init__(self, gaps, end_after=2):
         self.gaps, self.end_after = gaps, end_after
 
-    def start(self, _source, **_options):
+    def start(self, source, *, languages=None, prompt=None):
         self.step_number = 0
         return State()
 
