@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -36,11 +37,11 @@ def outline_of_settings(text: str) -> Outline:
         return outline(deepwire.build(sizes | json.loads(text), VOCABULARY, languages=languages))
 
 
-def types_of(schema: object, socket: str) -> Iterator[str]:
+def types_of(schema: Any, socket: str) -> Iterator[str]:
     """The types that a socket can have, by the JSON Schema of the run file."""
     definitions = schema["$defs"]
 
-    def types(node: object) -> Iterator[str]:
+    def types(node: Any) -> Iterator[str]:
         if isinstance(node, list):
             for one in node:
                 yield from types(one)

@@ -10,13 +10,14 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from contract_runs import start_command, stored
 from contract_texts import EXACT, copy_of_old
 
 SOURCE = "Ein Hund rennt im Schnee."
-Ask = Callable[..., tuple[int, object]]
+Ask = Callable[..., tuple[int, Any]]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def served(folder: Path, *options: str) -> Iterator[Ask]:
     with os.fdopen(out, encoding="utf-8") as said:
         address = next(word for line in said for word in line.split() if word.startswith("http://"))
 
-        def ask(path: str, body: object = None) -> tuple[int, object]:
+        def ask(path: str, body: object = None) -> tuple[int, Any]:
             data = None if body is None else json.dumps(body).encode()
             request = urllib.request.Request(address + path, data, {"Content-Type": "application/json"})
             try:

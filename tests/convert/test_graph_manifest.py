@@ -11,6 +11,7 @@ import pytest
 from deepwire.convert.host.errors import ModelError
 from deepwire.convert.host.translator import SubwordTranslator
 
+DAMAGED: tuple[object, ...] = ((), {"start": {}}, {"start": {"file": 3}}, "a")
 GRAPH = {"file": "start.onnx", "inputs": [], "outputs": []}
 
 
@@ -30,7 +31,7 @@ GRAPH = {"file": "start.onnx", "inputs": [], "outputs": []}
         ),
         *(({"graphs": {"start": {**GRAPH, "file": file}}}, "is no file") for file in ("pipe", ".")),
         *(({"runs": runs}, "runs: ") for runs in ("pickle", "", "torch", 3, None, ["onnxruntime"])),
-        *(({"graphs": graphs}, "is damaged") for graphs in ([], {"start": {}}, {"start": {"file": 3}}, "a")),
+        *(({"graphs": graphs}, "is damaged") for graphs in DAMAGED),
         ({"vocabulary": ["a"]}, "is damaged"),
     ],
 )

@@ -22,7 +22,7 @@ from deepwire.decoding.decoding_config import DecodingConfig, all_of_sampling, g
 from deepwire.decoding.document_context import ContextEncoder, Documents, Wave
 from deepwire.decoding.line_steps import LineCasing, LongLines
 from deepwire.decoding.minimum_bayes_risk import most_agreed
-from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, TargetLanguage
+from deepwire.decoding.model_inputs import LanguageSelector, SourceCheck, SourceTokenizer, TargetLanguage
 from deepwire.decoding.models import EnsembleMember, StateT, as_configured, as_one
 from deepwire.decoding.scoring import PairScore, TranslationScorer
 from deepwire.decoding.sentence_search import Item, SentenceSearch
@@ -97,6 +97,7 @@ class Translator(Generic[StateT]):
         self.device, self.precision, self.direction = torch.device(device), precision, direction
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn, direction)
+        self._source_check = SourceCheck(vocabularies.source, direction, self._warn)
         self._casing = LineCasing(vocabularies.source, terms, "" if direction is None else direction[1])
         self.model = as_one(as_configured(models, config), weights)
         self._configure(config)
@@ -320,6 +321,7 @@ class Translator(Generic[StateT]):
             texts = zip(lines, requests, strict=True)
             several = [f"line {line}" for line, request in texts if has_several_lines(request.text)]
             warn_of_several_lines(several, self._warn)
+            self._source_check.look([request.text for request in requests])
             if to or from_:
                 requests = [
                     replace(request, to=request.to or to, from_=request.from_ or from_)

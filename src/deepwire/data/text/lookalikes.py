@@ -24,12 +24,12 @@ def lookalikes(known: Set[str]) -> dict[str, str]:
     """
     read = dict.fromkeys(_SPACES, " ") | dict.fromkeys(_WITHOUT_WIDTH, "")
     read |= {form: composed for composed in known for form in _decomposed(composed)}
-    return {form: same for form, same in read.items() if not known.issuperset(form)}
+    return {form: same for form, same in read.items() if not set(form) <= known}
 
 
 def _decomposed(composed: str) -> Iterator[str]:
     """The other forms that Unicode's form C makes this character of."""
-    base, *marks = normalize("NFD", composed)
+    base, *marks = tuple(normalize("NFD", composed))
     for order in permutations(marks) if len(marks) <= _MOST_MARKS else ():
         for place in range(len(order)):
             form = normalize("NFC", base + "".join(order[:place])) + "".join(order[place:])

@@ -192,7 +192,11 @@ def _with_spaces(pieces: list[str], runs: Sequence[Run]) -> list[str]:
         after = after if right.fixed else after.lstrip()
         said = before[-1:] or last
         if left.text.isspace() or right.text.isspace():
-            pass  # the space is there
+            # One is there; where both have one, something is between them, such as an image.
+            if spaced_left and spaced_right and right.fixed:
+                before += " " * bool(before)
+            elif spaced_left and spaced_right:
+                after = " " * (after[:1] not in ("", *NO_SPACE_BEFORE)) + after
         elif right.fixed or (spaced_left and not left.fixed):
             # The word between two runs may have no translation, but its spaces keep them apart.
             parts = bool(before) or after[:1] not in NO_SPACE_BEFORE

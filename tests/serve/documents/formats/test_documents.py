@@ -826,3 +826,24 @@ def test_a_text_of_many_sentences_is_put_together_in_linear_time():
 def test_signs_that_are_no_tags_are_text():
     found = text_of("a.html", "<p>a <b title='x>y'>c</b> 3 <d e='f> g</p>", change=str.upper)
     assert found.startswith("<p>A <b title='x>y'>C</b> 3")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.html", "<p><b>ein</b> <img src=a> hund</p>"),
+        ("a.html", "<p>ein <img src=a> <b>hund</b></p>"),
+        ("a.html", "<p><b>ein</b> <img src=a> <i>hund</i></p>"),
+        ("a.md", "**ein** ![](a.png) hund\n"),
+        ("a.md", "ein ![](a.png) **hund**\n"),
+        ("a.json", '{"a": "<1>ein</1> <2/> hund"}'),
+        ("a.json", '{"a": "ein <2/> <1>hund</1>"}'),
+        ("a.po", 'msgid ""\nmsgstr ""\n\n#, fuzzy\nmsgid "<b>x</b> <br/> y"\nmsgstr ""\n'),
+    ],
+)
+def test_spaces_on_both_sides_of_what_has_no_text_stay(name, content):
+    expected = content.replace("ein", "EIN").replace("hund", "HUND")
+    expected = expected.replace('msgstr ""\n', 'msgstr "<b>X</b> <br/> Y"\n').replace(
+        'msgstr "<b>X</b> <br/> Y"', 'msgstr ""', 1
+    )
+    assert text_of(name, content) == expected

@@ -62,7 +62,7 @@ def test_messages_keep_what_programs_read(message, expected):
     ],
 )
 def test_a_message_that_stays_is_warned_of(message, count):
-    told = []
+    told: list[str] = []
     read_document("a.json", json.dumps([message]).encode(), Options(warn=told.append))
     assert len(told) == count
 
