@@ -79,7 +79,7 @@ class AlignedPair(NamedTuple):
 
     @property
     def read(self) -> list[int]:
-        """What the decoder reads, to the last subword."""
+        """The input of the decoder, to the last subword."""
         return [BOS if self.language is None else self.language.first_token, *self.context, *self.target]
 
 
@@ -291,7 +291,7 @@ def best_attention(
 
 
 def mutual_information(sources: Tensor, targets: Tensor) -> float:
-    """What the target subword of a link says about its source subword, in nats.
+    """Information of the target subword of a link about its source subword, in nats.
 
     Of n links the mean of log p(s | t) / p(s), where p(s) = n(s) / n, and p(s | t) is counted in the other
     links, mixed with one more that is drawn from p(s): a pair that stands there once proves nothing.

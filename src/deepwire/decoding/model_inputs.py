@@ -113,7 +113,7 @@ class SourceTokenizer:
 
 
 class TargetLanguage(NamedTuple):
-    """What a model reads to translate into a language."""
+    """The tokens and the number that make a model translate into a language."""
 
     language_id: int
     """Its index among the languages of the model."""
