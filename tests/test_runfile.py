@@ -455,6 +455,7 @@ def test_what_may_change_in_the_middle_of_a_run() -> None:
         "training.record",
         "training.tensorboard",
         "training.compile",
+        "training.pretrained.encoder",
         "training.sharding",
         "training.activation_checkpointing",
     } == CHANGEABLE
