@@ -43,8 +43,7 @@ class SourceCheck:
     @cached_property
     def _scripts(self) -> set[str]:
         shares = script_shares(self._vocabulary.pieces(range(self._vocabulary.size)))
-        # Names in Latin letters stand in text of all languages.
-        return {"LATIN", *(script for script, share in shares.items() if share >= _LEARNED_SCRIPT)}
+        return {script for script, share in shares.items() if share >= _LEARNED_SCRIPT}
 
     def look(self, lines: Sequence[str]) -> None:
         """Take some more lines into account."""
@@ -53,7 +52,8 @@ class SourceCheck:
         script = next(iter(script_shares(lines)), "LATIN")
         self._letters += sum(map(len, lines))
         self._lines += lines
-        if script not in self._scripts:
+        # Names in Latin letters stand in text of all languages.
+        if script != "LATIN" and script not in self._scripts:
             self._warn(f"the text has {script.lower()} letters, which the model has hardly learned")
         elif self._letters < _ENOUGH_LETTERS:
             return
