@@ -296,3 +296,10 @@ def test_the_plans_of_the_repository_can_be_trained(tmp_path: Path, monkeypatch)
 def test_commands_of_earlier_versions_name_the_new_one(name: str, capsys) -> None:
     assert main([name, "plan.yaml"]) == 2
     assert "deepwire study" in capsys.readouterr().err
+
+
+def test_a_run_file_is_no_plan(tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text("data: {source: de, target: en, train: t}\nmodel: {d_model: 8}\n")
+    with pytest.raises(UsageError, match=r"run\.yaml.*: is a run file, not the plan of a study") as caught:
+        read_plan(tmp_path / "run.yaml")
+    assert "\n" not in caught.value.message
