@@ -51,7 +51,7 @@ ELSEWHERE = {
     r"deepwire study": "trains many runs, each in an interpreter of its own: tests/lab/study",
     r"--beside|--metric-command": "starts programs of others: tests/lab, tests/evaluation",
     r"to_(wandb|mlflow|trackio)": "the tracker is not installed: test_trackers.py",
-    r"every_combination|--install-completion": "takes hours; changes the shell",
+    r"every_combination|--(install|show)-completion": "takes hours; depend on the shell that is above",
     r"checkpoint.pt|checkpoint_best|opus|my-model|wmt-de": "needs a model of another toolkit: tests/convert",
     r"papers/gtrans|newstest|bi-simcut|en-fr |en-fr$": "needs text or models that are large",
     r"benchmarks/": "measures this machine",
