@@ -33,8 +33,8 @@ from deepwire.evaluation.standard_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
-from deepwire.model.context import StackContext
 from deepwire.model.cost import meta_model
+from deepwire.model.stack_spec import StackSpec
 from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import LoadedRunFile, load_run_file
 from deepwire.testing import check_connection
@@ -575,10 +575,10 @@ class LookingConfig(PreNormConfig):
     type: Literal["looking"] = "looking"  # type: ignore[assignment]
     mistaken: bool = False
 
-    def build(self, context: StackContext) -> Connection:
-        part = PreNorm(self, context)
-        part.turn = parametrizations.orthogonal(nn.Linear(context.dim, context.dim))
-        part.scale = torch.linspace(0, 1, context.dim).max().item()  # type: ignore[assignment]
+    def build(self, spec: StackSpec) -> Connection:
+        part = PreNorm(self, spec)
+        part.turn = parametrizations.orthogonal(nn.Linear(spec.dim, spec.dim))
+        part.scale = torch.linspace(0, 1, spec.dim).max().item()  # type: ignore[assignment]
         if self.mistaken:
             raise KeyError("mistaken")
         return part
@@ -612,15 +612,15 @@ def test_a_part_may_look_at_values_while_it_is_built(tmp_path: Path) -> None:
 class SharedTable(PreNorm):
     """A table that every layer has, and two more that are parts of one."""
 
-    def __init__(self, config: PreNormConfig, context: StackContext) -> None:
-        super().__init__(config, context)
-        table = torch.linspace(0, 1, 2 * context.dim)
+    def __init__(self, config: PreNormConfig, spec: StackSpec) -> None:
+        super().__init__(config, spec)
+        table = torch.linspace(0, 1, 2 * spec.dim)
         for number in range(2):
             module = nn.Module()
             module.register_buffer("table", table)
             self.add_module(f"holder{number}", module)
-        self.register_buffer("first", table[: context.dim])
-        self.register_buffer("rest", table[context.dim :])
+        self.register_buffer("first", table[: spec.dim])
+        self.register_buffer("rest", table[spec.dim :])
 
 
 class SharedTableConfig(PreNormConfig):
@@ -628,8 +628,8 @@ class SharedTableConfig(PreNormConfig):
 
     type: Literal["shared_table"] = "shared_table"  # type: ignore[assignment]
 
-    def build(self, context: StackContext) -> Connection:
-        return SharedTable(self, context)
+    def build(self, spec: StackSpec) -> Connection:
+        return SharedTable(self, spec)
 
 
 def test_modules_may_share_a_buffer(tmp_path: Path) -> None:
@@ -648,7 +648,7 @@ def test_what_builds_no_part_is_named() -> None:
     class Empty(PreNormConfig):
         type: Literal["empty"] = "empty"  # type: ignore[assignment]
 
-        def build(self, context: StackContext) -> Connection:
+        def build(self, spec: StackSpec) -> Connection:
             return None  # type: ignore[return-value]
 
     deepwire.register_connection(Empty)
@@ -666,9 +666,9 @@ def test_complex_numbers_are_refused(form: str) -> None:
     class TurningConfig(PreNormConfig):
         type: Literal["turning"] = "turning"  # type: ignore[assignment]
 
-        def build(self, context: StackContext) -> Connection:
-            part = PreNorm(self, context)
-            turn = torch.ones(context.dim // 2, dtype=torch.complex64)
+        def build(self, spec: StackSpec) -> Connection:
+            part = PreNorm(self, spec)
+            turn = torch.ones(spec.dim // 2, dtype=torch.complex64)
             if form == "parameter":
                 part.turn = nn.Parameter(turn)
             else:
@@ -755,7 +755,7 @@ def test_an_error_within_a_part_says_where(
         "from deepwire.model.connections.residual import PreNormConfig\n"
         "class BrokenConfig(PreNormConfig):\n"
         "    type: Literal['broken'] = 'broken'\n"
-        "    def build(self, context):\n"
+        "    def build(self, spec):\n"
         "        return {}['missing']\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -782,8 +782,8 @@ def test_what_cannot_be_traced_names_the_part(
     class BranchingConfig(PreNormConfig):
         type: Literal["branching"] = "branching"  # type: ignore[assignment]
 
-        def build(self, context: StackContext) -> Connection:
-            return Branching(self, context)
+        def build(self, spec: StackSpec) -> Connection:
+            return Branching(self, spec)
 
     deepwire.register_connection(BranchingConfig)
     vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, "ein Haus", "a house", 0)])

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from deepwire.errors import UsageError
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
-from deepwire.model.context import StackContext
 from deepwire.model.initialization import LipschitzConfig
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.model.mixers.self_attention import SelfAttention, SelfAttentionConfig
+from deepwire.model.stack_spec import StackSpec
 from deepwire.testing import (
     check_aggregation,
     check_connection,
@@ -32,16 +32,16 @@ class FaultyConfig(PreNormConfig):
     type: Literal["faulty"] = "faulty"  # type: ignore[assignment]
     fault: Fault = "none"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return (Remembering if self.fault == "extra" else Faulty)(self, context)
+        return (Remembering if self.fault == "extra" else Faulty)(self, spec)
 
 
 class Faulty(PreNorm):
     """What each fault does is in `write`."""
 
-    def __init__(self, config: FaultyConfig, context: StackContext) -> None:
-        super().__init__(config, context)
+    def __init__(self, config: FaultyConfig, spec: StackSpec) -> None:
+        super().__init__(config, spec)
         self.fault, self.passes = config.fault, 0
         self.spare = nn.Linear(4, 4) if config.fault == "unused" else None
 
@@ -109,9 +109,9 @@ class ForgetfulConfig(SelfAttentionConfig):
 
     type: Literal["forgetful"] = "forgetful"  # type: ignore[assignment]
 
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """One mixer."""
-        return Forgetful(context, None)
+        return Forgetful(spec, None)
 
 
 class Forgetful(SelfAttention):

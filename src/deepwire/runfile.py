@@ -29,8 +29,8 @@ from deepwire.tasks import TASKS, TaskName, with_presets
 from deepwire.training.config import TrainingConfig
 
 if TYPE_CHECKING:
-    from deepwire.model.context import Side
     from deepwire.model.stack import Stack
+    from deepwire.model.stack_spec import Side
 
 Value = TypeVar("Value")
 
@@ -199,7 +199,7 @@ class RunFile(Section):
         from deepwire.model.meta_init import outline
 
         def look() -> bool:
-            stacks = build_stacks(self.model, self.model.contexts())
+            stacks = build_stacks(self.model, self.model.specs())
             return any(stack.depth_weights() for stack in stacks.values())
 
         return outline(self.model, look)
@@ -209,7 +209,7 @@ class RunFile(Section):
         from deepwire.model.build import build_stacks
         from deepwire.model.meta_init import outline
 
-        return outline(self.model, lambda: build_stacks(self.model, self.model.contexts()))
+        return outline(self.model, lambda: build_stacks(self.model, self.model.specs()))
 
 
 CHANGEABLE = frozenset(changeable_keys(RunFile))

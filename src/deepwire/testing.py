@@ -25,7 +25,6 @@ from deepwire.model.apply_initialization import initialize
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionSection
-from deepwire.model.context import SIDES, SocketSection
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import LearnedPositions, TokenEmbedding
 from deepwire.model.fusions.fusion import FusionSection
@@ -35,6 +34,7 @@ from deepwire.model.layers import GroupedLayerNorm, LanguageNorm, LanguageRMSNor
 from deepwire.model.mixers.head_linear import HeadNorm
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import RelativePositions
+from deepwire.model.stack_spec import SIDES, SocketSection
 from deepwire.model.translation_model import TranslationModel
 
 SIZE, TOLERANCE = 23, 2e-5

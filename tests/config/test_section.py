@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from deepwire.config.counts import Probability
 from deepwire.config.section import NumberSection, flatten
-from deepwire.model.context import DropoutConfig
+from deepwire.model.stack_spec import DropoutConfig
 
 
 class Rates(NumberSection):

@@ -13,9 +13,9 @@ from torch.nn import functional
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Side
 from deepwire.model.layers import RMSNorm
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import Side
 
 DIM = 16
 

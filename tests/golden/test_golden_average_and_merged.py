@@ -42,7 +42,7 @@ def test_average_attention(name: str, network: Literal["none", "normalised"]) ->
     """
     golden = case(name)
     config = AverageAttentionConfig(feed_forward=network)
-    mixer = config.build(ModelConfig.model_validate(SMALL).contexts()["decoder"])
+    mixer = config.build(ModelConfig.model_validate(SMALL).specs()["decoder"])
     assert isinstance(mixer, AverageAttention)
     places = {key: average_place(key) for key in golden.params}
     load(mixer, golden.params, places)

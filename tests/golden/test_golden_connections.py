@@ -138,7 +138,7 @@ class OneSublayer(nn.Module):
         residual = "normalised" if order == "v1" else "input"
         connection = {"type": "sdu", "residual": residual, "final_norm": False}
         config = ModelConfig.model_validate({**SMALL, "decoder": {"layers": 1, "connection": connection}})
-        context = config.contexts()["decoder"]
+        context = config.specs()["decoder"]
         self.connection = config.decoder.connection.build(replace(context, sublayers=(KINDS[name],)))
         mixer, cross, feed_forward = (
             SelfAttentionConfig().build(context),

@@ -37,7 +37,7 @@ def build(
     config = ModelConfig.model_validate(
         {"d_model": DIM, "heads": 4, "feed_forward": 48, "dropout": 0.0, side: settings}
     )
-    built = config.stack(side).connection.build(replace(config.contexts()[side], sublayers=kinds))
+    built = config.stack(side).connection.build(replace(config.specs()[side], sublayers=kinds))
     places = depth_lstm(case.params, DIM, 2 if connection.get("merge") == "two" else 1)
     # The norms in front of the attention are no part of these cases: their outputs are given.
     built.norms = torch.nn.ModuleList()

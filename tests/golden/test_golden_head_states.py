@@ -135,7 +135,7 @@ def deltanet(
     golden: Tensors, settings: Mapping[str, object]
 ) -> tuple[GatedDeltaNet, dict[str, torch.Tensor]]:
     """Our mixer with the parameters of a case, and those that have one name there."""
-    context = ModelConfig.model_validate({"d_model": DIM, "heads": 2}).contexts()["decoder"]
+    context = ModelConfig.model_validate({"d_model": DIM, "heads": 2}).specs()["decoder"]
     mixer = GatedDeltaNetConfig.model_validate(settings).build(context)
     assert isinstance(mixer, GatedDeltaNet)
     single: dict[str, torch.Tensor] = {

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.attn_res import AttnRes
 from deepwire.model.connections.manifold import ManifoldWeights
-from deepwire.model.context import Side
 from deepwire.model.layers import RMSNorm
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import Side
 
 
 class Golden(NamedTuple):

@@ -37,7 +37,7 @@ def case(request: pytest.FixtureRequest) -> tuple[str, LinearRNN, dict[str, Tens
     """A case: its name, our mixer with its parameters, and its tensors."""
     golden = golden_case(request.param)
     settings, maps = CASES[request.param]
-    context = ModelConfig.model_validate({"d_model": DIM, "heads": 2}).contexts()["decoder"]
+    context = ModelConfig.model_validate({"d_model": DIM, "heads": 2}).specs()["decoder"]
     mixer = settings.build(context)
     assert isinstance(mixer, LinearRNN)
     with torch.no_grad():

@@ -20,7 +20,6 @@ from golden_names import (
 from torch import Tensor, nn
 
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Side, StackContext
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.luna import LunaConfig
 from deepwire.model.mixers.luna_attention import (
@@ -28,14 +27,15 @@ from deepwire.model.mixers.luna_attention import (
     LunaCrossAttention,
     LunaSelfAttention,
 )
+from deepwire.model.stack_spec import Side, StackSpec
 
 NESTED = {"pq": "packing.query", "pc": "packing.key_value", "q": "query", "c": "key_value", "o": "output"}
 
 
-def context(side: Side, heads: int) -> StackContext:
+def context(side: Side, heads: int) -> StackSpec:
     """Of stacks whose sequence has three rows."""
     settings = {"d_model": 16, "heads": heads, "dropout": 0.0, "bias": {"attention": True}}
-    return replace(ModelConfig.model_validate(settings).contexts()[side], layers=1)
+    return replace(ModelConfig.model_validate(settings).specs()[side], layers=1)
 
 
 def loaded(module: nn.Module, golden: Case, names: Mapping[str, str]) -> dict[str, Places]:

@@ -112,7 +112,7 @@ def build(
 ) -> MHPLSTM:
     """A mixer of 4 heads on vectors of width 32, with golden parameters."""
     model = ModelConfig(d_model=32, heads=4, dropout=0.0)
-    context = replace(model.contexts()["encoder" if side == "encoder" else "decoder"], mixer_width=32)
+    context = replace(model.specs()["encoder" if side == "encoder" else "decoder"], mixer_width=32)
     mixer = MHPLSTMConfig.model_validate(settings).build(replace(context, **changes))
     assert isinstance(mixer, MHPLSTM)
     load(mixer, arranged, places(arranged))

@@ -43,7 +43,7 @@ class Sublayers(nn.Module):
     def __init__(self, order: Order, kind: Sublayer, sublayer: nn.Module, config: ModelConfig) -> None:
         super().__init__()
         self.sublayer = sublayer
-        context = replace(config.contexts()["decoder"], sublayers=(kind,))
+        context = replace(config.specs()["decoder"], sublayers=(kind,))
         connection: Any = config.decoder.connection.build(context)
         if order == "v1":
             # Here the norm of a sum ends a sub-layer; there it begins the next one.
@@ -84,7 +84,7 @@ class Causal(nn.Module):
 
     def __init__(self, config: SelfAttentionConfig, model: ModelConfig) -> None:
         super().__init__()
-        self.mixer = config.build(model.contexts()["decoder"])
+        self.mixer = config.build(model.specs()["decoder"])
 
     def forward(self, x: Tensor) -> Tensor:
         return self.mixer.parallel(x, None)
@@ -131,7 +131,7 @@ def test_cross_attention(order: Order) -> None:
     """Attention to the encoder, whose padding is hidden; the encoder's output gets its gradient."""
     golden = case(f"res_cross_attn_{order}")
     config = settings(order)
-    cross = CrossAttention(config.contexts()["decoder"])
+    cross = CrossAttention(config.specs()["decoder"])
     encoded = golden["in/mem"].clone().requires_grad_()
     bias = torch.zeros(golden["in/mask"].unsqueeze(1).shape).masked_fill_(
         golden["in/mask"].unsqueeze(1).bool(), float("-inf")
@@ -168,7 +168,7 @@ def test_feed_forward(name: str, order: Order, activation: str) -> None:
     """The feed-forward sub-layer; a GLU halves the inner width."""
     golden = case(name)
     config = settings(order, activation=activation)
-    module = Sublayers(order, "feed_forward", config.contexts()["decoder"].feed_forward_network(), config)
+    module = Sublayers(order, "feed_forward", config.specs()["decoder"].feed_forward_network(), config)
     parts = {"net.0.weight": "input.weight", "net.0.bias": "input.bias", "net.2.weight": "output.weight"}
     places = check_sublayer(golden, module, order, parts)
     check_gradients(module, golden.grads, places, GRADIENT_TOLERANCE)

@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import StackContext
 from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.fusions.top import TopConfig
 from deepwire.model.head import OutputHead
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.sim_cut import linear_sim_cut
 from deepwire.training.optimizers.muon import Matrices, Muon, MuonSettings
 from deepwire.training.optimizers.optimizer import Step
@@ -26,7 +26,7 @@ def head_that_shows_logits() -> OutputHead:
     """An output head whose logits are what it reads."""
     table = TokenEmbedding(VOCABULARY, VOCABULARY, PADDING)
     table.weight.data = torch.eye(VOCABULARY)
-    context: StackContext = ModelConfig().contexts()["decoder"]
+    context: StackSpec = ModelConfig().specs()["decoder"]
     return OutputHead(table, bias=False, fusion=TopConfig().build(context))
 
 

@@ -46,7 +46,7 @@ def test_dynamic_routing() -> None:
     golden = case("dynamic_routing")
     capsules = golden["in/capsules"].clone().requires_grad_()  # [row, 4, 8]
     weights = golden.params["W"]  # [4, 3, 8, 5]
-    contexts = ModelConfig.model_validate({"d_model": 16, "heads": 2}).contexts()
+    contexts = ModelConfig.model_validate({"d_model": 16, "heads": 2}).specs()
     context = replace(contexts["encoder"], layers=4, dim=15)
     fusion = DynamicRoutingConfig(capsules=3).build(context)
     assert isinstance(fusion, DynamicRouting)

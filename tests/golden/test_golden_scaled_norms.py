@@ -18,10 +18,10 @@ from torch import nn
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.admin import Admin
-from deepwire.model.context import Side
 from deepwire.model.cross_attention import Memory
 from deepwire.model.depth_constants import deepnorm_gain, deepnorm_residual_scale, sub_ln_gain
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import Side
 
 
 def stack_of(connection: object, side: Side, layers: Mapping[Side, int]) -> tuple[Stack, list[GivenFunction]]:

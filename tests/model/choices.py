@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from deepwire.config.choice import ChoiceTable
 from deepwire.model.aggregations import AGGREGATIONS
 from deepwire.model.connections import CONNECTIONS
-from deepwire.model.context import Side
 from deepwire.model.fusions import FUSIONS
 from deepwire.model.mixers import MIXERS
+from deepwire.model.stack_spec import Side
 
 Options = Mapping[str, object]
 SOCKETS = ("mixer", "connection", "aggregation", "fusion")

@@ -10,7 +10,7 @@ from choices import SOCKETS, choices, model_settings
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from deepwire.model.context import Side
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import batch, small_model
 

@@ -86,7 +86,7 @@ def test_everything_learns_from_the_first_update(settings: dict[str, object]) ->
 def test_number_of_sources(block: object, layers: int, sources: int) -> None:
     """The embedding, the complete blocks and the current one; auto makes at most eight blocks."""
     config = config_of({"type": "attn_res", "block": block}, layers=layers)
-    connection = config.encoder.connection.build(config.contexts()["encoder"])
+    connection = config.encoder.connection.build(config.specs()["encoder"])
     x = torch.randn(2, 3, 16)
     state = connection.start(x)
     total = x
@@ -103,7 +103,7 @@ def test_number_of_sources(block: object, layers: int, sources: int) -> None:
 def test_an_aggregation_changes_the_stream(sources: str) -> None:
     """What an aggregation makes of the stream is the stream afterwards."""
     config = config_of({"type": "attn_res", "block": 2, "sources": sources})
-    connection = config.encoder.connection.build(config.contexts()["encoder"])
+    connection = config.encoder.connection.build(config.specs()["encoder"])
     state = connection.start(torch.randn(2, 3, 16))
     for index in range(3):
         state = connection.write(state, index, connection.read(state, index), torch.randn(2, 3, 16))
@@ -117,7 +117,7 @@ def test_an_aggregation_changes_the_stream(sources: str) -> None:
 def test_the_history_is_not_copied() -> None:
     """Sources pass from sub-layer to sub-layer as they are: only what a call gives is new."""
     config = config_of({"type": "attn_res", "block": "full"})
-    connection = config.encoder.connection.build(config.contexts()["encoder"])
+    connection = config.encoder.connection.build(config.specs()["encoder"])
     assert isinstance(connection, AttnRes)
     state = connection.start(torch.randn(2, 3, 16))
     for index in range(4):

@@ -125,7 +125,7 @@ def test_biases_of_the_network(given: Mapping[str, str], of_model: str, biases: 
 def test_parameter_counts(network: str, count: int) -> None:
     """At d 512 and inner width 2048, as the equations say."""
     config = AverageAttentionConfig.model_validate({"feed_forward": network})
-    mixer = config.build(ModelConfig().contexts()["decoder"])
+    mixer = config.build(ModelConfig().specs()["decoder"])
     assert sum(parameter.numel() for parameter in mixer.parameters()) == count
 
 
@@ -174,6 +174,6 @@ def test_the_decoder_keeps_its_cross_attention() -> None:
 def mixer_of(config: AverageAttentionConfig, changes: Mapping[str, object] | None = None) -> AverageAttention:
     """One mixer of a small model."""
     model = ModelConfig.model_validate({**SMALL, **(changes or {})})
-    mixer = config.build(model.contexts()["decoder"])
+    mixer = config.build(model.specs()["decoder"])
     assert isinstance(mixer, AverageAttention)
     return mixer

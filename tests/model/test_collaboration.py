@@ -125,5 +125,5 @@ def test_a_decoder_needs_a_cross_attention_to_gate():
     config = ModelConfig.model_validate({"d_model": 16, "heads": 4, "encoder": ENCODER, "decoder": DECODER})
     with pytest.raises(ValueError, match="gates the cross-attention"):
         config.decoder.connection.check(
-            replace(config.contexts()["decoder"], sublayers=("mixer", "feed_forward"))
+            replace(config.specs()["decoder"], sublayers=("mixer", "feed_forward"))
         )

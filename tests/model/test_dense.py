@@ -16,13 +16,11 @@ from torch.nn import functional
 from deepwire.model.aggregations.dense import DenseConfig
 from deepwire.model.aggregations.dlcl import DLCL, DLCLConfig
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import NormStyle
+from deepwire.model.stack_spec import NormStyle
 from deepwire.testing import check_model
 
 DIM, LAYERS = 8, 4
-CONTEXT = replace(
-    ModelConfig.model_validate({"d_model": DIM, "heads": 2}).contexts()["encoder"], layers=LAYERS
-)
+CONTEXT = replace(ModelConfig.model_validate({"d_model": DIM, "heads": 2}).specs()["encoder"], layers=LAYERS)
 # How a model of post-norm layers (Eq. 9) or of pre-norm layers (Eq. 8) is built.
 STYLES: list[NormStyle] = ["input", "output"]
 

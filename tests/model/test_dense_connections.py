@@ -30,7 +30,7 @@ def config_of(aggregation: object, layers: int = 2) -> ModelConfig:
 
 def aggregation_of(aggregation: object, layers: int) -> Aggregation:
     config = config_of(aggregation, layers)
-    return config.encoder.aggregation.build(config.contexts()["encoder"])
+    return config.encoder.aggregation.build(config.specs()["encoder"])
 
 
 def run(aggregation: Aggregation, vectors: list[Tensor]) -> tuple[History, list[Tensor]]:

@@ -35,7 +35,7 @@ def settings(layout: Layout, kind: str = "depth_lstm", layers: int = 3) -> dict[
 def connections(layout: Layout, kind: str = "depth_lstm") -> tuple[DepthRecurrent, DepthRecurrent]:
     small = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
     config = ModelConfig.model_validate({**small, **settings(layout, kind)})
-    contexts = config.contexts()
+    contexts = config.specs()
     encoder, decoder = (
         getattr(config, side).connection.build(contexts[side]) for side in ("encoder", "decoder")
     )

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import SIDES, DropoutConfig
 from deepwire.model.fusions.transparent import Transparent
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import SIDES, DropoutConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import batch, small_model
 

@@ -22,7 +22,7 @@ from deepwire.model.layers import LayerNorm, RMSNorm
 from deepwire.testing import check_model
 
 CONTEXT = replace(
-    ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).contexts()["encoder"], layers=5
+    ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).specs()["encoder"], layers=5
 )
 
 

@@ -20,10 +20,10 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
-from deepwire.model.context import StackContext
 from deepwire.model.initialization import DepthScaledConfig
 from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import Branch, Linear
+from deepwire.model.stack_spec import StackSpec
 from deepwire.model.translation_model import TranslationModel
 
 D, F, V = 32, 96, 700
@@ -327,18 +327,18 @@ def test_what_layers_share_has_the_depth_of_the_first() -> None:
 class GatedConfig(PreNormConfig):
     """Settings of a connection that says nothing about its layers."""
 
-    def build(self, context: StackContext) -> Gated:
+    def build(self, spec: StackSpec) -> Gated:
         """The connection of a whole stack."""
-        return Gated(self, context)
+        return Gated(self, spec)
 
 
 class Gated(PreNorm):
     """x <- x + g F(LN(x)); gates of each call, one that all share, and maps whose modules are not called."""
 
-    def __init__(self, config: GatedConfig, context: StackContext) -> None:
-        super().__init__(config, context)
+    def __init__(self, config: GatedConfig, spec: StackSpec) -> None:
+        super().__init__(config, spec)
         self.gates = nn.ModuleDict({f"call {index}": nn.Linear(D, D) for index in range(len(self.calls))})
-        self.bare = nn.ModuleList(nn.Linear(D, D) for _ in range(context.layers))
+        self.bare = nn.ModuleList(nn.Linear(D, D) for _ in range(spec.layers))
         self.shared = nn.Linear(D, D)
         self.dropout = Branch(0.5)
 

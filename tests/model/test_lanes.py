@@ -33,7 +33,7 @@ def connection_of(settings: object) -> Connection:
     """A connection of an encoder of two layers, far from where it begins."""
     torch.manual_seed(0)
     config = config_of(settings)
-    connection = config.encoder.connection.build(config.contexts()["encoder"])
+    connection = config.encoder.connection.build(config.specs()["encoder"])
     with torch.no_grad():
         for parameter in connection.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))

@@ -33,7 +33,7 @@ def config_of(connection: object) -> ModelConfig:
 def connection_of(connection: object) -> Connection:
     """That of an encoder, all its numbers drawn."""
     config = config_of(connection)
-    module = config.encoder.connection.build(config.contexts()["encoder"])
+    module = config.encoder.connection.build(config.specs()["encoder"])
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.copy_(torch.randn_like(parameter))
@@ -104,7 +104,7 @@ def test_delta_keeps_projects_or_reflects(strength: float, kept: float) -> None:
 def test_laurel_begins_as_pre_norm_but_for_its_scale(kind: str) -> None:
     """The stream is the mean of its input and of all branches, in a stack of any depth."""
     config = config_of({"type": "laurel", "weights": kind, "rank": 3})
-    module = config.encoder.connection.build(config.contexts()["encoder"])
+    module = config.encoder.connection.build(config.specs()["encoder"])
     x, *outputs = torch.randn(5, 1, 2, 16)
     state = module.start(x)
     for index, output in enumerate(outputs):
@@ -115,11 +115,11 @@ def test_laurel_begins_as_pre_norm_but_for_its_scale(kind: str) -> None:
 def test_they_begin_as_asked_for() -> None:
     """LAuReL with equal weights and without its map, delta with b = 1."""
     config = config_of({"type": "laurel", "rank": 3, "initial": "even"})
-    module = config.encoder.connection.build(config.contexts()["encoder"])
+    module = config.encoder.connection.build(config.specs()["encoder"])
     x, output = torch.randn(1, 2, 16), torch.randn(1, 2, 16)
     assert torch.allclose(written(module, x, output), (x + output) / 2, atol=1e-6)
     config = config_of("delta")
-    module = config.encoder.connection.build(config.contexts()["encoder"])
+    module = config.encoder.connection.build(config.specs()["encoder"])
     after = written(module, x, output)
     assert torch.allclose((after * output).sum(-1) / output.norm(dim=-1), torch.tensor(2.0), atol=1e-4)
 

@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Side, StackContext
 from deepwire.model.mixers.luna import LunaConfig, LunaSequence
 from deepwire.model.mixers.luna_attention import LunaCausalAttention, LunaSelfAttention
+from deepwire.model.stack_spec import Side, StackSpec
 from deepwire.ops.causal_product import CHUNK
 from deepwire.testing import TOLERANCE, batch, check_mixer, check_model, small_model
 
@@ -22,7 +22,7 @@ LUNA = {"mixer": "luna"}
 UNTIED = {"mixer": {"type": "luna", "tie": False, "length": 3, "pack_heads": 2}}
 
 
-def context(side: Side, connection: str = "post_norm", *, partner: bool = True) -> StackContext:
+def context(side: Side, connection: str = "post_norm", *, partner: bool = True) -> StackSpec:
     """Of a stack of two layers, d 8 with 2 heads, whose partner has Luna too."""
     stacks: dict[str, dict[str, object]] = {
         "encoder": {"layers": 2, "connection": connection, **LUNA},
@@ -31,7 +31,7 @@ def context(side: Side, connection: str = "post_norm", *, partner: bool = True) 
     if not partner:
         del stacks["decoder" if side == "encoder" else "encoder"]["mixer"]
     settings = {"d_model": 8, "heads": 2, "dropout": 0.0, "bias": {"attention": True}, **stacks}
-    return ModelConfig.model_validate(settings).contexts()[side]
+    return ModelConfig.model_validate(settings).specs()[side]
 
 
 def heads_of(x: Tensor, number: int) -> list[Tensor]:

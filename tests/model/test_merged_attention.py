@@ -112,6 +112,6 @@ def mixer_of(value: str, changes: Mapping[str, object] | None = None) -> MergedA
     """One mixer of a small model."""
     torch.manual_seed(0)
     model = ModelConfig.model_validate({**SMALL, **(changes or {})})
-    mixer = MergedAttentionConfig.model_validate({"average_value": value}).build(model.contexts()["decoder"])
+    mixer = MergedAttentionConfig.model_validate({"average_value": value}).build(model.specs()["decoder"])
     assert isinstance(mixer, MergedAttention)
     return mixer

@@ -16,9 +16,9 @@ from torch.nn import functional
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Side
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.mhplstm import MHPLSTM, MHPLSTMConfig
+from deepwire.model.stack_spec import Side
 from deepwire.ops.linear_recurrence import sum_of_past
 from deepwire.testing import check_model, small_model
 
@@ -30,7 +30,7 @@ RELEASED = {"type": "pre_norm", "residual": "normalised", "mixer_norm": False}
 def mixer(side: Side, wanted: Mapping[str, object], *, width: int = 16, dim: int = 16) -> MHPLSTM:
     """A mixer in double precision, with parameters far from where they begin."""
     model = ModelConfig.model_validate({"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0})
-    context = replace(model.contexts()[side], mixer_width=width, dim=dim)
+    context = replace(model.specs()[side], mixer_width=width, dim=dim)
     built = MHPLSTMConfig.model_validate(wanted).build(context)
     assert isinstance(built, MHPLSTM)
     for parameter in built.parameters():
@@ -184,7 +184,7 @@ def test_parameters_of_one_block() -> None:
 
     def count(wanted: Mapping[str, object]) -> int:
         with torch.device("meta"):
-            built = MHPLSTMConfig.model_validate(wanted).build(ModelConfig().contexts()["decoder"])
+            built = MHPLSTMConfig.model_validate(wanted).build(ModelConfig().specs()["decoder"])
         return sum(parameter.numel() for parameter in built.parameters())
 
     assert count({}) == 1_122_816
@@ -225,7 +225,7 @@ def test_padding_gets_no_gradient_in_the_encoder() -> None:
 def test_dropout_acts_in_training_only() -> None:
     """After the activation and after the second layer of the hidden state."""
     config = ModelConfig.model_validate({"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.5})
-    built = MHPLSTMConfig().build(config.contexts()["decoder"])
+    built = MHPLSTMConfig().build(config.specs()["decoder"])
     x = torch.randn(2, 5, 16)
     torch.testing.assert_close(built.eval().parallel(x, None), built.parallel(x, None), rtol=0, atol=0)
     before = built.parallel(x, None)

@@ -63,7 +63,7 @@ def mixer_of(changes: Mapping[str, object] | None = None) -> MixedAttention:
     """One mixer of a small model, in double precision."""
     torch.manual_seed(0)
     model = ModelConfig.model_validate({**SMALL, **(changes or {})})
-    mixer = MixedAttentionConfig().build(model.contexts()["decoder"])
+    mixer = MixedAttentionConfig().build(model.specs()["decoder"])
     assert isinstance(mixer, MixedAttention)
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter)

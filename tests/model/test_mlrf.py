@@ -16,7 +16,7 @@ from deepwire.model.fusions.mlrf import AttentionFusion, FeedForwardFusion, Line
 from deepwire.testing import check_model
 
 CONTEXT = replace(
-    ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).contexts()["decoder"], layers=3
+    ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).specs()["decoder"], layers=3
 )
 
 

@@ -14,10 +14,10 @@ from deepwire.model.aggregations.dlcl import DLCL
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionWrapper
-from deepwire.model.context import DropoutConfig, Side
 from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.model.embedding import LearnedConfig, LearnedPositions
 from deepwire.model.mixers.self_attention import RelativeKeys, SelfAttentionConfig
+from deepwire.model.stack_spec import DropoutConfig, Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import small_model
 
@@ -59,7 +59,7 @@ def test_relative_keys_follow_the_clipped_distance() -> None:
 def test_relative_positions_with_values_are_their_equations(side: Side, table: str) -> None:
     """Shaw et al. 2018, equations 3 and 4, pair by pair: a vector joins each key, another one each value."""
     settings = {"relative": 2, "relative_values": True, "relative_table": table}
-    mixer: Any = SelfAttentionConfig.model_validate(settings).build(SMALL_MODEL.contexts()[side]).double()
+    mixer: Any = SelfAttentionConfig.model_validate(settings).build(SMALL_MODEL.specs()[side]).double()
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter)
     x, future = torch.randn(1, 6, 16).double(), 1 if (side, table) == ("decoder", "compact") else 2
@@ -82,7 +82,7 @@ def test_relative_positions_with_values_are_their_equations(side: Side, table: s
 def test_dropped_attention_weights_drop_the_vectors_of_the_values_too() -> None:
     """Dropout is on the weights alpha of both sums in equation 3."""
     settings = {"relative": 2, "relative_values": True}
-    context = replace(SMALL_MODEL.contexts()["decoder"], dropout=DropoutConfig(attention=0.999999))
+    context = replace(SMALL_MODEL.specs()["decoder"], dropout=DropoutConfig(attention=0.999999))
     mixer = SelfAttentionConfig.model_validate(settings).build(context)
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter)

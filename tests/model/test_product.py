@@ -23,7 +23,7 @@ from deepwire.lab.linearisation import Cell, linearised, width
 from deepwire.lab.subject.document_text import ReadText
 from deepwire.lab.subject.model_and_text import PairBatch
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import SIDES, Side
+from deepwire.model.stack_spec import SIDES, Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.runfile import RunFile

@@ -94,7 +94,7 @@ def test_a_mixer_without_norm_reads_and_keeps_the_raw_stream(residual: str) -> N
         }
     )
     connection = config.decoder.connection.build(
-        replace(config.contexts()["decoder"], sublayers=("mixer", "cross"))
+        replace(config.specs()["decoder"], sublayers=("mixer", "cross"))
     )
     x, output = torch.randn(2, 3, 16) * 5 + 1, torch.randn(2, 3, 16)
     state = connection.start(x)

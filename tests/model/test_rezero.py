@@ -28,7 +28,7 @@ def config_of(connection: object, layers: int = 2) -> ModelConfig:
 def test_two_layers_written_out(share: str) -> None:
     """x + a F(x) + b G(x + a F(x)) and so on, with a = b where a layer shares its number."""
     config = config_of({"type": "rezero", "share": share})
-    connection = config.encoder.connection.build(config.contexts()["encoder"])
+    connection = config.encoder.connection.build(config.specs()["encoder"])
     alpha = torch.tensor([0.3, 0.3, -0.5, -0.5] if share == "layer" else [0.3, 0.7, -0.5, 0.2])
     with torch.no_grad():
         connection.alpha.copy_(alpha[::2] if share == "layer" else alpha)

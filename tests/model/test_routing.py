@@ -27,7 +27,7 @@ from deepwire.ops.routing import dynamic_routing, em_routing, squash
 from deepwire.testing import check_fusion
 
 CONTEXT = replace(
-    ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).contexts()["decoder"], layers=3
+    ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).specs()["decoder"], layers=3
 )
 L, N, C = 3, 2, 4
 

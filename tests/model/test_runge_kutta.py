@@ -38,7 +38,7 @@ def config_of(connection: object, decoder: object = "pre_norm", **model: object)
 
 def connection_of(options: Options, kinds: tuple[Sublayer, ...] = ENCODER) -> Connection:
     config = config_of({"type": "runge_kutta", **options})
-    return config.encoder.connection.build(replace(config.contexts()["encoder"], sublayers=kinds))
+    return config.encoder.connection.build(replace(config.specs()["encoder"], sublayers=kinds))
 
 
 def run(connection: Connection, x: Tensor, sublayers: Callable[[Sublayer, int], nn.Module]) -> Tensor:

@@ -16,7 +16,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.residual import PostNormConfig
-from deepwire.model.context import Side
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import LANGUAGES, check_connection, check_initialization, check_model
 
@@ -30,7 +30,7 @@ def config_of(connection: object, layers: int = 2, **model: object) -> ModelConf
 
 def connection_of(connection: object, layers: int = 2, side: Side = "encoder") -> Connection:
     config = config_of(connection, layers)
-    return config.stack(side).connection.build(config.contexts()[side])
+    return config.stack(side).connection.build(config.specs()[side])
 
 
 def run(connection: Connection, sublayers: list[nn.Linear], x: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def test_b2t_without_its_path_is_post_norm() -> None:
 def test_b2t_has_no_path_around_a_single_sub_layer() -> None:
     """It goes around all norms of a layer but the last, and here there is one."""
     config = config_of("b2t", layers=2)
-    context = replace(config.contexts()["encoder"], sublayers=("mixer",))
+    context = replace(config.specs()["encoder"], sublayers=("mixer",))
     connection, plain = (kind.build(context) for kind in (config.encoder.connection, PostNormConfig()))
     sublayers, x = [nn.Linear(16, 16) for _ in range(2)], torch.randn(2, 3, 16)
     assert torch.equal(run(connection, sublayers, x), run(plain, sublayers, x))

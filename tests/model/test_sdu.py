@@ -26,7 +26,7 @@ def config_of(connection: object, layers: int = 2, **model: object) -> ModelConf
 
 def connection_of(settings: dict[str, object]) -> Connection:
     config = config_of({"type": "sdu", **settings})
-    connection = config.encoder.connection.build(config.contexts()["encoder"])
+    connection = config.encoder.connection.build(config.specs()["encoder"])
     torch.manual_seed(0)
     for parameter in connection.parameters():
         nn.init.normal_(parameter)
@@ -117,7 +117,7 @@ def test_dropout_of_output_and_unit() -> None:
     """Both are dropped, each on its own."""
     config = config_of("sdu", dropout=0.5)
     connection = config.encoder.connection.build(
-        replace(config.contexts()["encoder"], sublayers=("feed_forward",))
+        replace(config.specs()["encoder"], sublayers=("feed_forward",))
     ).train()
     with torch.no_grad():
         connection.units[0].weight.zero_()

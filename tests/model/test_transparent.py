@@ -12,11 +12,11 @@ from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import DropoutConfig
 from deepwire.model.fusions.transparent import Transparent, TransparentConfig
+from deepwire.model.stack_spec import DropoutConfig
 from deepwire.testing import check_model, small_model
 
-CONTEXT = replace(ModelConfig().contexts()["encoder"], layers=3, other_layers=2)
+CONTEXT = replace(ModelConfig().specs()["encoder"], layers=3, other_layers=2)
 TRANSPARENT = {"fusion": "transparent"}
 
 

@@ -8,11 +8,11 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import Linear
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.stack_spec import Side, StackSpec
 
 
 class CausalConvolutionConfig(MixerSection):
@@ -23,13 +23,13 @@ class CausalConvolutionConfig(MixerSection):
     type: Literal["causal_convolution"] = "causal_convolution"
     width: int = Field(3, ge=1, le=1024, description="positions that are seen, the own one included")
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """None."""
         return False
 
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """One convolution of a decoder."""
-        return CausalConvolution(context.dim, self.width)
+        return CausalConvolution(spec.dim, self.width)
 
 
 class CausalConvolution(TokenMixer):

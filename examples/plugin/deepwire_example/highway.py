@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import GateProbe, Place
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
 
 
@@ -20,9 +20,9 @@ class HighwayConfig(ConnectionSection):
     type: Literal["highway"] = "highway"
     bias: float = Field(-1.0, description="what the gates' biases begin with; below 0 the stream goes past")
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return Highway(self, context)
+        return Highway(self, spec)
 
 
 class Highway(Connection):
@@ -31,13 +31,13 @@ class Highway(Connection):
     Srivastava et al. 2015 (Highway Networks), equation 3; one norm more closes the stack.
     """
 
-    def __init__(self, config: HighwayConfig, context: StackContext) -> None:
-        super().__init__(config.calls(context))
+    def __init__(self, config: HighwayConfig, spec: StackSpec) -> None:
+        super().__init__(config.calls(spec))
         self.bias = config.bias
-        self.norms = nn.ModuleList(context.norm() for _ in self.calls)
-        self.gates = nn.ModuleList(nn.Linear(context.dim, context.dim) for _ in self.calls)
-        self.final_norm = context.norm()
-        self.dropout = Dropout(context.dropout.sublayer)
+        self.norms = nn.ModuleList(spec.norm() for _ in self.calls)
+        self.gates = nn.ModuleList(nn.Linear(spec.dim, spec.dim) for _ in self.calls)
+        self.final_norm = spec.norm()
+        self.dropout = Dropout(spec.dropout.sublayer)
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""

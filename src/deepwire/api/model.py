@@ -36,8 +36,8 @@ from deepwire.decoding.translation_io import Request, Translation, checked_texts
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.multilingual.direction_names import parse_direction
-from deepwire.model.context import SIDES
 from deepwire.model.decoder_state import DecoderState
+from deepwire.model.stack_spec import SIDES
 
 if TYPE_CHECKING:
     from deepwire.lab.report.finding import Finding

@@ -100,7 +100,7 @@ def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
 def settings_of(model: TranslationModel) -> TransformerSettings:
     """How the arrays of `arrays_of` are to be used."""
     config = model.config
-    connection, contexts = config.encoder.connection, config.contexts()
+    connection, specs = config.encoder.connection, config.specs()
     return {
         "layers": (config.encoder.layers, config.decoder.layers),
         "heads": config.heads,
@@ -116,8 +116,8 @@ def settings_of(model: TranslationModel) -> TransformerSettings:
         "rms_norm": config.norm == "rms",
         "gated": config.activation in GATES,
         "zero_start": config.embeddings.start == "zero",
-        "key_heads": (contexts["encoder"].key_heads, contexts["decoder"].key_heads),
-        "rotary": (contexts["encoder"].rotary, contexts["decoder"].rotary),
+        "key_heads": (specs["encoder"].key_heads, specs["decoder"].key_heads),
+        "rotary": (specs["encoder"].rotary, specs["decoder"].rotary),
         "relative": (_relative(model.stack("encoder")), _relative(model.decoder)),
     }
 

@@ -14,11 +14,11 @@ from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.pre_norm_variants import LayerNormScaling, LayerScale, PeriLN
 from deepwire.model.connections.scaled_post_norm import BranchNorm, ScaledPostNorm
-from deepwire.model.context import Sublayer
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.layers import Branch
 from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import Sublayer
 
 # By sub-layer: its name in CTranslate2, the maps that read the stream, and the one that writes to it.
 PLACES: Mapping[Sublayer, tuple[str, tuple[str, ...], str]] = {

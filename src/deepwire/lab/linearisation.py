@@ -27,9 +27,9 @@ from deepwire.lab.subject.model_and_text import check_layer, present
 from deepwire.lab.subject.scorer import Scorer
 from deepwire.lab.subject.training_text import TrainingText
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
-from deepwire.model.context import SIDES, Side
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.layers import NoNorm
+from deepwire.model.stack_spec import SIDES, Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceUpdate

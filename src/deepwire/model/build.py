@@ -13,7 +13,6 @@ from deepwire.model.aggregations.aggregation import Aggregation
 from deepwire.model.apply_initialization import initialize
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
-from deepwire.model.context import Side, SocketSection, StackContext, Sublayer
 from deepwire.model.decoder_only import DecoderOnly
 from deepwire.model.embedding import Embedding, SideEmbedding, TokenEmbedding
 from deepwire.model.encoder_decoder import EncoderDecoder
@@ -25,6 +24,7 @@ from deepwire.model.mixers.mixer import TokenMixer
 from deepwire.model.shared_layers import share_layers
 from deepwire.model.stack import Stack
 from deepwire.model.stack_config import StackConfig
+from deepwire.model.stack_spec import Side, SocketSection, StackSpec, Sublayer
 from deepwire.model.translation_model import TranslationModel
 
 PartT = TypeVar("PartT", bound=nn.Module)
@@ -68,20 +68,20 @@ def build_model(
             f"{target_vocabulary} entries",
             "set data.vocabulary.joint=true, or model.embeddings.tie=output",
         )
-    contexts = config.contexts(targets)
+    specs = config.specs(targets)
     try:
-        stacks = build_stacks(config, contexts)
+        stacks = build_stacks(config, specs)
     except ValueError as error:
         raise UsageError(f"model.{error}") from None
-    first, decoder = contexts[config.sides[0]], stacks["decoder"]
+    first, decoder = specs[config.sides[0]], stacks["decoder"]
     source_table = TokenEmbedding(source_vocabulary, first.dim, pad_id)
     shared = tie in ("all", "inputs") and has_source
-    dim = contexts["decoder"].dim
+    dim = specs["decoder"].dim
     target_table = source_table if shared else TokenEmbedding(target_vocabulary, dim, pad_id)
     language = _language_embeddings(config, targets)
     source = _embedding(config, source_table, first, language["encoder"])
-    target = _embedding(config, target_table, contexts["decoder"], language["decoder"], _read_as(config))
-    head = _head(config, target_table, contexts["decoder"], decoder, targets)
+    target = _embedding(config, target_table, specs["decoder"], language["decoder"], _read_as(config))
+    head = _head(config, target_table, specs["decoder"], decoder, targets)
     model: TranslationModel
     target.zero_id = BOS_ID if config.embeddings.start == "zero" else None
     if not has_source:
@@ -90,36 +90,36 @@ def build_model(
         target.positions = source.positions  # one sequence has one table
         model = DecoderOnly(config, source, target, decoder, head, targets)
     else:
-        transform = _transform(config, targets, contexts["decoder"].memory_width)
+        transform = _transform(config, targets, specs["decoder"].memory_width)
         model = EncoderDecoder(config, source, stacks["encoder"], target, decoder, head, targets, transform)
     initialize(model, config.initialization, config.base_width if config.parametrization else None)
     return model
 
 
 def _head(
-    config: ModelConfig, target_table: TokenEmbedding, context: StackContext, decoder: Stack, targets: int
+    config: ModelConfig, target_table: TokenEmbedding, spec: StackSpec, decoder: Stack, targets: int
 ) -> OutputHead:
     """The output projection, with the embedding's matrix where they are tied."""
     table = target_table
     if config.embeddings.tie not in ("all", "output"):
-        width = config.decoder.connection.result_width(context)
+        width = config.decoder.connection.result_width(spec)
         table = TokenEmbedding(target_table.weight.size(0), width, target_table.pad_id)
     return OutputHead(
         table,
         bias=config.bias.output,
         fusion=decoder.fusion,
         languages=targets if config.languages.output_bias else 0,
-        scale=context.scaling.output,
+        scale=spec.scaling.output,
     )
 
 
-def build_stacks(config: ModelConfig, contexts: Mapping[Side, StackContext]) -> dict[Side, Stack]:
+def build_stacks(config: ModelConfig, specs: Mapping[Side, StackSpec]) -> dict[Side, Stack]:
     """Build the stacks of a model, whose settings were checked.
 
     Raises:
         ValueError: They are to share their layers, which do not have the same parameters.
     """
-    stacks = {side: _stack(config.stack(side), context) for side, context in contexts.items()}
+    stacks = {side: _stack(config.stack(side), spec) for side, spec in specs.items()}
     if config.share_layers:
         share_layers(stacks["encoder"], stacks["decoder"])
     return stacks
@@ -150,34 +150,34 @@ def _made(part: PartT, kind: type, section: SocketSection, side: Side) -> PartT:
     return part
 
 
-def _fusion(config: StackConfig, context: StackContext) -> Fusion:
-    fusion = _made(config.fusion.build(config.fusion_context(context)), Fusion, config.fusion, context.side)
-    if not fusion.keeps or not 0 <= min(fusion.keeps) <= max(fusion.keeps) <= context.layers:
+def _fusion(config: StackConfig, spec: StackSpec) -> Fusion:
+    fusion = _made(config.fusion.build(config.fusion_spec(spec)), Fusion, config.fusion, spec.side)
+    if not fusion.keeps or not 0 <= min(fusion.keeps) <= max(fusion.keeps) <= spec.layers:
         raise ModelError(
-            f"{context.side}.fusion {config.fusion.type}: keeps {sorted(fusion.keeps) or 'no layer'}, "
-            f"and the layers of the stack are 0 (the embedding) to {context.layers}"
+            f"{spec.side}.fusion {config.fusion.type}: keeps {sorted(fusion.keeps) or 'no layer'}, "
+            f"and the layers of the stack are 0 (the embedding) to {spec.layers}"
         )
     return fusion
 
 
-def _stack(config: StackConfig, context: StackContext) -> Stack:
-    side = context.side
-    connection = _made(config.connection.build(context), Connection, config.connection, side)
+def _stack(config: StackConfig, spec: StackSpec) -> Stack:
+    side = spec.side
+    connection = _made(config.connection.build(spec), Connection, config.connection, side)
     mixer_calls = {call.layer: call for call in connection.calls if call.kind == "mixer"}
 
     def layers(kind: Sublayer) -> list[int]:
         return sorted({call.layer for call in connection.calls if call.kind == kind})
 
     stack = Stack(
-        context.dim,
+        spec.dim,
         connection,
-        _made(config.aggregation.build(context), Aggregation, config.aggregation, side),
-        _fusion(config, context),
+        _made(config.aggregation.build(spec), Aggregation, config.aggregation, side),
+        _fusion(config, spec),
         [
             _made(
                 config.mixer.build(
                     replace(
-                        context.of_mixer(call.width, call.gives, layer),
+                        spec.of_mixer(call.width, call.gives, layer),
                         ways=config.aggregation.gives_ways and layer > 0,
                     )
                 ),
@@ -188,14 +188,14 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
             for layer, call in sorted(mixer_calls.items())
         ],
         [
-            config.mixer.cross_attention(context) or config.connection.cross_attention(context)
+            config.mixer.cross_attention(spec) or config.connection.cross_attention(spec)
             for _ in layers("cross")
         ],
-        [context.feed_forward_network() for _ in layers("feed_forward")],
-        [context.feed_forward_network() for _ in layers("inner_feed_forward")],
-        config.mixer.companion(context),
+        [spec.feed_forward_network() for _ in layers("feed_forward")],
+        [spec.feed_forward_network() for _ in layers("inner_feed_forward")],
+        config.mixer.companion(spec),
     )
-    return stack if config.recurrence is None else config.recurrence.build(stack, context)
+    return stack if config.recurrence is None else config.recurrence.build(stack, spec)
 
 
 def _language_embeddings(config: ModelConfig, languages: int) -> dict[Side, LanguageEmbedding | None]:
@@ -219,21 +219,21 @@ def _transform(config: ModelConfig, languages: int, width: int) -> LanguageTrans
 def _embedding(
     config: ModelConfig,
     table: TokenEmbedding,
-    context: StackContext,
+    spec: StackSpec,
     language: LanguageEmbedding | None,
     read_as: tuple[int, int] | None = None,
 ) -> Embedding:
-    stack = config.stack(context.side)
+    stack = config.stack(spec.side)
     scaled = config.embeddings.scale if stack.scale_embedding is None else stack.scale_embedding
     return Embedding(
         table,
-        (stack.positions or config.positions).build(context.dim, config.max_length),
-        scale=(context.dim / context.scaling.width) ** 0.5 if scaled else 1.0,
-        norm=context.norm() if config.embeddings.norm else None,
+        (stack.positions or config.positions).build(spec.dim, config.max_length),
+        scale=(spec.dim / spec.scaling.width) ** 0.5 if scaled else 1.0,
+        norm=spec.norm() if config.embeddings.norm else None,
         dropout=config.dropout.embedding,
         read_as=read_as,
         language=language,
-        side=SideEmbedding(context.dim) if config.embeddings.side else None,
+        side=SideEmbedding(spec.dim) if config.embeddings.side else None,
     )
 
 

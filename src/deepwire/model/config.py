@@ -11,7 +11,6 @@ from pydantic import Field, model_validator
 from deepwire.config.choice import TRUSTED, by_name
 from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.config.section import UnusedSettings
-from deepwire.model.context import SIDES, DropoutConfig, SharedModules, Side, StackContext
 from deepwire.model.embedding import EmbeddingConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
 from deepwire.model.fusions.groups import GroupsConfig
 from deepwire.model.initialization import DepthScaledConfig, Initialization, LipschitzConfig, XavierConfig
@@ -20,6 +19,7 @@ from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.parametrization import UNSCALED, CompletePConfig, Scaling
 from deepwire.model.stack_config import StackConfig
+from deepwire.model.stack_spec import SIDES, DropoutConfig, SharedModules, Side, StackSpec
 from deepwire.model.sublayer_config import SizeConfig, SublayerConfig
 
 Architecture = Literal["encoder_decoder", "decoder_only"]
@@ -186,11 +186,11 @@ class ModelConfig(SublayerConfig):
 
     def _check_stacks(self) -> None:
         """Refuse sockets that do not fit their stack or the other one; nothing is built."""
-        contexts = self.contexts()
+        specs = self.specs()
         for side in self.sides:
-            self.stack(side).check(contexts[side])
+            self.stack(side).check(specs[side])
         encoder, decoder = self.encoder, self.decoder
-        calls = decoder.connection.calls(contexts["decoder"])
+        calls = decoder.connection.calls(specs["decoder"])
         reading = "mixer" if "cross" in decoder.mixer.replaces else "cross"
         readers = len({call.layer for call in calls if call.kind == reading})
         if not self.is_decoder_only and encoder.fusion.per_decoder_layer and readers < decoder.layers:
@@ -199,14 +199,14 @@ class ModelConfig(SublayerConfig):
                 f"decoder.connection {decoder.connection.type} only {readers} of {decoder.layers} "
                 "decoder layers read the encoder"
             )
-        width = decoder.connection.result_width(contexts["decoder"])
-        if width != contexts["decoder"].dim and self.embeddings.tie in ("all", "output"):
+        width = decoder.connection.result_width(specs["decoder"])
+        if width != specs["decoder"].dim and self.embeddings.tie in ("all", "output"):
             raise ValueError(
                 f"embeddings.tie: with decoder.connection {decoder.connection.type} the output projection "
-                f"reads width {width}, so it cannot be the embedding of width {contexts['decoder'].dim}; "
+                f"reads width {width}, so it cannot be the embedding of width {specs['decoder'].dim}; "
                 "tie inputs or none"
             )
-        if self.languages.norm and not any(self.stack(side).has_norm(contexts[side]) for side in self.sides):
+        if self.languages.norm and not any(self.stack(side).has_norm(specs[side]) for side in self.sides):
             none = "the decoder has no" if self.is_decoder_only else "neither encoder nor decoder has a"
             raise ValueError(f"languages.norm: {none} norm with these settings")
 
@@ -231,17 +231,16 @@ class ModelConfig(SublayerConfig):
 
     def unused_settings(self) -> UnusedSettings:
         """Settings that no part of the model asks for."""
-        stacks, contexts = {side: self.stack(side) for side in self.sides}, self.contexts()
+        stacks, specs = {side: self.stack(side) for side in self.sides}, self.specs()
         if self.is_decoder_only:
             yield "encoder", "architecture: decoder_only has a decoder alone; set model.decoder"
         else:
             yield "source_loss", "the encoder of architecture: encoder_decoder predicts nothing"
         for side, stack in stacks.items():
-            for key, reason in stack.unused_settings_in(contexts[side]):
+            for key, reason in stack.unused_settings_in(specs[side]):
                 yield f"{side}.{key}", reason
         if not any(
-            stack.mixer.has_feed_forward
-            or {"feed_forward", "inner_feed_forward"} & {*contexts[side].sublayers}
+            stack.mixer.has_feed_forward or {"feed_forward", "inner_feed_forward"} & {*specs[side].sublayers}
             for side, stack in stacks.items()
         ):
             for key in ("activation", "bias.feed_forward"):
@@ -301,23 +300,23 @@ class ModelConfig(SublayerConfig):
         positions = self.stack(side).positions or self.positions
         return positions if isinstance(positions, RotaryConfig) else None
 
-    def contexts(self, languages: int = 0) -> dict[Side, StackContext]:
-        """The contexts of the sockets of both stacks; the two share one pool of shared modules.
+    def specs(self, languages: int = 0) -> dict[Side, StackSpec]:
+        """The specs of the sockets of both stacks; the two share one pool of shared modules.
 
         `languages` is the number of those that have parameters of their own, in a model of several.
         """
         shared = SharedModules()
-        contexts = {side: self._context(side, languages, shared) for side in self.sides}
+        specs = {side: self._spec(side, languages, shared) for side in self.sides}
         if self.is_decoder_only:
-            return contexts
-        width = self.encoder.connection.result_width(contexts["encoder"])
-        return {side: replace(context, memory_width=width) for side, context in contexts.items()}
+            return specs
+        width = self.encoder.connection.result_width(specs["encoder"])
+        return {side: replace(spec, memory_width=width) for side, spec in specs.items()}
 
-    def _context(self, side: Side, languages: int, shared: SharedModules) -> StackContext:
+    def _spec(self, side: Side, languages: int, shared: SharedModules) -> StackSpec:
         stack = self.stack(side)
         other = stack if self.is_decoder_only else self.stack("decoder" if side == "encoder" else "encoder")
         dim, heads, feed_forward = self.size(side)
-        return StackContext(
+        return StackSpec(
             side=side,
             dim=dim,
             memory_width=self.size(self.sides[0])[0],

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.layers import Linear
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.attention import attention, attention_weights, finite_bias
 
 
@@ -41,27 +41,27 @@ class CrossAttention(nn.Module):
     `tied` they are one. Fewer heads of keys, and norms of queries and keys, are as in `SelfAttention`.
     """
 
-    def __init__(self, context: StackContext, *, tied: bool = False) -> None:
+    def __init__(self, spec: StackSpec, *, tied: bool = False) -> None:
         super().__init__()
-        self.heads, self.key_heads = context.heads, context.key_heads
-        self.dropout, self.query_scale = context.dropout.attention, context.scaling.query
-        dim, bias, self.parts = context.dim, context.attention_bias, 1 if tied else 2
+        self.heads, self.key_heads = spec.heads, spec.key_heads
+        self.dropout, self.query_scale = spec.dropout.attention, spec.scaling.query
+        dim, bias, self.parts = spec.dim, spec.attention_bias, 1 if tied else 2
         self.query = Linear(dim, dim, bias=bias, role="cross_attention")
         self.key_value = Linear(
-            context.memory_width,
+            spec.memory_width,
             self.parts * self.key_heads * (dim // self.heads),
             bias=bias,
             role="cross_attention",
             parts=self.parts,
         )
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
-        self.query_norm = context.head_norm() if context.qk_norm else None
-        self.key_norm = context.head_norm() if context.qk_norm else None
+        self.query_norm = spec.head_norm() if spec.qk_norm else None
+        self.key_norm = spec.head_norm() if spec.qk_norm else None
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`, -inf at padding.
 
-        `languages` `[N]` or `[1]` are the target languages of the sentences, for norms of `context.norm`.
+        `languages` `[N]` or `[1]` are the target languages of the sentences, for norms of `spec.norm`.
         """
         both = self.key_value(encoded).unflatten(-1, (self.parts, self.key_heads, -1))
         parts = both.permute(2, 0, 3, 1, 4).contiguous().unbind()

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Side
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import OutputHead
@@ -18,6 +17,7 @@ from deepwire.model.languages import one_if_equal
 from deepwire.model.perturbation import Input
 from deepwire.model.prompts import at_places, joined_places
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import log, sqrt
 
-from deepwire.model.context import Side
+from deepwire.model.stack_spec import Side
 
 
 def deepnorm_residual_scale(side: Side, layers: int, other_layers: int) -> float:

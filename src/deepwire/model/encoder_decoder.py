@@ -8,7 +8,6 @@ from typing import Self
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Side
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import OutputHead
@@ -17,6 +16,7 @@ from deepwire.model.languages import LanguageTransform, one_if_equal
 from deepwire.model.mixers.companion import Carried
 from deepwire.model.perturbation import Input
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
 

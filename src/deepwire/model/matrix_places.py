@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from deepwire.model.context import SIDES, Side, Sublayer
 from deepwire.model.layers import Linear
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import SIDES, Side, Sublayer
 
 _FOLDERS: Mapping[str, Sublayer] = {
     "mixers": "mixer",

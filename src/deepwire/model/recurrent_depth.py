@@ -19,7 +19,6 @@ from deepwire.config.section import Section
 from deepwire.model.aggregations.aggregation import AggregationSection
 from deepwire.model.aggregations.last import LastConfig
 from deepwire.model.connections.connection import ConnectionSection
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.fusions.top import TopConfig
@@ -28,6 +27,7 @@ from deepwire.model.layers import FeedForward, Linear
 from deepwire.model.mixers.companion import Carried
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import StackSpec
 
 
 class RecurrenceConfig(Section):
@@ -53,26 +53,26 @@ class RecurrenceConfig(Section):
 
     def check(
         self,
-        context: StackContext,
+        spec: StackSpec,
         mixer: MixerSection,
         connection: ConnectionSection,
         aggregation: AggregationSection,
         fusion: FusionSection,
     ) -> None:
         """Refuse a stack whose layers cannot run again, with a `ValueError`."""
-        side = context.side
+        side = spec.side
         if side == "decoder":
             raise ValueError(
                 "decoder.recurrence: rounds would each have keys of their own; set encoder.recurrence"
             )
-        if self.prelude + self.coda >= context.layers:
+        if self.prelude + self.coda >= spec.layers:
             raise ValueError(
                 f"{side}.recurrence: {self.prelude} layers of the prelude and {self.coda} of the coda leave "
-                f"none of {context.layers} to run again"
+                f"none of {spec.layers} to run again"
             )
         unfit = {
             f"mixer {mixer.type}": mixer.has_companion or mixer.reads_below,
-            f"connection {connection.type}": connection.droppable(context) == "nothing",
+            f"connection {connection.type}": connection.droppable(spec) == "nothing",
             f"aggregation {aggregation.type}": not isinstance(aggregation, LastConfig),
             f"fusion {fusion.type}": not isinstance(fusion, TopConfig),
         }
@@ -82,9 +82,9 @@ class RecurrenceConfig(Section):
                 f"{unfit_parts[0]} wants; leave one of them out"
             )
 
-    def build(self, stack: Stack, context: StackContext) -> RecurrentStack:
+    def build(self, stack: Stack, spec: StackSpec) -> RecurrentStack:
         """The stack with rounds."""
-        joint = Linear(2 * context.dim, context.dim, bias=False)
+        joint = Linear(2 * spec.dim, spec.dim, bias=False)
         return RecurrentStack(self, stack, joint)
 
 

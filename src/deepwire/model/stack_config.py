@@ -12,13 +12,13 @@ from deepwire.model.aggregations.aggregation import AggregationSection
 from deepwire.model.aggregations.last import LastConfig
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.residual import PreNormConfig
-from deepwire.model.context import Side, SocketSection, StackContext, Sublayer
 from deepwire.model.embedding import PositionsConfig
 from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.fusions.top import TopConfig
 from deepwire.model.mixers.per_layer import AnyMixer
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.recurrent_depth import RecurrenceConfig
+from deepwire.model.stack_spec import Side, SocketSection, StackSpec, Sublayer
 from deepwire.model.sublayer_config import SizeConfig
 
 
@@ -69,17 +69,17 @@ class StackConfig(Section):
             "fusion": self.fusion,
         }
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """Whether any part of such a stack has norms."""
-        return any(socket.has_norm(context) for socket in self.sockets().values())
+        return any(socket.has_norm(spec) for socket in self.sockets().values())
 
-    def fusion_context(self, context: StackContext) -> StackContext:
-        """The context of the fusion of this stack, with the width of the connection's result."""
-        return replace(context, dim=self.connection.result_width(context))
+    def fusion_spec(self, spec: StackSpec) -> StackSpec:
+        """The spec of the fusion of this stack, with the width of the connection's result."""
+        return replace(spec, dim=self.connection.result_width(spec))
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """Refuse what does not fit this stack, with a `ValueError`; nothing is built."""
-        side = context.side
+        side = spec.side
         for name, socket in self.sockets().items():
             if side not in socket.sides:
                 raise ValueError(f"{side}.{name}: {socket.type} does not work in the {side}")
@@ -89,34 +89,34 @@ class StackConfig(Section):
                 f"decoder.mixer: {self.mixer.type} brings a cross-attention of its own, and so does "
                 f"connection {self.connection.type}"
             )
-        self.connection.check(context)
-        calls = self.connection.calls(context)
+        self.connection.check(spec)
+        calls = self.connection.calls(spec)
         if self.inner_feed_forward and not any(call.kind == "inner_feed_forward" for call in calls):
             lacks = "needs a cross-attention after it"
             unfit = f"does not work with connection {self.connection.type}"
-            raise ValueError(f"{side}.inner_feed_forward {unfit if 'cross' in context.sublayers else lacks}")
-        self.aggregation.check(context)
+            raise ValueError(f"{side}.inner_feed_forward {unfit if 'cross' in spec.sublayers else lacks}")
+        self.aggregation.check(spec)
         self.aggregation.check_ways(side, mixer=self.mixer.takes_ways, connection=self.connection.takes_ways)
-        self.fusion.check(self.fusion_context(context))
+        self.fusion.check(self.fusion_spec(spec))
         if self.recurrence is not None:
-            self.recurrence.check(context, self.mixer, self.connection, self.aggregation, self.fusion)
+            self.recurrence.check(spec, self.mixer, self.connection, self.aggregation, self.fusion)
         widths = dict.fromkeys((call.width, call.gives) for call in calls if call.kind == "mixer")
-        for told in (context.of_mixer(*pair) for pair in widths):
+        for told in (spec.of_mixer(*pair) for pair in widths):
             if told.mixer_width != told.dim and not self.mixer.reads_any_width:
                 raise ValueError(
                     f"{side}.mixer: {self.mixer.type} reads vectors of width {told.dim} only, not "
                     f"{told.mixer_width} as this connection gives it"
                 )
-            if told.dim != context.dim and not isinstance(self.aggregation, LastConfig):
+            if told.dim != spec.dim and not isinstance(self.aggregation, LastConfig):
                 raise ValueError(
-                    f"{side}.aggregation: {self.aggregation.type} combines vectors of width {context.dim}, "
+                    f"{side}.aggregation: {self.aggregation.type} combines vectors of width {spec.dim}, "
                     f"but with connection {self.connection.type} layers have {told.dim}; only last fits"
                 )
             self.mixer.check_sublayer(told)
             self.mixer.check(told)
 
-    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
         """Settings of the sockets that change nothing in such a stack."""
         for name, socket in self.sockets().items():
-            for key, reason in socket.unused_settings_in(context):
+            for key, reason in socket.unused_settings_in(spec):
                 yield f"{name}.{key}", reason

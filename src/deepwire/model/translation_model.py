@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Side
 from deepwire.model.cross_attention_recorder import CrossAttentionRecorder, Layers
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
@@ -22,6 +21,7 @@ from deepwire.model.languages import LanguageTransform
 from deepwire.model.perturbation import Input, Perturbation, SimCutConfig
 from deepwire.model.prompts import ending_together
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import Side
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.ops.r_drop import linear_r_drop
 from deepwire.ops.sim_cut import linear_sim_cut

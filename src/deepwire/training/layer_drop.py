@@ -17,9 +17,9 @@ from deepwire.config.section import NumberSection, UnusedSettings
 
 if TYPE_CHECKING:  # a run file is read without them, and sooner
     from deepwire.model.config import ModelConfig
-    from deepwire.model.context import Side
     from deepwire.model.recurrent_depth import RecurrentStack
     from deepwire.model.stack import Stack
+    from deepwire.model.stack_spec import Side
     from deepwire.model.translation_model import TranslationModel
 
 
@@ -73,7 +73,7 @@ class LayerDropConfig(NumberSection):
                 f"layer_drop.encoder is {self.encoder:g}, and the model has no encoder; set it to 0, and "
                 "layer_drop.decoder to what you want"
             )
-        for side, context in model.contexts().items():
+        for side, spec in model.specs().items():
             connection = model.stack(side).connection
             if not self.of(side):
                 continue
@@ -83,7 +83,7 @@ class LayerDropConfig(NumberSection):
                     f"layer_drop.{side}: {side}.mixer {mixer.type} reads what the layers below made, so none "
                     f"can be left out; set layer_drop.{side} to 0"
                 )
-            droppable = connection.droppable(context)
+            droppable = connection.droppable(spec)
             if droppable == "nothing":
                 raise ValueError(
                     f"layer_drop.{side}: {side}.connection {connection.type} needs every layer as it is set; "

@@ -15,7 +15,7 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.lab.internals.connection_weights import analyse_weights, small
 from deepwire.lab.report.finding import BarChart, Figure, Finding, HeatMap, LineChart
 from deepwire.lab.subject.model_and_text import NotApplicableError
-from deepwire.model.context import SIDES
+from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "model"))

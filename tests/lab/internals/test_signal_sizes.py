@@ -11,7 +11,7 @@ from torch import Tensor
 from deepwire.lab.internals.signal_sizes import Signal, SignalSizes, call_names, signal_sizes
 from deepwire.model.connections import CONNECTIONS
 from deepwire.model.connections.connection import Call
-from deepwire.model.context import SIDES
+from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch
 

@@ -13,7 +13,7 @@ from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint
 from deepwire.checkpoint.importers.importer import Architecture, number_of_layers
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.errors import ModelError
-from deepwire.model.context import SIDES, Side
+from deepwire.model.stack_spec import SIDES, Side
 
 # GTrans, decoder group types ls:sparse and ls:sparse-without-ensemble: weights of each target language.
 OF_LANGUAGE = re.compile(r"decoder\.(loss_weight|decoder_fusion_weight)\.(\d+)")

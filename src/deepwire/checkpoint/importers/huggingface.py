@@ -32,7 +32,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.io.regular_files import read_json
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import SIDES
+from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 
 CONFIG, GENERATION = "config.json", "generation_config.json"

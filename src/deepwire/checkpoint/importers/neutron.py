@@ -23,7 +23,7 @@ from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError
 from deepwire.model.connections.residual import PostNormConfig
-from deepwire.model.context import Side
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
 _IGNORED = re.compile(r"(enc|dec)\.(pemb\.w|mask|nets\.\d+\..+\.rel_pos(_map|_cache)?)")

@@ -27,7 +27,7 @@ from deepwire.data.subwords.base import SPECIAL_PIECES, Vocabulary
 from deepwire.data.subwords.sentencepiece import UnigramVocabulary
 from deepwire.errors import ModelError
 from deepwire.io.regular_files import read_json, read_regular
-from deepwire.model.context import Side
+from deepwire.model.stack_spec import Side
 
 _PIECE = 1  # field of a model: a piece
 _TEXT, _KIND = 1, 3  # fields of a piece

@@ -74,7 +74,7 @@ def depth(
     from deepwire.evaluation.texts import selected_targets
     from deepwire.lab.depth.fewer_layers import fewer_layers_finding, fewer_layers_side_by_side
     from deepwire.lab.subject.model_and_text import read_pairs
-    from deepwire.model.context import SIDES
+    from deepwire.model.stack_spec import SIDES
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=models)
     sides = one_or_all(side, SIDES, "--side")
@@ -115,7 +115,7 @@ def similarity(
     """
     from deepwire.cli.analyses.options import one_or_all
     from deepwire.lab.depth.layer_similarity import analyse_similarity
-    from deepwire.model.context import SIDES
+    from deepwire.model.stack_spec import SIDES
 
     outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=[model])
     sides = one_or_all(side, SIDES, "--side")
@@ -241,7 +241,7 @@ def _settings(
 
     from deepwire.cli.analyses.options import one_of, one_or_all
     from deepwire.lab.linearisation import READINGS, Cell, LinearisationSettings
-    from deepwire.model.context import SIDES
+    from deepwire.model.stack_spec import SIDES
 
     return LinearisationSettings(
         readings=one_or_all(reading, READINGS, "--reading"),

@@ -18,8 +18,8 @@ from deepwire.lab.report.finding import (
     provenance,
 )
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Side
 from deepwire.model.stack_config import StackConfig
+from deepwire.model.stack_spec import Side
 
 SOCKETS = ("mixer", "connection", "aggregation", "fusion")
 

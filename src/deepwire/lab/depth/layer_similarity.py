@@ -38,8 +38,8 @@ from deepwire.lab.subject.model_and_text import (
     present,
     repeating,
 )
-from deepwire.model.context import SIDES, Side
 from deepwire.model.introspection import layer_names
+from deepwire.model.stack_spec import SIDES, Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch
 
@@ -131,10 +131,10 @@ def loss_of(model: TranslationModel, text: ReadText) -> float:
 
 def why_all_are_needed(model: TranslationModel, side: Side) -> str:
     """Why no layer of a stack can be left out; nothing where any can."""
-    section, context = model.config.stack(side), model.config.contexts()[side]
+    section, spec = model.config.stack(side), model.config.specs()[side]
     if section.mixer.reads_below:
         return f"{side}.mixer {section.mixer.type} reads what the layers below made"
-    if section.connection.droppable(context) == "nothing":
+    if section.connection.droppable(spec) == "nothing":
         return f"{side}.connection {section.connection.type} needs every layer as it is set"
     return ""
 

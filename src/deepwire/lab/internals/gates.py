@@ -33,8 +33,8 @@ from deepwire.lab.subject.model_and_text import (
     open_model,
     repeating,
 )
-from deepwire.model.context import Side
 from deepwire.model.introspection import GateProbe, Place
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
 _MOST_BARS = 12

@@ -30,7 +30,7 @@ from deepwire.lab.report.finding import (
 )
 from deepwire.lab.subject.model_and_text import open_model
 from deepwire.lab.subject.training_text import TrainingText, open_untrained, training_text
-from deepwire.model.context import Side
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.recipes import is_run_file
 from deepwire.training.device_batches import DeviceBatch

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
-from deepwire.model.context import Side
 from deepwire.model.embedding import Embedding
 from deepwire.model.evaluation_mode import evaluating
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceBatch

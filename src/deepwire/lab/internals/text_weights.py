@@ -14,7 +14,6 @@ from torch import Tensor
 from deepwire.lab.subject.model_and_text import PairBatch
 from deepwire.model.aggregations.aggregation import Aggregation, History, Ways
 from deepwire.model.connections.connection import Connection, ConnectionWrapper, DepthState
-from deepwire.model.context import Side
 from deepwire.model.introspection import (
     DepthWeights,
     composite_norms,
@@ -22,6 +21,7 @@ from deepwire.model.introspection import (
     of_layer_inputs,
     of_sublayers,
 )
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
 MEAN = "mean over the text"

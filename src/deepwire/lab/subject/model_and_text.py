@@ -20,8 +20,8 @@ from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run
 from deepwire.evaluation.texts import Text, read_text, test_set
 from deepwire.lab.report.finding import ModelSource
-from deepwire.model.context import Side
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from deepwire.model.context import Side, SocketSection, StackContext
 from deepwire.model.introspection import DepthWeights, Mixing
+from deepwire.model.stack_spec import Side, SocketSection, StackSpec
 from deepwire.plugins import Kind
 
 History = tuple[Tensor, ...]
@@ -30,7 +30,7 @@ class Ways(NamedTuple):
 class Aggregation(nn.Module, ABC):
     """Acts where a layer is complete: keeps its output and says what the next layer reads.
 
-    Both methods get the target languages of the rows, `[B]` or `[1]`, to hand on to norms (`context.norm`).
+    Both methods get the target languages of the rows, `[B]` or `[1]`, to hand on to norms (`spec.norm`).
 
     Attributes:
         acts: Whether `close` gives anything but what it gets; otherwise neither it nor `ways` is called.
@@ -91,5 +91,5 @@ class AggregationSection(SocketSection):
                 )
 
     @abstractmethod
-    def build(self, context: StackContext) -> Aggregation:
+    def build(self, spec: StackSpec) -> Aggregation:
         """The aggregation of a whole stack."""

@@ -21,7 +21,7 @@ from deepwire.model.aggregations.dlcl import (
     norm_of,
     unused_embedding_norm,
 )
-from deepwire.model.context import StackContext
+from deepwire.model.stack_spec import StackSpec
 
 
 class DenseConfig(AggregationSection):
@@ -42,15 +42,15 @@ class DenseConfig(AggregationSection):
     window: Window = None
     dropout: CombinationDropout = 0.0
 
-    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
         """A norm of the embedding where nothing is normalised, a second one where each entry has its own."""
-        yield from unused_embedding_norm(self.embedding_norm, norm_of(self.norm, context))
+        yield from unused_embedding_norm(self.embedding_norm, norm_of(self.norm, spec))
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """Unless left out."""
         return self.norm != "none"
 
-    def build(self, context: StackContext) -> Aggregation:
+    def build(self, spec: StackSpec) -> Aggregation:
         """The combination of a whole stack."""
         return DLCLConfig(
             initial="one" if self.weights == "sum" else "average",
@@ -59,4 +59,4 @@ class DenseConfig(AggregationSection):
             embedding_norm=self.embedding_norm,
             window=self.window,
             dropout=self.dropout,
-        ).build(context)
+        ).build(spec)

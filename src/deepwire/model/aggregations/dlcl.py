@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from deepwire.config.section import UnusedSettings
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights, of_layer_inputs
 from deepwire.model.layers import NoNorm
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
 from deepwire.ops.weighted_sum import weighted_sum
 
@@ -25,11 +25,11 @@ Window = Annotated[int | None, Field(ge=1, description="only the last so many ou
 CombinationDropout = Annotated[float, Field(ge=0, lt=1, description="dropout of the combination")]
 
 
-def norm_of(norm: HistoryNorm, context: StackContext) -> Literal["before", "after", "none"]:
+def norm_of(norm: HistoryNorm, spec: StackSpec) -> Literal["before", "after", "none"]:
     """Where outputs are normalised: what ``auto`` stands for in a stack."""
     if norm != "auto":
         return norm
-    return "after" if context.norm_style == "output" else "before"
+    return "after" if spec.norm_style == "output" else "before"
 
 
 def unused_embedding_norm(embedding_norm: EmbeddingNorm, norm: str) -> UnusedSettings:
@@ -80,9 +80,9 @@ class DLCLConfig(AggregationSection):
         if not self.learned:
             yield "weights", "they stay as they begin, all the same, with learned: false"
 
-    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
         """A norm of the embedding where nothing is normalised, a second one where each entry has its own."""
-        yield from unused_embedding_norm(self.embedding_norm, norm_of(self.norm, context))
+        yield from unused_embedding_norm(self.embedding_norm, norm_of(self.norm, spec))
 
     @model_validator(mode="after")
     def _fits(self) -> DLCLConfig:
@@ -90,24 +90,24 @@ class DLCLConfig(AggregationSection):
             raise ValueError(f"weights must be scalar, vector or a number of at least 1, not {self.weights}")
         return self
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """Weights that divide the features."""
-        if context.dim % self._count(context):
-            raise ValueError(f"{self.weights} weights do not divide the width {context.dim}")
+        if spec.dim % self._count(spec):
+            raise ValueError(f"{self.weights} weights do not divide the width {spec.dim}")
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """Unless left out."""
         return self.norm != "none"
 
-    def build(self, context: StackContext) -> Aggregation:
+    def build(self, spec: StackSpec) -> Aggregation:
         """The combination of a whole stack."""
-        return DLCL(self, context, self._count(context))
+        return DLCL(self, spec, self._count(spec))
 
-    def _count(self, context: StackContext) -> int:
+    def _count(self, spec: StackSpec) -> int:
         """Weights of a pair of layers."""
         if isinstance(self.weights, int):
             return self.weights
-        return 1 if self.weights == "scalar" else context.dim
+        return 1 if self.weights == "scalar" else spec.dim
 
 
 class DLCL(Aggregation):
@@ -117,13 +117,13 @@ class DLCL(Aggregation):
     gives the stack's output.
     """
 
-    def __init__(self, config: DLCLConfig, context: StackContext, weights: int) -> None:
+    def __init__(self, config: DLCLConfig, spec: StackSpec, weights: int) -> None:
         super().__init__()
-        self.norm = norm_of(config.norm, context)
+        self.norm = norm_of(config.norm, spec)
         self.softmax = config.softmax
         self.embedding_norm = config.embedding_norm
-        self.repeats = context.dim // weights
-        outputs = context.layers + 1
+        self.repeats = spec.dim // weights
+        outputs = spec.layers + 1
         # In the released code the window keeps the softmax from the other entries, and nothing else.
         enforced = config.softmax or config.window_form == "enforced"
         self.window = config.window if config.window and enforced else outputs
@@ -142,7 +142,7 @@ class DLCL(Aggregation):
         no_norm = self.norm == "none"
         skips = 0 if config.embedding_norm != "none" else 1
         self.norms = nn.ModuleList(
-            NoNorm() if no_norm or entry < skips else context.norm() for entry in range(outputs)
+            NoNorm() if no_norm or entry < skips else spec.norm() for entry in range(outputs)
         )
         self.dropout = Dropout(config.dropout)
 

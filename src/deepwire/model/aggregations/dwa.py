@@ -13,8 +13,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights, of_layer_inputs
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.weighted_sum import weighted_sum
 
 
@@ -27,27 +27,27 @@ class DWAConfig(AggregationSection):
     )
     period: int = Field(1, ge=1, description="a sum after every so many layers; DenseFormer's 4x5 has 5")
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """At least one sum, of at least two outputs."""
-        if self.period > context.layers:
+        if self.period > spec.layers:
             raise ValueError(
-                f"{context.side}.aggregation: dwa with a period of {self.period} never comes to a sum in "
-                f"{context.layers} layers"
+                f"{spec.side}.aggregation: dwa with a period of {self.period} never comes to a sum in "
+                f"{spec.layers} layers"
             )
         # The highest sum has the most to choose from.
-        if self.dilation > context.layers // self.period * self.period:
+        if self.dilation > spec.layers // self.period * self.period:
             raise ValueError(
-                f"{context.side}.aggregation: dwa with a dilation of {self.dilation} finds nothing below to "
-                f"read in {context.layers} layers"
+                f"{spec.side}.aggregation: dwa with a dilation of {self.dilation} finds nothing below to "
+                f"read in {spec.layers} layers"
             )
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """None."""
         return False
 
-    def build(self, context: StackContext) -> Aggregation:
+    def build(self, spec: StackSpec) -> Aggregation:
         """The sums of a whole stack."""
-        return DWA(self, context)
+        return DWA(self, spec)
 
 
 class DWA(Aggregation):
@@ -60,13 +60,13 @@ class DWA(Aggregation):
         mix: The weights a_i, `[len(sources[i])]`, one parameter a sum; they begin at 1 for y_i and 0 below.
     """
 
-    def __init__(self, config: DWAConfig, context: StackContext) -> None:
+    def __init__(self, config: DWAConfig, spec: StackSpec) -> None:
         super().__init__()
-        self.layers = context.layers
+        self.layers = spec.layers
         dilation, period = config.dilation, config.period
         self.sources = tuple(
             tuple(range(layer % dilation, layer + 1, dilation)) if layer and layer % period == 0 else ()
-            for layer in range(context.layers + 1)
+            for layer in range(spec.layers + 1)
         )
         # What no later sum reads is not kept.
         self._stored = tuple(sorted({source for row in self.sources for source in row}))

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
 
 CombinerActivation = Literal["sigmoid", "relu", "gelu"]
@@ -54,17 +54,17 @@ class HierarchicalConfig(AggregationSection):
     bias: CombinerBias = Field("first", description="which of the two linear maps have a bias")
     dropout: float = Field(0.0, ge=0, lt=1, description="after the activation and after the second map")
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """No block that is larger than the stack."""
-        if self.block > context.layers:
+        if self.block > spec.layers:
             raise ValueError(
                 f"hierarchical aggregation: a block of {self.block} layers does not fit into a stack of "
-                f"{context.layers}"
+                f"{spec.layers}"
             )
 
-    def build(self, context: StackContext) -> Aggregation:
+    def build(self, spec: StackSpec) -> Aggregation:
         """The aggregation of a whole stack."""
-        return Hierarchical(self, context)
+        return Hierarchical(self, spec)
 
 
 class Combiner(nn.Module):
@@ -119,18 +119,18 @@ class Hierarchical(Aggregation):
     final norm of its own.
     """
 
-    def __init__(self, config: HierarchicalConfig, context: StackContext) -> None:
+    def __init__(self, config: HierarchicalConfig, spec: StackSpec) -> None:
         super().__init__()
-        self.block, self.layers, self.block_input = config.block, context.layers, config.block_input
+        self.block, self.layers, self.block_input = config.block, spec.layers, config.block_input
         combiners = []
-        for first in range(0, context.layers, config.block):
-            outputs = min(config.block, context.layers - first)
+        for first in range(0, spec.layers, config.block):
+            outputs = min(config.block, spec.layers - first)
             combiners.append(
                 Combiner(
                     outputs + (1 if first and config.block_input else 0),
-                    context.dim,
-                    config.hidden or context.feed_forward,
-                    context.norm(),
+                    spec.dim,
+                    config.hidden or spec.feed_forward,
+                    spec.norm(),
                     activation=config.activation,
                     bias=config.bias,
                     dropout=config.dropout,

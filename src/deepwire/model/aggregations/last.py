@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
-from deepwire.model.context import StackContext
+from deepwire.model.stack_spec import StackSpec
 
 
 class LastConfig(AggregationSection):
@@ -15,11 +15,11 @@ class LastConfig(AggregationSection):
 
     type: Literal["last"] = "last"
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """None."""
         return False
 
-    def build(self, context: StackContext) -> Aggregation:
+    def build(self, spec: StackSpec) -> Aggregation:
         """Nothing to learn."""
         return Last()
 

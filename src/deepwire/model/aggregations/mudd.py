@@ -19,9 +19,9 @@ from deepwire.model.aggregations.aggregation import (
     History,
     Ways,
 )
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights, Mixing, of_layer_inputs
 from deepwire.model.layers import NoNorm
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.weighted_sum import weighted_sum
 
 
@@ -50,13 +50,13 @@ class MUDDConfig(AggregationSection):
         """With four."""
         return self.ways == 4
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """Whether keys and values have a norm."""
-        return self.gives_ways and context.norm_style == "input" and context.layers > 1
+        return self.gives_ways and spec.norm_style == "input" and spec.layers > 1
 
-    def build(self, context: StackContext) -> Aggregation:
+    def build(self, spec: StackSpec) -> Aggregation:
         """The sums of a whole stack."""
-        return MUDD(self, context)
+        return MUDD(self, spec)
 
 
 class WeightMaker(nn.Module):
@@ -101,21 +101,21 @@ class MUDD(Aggregation):
         norms: Of keys and values of each layer above the first.
     """
 
-    def __init__(self, config: MUDDConfig, context: StackContext) -> None:
+    def __init__(self, config: MUDDConfig, spec: StackSpec) -> None:
         super().__init__()
 
         def maker(layer: int) -> WeightMaker:
-            last = layer == context.layers - 1
+            last = layer == spec.layers - 1
             ways = 1 if last else config.ways
             hidden = ways * (layer + 2) * (config.last_expansion if last else 1)
             if config.round_hidden:
                 hidden = (hidden // 64 + 1) * 64
-            return WeightMaker(context.dim, layer + 2, ways, hidden)
+            return WeightMaker(spec.dim, layer + 2, ways, hidden)
 
-        self.makers = nn.ModuleList(maker(layer) for layer in range(context.layers))
+        self.makers = nn.ModuleList(maker(layer) for layer in range(spec.layers))
         self.norms = nn.ModuleList(
-            nn.ModuleList(context.norm() if config.has_norm(context) else NoNorm() for _ in range(2))
-            for _ in range(context.layers - 1 if config.gives_ways else 0)
+            nn.ModuleList(spec.norm() if config.has_norm(spec) else NoNorm() for _ in range(2))
+            for _ in range(spec.layers - 1 if config.gives_ways else 0)
         )
 
     def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PostNorm, PostNormConfig
-from deepwire.model.context import NormStyle, StackContext
 from deepwire.model.introspection import DepthWeights, single
+from deepwire.model.stack_spec import NormStyle, StackSpec
 
 
 class AdminConfig(ConnectionSection):
@@ -28,13 +28,13 @@ class AdminConfig(ConnectionSection):
         "package has these three)",
     )
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer is an addition."""
         return "sublayers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return Admin(self, context)
+        return Admin(self, spec)
 
 
 class Admin(PostNorm):
@@ -47,12 +47,12 @@ class Admin(PostNorm):
         scales: The vectors w, `[d]` each, one for each call.
     """
 
-    def __init__(self, config: AdminConfig, context: StackContext) -> None:
-        super().__init__(PostNormConfig(), context)
+    def __init__(self, config: AdminConfig, spec: StackSpec) -> None:
+        super().__init__(PostNormConfig(), spec)
         count = len(self.calls)
         squares = {"logarithmic": (count + 1) / log(count + 1) - 1, "square_root": count}
         start = squares.get(config.initial, 1) ** 0.5
-        self.scales = nn.ParameterList(torch.full((context.dim,), start) for _ in self.calls)
+        self.scales = nn.ParameterList(torch.full((spec.dim,), start) for _ in self.calls)
         self.needs_profile = config.initial == "profiled"
 
     def write(

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights, Mixing, single
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.precision import full_precision
 from deepwire.ops.weighted_sum import mix_positions
 
@@ -58,21 +58,21 @@ class AttnResConfig(ConnectionSection):
             raise ValueError(f"block must be auto, full or a number of at least 1, not {self.block}")
         return self
 
-    def block_size(self, context: StackContext) -> int:
+    def block_size(self, spec: StackSpec) -> int:
         """Sub-layers of a block."""
         if self.block == "full":
             return 1
         if self.block == "auto":
-            return max(1, math.ceil(len(self.calls(context)) / BLOCKS))
+            return max(1, math.ceil(len(self.calls(spec)) / BLOCKS))
         return self.block
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer adds to a source, or is one."""
         return "sublayers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return AttnRes(self, context)
+        return AttnRes(self, spec)
 
 
 class DepthQuery(nn.Module):
@@ -113,17 +113,17 @@ class AttnRes(PreNorm):
     the query is computed once.
     """
 
-    def __init__(self, config: AttnResConfig, context: StackContext) -> None:
-        super().__init__(PreNormConfig(), context)
-        self.block, self.eps = config.block_size(context), config.source_eps
+    def __init__(self, config: AttnResConfig, spec: StackSpec) -> None:
+        super().__init__(PreNormConfig(), spec)
+        self.block, self.eps = config.block_size(spec), config.source_eps
         self.streams = config.sources == "streams"
         # Calls that see the embedding, or the result of a part of an encoder with rounds, and nothing else.
         layers = [-1, *(call.layer for call in self.calls)]
         steps = enumerate(pairwise(layers))
-        self.begins = {n for n, (below, layer) in steps if layer in context.starts and layer != below}
+        self.begins = {n for n, (below, layer) in steps if layer in spec.starts and layer != below}
         # Of all other calls, at their number - 1, and of the result.
         self.queries = nn.ModuleList(
-            nn.Identity() if number in self.begins else DepthQuery(context.dim, config.bias)
+            nn.Identity() if number in self.begins else DepthQuery(spec.dim, config.bias)
             for number in range(1, len(self.calls) + 1)
         )
 

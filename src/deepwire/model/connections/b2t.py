@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PostNorm, PostNormConfig
-from deepwire.model.context import NormStyle, StackContext
+from deepwire.model.stack_spec import NormStyle, StackSpec
 
 
 class B2TConfig(ConnectionSection):
@@ -20,13 +20,13 @@ class B2TConfig(ConnectionSection):
 
     type: Literal["b2t"] = "b2t"
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Whole layers: the last norm of a layer adds what the layer began with."""
         return "layers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return B2T(PostNormConfig(), context)
+        return B2T(PostNormConfig(), spec)
 
 
 class B2T(PostNorm):

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.fusions.blocks import block_size
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.layers import Linear
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
 
 
@@ -31,36 +31,36 @@ class CollaborationConfig(ConnectionSection):
 
     type: Literal["collaboration"] = "collaboration"
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """Blocks of equal size, a cross-attention to gate, and another stack that collaborates."""
-        if context.side == "encoder":
-            block_size(context)
-        elif "cross" not in context.sublayers:
+        if spec.side == "encoder":
+            block_size(spec)
+        elif "cross" not in spec.sublayers:
             raise ValueError(
                 "connection: collaboration gates the cross-attention, and the mixer leaves the decoder none"
             )
-        other = context.other_connection
+        other = spec.other_connection
         if not isinstance(other, CollaborationConfig):
-            types = {context.side: self.type, context.other_side: other.type}
-            wanted = context.dim if context.side == "encoder" else 2 * context.memory_width
+            types = {spec.side: self.type, spec.other_side: other.type}
+            wanted = spec.dim if spec.side == "encoder" else 2 * spec.memory_width
             raise ValueError(
-                f"encoder.connection {types['encoder']} gives vectors of width {context.memory_width}, "
+                f"encoder.connection {types['encoder']} gives vectors of width {spec.memory_width}, "
                 f"and decoder.connection {types['decoder']} reads width {wanted}"
             )
 
-    def result_width(self, context: StackContext) -> int:
+    def result_width(self, spec: StackSpec) -> int:
         """Width of an encoder's result: stream and summary."""
-        return (2 if context.side == "encoder" else 1) * context.dim
+        return (2 if spec.side == "encoder" else 1) * spec.dim
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        if context.side == "encoder":
-            return EncoderCollaboration(self, context)
-        return PreNorm(PreNormConfig(), context)  # whose cross-attention reads block and summary
+        if spec.side == "encoder":
+            return EncoderCollaboration(self, spec)
+        return PreNorm(PreNormConfig(), spec)  # whose cross-attention reads block and summary
 
-    def cross_attention(self, context: StackContext) -> CrossAttention:
+    def cross_attention(self, spec: StackSpec) -> CrossAttention:
         """Attention to block and summary."""
-        return GatedCrossAttention(context)
+        return GatedCrossAttention(spec)
 
 
 class Gate(nn.Module):
@@ -71,14 +71,14 @@ class Gate(nn.Module):
         self.own = nn.Linear(dim, dim)
         self.context = nn.Linear(dim, dim, bias=False)
 
-    def forward(self, output: Tensor, context: Tensor) -> Tensor:
+    def forward(self, output: Tensor, partner: Tensor) -> Tensor:
         """Mix a sub-layer's own output s with that of its partner a, both `[B, T, d]`."""
-        gate = self.value(output, context)
-        return gate * output + (1 - gate) * context
+        gate = self.value(output, partner)
+        return gate * output + (1 - gate) * partner
 
-    def value(self, output: Tensor, context: Tensor) -> Tensor:
+    def value(self, output: Tensor, partner: Tensor) -> Tensor:
         """The gate g, `[B, T, d]`."""
-        gate: Tensor = (self.own(output) + self.context(context)).sigmoid()
+        gate: Tensor = (self.own(output) + self.context(partner)).sigmoid()
         return gate
 
     def probe(self, family: str, place: Place, meaning: str) -> GateProbe:
@@ -122,18 +122,18 @@ class EncoderCollaboration(Connection):
     The state is (stream, h, LN_k(h_k), padding), the result stream and h side by side, `[B, S, 2 d]`.
     """
 
-    def __init__(self, config: CollaborationConfig, context: StackContext) -> None:
-        super().__init__(config.calls(context))
-        self.block = block_size(context)
-        layers = range(context.layers)
-        self.norms = nn.ModuleList(context.norm() for _ in self.calls)
-        self.summary = DepthGRU(context.dim)
-        self.summary_norms = nn.ModuleList(context.norm() for _ in layers[:: self.block])
-        self.context_norms = nn.ModuleList(context.norm() for _ in layers)
-        cross_context = replace(context, memory_width=context.dim)  # they read the summary
-        self.contexts = nn.ModuleList(CrossAttention(cross_context) for _ in layers)
-        self.gates = nn.ModuleList(Gate(context.dim) for _ in layers)
-        self.dropout = Dropout(context.dropout.sublayer)
+    def __init__(self, config: CollaborationConfig, spec: StackSpec) -> None:
+        super().__init__(config.calls(spec))
+        self.block = block_size(spec)
+        layers = range(spec.layers)
+        self.norms = nn.ModuleList(spec.norm() for _ in self.calls)
+        self.summary = DepthGRU(spec.dim)
+        self.summary_norms = nn.ModuleList(spec.norm() for _ in layers[:: self.block])
+        self.context_norms = nn.ModuleList(spec.norm() for _ in layers)
+        cross_spec = replace(spec, memory_width=spec.dim)  # they read the summary
+        self.contexts = nn.ModuleList(CrossAttention(cross_spec) for _ in layers)
+        self.gates = nn.ModuleList(Gate(spec.dim) for _ in layers)
+        self.dropout = Dropout(spec.dropout.sublayer)
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Stream and summary begin with the embedding."""
@@ -150,17 +150,17 @@ class EncoderCollaboration(Connection):
         self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
     ) -> DepthState:
         """Add the output, the mixer's after its gate; a block that is complete moves the summary on."""
-        x, hidden, context, padding = state
+        x, hidden, summary, padding = state
         call = self.calls[index]
         if call.kind == "mixer":
-            output = self._gated(call.layer, read, output, context, padding, languages)
+            output = self._gated(call.layer, read, output, summary, padding, languages)
         x = x + self.dropout(output)
         if call.closes and (call.layer + 1) % self.block == 0:
             hidden = self.summary(x, hidden)
             following = (call.layer + 1) // self.block
             if following < len(self.summary_norms):
-                context = self.summary_norms[following](hidden, languages)
-        return (x, hidden, context, padding)
+                summary = self.summary_norms[following](hidden, languages)
+        return (x, hidden, summary, padding)
 
     def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """Stream and summary side by side, `[B, S, 2 d]`."""
@@ -180,12 +180,12 @@ class EncoderCollaboration(Connection):
         layer: int,
         read: Tensor,
         output: Tensor,
-        context: Tensor,
+        summary: Tensor,
         padding: Tensor,
         languages: Tensor | None,
     ) -> Tensor:
         attention = cast("CrossAttention", self.contexts[layer])  # a ModuleList forgets the type
-        memory = attention.project(self.context_norms[layer](context, languages), padding)
+        memory = attention.project(self.context_norms[layer](summary, languages), padding)
         gated: Tensor = self.gates[layer](output, attention(read, memory))
         return gated
 
@@ -196,12 +196,12 @@ class GatedCrossAttention(CrossAttention):
     The memory holds the heads of both attentions, those to the block first: keys and values `[N, 2 H, S, h]`.
     """
 
-    def __init__(self, context: StackContext) -> None:
-        context = replace(context, memory_width=context.memory_width // 2)
-        super().__init__(context)
-        self.summary = CrossAttention(context)
-        self.block_norm, self.summary_norm = (context.norm(context.memory_width) for _ in range(2))
-        self.gate = Gate(context.dim)
+    def __init__(self, spec: StackSpec) -> None:
+        spec = replace(spec, memory_width=spec.memory_width // 2)
+        super().__init__(spec)
+        self.summary = CrossAttention(spec)
+        self.block_norm, self.summary_norm = (spec.norm(spec.memory_width) for _ in range(2))
+        self.gate = Gate(spec.dim)
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of block output and summary side by side, `[N, S, 2 d]`; bias `[N, 1, 1, S]`."""

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from deepwire.model.context import NormStyle, SocketSection, StackContext, Sublayer
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.introspection import DepthWeights, GateProbe, Mixing
+from deepwire.model.stack_spec import NormStyle, SocketSection, StackSpec, Sublayer
 from deepwire.plugins import Kind
 
 # The first tensor is the stream [B, T, d] as a rule, otherwise `stream` says what is; the others are the
@@ -50,7 +50,7 @@ class Connection(nn.Module, ABC):
 
     The stack's loop asks for the input of each call (`read`), evaluates the sub-layer, and hands the output
     back (`write`). Dropout of a sub-layer's output belongs in `write`; dropout inside a sub-layer is its own.
-    All of them get the target languages of the rows, `[B]` or `[1]`, to hand on to norms (`context.norm`).
+    All of them get the target languages of the rows, `[B]` or `[1]`, to hand on to norms (`spec.norm`).
 
     Args:
         calls: The order of evaluation, `ConnectionSection.calls`.
@@ -174,26 +174,26 @@ class ConnectionSection(SocketSection):
     replaces: ClassVar[frozenset[Sublayer]] = frozenset()
     # Whether the cross-attentions of a decoder are of its own kind (`cross_attention`).
     brings_cross_attention: ClassVar[bool] = False
-    # Whether it adds what sub-layers give to the stream through `context.branch`, as CompleteP wants it, and
+    # Whether it adds what sub-layers give to the stream through `spec.branch`, as CompleteP wants it, and
     # without a factor of its own that follows the depth.
     scales_branches: ClassVar[bool] = False
     # Whether what a sub-layer adds to the residual path grows in proportion to what it gives, as
     # `training.layer_drop.rescale` wants it.
     adds_in_proportion: ClassVar[bool] = True
 
-    def calls(self, context: StackContext) -> tuple[Call, ...]:
+    def calls(self, spec: StackSpec) -> tuple[Call, ...]:
         """The order in which the sub-layers of a whole stack are evaluated."""
-        return plain_calls(context.layers, context.sublayers)
+        return plain_calls(spec.layers, spec.sublayers)
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """Where it normalises anywhere, as a rule."""
         return self.norm_style != "none"
 
-    def result_width(self, context: StackContext) -> int:
+    def result_width(self, spec: StackSpec) -> int:
         """Width of what leaves the stack; that of the stream as a rule."""
-        return context.dim
+        return spec.dim
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """The parts that `training.layer_drop` may leave out; none unless a connection says so."""
         return "nothing"
 
@@ -207,9 +207,9 @@ class ConnectionSection(SocketSection):
         return False
 
     @abstractmethod
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
 
-    def cross_attention(self, context: StackContext) -> CrossAttention:
+    def cross_attention(self, spec: StackSpec) -> CrossAttention:
         """The cross-attention of one decoder layer."""
-        return CrossAttention(context)
+        return CrossAttention(spec)

@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
-from deepwire.model.context import StackContext
 from deepwire.model.layers import RMSNorm
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
 
 # Of the length of the direction, and of the norms, as in the authors' code.
@@ -28,17 +28,17 @@ class DeltaConfig(ConnectionSection):
     type: Literal["delta"] = "delta"
     final_norm: bool = Field(True, description="one more norm after the stack")
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """RMS norms, which are the same for all target languages."""
         return False
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Whole layers: what a sub-layer gives cannot be made larger for those that are left out."""
         return "layers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return Delta(self, context)
+        return Delta(self, spec)
 
 
 class Delta(Connection):
@@ -52,13 +52,13 @@ class Delta(Connection):
         weights: w_b and w_v of each of the K calls, `[K, 2, d]`; biases: c_b and c_v, `[K, 2]`.
     """
 
-    def __init__(self, config: DeltaConfig, context: StackContext) -> None:
-        super().__init__(config.calls(context))
-        self.norms = nn.ModuleList(RMSNorm(context.dim, NORM_EPS) for _ in self.calls)
-        self.final_norm = RMSNorm(context.dim, NORM_EPS) if config.final_norm else None
-        self.weights = nn.ParameterList(torch.zeros(2, context.dim) for _ in self.calls)
+    def __init__(self, config: DeltaConfig, spec: StackSpec) -> None:
+        super().__init__(config.calls(spec))
+        self.norms = nn.ModuleList(RMSNorm(spec.dim, NORM_EPS) for _ in self.calls)
+        self.final_norm = RMSNorm(spec.dim, NORM_EPS) if config.final_norm else None
+        self.weights = nn.ParameterList(torch.zeros(2, spec.dim) for _ in self.calls)
         self.biases = nn.ParameterList(torch.zeros(2) for _ in self.calls)
-        self.dropout = Dropout(context.dropout.sublayer)
+        self.dropout = Dropout(spec.dropout.sublayer)
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""

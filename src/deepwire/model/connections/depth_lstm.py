@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from deepwire.model.connections.connection import Call, DepthState
 from deepwire.model.connections.depth_lstm_probes import gate_probes
 from deepwire.model.connections.depth_recurrent import DepthRecurrent, FirstNorm, Merge
-from deepwire.model.context import DropoutConfig, StackContext
 from deepwire.model.introspection import GateProbe
 from deepwire.model.layers import ACTIVATIONS, GroupedLayerNorm, Linear, layer_norm
+from deepwire.model.stack_spec import DropoutConfig, StackSpec
 from deepwire.ops.dropout import Dropout
 
 HiddenKind = Literal["one_layer", "glu", "gelu"]
@@ -104,7 +104,7 @@ class DepthLSTM(DepthRecurrent):
     def __init__(
         self,
         calls: tuple[Call, ...],
-        context: StackContext,
+        spec: StackSpec,
         *,
         merge: Merge,
         first_norm: FirstNorm,
@@ -113,8 +113,8 @@ class DepthLSTM(DepthRecurrent):
         make_gates: Callable[[int, int], Gates],
         make_hidden: Callable[[int, int], Hidden],
     ) -> None:
-        super().__init__(calls, context, merge=merge, first_norm=first_norm, final_norm=final_norm)
-        units = range(context.layers * self.units_per_layer)
+        super().__init__(calls, spec, merge=merge, first_norm=first_norm, final_norm=final_norm)
+        units = range(spec.layers * self.units_per_layer)
         in_layer = [unit % self.units_per_layer for unit in units]
         self.gate_of = list(units) if share == "none" else in_layer
         self.hidden_of = in_layer if share == "all" else list(units)
@@ -147,15 +147,15 @@ class DepthRNN(DepthRecurrent):
     def __init__(
         self,
         calls: tuple[Call, ...],
-        context: StackContext,
+        spec: StackSpec,
         *,
         merge: Merge,
         first_norm: FirstNorm,
         final_norm: bool,
         make_hidden: Callable[[int, int], Hidden],
     ) -> None:
-        super().__init__(calls, context, merge=merge, first_norm=first_norm, final_norm=final_norm)
-        self.hiddens = nn.ModuleList(make_hidden(layer, self.input_width) for layer in range(context.layers))
+        super().__init__(calls, spec, merge=merge, first_norm=first_norm, final_norm=final_norm)
+        self.hiddens = nn.ModuleList(make_hidden(layer, self.input_width) for layer in range(spec.layers))
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""

@@ -12,7 +12,7 @@ from deepwire.config.section import UnusedSettings
 from deepwire.model.connections.connection import Connection, ConnectionSection, Droppable
 from deepwire.model.connections.depth_lstm import DepthLSTM, DepthRNN, Gates, Hidden, HiddenKind
 from deepwire.model.connections.depth_recurrent import FirstNorm, Merge
-from deepwire.model.context import StackContext, Sublayer
+from deepwire.model.stack_spec import StackSpec, Sublayer
 
 Scope = Literal["stack", "model"]
 
@@ -56,46 +56,46 @@ class DepthRecurrentSection(ConnectionSection):
         if self.hidden == "one_layer":
             yield "hidden_size", "hidden: one_layer has no width of its own"
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """A width that a GLU can halve."""
-        self.inner_width(context)
+        self.inner_width(spec)
 
-    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
         """How to merge a single output, and which attention of a layer is the second."""
-        if len(context.sublayers) == 1:
+        if len(spec.sublayers) == 1:
             yield "merge", "it joins the two attentions of a decoder layer, and there is only one here"
             yield "first_norm", "the second attention is that of the second layer where a layer has one"
 
-    def inner_width(self, context: StackContext) -> int:
+    def inner_width(self, spec: StackSpec) -> int:
         """Width of a hidden part before its activation; `ValueError` where a GLU cannot halve it."""
         if self.hidden == "one_layer":
-            return context.dim
-        inner = self.hidden_size or context.feed_forward
+            return spec.dim
+        inner = self.hidden_size or spec.feed_forward
         if self.hidden == "glu" and inner % 2:
             where = "feed_forward" if self.hidden_size is None else "connection.hidden_size"
-            raise ValueError(f"{context.side}: {where} must be even with GLU, not {inner}")
+            raise ValueError(f"{spec.side}: {where} must be even with GLU, not {inner}")
         return inner
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """A layer: output and cell are carried past it as they are."""
         return "layers"
 
-    def has_final_norm(self, context: StackContext) -> bool:
+    def has_final_norm(self, spec: StackSpec) -> bool:
         """Whether a layer norm closes such a stack."""
         having = "decoder" if self.final_norm == "auto" else self.final_norm
-        return having in ("both", context.side)
+        return having in ("both", spec.side)
 
-    def hidden_part(self, context: StackContext, width: int) -> Hidden:
+    def hidden_part(self, spec: StackSpec, width: int) -> Hidden:
         """The hidden part of a unit that reads vectors of this width."""
         return Hidden(
             self.hidden,
             width,
-            self.inner_width(context),
-            context.dim,
-            context.norm_eps,
+            self.inner_width(spec),
+            spec.dim,
+            spec.norm_eps,
             bias=self.bias,
-            dropout=context.dropout,
-            languages=context.languages,
+            dropout=spec.dropout,
+            languages=spec.languages,
         )
 
 
@@ -121,11 +121,11 @@ class DepthLSTMConfig(DepthRecurrentSection):
         "stack is (the encoder where both share their gates)",
     )
 
-    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
         """How to merge a single output, and what this stack alone would share with the other."""
-        yield from super().unused_settings_in(context)
+        yield from super().unused_settings_in(spec)
         for scope in ("gate_scope", "hidden_scope"):
-            if getattr(context.other_connection, scope, "stack") != "model":
+            if getattr(spec.other_connection, scope, "stack") != "model":
                 yield scope, f"both stacks share only where both have {scope}: model"
 
     @model_validator(mode="after")
@@ -141,22 +141,22 @@ class DepthLSTMConfig(DepthRecurrentSection):
             )
         return self
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """One width, and the same settings, for what both stacks share."""
-        if "model" in (self.gate_scope, self.hidden_scope) and context.memory_width != context.dim:
+        if "model" in (self.gate_scope, self.hidden_scope) and spec.memory_width != spec.dim:
             raise ValueError(
                 "decoder.connection: what both stacks share (scope: model) needs one width, not "
-                f"{context.memory_width} and {context.dim}"
+                f"{spec.memory_width} and {spec.dim}"
             )
         if self.gate_scope == "model":
             settings = self.model_dump(include={"gate_norm", "bias", "forget_bias"})
-            context.shared.agree("gate_scope: model", settings)
-        inner = self.inner_width(context)
+            spec.shared.agree("gate_scope: model", settings)
+        inner = self.inner_width(spec)
         if self.hidden_scope == "model":
             settings = {"hidden": self.hidden, "hidden_size": inner, "bias": self.bias}
-            context.shared.agree("hidden_scope: model", settings)
+            spec.shared.agree("hidden_scope: model", settings)
 
-    def first_bias(self, context: StackContext) -> float:
+    def first_bias(self, spec: StackSpec) -> float:
         """The initial bias of the forget gates of such a stack.
 
         With it, `auto` lets the gates of n units begin at f = 0.5^(1/n), since a cell keeps f^n of what it
@@ -164,44 +164,44 @@ class DepthLSTMConfig(DepthRecurrentSection):
         """
         if self.forget_bias != "auto":
             return self.forget_bias
-        units = context.layers * (len(context.sublayers) if self.merge == "two" else 1)
+        units = spec.layers * (len(spec.sublayers) if self.merge == "two" else 1)
         gate: float = 0.5 ** (1 / units)
         return math.log(gate / (1 - gate))
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        shared = context.shared
+        shared = spec.shared
 
         def make_gates(number: int, width: int) -> Gates:
             if self.gate_scope == "stack":
-                return self._gates(context, width)
-            return shared.get("gate_scope: model", number, lambda: self._gates(context, width))
+                return self._gates(spec, width)
+            return shared.get("gate_scope: model", number, lambda: self._gates(spec, width))
 
         def make_hidden(number: int, width: int) -> Hidden:
             if self.hidden_scope == "stack":
-                return self.hidden_part(context, width)
-            return shared.get("hidden_scope: model", number, lambda: self.hidden_part(context, width))
+                return self.hidden_part(spec, width)
+            return shared.get("hidden_scope: model", number, lambda: self.hidden_part(spec, width))
 
         return DepthLSTM(
-            self.calls(context),
-            context,
+            self.calls(spec),
+            spec,
             merge=self.merge,
             first_norm=self.first_norm,
-            final_norm=self.has_final_norm(context),
+            final_norm=self.has_final_norm(spec),
             share=self.share,
             make_gates=make_gates,
             make_hidden=make_hidden,
         )
 
-    def _gates(self, context: StackContext, width: int) -> Gates:
+    def _gates(self, spec: StackSpec, width: int) -> Gates:
         return Gates(
             width,
-            context.dim,
-            context.norm_eps,
+            spec.dim,
+            spec.norm_eps,
             bias=self.bias,
             joint=self.gate_norm == "joint",
-            forget_bias=self.first_bias(context),
-            languages=context.languages,
+            forget_bias=self.first_bias(spec),
+            languages=spec.languages,
         )
 
 
@@ -213,13 +213,13 @@ class DepthRNNConfig(DepthRecurrentSection):
         "add", description="decoder: add or concat the two attention outputs"
     )
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
         return DepthRNN(
-            self.calls(context),
-            context,
+            self.calls(spec),
+            spec,
             merge=self.merge,
             first_norm=self.first_norm,
-            final_norm=self.has_final_norm(context),
-            make_hidden=lambda _, width: self.hidden_part(context, width),
+            final_norm=self.has_final_norm(spec),
+            make_hidden=lambda _, width: self.hidden_part(spec, width),
         )

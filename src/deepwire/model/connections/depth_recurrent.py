@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, Connection, DepthState
-from deepwire.model.context import StackContext
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
 
 Merge = Literal["add", "concat", "two"]
@@ -32,22 +32,22 @@ class DepthRecurrent(Connection):
     def __init__(
         self,
         calls: tuple[Call, ...],
-        context: StackContext,
+        spec: StackSpec,
         *,
         merge: Merge,
         first_norm: FirstNorm,
         final_norm: bool,
     ) -> None:
         super().__init__(calls)
-        self.per_layer = len(context.sublayers)
+        self.per_layer = len(spec.sublayers)
         self.merge = merge if self.per_layer > 1 else "add"
         self.units_per_layer = self.per_layer if self.merge == "two" else 1
-        self.input_width = context.dim * (1 + (self.per_layer if self.merge == "concat" else 1))
+        self.input_width = spec.dim * (1 + (self.per_layer if self.merge == "concat" else 1))
         # Attentions without a norm of their query: the first, which reads the embedding, or its whole layer.
         self.without_norm = self.per_layer if first_norm == "second_layer" else 1
-        self.norms = nn.ModuleList(context.norm() for _ in self.calls[self.without_norm :])
-        self.final_norm = context.norm() if final_norm else None
-        self.dropout = Dropout(context.dropout.sublayer)
+        self.norms = nn.ModuleList(spec.norm() for _ in self.calls[self.without_norm :])
+        self.final_norm = spec.norm() if final_norm else None
+        self.dropout = Dropout(spec.dropout.sublayer)
 
     @abstractmethod
     def unit(self, number: int, state: DepthState, merged: Tensor, languages: Tensor | None) -> DepthState:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.hyper import DYNAMIC_SCALE, dynamic_columns
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import Mixing, by_position
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.weighted_sum import mix_positions
 
 
@@ -30,21 +30,21 @@ class FracConfig(ConnectionSection):
     fractions: int = Field(2, ge=2, le=64, description="parts of the stream; they divide its width")
     dynamic: bool = Field(True, description="weights depend on the text")
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """Parts of one width."""
-        if context.dim % self.fractions:
+        if spec.dim % self.fractions:
             raise ValueError(
-                f"{context.side}.connection: fractions of frac do not divide the width {context.dim} into "
+                f"{spec.side}.connection: fractions of frac do not divide the width {spec.dim} into "
                 f"{self.fractions} parts"
             )
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer adds to the parts."""
         return "sublayers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return Frac(self, context)
+        return Frac(self, spec)
 
 
 class Frac(PreNorm):
@@ -54,10 +54,10 @@ class Frac(PreNorm):
     The state are the parts, `[B, T, d / m]`.
     """
 
-    def __init__(self, config: FracConfig, context: StackContext) -> None:
-        super().__init__(PreNormConfig(), context)
+    def __init__(self, config: FracConfig, spec: StackSpec) -> None:
+        super().__init__(PreNormConfig(), spec)
         self.fractions = config.fractions
-        width = context.dim // config.fractions
+        width = spec.dim // config.fractions
         self.weights = nn.ModuleList(
             FracWeights(width, config.fractions, dynamic=config.dynamic) for _ in self.calls
         )

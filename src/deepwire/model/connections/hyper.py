@@ -15,7 +15,7 @@ from torch.nn import functional
 
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.lanes import Lanes, LanesSection, LaneWeights, StaticWeights
-from deepwire.model.context import StackContext
+from deepwire.model.stack_spec import StackSpec
 
 LANE_EPS = 1e-5
 DYNAMIC_SCALE = 0.01
@@ -29,9 +29,9 @@ class HyperConfig(LanesSection):
     lanes: int = Field(2, ge=1, le=16, description="lanes as wide as the model")
     dynamic: bool = Field(True, description="weights depend on the text")
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return Hyper(self, context, self.lanes)
+        return Hyper(self, spec, self.lanes)
 
 
 class Hyper(Lanes):
@@ -40,10 +40,10 @@ class Hyper(Lanes):
     It begins as pre-norm: every lane is the residual stream, and each sub-layer reads one of them.
     """
 
-    def weights_of(self, config: LanesSection, context: StackContext, lane: int) -> LaneWeights:
+    def weights_of(self, config: LanesSection, spec: StackSpec, lane: int) -> LaneWeights:
         """The weights of a sub-layer that begins with this lane."""
         assert isinstance(config, HyperConfig)
-        return HyperWeights(context.dim, self.lanes, lane, dynamic=config.dynamic)
+        return HyperWeights(spec.dim, self.lanes, lane, dynamic=config.dynamic)
 
 
 class HyperWeights(LaneWeights):

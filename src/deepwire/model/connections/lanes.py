@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import (
     DepthWeights,
     Mixing,
@@ -21,6 +20,7 @@ from deepwire.model.introspection import (
     of_composite_mixes,
     of_sublayers,
 )
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.weighted_sum import mix_positions
 
 
@@ -35,13 +35,13 @@ class LanesSection(ConnectionSection):
         description="which lane a sub-layer begins with: its number modulo the lanes, or that of its layer",
     )
 
-    def first_lane(self, context: StackContext, lanes: int) -> list[int]:
+    def first_lane(self, spec: StackSpec, lanes: int) -> list[int]:
         """The lane that each call begins with."""
-        calls = self.calls(context)
+        calls = self.calls(spec)
         numbers = (call.layer if self.lane == "layer" else index for index, call in enumerate(calls))
         return [number % lanes for number in numbers]
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer adds to the lanes."""
         return "sublayers"
 
@@ -85,15 +85,15 @@ class Lanes(PreNorm):
     lanes that are all alike are one stream, with any aggregation.
     """
 
-    def __init__(self, config: LanesSection, context: StackContext, lanes: int) -> None:
-        super().__init__(PreNormConfig(), context)
+    def __init__(self, config: LanesSection, spec: StackSpec, lanes: int) -> None:
+        super().__init__(PreNormConfig(), spec)
         self.lanes = lanes
         self.weights = nn.ModuleList(
-            self.weights_of(config, context, lane) for lane in config.first_lane(context, lanes)
+            self.weights_of(config, spec, lane) for lane in config.first_lane(spec, lanes)
         )
 
     @abstractmethod
-    def weights_of(self, config: LanesSection, context: StackContext, lane: int) -> LaneWeights:
+    def weights_of(self, config: LanesSection, spec: StackSpec, lane: int) -> LaneWeights:
         """The weights of a sub-layer that begins with this lane."""
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:

@@ -18,8 +18,8 @@ from deepwire.config.counts import MAX_SIZE
 from deepwire.config.section import UnusedSettings
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights
+from deepwire.model.stack_spec import StackSpec
 
 
 class LAuReLConfig(ConnectionSection):
@@ -64,20 +64,20 @@ class LAuReLConfig(ConnectionSection):
         if self.weights == "none":
             yield "initial", "weights: none learns no weights of branch and stream"
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """A rank below the width, and inputs before every sub-layer but the first."""
-        if self.earlier and len(context.starts) > 1:
+        if self.earlier and len(spec.starts) > 1:
             raise ValueError(
-                f"{context.side}.connection: laurel's earlier inputs are missing where prelude, middle and "
-                f"coda begin ({context.side}.recurrence); leave out earlier"
+                f"{spec.side}.connection: laurel's earlier inputs are missing where prelude, middle and "
+                f"coda begin ({spec.side}.recurrence); leave out earlier"
             )
-        if self.rank is not None and self.rank >= context.dim:
+        if self.rank is not None and self.rank >= spec.dim:
             raise ValueError(
-                f"{context.side}.connection: laurel's rank of {self.rank} is not low in a stream of width "
-                f"{context.dim}"
+                f"{spec.side}.connection: laurel's rank of {self.rank} is not low in a stream of width "
+                f"{spec.dim}"
             )
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """A sub-layer left out leaves the stream as it is."""
         return "sublayers"
 
@@ -86,9 +86,9 @@ class LAuReLConfig(ConnectionSection):
         """The residual is the stream."""
         return True
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return LAuReL(self, context)
+        return LAuReL(self, spec)
 
 
 class LAuReL(PreNorm):
@@ -102,8 +102,8 @@ class LAuReL(PreNorm):
         down: A of every call, `[r, d]`, normal with variance 1/d; up: B, `[d, r]`, which begins at 0.
     """
 
-    def __init__(self, config: LAuReLConfig, context: StackContext) -> None:
-        super().__init__(PreNormConfig(final_norm=config.final_norm), context)
+    def __init__(self, config: LAuReLConfig, spec: StackSpec) -> None:
+        super().__init__(PreNormConfig(final_norm=config.final_norm), spec)
         self.softmax = config.weights == "softmax"
         self.weights: nn.Parameter | None = None
         if config.weights != "none":
@@ -113,10 +113,10 @@ class LAuReL(PreNorm):
         self.shares = nn.ParameterList(torch.zeros(min(config.earlier, call)) for call in reaches)
         maps = range(len(self.calls) if config.rank else 0)
         rank = config.rank or 0
-        self.down = nn.ParameterList(torch.empty(rank, context.dim) for _ in maps)
-        self.up = nn.ParameterList(torch.zeros(context.dim, rank) for _ in maps)
+        self.down = nn.ParameterList(torch.empty(rank, spec.dim) for _ in maps)
+        self.up = nn.ParameterList(torch.zeros(spec.dim, rank) for _ in maps)
         for matrix in self.down:
-            nn.init.normal_(matrix, std=context.dim**-0.5)
+            nn.init.normal_(matrix, std=spec.dim**-0.5)
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None

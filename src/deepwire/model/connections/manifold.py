@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from deepwire.model.connections.connection import Connection, DepthState
 from deepwire.model.connections.lanes import Lanes, LanesSection, LaneWeights, StaticWeights
-from deepwire.model.context import StackContext
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.precision import full_precision
 from deepwire.ops.weighted_sum import mix_positions
 
@@ -33,9 +33,9 @@ class MHCLiteConfig(LanesSection):
     type: Literal["mhc_lite"] = "mhc_lite"
     lanes: int = Field(2, ge=1, le=4, description="lanes as wide as the model; n! permutations of them")
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return MHCLite(self, context, self.lanes)
+        return MHCLite(self, spec, self.lanes)
 
 
 class MHCConfig(LanesSection):
@@ -51,9 +51,9 @@ class MHCConfig(LanesSection):
         "sum", description="what leaves the stack: the sum of the lanes, or one weighted by the text"
     )
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return MHC(self, context, self.lanes)
+        return MHC(self, spec, self.lanes)
 
 
 class ManifoldWeights(LaneWeights):
@@ -177,9 +177,9 @@ class SinkhornWeights(ManifoldWeights):
 class MHCLite(Lanes):
     """Lanes with the weights of `LiteWeights`."""
 
-    def weights_of(self, config: LanesSection, context: StackContext, lane: int) -> LaneWeights:
+    def weights_of(self, config: LanesSection, spec: StackSpec, lane: int) -> LaneWeights:
         """The weights of a sub-layer that begins with this lane."""
-        return LiteWeights(context.dim, self.lanes, lane)
+        return LiteWeights(spec.dim, self.lanes, lane)
 
 
 class MHC(Lanes):
@@ -188,14 +188,14 @@ class MHC(Lanes):
     With `end: head` the result is sum_i w_i H_i, w = s(s_1 m + c) + eps from a projection of its own.
     """
 
-    def __init__(self, config: MHCConfig, context: StackContext, lanes: int) -> None:
-        super().__init__(config, context, lanes)
-        self.head = LaneHead(context.dim, lanes, config) if config.end == "head" else None
+    def __init__(self, config: MHCConfig, spec: StackSpec, lanes: int) -> None:
+        super().__init__(config, spec, lanes)
+        self.head = LaneHead(spec.dim, lanes, config) if config.end == "head" else None
 
-    def weights_of(self, config: LanesSection, context: StackContext, lane: int) -> LaneWeights:
+    def weights_of(self, config: LanesSection, spec: StackSpec, lane: int) -> LaneWeights:
         """The weights of a sub-layer that begins with this lane."""
         assert isinstance(config, MHCConfig)
-        return SinkhornWeights(context.dim, self.lanes, lane, config)
+        return SinkhornWeights(spec.dim, self.lanes, lane, config)
 
     def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """The sum of the lanes, or the head's."""

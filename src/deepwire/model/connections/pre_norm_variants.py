@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights, single
+from deepwire.model.stack_spec import StackSpec
 
 
 class PreNormVariantSection(ConnectionSection):
@@ -25,7 +25,7 @@ class PreNormVariantSection(ConnectionSection):
         """The settings of pre-norm itself."""
         return PreNormConfig(final_norm=self.final_norm)
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer is an addition."""
         return "sublayers"
 
@@ -44,27 +44,27 @@ class PeriLNConfig(PreNormVariantSection):
         "sub-layers in the stack, paper: 1",
     )
 
-    def first_gain(self, context: StackContext) -> float:
+    def first_gain(self, spec: StackSpec) -> float:
         """Where the gains begin; with a parametrisation as in its base, as sums are divided already."""
         if self.output_gain != "auto":
             return self.output_gain
-        return 1 / math.sqrt(2 * len(self.calls(context)) / context.scaling.depth)
+        return 1 / math.sqrt(2 * len(self.calls(spec)) / spec.scaling.depth)
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return PeriLN(self, context)
+        return PeriLN(self, spec)
 
 
 class PeriLN(PreNorm):
     """x <- x + drop(LN_out(F(LN_in(x)))), with a final norm (Kim et al. 2025, Peri-LN)."""
 
-    def __init__(self, config: PeriLNConfig, context: StackContext) -> None:
-        super().__init__(config.pre_norm, context)
-        self.output_norms = nn.ModuleList(context.norm() for _ in self.calls)
-        gain = config.first_gain(context)
+    def __init__(self, config: PeriLNConfig, spec: StackSpec) -> None:
+        super().__init__(config.pre_norm, spec)
+        self.output_norms = nn.ModuleList(spec.norm() for _ in self.calls)
+        gain = config.first_gain(spec)
         for norm in self.output_norms:
             nn.init.constant_(norm.get_parameter("weight"), gain)
-        self.embedding_norm = context.norm() if config.embedding_norm else None
+        self.embedding_norm = spec.norm() if config.embedding_norm else None
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding, normalised where asked for."""
@@ -91,17 +91,17 @@ class LayerScaleConfig(PreNormVariantSection):
         "1e-5 up to 24, 1e-6 above",
     )
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """With a parametrisation, no numbers that depend on the layers by themselves."""
-        if context.scaling.depth != 1 and self.initial is None:
+        if spec.scaling.depth != 1 and self.initial is None:
             raise ValueError(
-                f"{context.side}.connection: layer_scale begins with numbers that depend on the depth, "
+                f"{spec.side}.connection: layer_scale begins with numbers that depend on the depth, "
                 "which complete_p divides by already; set initial"
             )
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return LayerScale(self, context)
+        return LayerScale(self, spec)
 
 
 class LayerScale(PreNorm):
@@ -111,12 +111,10 @@ class LayerScale(PreNorm):
         scales: The vectors g, `[d]` each, one for each call.
     """
 
-    def __init__(self, config: LayerScaleConfig, context: StackContext) -> None:
-        super().__init__(config.pre_norm, context)
-        paper = 0.1 if context.layers <= 18 else 1e-5 if context.layers <= 24 else 1e-6
-        self.scales = nn.ParameterList(
-            torch.full((context.dim,), config.initial or paper) for _ in self.calls
-        )
+    def __init__(self, config: LayerScaleConfig, spec: StackSpec) -> None:
+        super().__init__(config.pre_norm, spec)
+        paper = 0.1 if spec.layers <= 18 else 1e-5 if spec.layers <= 24 else 1e-6
+        self.scales = nn.ParameterList(torch.full((spec.dim,), config.initial or paper) for _ in self.calls)
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
@@ -138,9 +136,9 @@ class LayerNormScalingConfig(PreNormVariantSection):
 
     type: Literal["layer_norm_scaling"] = "layer_norm_scaling"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return LayerNormScaling(self.pre_norm, context)
+        return LayerNormScaling(self.pre_norm, spec)
 
 
 class LayerNormScaling(PreNorm):

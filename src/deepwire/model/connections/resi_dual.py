@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PostNorm, PostNormConfig
-from deepwire.model.context import NormStyle, StackContext
+from deepwire.model.stack_spec import NormStyle, StackSpec
 
 
 class ResiDualConfig(ConnectionSection):
@@ -26,13 +26,13 @@ class ResiDualConfig(ConnectionSection):
     output_scale: float = Field(1.0, gt=0, le=1e6, description="a, the weight of the first stream at the end")
     dual_eps: float = Field(1e-7, gt=0, le=0.1, description="epsilon of the second stream's norm")
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer is an addition to both streams."""
         return "sublayers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return ResiDual(self, context)
+        return ResiDual(self, spec)
 
 
 class ResiDual(PostNorm):
@@ -41,10 +41,10 @@ class ResiDual(PostNorm):
     The state is (x, r), which begins with the embedding and q times it.
     """
 
-    def __init__(self, config: ResiDualConfig, context: StackContext) -> None:
-        super().__init__(PostNormConfig(), context)
+    def __init__(self, config: ResiDualConfig, spec: StackSpec) -> None:
+        super().__init__(PostNormConfig(), spec)
         self.dual_scale, self.output_scale = config.dual_scale, config.output_scale
-        self.dual_norm = context.norm(eps=config.dual_eps)
+        self.dual_norm = spec.norm(eps=config.dual_eps)
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Both streams begin with the embedding."""

@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState, Droppable
-from deepwire.model.context import NormStyle, StackContext
 from deepwire.model.layers import NoNorm
+from deepwire.model.stack_spec import NormStyle, StackSpec
 
 Residual = Literal["input", "normalised"]
 
@@ -29,9 +29,9 @@ class NormFirstSection(ConnectionSection):
     )
     final_norm: bool = Field(True, description="one more norm after the stack")
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """At the end, or in front of some sub-layer."""
-        return self.final_norm or self.mixer_norm or any(kind != "mixer" for kind in context.sublayers)
+        return self.final_norm or self.mixer_norm or any(kind != "mixer" for kind in spec.sublayers)
 
 
 class PreNormConfig(NormFirstSection):
@@ -41,7 +41,7 @@ class PreNormConfig(NormFirstSection):
 
     type: Literal["pre_norm"] = "pre_norm"
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer is an addition."""
         return "sublayers"
 
@@ -50,9 +50,9 @@ class PreNormConfig(NormFirstSection):
         """In the ordinary order of norms and residuals."""
         return self.residual == "input" and self.mixer_norm
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return PreNorm(self, context)
+        return PreNorm(self, spec)
 
 
 class PreNorm(Connection):
@@ -62,14 +62,14 @@ class PreNorm(Connection):
     with one more norm, on the embedding. A mixer without norm reads x and is added to x.
     """
 
-    def __init__(self, config: NormFirstSection, context: StackContext) -> None:
-        super().__init__(config.calls(context))
+    def __init__(self, config: NormFirstSection, spec: StackSpec) -> None:
+        super().__init__(config.calls(spec))
         self.from_normalised = config.residual == "normalised"
         self.norms = nn.ModuleList(
-            context.norm() if config.mixer_norm or call.kind != "mixer" else NoNorm() for call in self.calls
+            spec.norm() if config.mixer_norm or call.kind != "mixer" else NoNorm() for call in self.calls
         )
-        self.final_norm = context.norm() if config.final_norm else None
-        self.dropout = context.branch()
+        self.final_norm = spec.norm() if config.final_norm else None
+        self.dropout = spec.branch()
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""
@@ -122,7 +122,7 @@ class PostNormConfig(ConnectionSection):
             )
         return self
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer, where each has a norm: otherwise the last layer is needed for its own."""
         return "sublayers" if self.mixer_norm else "nothing"
 
@@ -131,23 +131,23 @@ class PostNormConfig(ConnectionSection):
         """The residual is the stream."""
         return True
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return PostNorm(self, context)
+        return PostNorm(self, spec)
 
 
 class PostNorm(Connection):
     """x <- LN(x + drop(F(x))) (Vaswani et al. 2017, section 3.1; Wang et al. 2019, equation 3)."""
 
-    def __init__(self, config: PostNormConfig, context: StackContext) -> None:
-        super().__init__(config.calls(context))
+    def __init__(self, config: PostNormConfig, spec: StackSpec) -> None:
+        super().__init__(config.calls(spec))
 
         def has_norm(call: Call) -> bool:
-            return config.mixer_norm or not call.closes or call.layer == context.layers - 1
+            return config.mixer_norm or not call.closes or call.layer == spec.layers - 1
 
-        self.norms = nn.ModuleList(context.norm() if has_norm(call) else NoNorm() for call in self.calls)
-        self.embedding_norm = context.norm() if config.embedding_norm else None
-        self.dropout = context.branch()
+        self.norms = nn.ModuleList(spec.norm() if has_norm(call) else NoNorm() for call in self.calls)
+        self.embedding_norm = spec.norm() if config.embedding_norm else None
+        self.dropout = spec.branch()
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding, normalised where asked for."""

@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
-from deepwire.model.context import NormStyle, StackContext
 from deepwire.model.introspection import DepthWeights, layer_names, single
+from deepwire.model.stack_spec import NormStyle, StackSpec
 
 
 class ReZeroConfig(ConnectionSection):
@@ -23,23 +23,23 @@ class ReZeroConfig(ConnectionSection):
     share: Literal["layer", "none"] = Field("layer", description="one number per layer, or per sub-layer")
     initial: float = Field(0.0, description="the number before training")
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer is an addition."""
         return "sublayers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return ReZero(self, context)
+        return ReZero(self, spec)
 
 
 class ReZero(Connection):
     """x <- x + alpha_l drop(F(x)) (Bachlechner et al. 2020, equation 1), alpha_l shared within layer l."""
 
-    def __init__(self, config: ReZeroConfig, context: StackContext) -> None:
-        super().__init__(config.calls(context))
-        self.shared_by = len(context.sublayers) if config.share == "layer" else 1
+    def __init__(self, config: ReZeroConfig, spec: StackSpec) -> None:
+        super().__init__(config.calls(spec))
+        self.shared_by = len(spec.sublayers) if config.share == "layer" else 1
         self.alpha = nn.Parameter(torch.full((len(self.calls) // self.shared_by,), config.initial))
-        self.dropout = context.branch()
+        self.dropout = spec.branch()
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""

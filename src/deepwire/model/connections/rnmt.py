@@ -14,8 +14,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState
-from deepwire.model.context import NormStyle, StackContext, Sublayer
 from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.stack_spec import NormStyle, StackSpec, Sublayer
 from deepwire.ops.dropout import Dropout
 
 
@@ -33,18 +33,18 @@ class RNMTConfig(ConnectionSection):
         "and values, in an encoder from both directions of its last layer to d_model",
     )
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """A cross-attention to read."""
-        if context.side == "decoder" and "cross" not in context.sublayers:
+        if spec.side == "decoder" and "cross" not in spec.sublayers:
             raise ValueError(
                 "rnmt has one cross-attention that all layers read; a mixer that attends to the encoder "
                 "itself has no place in it"
             )
 
-    def calls(self, context: StackContext) -> tuple[Call, ...]:
+    def calls(self, spec: StackSpec) -> tuple[Call, ...]:
         """In a decoder the attention follows the first mixer, and the others read stream and attention."""
-        wide, above = 2 * context.dim, range(1, context.layers)
-        if context.side == "encoder":
+        wide, above = 2 * spec.dim, range(1, spec.layers)
+        if spec.side == "encoder":
             return (
                 Call("mixer", 0, closes=True, gives=wide),
                 *(Call("mixer", layer, closes=True, width=wide, gives=wide) for layer in above),
@@ -55,21 +55,21 @@ class RNMTConfig(ConnectionSection):
             *(Call("mixer", layer, closes=True, width=wide) for layer in above),
         )
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """The final one of a decoder."""
-        return context.side == "decoder"
+        return spec.side == "decoder"
 
-    def result_width(self, context: StackContext) -> int:
+    def result_width(self, spec: StackSpec) -> int:
         """A decoder predicts from stream and attention; an encoder has two directions until W_p."""
-        return context.dim if context.side == "encoder" and self.projection else 2 * context.dim
+        return spec.dim if spec.side == "encoder" and self.projection else 2 * spec.dim
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return RNMTEncoder(self, context) if context.side == "encoder" else RNMT(self, context)
+        return RNMTEncoder(self, spec) if spec.side == "encoder" else RNMT(self, spec)
 
-    def cross_attention(self, context: StackContext) -> CrossAttention:
+    def cross_attention(self, spec: StackSpec) -> CrossAttention:
         """The one attention to the encoder."""
-        return ProjectedCrossAttention(context) if self.projection else CrossAttention(context)
+        return ProjectedCrossAttention(spec) if self.projection else CrossAttention(spec)
 
 
 class RNMTEncoder(Connection):
@@ -80,11 +80,11 @@ class RNMTEncoder(Connection):
     The state is (x,), `[B, S, 2 d]`, which begins as the embedding twice, of which F_1 reads one.
     """
 
-    def __init__(self, config: RNMTConfig, context: StackContext) -> None:
-        super().__init__(config.calls(context))
-        self.dim = context.dim
+    def __init__(self, config: RNMTConfig, spec: StackSpec) -> None:
+        super().__init__(config.calls(spec))
+        self.dim = spec.dim
         self.projection = nn.Linear(2 * self.dim, self.dim, bias=False) if config.projection else None
-        self.dropout = Dropout(context.dropout.sublayer)
+        self.dropout = Dropout(spec.dropout.sublayer)
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding in the place of both directions."""
@@ -110,9 +110,9 @@ class RNMTEncoder(Connection):
 class ProjectedCrossAttention(CrossAttention):
     """Cross-attention to W_p H, where H is the encoder's output and W_p has no bias."""
 
-    def __init__(self, context: StackContext) -> None:
-        super().__init__(replace(context, memory_width=context.dim))
-        self.projection = nn.Linear(context.memory_width, context.dim, bias=False)
+    def __init__(self, spec: StackSpec) -> None:
+        super().__init__(replace(spec, memory_width=spec.dim))
+        self.projection = nn.Linear(spec.memory_width, spec.dim, bias=False)
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""
@@ -126,11 +126,11 @@ class RNMT(Connection):
     The state is (x, a), each `[B, T, d]`; a is zero below the attention.
     """
 
-    def __init__(self, config: RNMTConfig, context: StackContext) -> None:
-        super().__init__(config.calls(context))
-        self.dim = context.dim
-        self.norm = context.norm()
-        self.dropout = Dropout(context.dropout.sublayer)
+    def __init__(self, config: RNMTConfig, spec: StackSpec) -> None:
+        super().__init__(config.calls(spec))
+        self.dim = spec.dim
+        self.norm = spec.norm()
+        self.dropout = Dropout(spec.dropout.sublayer)
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding, having attended to nothing."""

@@ -13,8 +13,8 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState, Droppable
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, single
+from deepwire.model.stack_spec import StackSpec
 
 Order = Literal[2, 3, 4]
 Combination = Literal["fixed", "learned", "gate"]
@@ -91,23 +91,23 @@ class RungeKuttaConfig(ConnectionSection):
         """The method's coefficients."""
         return RELEASED_THIRD_ORDER if self.third_order == "released" else METHODS[self.order]
 
-    def calls(self, context: StackContext) -> tuple[Call, ...]:
+    def calls(self, spec: StackSpec) -> tuple[Call, ...]:
         """Every layer once for each stage."""
-        kinds = context.sublayers
+        kinds = spec.sublayers
         return tuple(
             Call(kind, layer, kind == kinds[-1] and stage == self.order - 1)
-            for layer in range(context.layers)
+            for layer in range(spec.layers)
             for stage in range(self.order)
             for kind in kinds
         )
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """A layer is one step, with all its stages."""
         return "layers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return RungeKutta(self, context)
+        return RungeKutta(self, spec)
 
 
 class RungeKutta(Connection):
@@ -121,21 +121,21 @@ class RungeKutta(Connection):
     so far comes after the stream.
     """
 
-    def __init__(self, config: RungeKuttaConfig, context: StackContext) -> None:
-        super().__init__(config.calls(context))
-        self.method, self.order, self.kinds = config.method(), config.order, len(context.sublayers)
+    def __init__(self, config: RungeKuttaConfig, spec: StackSpec) -> None:
+        super().__init__(config.calls(spec))
+        self.method, self.order, self.kinds = config.method(), config.order, len(spec.sublayers)
         self.increments = config.function == "increment"
-        self.norms = nn.ModuleList(context.norm() for _ in range(context.layers * self.kinds))
-        self.final_norm = context.norm() if config.final_norm else None
-        self.dropout = context.branch()
+        self.norms = nn.ModuleList(spec.norm() for _ in range(spec.layers * self.kinds))
+        self.final_norm = spec.norm() if config.final_norm else None
+        self.dropout = spec.branch()
         combination = config.chosen_combination()
-        self.gate = nn.Linear(2 * context.dim, 1) if combination == "gate" else None
+        self.gate = nn.Linear(2 * spec.dim, 1) if combination == "gate" else None
         self.weights: nn.Parameter | None = None
         if combination == "learned":
             initial = (1.0,) * self.order if config.initial == "one" else self.method.weights
             weights = torch.tensor(initial)
             if config.weights == "vector":
-                weights = weights.unsqueeze(1).repeat(1, context.dim)
+                weights = weights.unsqueeze(1).repeat(1, spec.dim)
             self.weights = nn.Parameter(weights)
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:

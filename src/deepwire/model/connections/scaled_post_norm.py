@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from deepwire.config.counts import Count
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PostNorm, PostNormConfig
-from deepwire.model.context import NormStyle, StackContext
 from deepwire.model.depth_constants import deepnorm_residual_scale
+from deepwire.model.stack_spec import NormStyle, StackSpec
 
 
 class DeepNormConfig(ConnectionSection):
@@ -26,14 +26,14 @@ class DeepNormConfig(ConnectionSection):
         None, gt=0, le=1e6, description="alpha; that of the paper for these numbers of layers without it"
     )
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer is an addition."""
         return "sublayers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        paper = deepnorm_residual_scale(context.side, context.layers, context.other_layers)
-        return ScaledPostNorm(context, self.residual_scale or paper)
+        paper = deepnorm_residual_scale(spec.side, spec.layers, spec.other_layers)
+        return ScaledPostNorm(spec, self.residual_scale or paper)
 
 
 class KeelConfig(ConnectionSection):
@@ -46,13 +46,13 @@ class KeelConfig(ConnectionSection):
         None, gt=0, le=1e6, description="alpha; the number of sub-layers of the stack without it"
     )
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer is an addition."""
         return "sublayers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return Keel(context, self.residual_scale or float(len(self.calls(context))))
+        return Keel(spec, self.residual_scale or float(len(self.calls(spec))))
 
 
 class BranchNormConfig(ConnectionSection):
@@ -64,20 +64,20 @@ class BranchNormConfig(ConnectionSection):
     type: Literal["branch_norm"] = "branch_norm"
     updates: Count = Field(4000, ge=1, description="T; from this update on it is post-norm")
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer is an addition."""
         return "sublayers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return BranchNorm(context, self.updates)
+        return BranchNorm(spec, self.updates)
 
 
 class ScaledPostNorm(PostNorm):
     """x <- LN(alpha x + drop(F(x))) (DeepNorm; Wang et al. 2022, DeepNet)."""
 
-    def __init__(self, context: StackContext, scale: float) -> None:
-        super().__init__(PostNormConfig(), context)
+    def __init__(self, spec: StackSpec, scale: float) -> None:
+        super().__init__(PostNormConfig(), spec)
         self.scale = scale
 
     def write(
@@ -91,9 +91,9 @@ class ScaledPostNorm(PostNorm):
 class Keel(ScaledPostNorm):
     """x <- LN_out(alpha x + drop(F(LN_in(x)))) (Chen and Wei 2026, Post-LayerNorm Is Back)."""
 
-    def __init__(self, context: StackContext, scale: float) -> None:
-        super().__init__(context, scale)
-        self.input_norms = nn.ModuleList(context.norm() for _ in self.calls)
+    def __init__(self, spec: StackSpec, scale: float) -> None:
+        super().__init__(spec, scale)
+        self.input_norms = nn.ModuleList(spec.norm() for _ in self.calls)
 
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """The normalised stream."""
@@ -110,8 +110,8 @@ class BranchNorm(PostNorm):
 
     factor: Tensor
 
-    def __init__(self, context: StackContext, updates: int) -> None:
-        super().__init__(PostNormConfig(), context)
+    def __init__(self, spec: StackSpec, updates: int) -> None:
+        super().__init__(PostNormConfig(), spec)
         self.updates = updates
         self.register_buffer("factor", torch.ones(()))
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, DepthState, Droppable
 from deepwire.model.connections.residual import NormFirstSection, PreNorm, Residual
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.layers import Linear
+from deepwire.model.stack_spec import StackSpec
 
 Form = Literal["add", "highway", "gated"]
 
@@ -47,21 +47,21 @@ class SDUConfig(NormFirstSection):
             raise ValueError(f"form: {self.form} needs gate: sigmoid, as 1 - gate is a weight there")
         return self
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """No more layers with units than there are."""
-        if self.layers is not None and self.layers > context.layers:
+        if self.layers is not None and self.layers > spec.layers:
             raise ValueError(
-                f"{context.side}.connection.layers: {self.layers} layers with units, but the "
-                f"{context.side} has {context.layers}"
+                f"{spec.side}.connection.layers: {self.layers} layers with units, but the "
+                f"{spec.side} has {spec.layers}"
             )
 
-    def droppable(self, context: StackContext) -> Droppable:
+    def droppable(self, spec: StackSpec) -> Droppable:
         """Every sub-layer is an addition, with its unit."""
         return "sublayers"
 
-    def build(self, context: StackContext) -> Connection:
+    def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
-        return SDU(self, context)
+        return SDU(self, spec)
 
 
 class SDU(PreNorm):
@@ -75,15 +75,13 @@ class SDU(PreNorm):
             second half W_1 u + b_1. Above the layers with units there is nothing in it.
     """
 
-    def __init__(self, config: SDUConfig, context: StackContext) -> None:
-        super().__init__(config, context)
+    def __init__(self, config: SDUConfig, spec: StackSpec) -> None:
+        super().__init__(config, spec)
         self.form: Form = config.form
         self.squash = torch.sigmoid if config.gate == "sigmoid" else torch.tanh
-        self.layers = config.layers or context.layers
+        self.layers = config.layers or spec.layers
         self.units = nn.ModuleList(
-            Linear(context.dim, 2 * context.dim, bias=True, parts=2)
-            if call.layer < self.layers
-            else nn.Identity()
+            Linear(spec.dim, 2 * spec.dim, bias=True, parts=2) if call.layer < self.layers else nn.Identity()
             for call in self.calls
         )
 

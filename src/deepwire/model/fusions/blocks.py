@@ -11,8 +11,8 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from deepwire.model.context import Side, StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection
+from deepwire.model.stack_spec import Side, StackSpec
 
 
 class BlocksConfig(FusionSection):
@@ -22,26 +22,26 @@ class BlocksConfig(FusionSection):
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder"})
     per_decoder_layer: ClassVar[bool] = True
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """Blocks of equal size."""
-        block_size(context)
+        block_size(spec)
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """None of its own."""
         return False
 
-    def build(self, context: StackContext) -> Fusion:
+    def build(self, spec: StackSpec) -> Fusion:
         """The fusion of a whole stack; nothing to learn."""
-        return Blocks(context)
+        return Blocks(spec)
 
 
 class Blocks(Fusion):
     """One result for each decoder layer: the last layer of its block, normalised as the connection does."""
 
-    def __init__(self, context: StackContext) -> None:
+    def __init__(self, spec: StackSpec) -> None:
         super().__init__()
-        size = block_size(context)
-        self.keeps = frozenset(range(size, context.layers + 1, size))
+        size = block_size(spec)
+        self.keeps = frozenset(range(size, spec.layers + 1, size))
 
     def forward(
         self,
@@ -53,16 +53,16 @@ class Blocks(Fusion):
         return tuple(normalise(block) for block in kept)
 
 
-def block_size(context: StackContext) -> int:
+def block_size(spec: StackSpec) -> int:
     """Encoder layers in a block, when there are as many blocks as decoder layers.
 
     Raises:
         ValueError: The blocks would not be equally long.
     """
-    size, rest = divmod(context.layers, context.other_layers)
+    size, rest = divmod(spec.layers, spec.other_layers)
     if rest:
         raise ValueError(
-            f"{context.layers} encoder layers do not fall into {context.other_layers} equal blocks, one for "
+            f"{spec.layers} encoder layers do not fall into {spec.other_layers} equal blocks, one for "
             "each decoder layer; make encoder.layers a multiple of decoder.layers"
         )
     return size

@@ -12,10 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.context import StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.fusions.layer_network import LayerNetwork, network_norms
 from deepwire.model.introspection import DepthWeights
+from deepwire.model.stack_spec import StackSpec
 
 
 class DynamicCombinationConfig(FusionSection):
@@ -24,22 +24,22 @@ class DynamicCombinationConfig(FusionSection):
     type: Literal["dynamic_combination"] = "dynamic_combination"
     maps: int = Field(3, ge=1, le=100, description="linear maps of each layer's network")
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """None of its own."""
         return False
 
-    def build(self, context: StackContext) -> Fusion:
+    def build(self, spec: StackSpec) -> Fusion:
         """The fusion of a whole stack."""
-        return DynamicCombination(self, context)
+        return DynamicCombination(self, spec)
 
 
 class DynamicCombination(Fusion):
     """o = sum_l f_l([h_1; ...; h_L]) * h_l; each h_l has the connection's final norm, if there is one."""
 
-    def __init__(self, config: DynamicCombinationConfig, context: StackContext) -> None:
+    def __init__(self, config: DynamicCombinationConfig, spec: StackSpec) -> None:
         super().__init__()
-        self.keeps = frozenset(range(1, context.layers + 1))
-        self.networks = nn.ModuleList(LayerNetwork(context, config.maps) for _ in range(context.layers))
+        self.keeps = frozenset(range(1, spec.layers + 1))
+        self.networks = nn.ModuleList(LayerNetwork(spec, config.maps) for _ in range(spec.layers))
 
     def forward(
         self,

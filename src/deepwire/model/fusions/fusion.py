@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from deepwire.model.context import SocketSection, StackContext
 from deepwire.model.introspection import DepthWeights, GateProbe
+from deepwire.model.stack_spec import SocketSection, StackSpec
 from deepwire.plugins import Kind
 
 Probabilities = Literal["arithmetic", "geometric"]
@@ -82,5 +82,5 @@ class FusionSection(SocketSection):
     per_decoder_layer: ClassVar[bool] = False
 
     @abstractmethod
-    def build(self, context: StackContext) -> Fusion:
+    def build(self, spec: StackSpec) -> Fusion:
         """The fusion of a whole stack."""

@@ -15,10 +15,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.config.section import UnusedSettings
-from deepwire.model.context import StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection, Probabilities
 from deepwire.model.introspection import TARGET_LANGUAGE, DepthWeights, layer_names, single
 from deepwire.model.layers import of_languages
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.weighted_sum import weighted_sum
 
 
@@ -53,46 +53,46 @@ class GroupsConfig(FusionSection):
         "are one group",
     )
 
-    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
         """Settings of a mixture where there is none."""
-        if context.side == "encoder" or self.combine == "average":
-            where = "an encoder" if context.side == "encoder" else "combine: average"
+        if spec.side == "encoder" or self.combine == "average":
+            where = "an encoder" if spec.side == "encoder" else "combine: average"
             for name in ("probabilities", "temperature"):
                 yield name, f"it is of a decoder's mixture of predictions, and {where} has none"
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """Groups that fit into the stack, and what only one side has."""
-        if self.size > context.layers:
+        if self.size > spec.layers:
             raise ValueError(
-                f"{context.side}.fusion: groups of {self.size} layers need at least {self.size} layers, not "
-                f"{context.layers}"
+                f"{spec.side}.fusion: groups of {self.size} layers need at least {self.size} layers, not "
+                f"{spec.layers}"
             )
-        if context.side == "encoder" and self.combine == "mixture":
+        if spec.side == "encoder" and self.combine == "mixture":
             raise ValueError("combine: mixture is for the decoder; an encoder's groups are averaged")
-        if context.side == "decoder" and not self.norm:
+        if spec.side == "decoder" and not self.norm:
             raise ValueError("norm: false is for the encoder; no norm follows a decoder's groups")
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """An encoder's, unless left out."""
-        return context.side == "encoder" and self.norm
+        return spec.side == "encoder" and self.norm
 
-    def build(self, context: StackContext) -> Fusion:
+    def build(self, spec: StackSpec) -> Fusion:
         """The fusion of a whole stack."""
-        if context.side == "decoder" and self.combine != "average":
-            return MixedGroups(context, self)
-        representation, final_norm = self.representation or "last", self.has_norm(context)
-        return AveragedGroups(context, self.size, representation, final_norm=final_norm)
+        if spec.side == "decoder" and self.combine != "average":
+            return MixedGroups(spec, self)
+        representation, final_norm = self.representation or "last", self.has_norm(spec)
+        return AveragedGroups(spec, self.size, representation, final_norm=final_norm)
 
 
 class _Groups(Fusion):
     """Group representations: the last h of a group, or sum or mean of sigma(v_i) h_i over it (Eq. 4)."""
 
-    def __init__(self, context: StackContext, size: int, representation: str) -> None:
+    def __init__(self, spec: StackSpec, size: int, representation: str) -> None:
         super().__init__()
-        layers = range(1, context.layers + 1)
-        self.groups = [layers[start : start + size] for start in range(0, context.layers, size)]
+        layers = range(1, spec.layers + 1)
+        self.groups = [layers[start : start + size] for start in range(0, spec.layers, size)]
         self.representation = representation
-        self.layer_gates = nn.Parameter(torch.zeros(context.layers)) if representation != "last" else None
+        self.layer_gates = nn.Parameter(torch.zeros(spec.layers)) if representation != "last" else None
         self.use(range(len(self.groups)))
 
     def use(self, chosen: range) -> None:
@@ -142,10 +142,10 @@ class AveragedGroups(_Groups):
     `gates` w are `[M]`, or `[L, M]` of target languages.
     """
 
-    def __init__(self, context: StackContext, size: int, representation: str, *, final_norm: bool) -> None:
-        super().__init__(context, size, representation)
-        self.gates = _weights(len(self.groups), context.fusion_languages)
-        self.norm = context.norm() if final_norm else None
+    def __init__(self, spec: StackSpec, size: int, representation: str, *, final_norm: bool) -> None:
+        super().__init__(spec, size, representation)
+        self.gates = _weights(len(self.groups), spec.fusion_languages)
+        self.norm = spec.norm() if final_norm else None
 
     def forward(
         self,
@@ -175,10 +175,10 @@ class MixedGroups(_Groups):
     softmax over one is 1; it is a parameter all the same, because stored models have it.
     """
 
-    def __init__(self, context: StackContext, config: GroupsConfig) -> None:
-        super().__init__(context, config.size, config.representation or "sum")
-        self.weights = _weights(len(self.groups), context.fusion_languages)
-        self.temperature = config.temperature or context.dim**0.5
+    def __init__(self, spec: StackSpec, config: GroupsConfig) -> None:
+        super().__init__(spec, config.size, config.representation or "sum")
+        self.weights = _weights(len(self.groups), spec.fusion_languages)
+        self.temperature = config.temperature or spec.dim**0.5
         self.probabilities = config.probabilities
 
     def forward(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights, layer_names
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
 
 
@@ -17,17 +17,17 @@ class LayerNetwork(nn.Module):
     """f([h_1; ...; h_L]): a linear map to width d, `maps - 1` more, and drop(relu(.)) between two of them.
 
     Args:
-        context: The stack's measures.
+        spec: The stack's measures.
         maps: Linear maps with a bias, at least one.
         outputs: Outputs of the last map; d without it.
     """
 
-    def __init__(self, context: StackContext, maps: int, outputs: int | None = None) -> None:
+    def __init__(self, spec: StackSpec, maps: int, outputs: int | None = None) -> None:
         super().__init__()
-        dim = context.dim
-        widths = [context.layers * dim, *[dim] * (maps - 1), outputs or dim]
+        dim = spec.dim
+        widths = [spec.layers * dim, *[dim] * (maps - 1), outputs or dim]
         self.maps = nn.ModuleList(nn.Linear(inputs, out) for inputs, out in pairwise(widths))
-        self.dropout = Dropout(context.dropout.activation)
+        self.dropout = Dropout(spec.dropout.activation)
 
     def forward(self, layers: Tensor) -> Tensor:
         """Map the layers side by side `[B, T, L d]` to `[B, T, d]`, or `[B, T, outputs]`."""

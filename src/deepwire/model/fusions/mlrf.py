@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepwire.config.counts import MAX_SIZE, Count
-from deepwire.model.context import StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, layer_names, single
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
 from deepwire.ops.weighted_sum import weighted_sum
 
@@ -52,18 +52,18 @@ class MLRFConfig(FusionSection):
             raise ValueError(f"hops: form {self.form} has none; leave it out, or set form: attention")
         return self
 
-    def build(self, context: StackContext) -> Fusion:
+    def build(self, spec: StackSpec) -> Fusion:
         """The fusion of a whole stack."""
-        return _FORMS[self.form](self, context)
+        return _FORMS[self.form](self, spec)
 
 
 class LayerFusion(Fusion):
     """o = LN(f(h_0, ..., h_L)): h_0 is the embedding, each h_i has the connection's final norm if any."""
 
-    def __init__(self, config: MLRFConfig, context: StackContext) -> None:
+    def __init__(self, config: MLRFConfig, spec: StackSpec) -> None:
         super().__init__()
-        self.keeps = frozenset(range(context.layers + 1))
-        self.norm = context.norm()
+        self.keeps = frozenset(range(spec.layers + 1))
+        self.norm = spec.norm()
 
     def forward(
         self,
@@ -82,9 +82,9 @@ class LayerFusion(Fusion):
 class LinearFusion(LayerFusion):
     """f = sum_i softmax(w)_i h_i; w begins at zero."""
 
-    def __init__(self, config: MLRFConfig, context: StackContext) -> None:
-        super().__init__(config, context)
-        self.weights = nn.Parameter(torch.zeros(context.layers + 1))
+    def __init__(self, config: MLRFConfig, spec: StackSpec) -> None:
+        super().__init__(config, spec)
+        self.weights = nn.Parameter(torch.zeros(spec.layers + 1))
 
     def fuse(self, layers: Sequence[Tensor]) -> Tensor:
         """The weighted sum."""
@@ -98,12 +98,12 @@ class LinearFusion(LayerFusion):
 class FeedForwardFusion(LayerFusion):
     """f = W_2 drop(relu(W_1 [h_0; ...; h_L] + b_1)) + b_2."""
 
-    def __init__(self, config: MLRFConfig, context: StackContext) -> None:
-        super().__init__(config, context)
-        hidden = config.hidden or context.feed_forward
-        self.input = nn.Linear((context.layers + 1) * context.dim, hidden)
-        self.output = nn.Linear(hidden, context.dim)
-        self.dropout = Dropout(context.dropout.activation)
+    def __init__(self, config: MLRFConfig, spec: StackSpec) -> None:
+        super().__init__(config, spec)
+        hidden = config.hidden or spec.feed_forward
+        self.input = nn.Linear((spec.layers + 1) * spec.dim, hidden)
+        self.output = nn.Linear(hidden, spec.dim)
+        self.dropout = Dropout(spec.dropout.activation)
 
     def fuse(self, layers: Sequence[Tensor]) -> Tensor:
         """Two linear maps over all layers side by side."""
@@ -123,15 +123,15 @@ class AttentionFusion(LayerFusion):
     position weighs its own layers.
     """
 
-    def __init__(self, config: MLRFConfig, context: StackContext) -> None:
-        super().__init__(config, context)
-        hidden, hops = config.hidden or context.dim, config.hops or 4
-        self.layer_embedding = nn.Parameter(torch.empty(context.layers + 1, context.dim))
-        nn.init.normal_(self.layer_embedding, std=context.dim**-0.5)
-        self.input = nn.Linear(context.dim, hidden, bias=False)
+    def __init__(self, config: MLRFConfig, spec: StackSpec) -> None:
+        super().__init__(config, spec)
+        hidden, hops = config.hidden or spec.dim, config.hops or 4
+        self.layer_embedding = nn.Parameter(torch.empty(spec.layers + 1, spec.dim))
+        nn.init.normal_(self.layer_embedding, std=spec.dim**-0.5)
+        self.input = nn.Linear(spec.dim, hidden, bias=False)
         self.score = nn.Linear(hidden, hops, bias=False)
-        self.output = nn.Linear(hops * context.dim, context.dim)
-        self.dropout = Dropout(context.dropout.activation)
+        self.output = nn.Linear(hops * spec.dim, spec.dim)
+        self.dropout = Dropout(spec.dropout.activation)
 
     def fuse(self, layers: Sequence[Tensor]) -> Tensor:
         """Attention over the layers of each position."""

@@ -15,11 +15,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.config.counts import MAX_SIZE, Count
-from deepwire.model.context import StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.fusions.layer_network import LayerNetwork, network_norms
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, layer_names
 from deepwire.model.layers import NoNorm
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.routing import EMForm, OutputCapsules, dynamic_routing, em_routing
 
 
@@ -46,14 +46,14 @@ class RoutingSection(FusionSection):
         "without it the result of many capsules begins almost at zero",
     )
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """Output capsules of one width."""
-        if self.capsules is not None and context.dim % self.capsules:
+        if self.capsules is not None and spec.dim % self.capsules:
             raise ValueError(
-                f"{context.side}.fusion: {self.capsules} capsules do not divide the width {context.dim}"
+                f"{spec.side}.fusion: {self.capsules} capsules do not divide the width {spec.dim}"
             )
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """Whether the result has a norm."""
         return self.norm
 
@@ -63,9 +63,9 @@ class DynamicRoutingConfig(RoutingSection):
 
     type: Literal["dynamic_routing"] = "dynamic_routing"
 
-    def build(self, context: StackContext) -> Fusion:
+    def build(self, spec: StackSpec) -> Fusion:
         """The fusion of a whole stack."""
-        return DynamicRouting(self, context)
+        return DynamicRouting(self, spec)
 
 
 class EMRoutingConfig(RoutingSection):
@@ -84,9 +84,9 @@ class EMRoutingConfig(RoutingSection):
         0.01, gt=0, le=1000, description="lambda in the activation of the output capsules"
     )
 
-    def build(self, context: StackContext) -> Fusion:
+    def build(self, spec: StackSpec) -> Fusion:
         """The fusion of a whole stack."""
-        return EMRoutingFusion(self, context)
+        return EMRoutingFusion(self, spec)
 
 
 class RoutingFusion(Fusion):
@@ -95,15 +95,15 @@ class RoutingFusion(Fusion):
     Each h_l has the connection's final norm, if there is one. F_l is a network of its own for every l.
     """
 
-    def __init__(self, config: RoutingSection, context: StackContext) -> None:
+    def __init__(self, config: RoutingSection, spec: StackSpec) -> None:
         super().__init__()
-        self.keeps = frozenset(range(1, context.layers + 1))
-        self.capsules = config.capsules or context.dim
-        layers = range(context.layers)
-        self.networks = nn.ModuleList(LayerNetwork(context, config.input_maps) for _ in layers)
+        self.keeps = frozenset(range(1, spec.layers + 1))
+        self.capsules = config.capsules or spec.dim
+        layers = range(spec.layers)
+        self.networks = nn.ModuleList(LayerNetwork(spec, config.input_maps) for _ in layers)
         # Those of all N output capsules below each other.
-        self.votes = nn.ModuleList(nn.Linear(context.dim, context.dim, bias=False) for _ in layers)
-        self.norm = context.norm() if config.norm else NoNorm()
+        self.votes = nn.ModuleList(nn.Linear(spec.dim, spec.dim, bias=False) for _ in layers)
+        self.norm = spec.norm() if config.norm else NoNorm()
 
     def forward(
         self,
@@ -134,8 +134,8 @@ class RoutingFusion(Fusion):
 class DynamicRouting(RoutingFusion):
     """The result is [o_1; ...; o_N] by dynamic routing, see `deepwire.ops.routing.dynamic_routing`."""
 
-    def __init__(self, config: DynamicRoutingConfig, context: StackContext) -> None:
-        super().__init__(config, context)
+    def __init__(self, config: DynamicRoutingConfig, spec: StackSpec) -> None:
+        super().__init__(config, spec)
         self.iterations = config.iterations
 
     def route(self, votes: Tensor, layers: Tensor) -> Tensor:
@@ -170,9 +170,9 @@ class EMRouting(nn.Module):
 class Activations(nn.Module):
     """a_l = s(G_l([h_1; ...; h_L])), G_l a network like F_l with one output."""
 
-    def __init__(self, context: StackContext, maps: int) -> None:
+    def __init__(self, spec: StackSpec, maps: int) -> None:
         super().__init__()
-        self.networks = nn.ModuleList(LayerNetwork(context, maps, 1) for _ in range(context.layers))
+        self.networks = nn.ModuleList(LayerNetwork(spec, maps, 1) for _ in range(spec.layers))
 
     def forward(self, layers: Tensor) -> Tensor:
         """Activations `[B, T, L]` of the layers side by side."""
@@ -182,9 +182,9 @@ class Activations(nn.Module):
 class EMRoutingFusion(RoutingFusion):
     """The result is [A_1 mu_1; ...; A_N mu_N] by EM routing; every input capsule has an activation a_l."""
 
-    def __init__(self, config: EMRoutingConfig, context: StackContext) -> None:
-        super().__init__(config, context)
-        self.activations = Activations(context, config.input_maps)
+    def __init__(self, config: EMRoutingConfig, spec: StackSpec) -> None:
+        super().__init__(config, spec)
+        self.activations = Activations(spec, config.input_maps)
         self.activated = config.output == "activated"
         self.routing = EMRouting(
             self.capsules,

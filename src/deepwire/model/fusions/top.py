@@ -8,8 +8,8 @@ from typing import Literal
 
 from torch import Tensor
 
-from deepwire.model.context import StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection
+from deepwire.model.stack_spec import StackSpec
 
 
 class TopConfig(FusionSection):
@@ -17,21 +17,21 @@ class TopConfig(FusionSection):
 
     type: Literal["top"] = "top"
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """None of its own."""
         return False
 
-    def build(self, context: StackContext) -> Fusion:
+    def build(self, spec: StackSpec) -> Fusion:
         """Nothing to learn."""
-        return Top(context)
+        return Top(spec)
 
 
 class Top(Fusion):
     """The top layer, normalised where the connection does so."""
 
-    def __init__(self, context: StackContext) -> None:
+    def __init__(self, spec: StackSpec) -> None:
         super().__init__()
-        self.keeps = frozenset({context.layers})
+        self.keeps = frozenset({spec.layers})
 
     def forward(
         self,

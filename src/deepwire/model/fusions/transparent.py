@@ -13,9 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.context import Side, StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.introspection import DepthWeights, layer_names
+from deepwire.model.stack_spec import Side, StackSpec
 from deepwire.ops.dropout import Dropout
 
 Initial = Literal["zero", "uniform", "released"]
@@ -36,14 +36,14 @@ class TransparentConfig(FusionSection):
         None, ge=0, lt=1, description="on W before its softmax; model.dropout.sublayer without it"
     )
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """None of its own."""
         return False
 
-    def build(self, context: StackContext) -> Fusion:
+    def build(self, spec: StackSpec) -> Fusion:
         """The mixtures of a whole encoder."""
-        dropout = context.dropout.sublayer if self.dropout is None else self.dropout
-        return Transparent(context.layers, context.other_layers, initial=self.initial, dropout=dropout)
+        dropout = spec.dropout.sublayer if self.dropout is None else self.dropout
+        return Transparent(spec.layers, spec.other_layers, initial=self.initial, dropout=dropout)
 
 
 class Transparent(Fusion):

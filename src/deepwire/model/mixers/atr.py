@@ -8,9 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.context import StackContext
 from deepwire.model.mixers.mixer import State
 from deepwire.model.mixers.recurrent import AnyLinearMap, Cell, LinearMap, RecurrentSection
+from deepwire.model.stack_spec import StackSpec
 
 Carried = Literal["state", "product"]
 
@@ -26,13 +26,13 @@ class ATRConfig(RecurrentSection):
     )
     bias: bool = Field(True, description="biases of both products")
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """None."""
         return False
 
-    def cell(self, context: StackContext) -> Cell:
+    def cell(self, spec: StackSpec) -> Cell:
         """One recurrence."""
-        return ATRCell(context.mixer_width, context.dim, carried=self.carried, bias=self.bias)
+        return ATRCell(spec.mixer_width, spec.dim, carried=self.carried, bias=self.bias)
 
 
 class ATRCell(Cell):

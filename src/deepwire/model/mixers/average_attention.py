@@ -8,11 +8,11 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import FeedForward, FeedForwardBias
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.stack_spec import Side, StackSpec
 from deepwire.ops.dropout import Dropout
 
 
@@ -42,32 +42,32 @@ class AverageAttentionConfig(MixerSection):
         """Whether there is a network on the average."""
         return self.feed_forward != "none"
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """In the network on the average alone."""
         return self.feed_forward == "normalised"
 
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """One average attention of a decoder."""
         if self.feed_forward == "none":
-            return AverageAttention(context, None)
+            return AverageAttention(spec, None)
         if self.feed_forward == "plain":
-            return AverageAttention(context, context.feed_forward_network(self.feed_forward_bias))
-        return AverageAttention(context, NormalisedFeedForward(context, self.feed_forward_bias or "none"))
+            return AverageAttention(spec, spec.feed_forward_network(self.feed_forward_bias))
+        return AverageAttention(spec, NormalisedFeedForward(spec, self.feed_forward_bias or "none"))
 
 
 class NormalisedFeedForward(FeedForward):
     """drop(W2 drop(act(LN(W1 x)))), the network that Neutron puts on the average."""
 
-    def __init__(self, context: StackContext, bias: FeedForwardBias) -> None:
+    def __init__(self, spec: StackSpec, bias: FeedForwardBias) -> None:
         super().__init__(
-            context.dim,
-            context.feed_forward,
-            activation=context.activation,
+            spec.dim,
+            spec.feed_forward,
+            activation=spec.activation,
             bias=bias,
-            dropout=context.dropout.activation,
+            dropout=spec.dropout.activation,
         )
-        self.norm = context.norm(context.feed_forward)
-        self.output_dropout = Dropout(context.dropout.sublayer)
+        self.norm = spec.norm(spec.feed_forward)
+        self.output_dropout = Dropout(spec.dropout.sublayer)
 
     def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """Map `[B, T, d]` to `[B, T, d]`, with the norm of each row's target language."""
@@ -84,11 +84,11 @@ class AverageAttention(TokenMixer):
     far, `[rows, 1, d]`.
     """
 
-    def __init__(self, context: StackContext, feed_forward: FeedForward | None) -> None:
+    def __init__(self, spec: StackSpec, feed_forward: FeedForward | None) -> None:
         super().__init__()
-        self.dim = context.dim
+        self.dim = spec.dim
         self.feed_forward = feed_forward
-        self.gates = nn.Linear(2 * context.dim, 2 * context.dim)
+        self.gates = nn.Linear(2 * spec.dim, 2 * spec.dim)
 
     def parallel(
         self,

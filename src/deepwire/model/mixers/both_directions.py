@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.backward_order import backward_order, turn
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.stack_spec import StackSpec
 
 
 class DirectionalSection(MixerSection, ABC):
@@ -25,21 +25,21 @@ class DirectionalSection(MixerSection, ABC):
 
     reads_any_width: ClassVar[bool] = True
 
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """One mixer of a decoder, or one in each direction of an encoder."""
-        if context.causal:
-            return self.one_way(context)
-        half = self.each_way(context)
+        if spec.causal:
+            return self.one_way(spec)
+        half = self.each_way(spec)
         return BothDirections(self.one_way(half), self.one_way(half))
 
     @staticmethod
-    def each_way(context: StackContext) -> StackContext:
-        """The context of a mixer of one direction: it gives half of the features in an encoder."""
-        return context if context.causal else replace(context, dim=context.dim // 2)
+    def each_way(spec: StackSpec) -> StackSpec:
+        """The spec of a mixer of one direction: it gives half of the features in an encoder."""
+        return spec if spec.causal else replace(spec, dim=spec.dim // 2)
 
     @abstractmethod
-    def one_way(self, context: StackContext) -> TokenMixer:
-        """A mixer that reads vectors of width `context.mixer_width` and gives those of width `context.dim`.
+    def one_way(self, spec: StackSpec) -> TokenMixer:
+        """A mixer that reads vectors of width `spec.mixer_width` and gives those of width `spec.dim`.
 
         It sees the past alone, on either side.
         """

@@ -9,7 +9,6 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import silu
 
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import Linear, RMSNorm, split_heads
@@ -24,6 +23,7 @@ from deepwire.model.mixers.head_states import (
     unit_length,
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.gated_product import gated_delta_continued, gated_delta_product, gated_delta_step
 
 
@@ -40,9 +40,9 @@ class GatedDeltaNetConfig(HeadStateSection):
         False, description="beta up to 2: what is stored under a key may change its sign"
     )
 
-    def one_way(self, context: StackContext) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> TokenMixer:
         """One mixer of one direction."""
-        return GatedDeltaNet(self, context)
+        return GatedDeltaNet(self, spec)
 
 
 class GatedDeltaNet(TokenMixer):
@@ -56,12 +56,12 @@ class GatedDeltaNet(TokenMixer):
     what the convolutions of q, k and v read of the last positions; without convolutions (S,).
     """
 
-    def __init__(self, config: GatedDeltaNetConfig, context: StackContext) -> None:
+    def __init__(self, config: GatedDeltaNetConfig, spec: StackSpec) -> None:
         super().__init__()
-        self.heads, self.largest = config.heads_in(context), 2.0 if config.negative_eigenvalues else 1.0
-        self.key_size = config.head_size(context, config.expand_key)
-        self.value_size = config.head_size(context, config.expand_value)
-        width, keys, values = context.mixer_width, self.heads * self.key_size, self.heads * self.value_size
+        self.heads, self.largest = config.heads_in(spec), 2.0 if config.negative_eigenvalues else 1.0
+        self.key_size = config.head_size(spec, config.expand_key)
+        self.value_size = config.head_size(spec, config.expand_value)
+        width, keys, values = spec.mixer_width, self.heads * self.key_size, self.heads * self.value_size
         self.widths = [keys, keys, values]
         self.query = Linear(width, keys, bias=False, role="self_attention")
         self.key = Linear(width, keys, bias=False, role="self_attention")
@@ -72,7 +72,7 @@ class GatedDeltaNet(TokenMixer):
             ShortConvolution(sum(self.widths), config.convolution, bias=False) if config.convolution else None
         )
         self.output = GatedOutput(
-            context, RMSNorm(self.value_size, eps=HEAD_EPS), heads=self.heads, size=self.value_size
+            spec, RMSNorm(self.value_size, eps=HEAD_EPS), heads=self.heads, size=self.value_size
         )
 
     def parallel(

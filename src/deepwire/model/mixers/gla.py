@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from deepwire.config.counts import MAX_SIZE
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import Linear, RMSNorm, split_heads
@@ -22,6 +21,7 @@ from deepwire.model.mixers.head_states import (
     ValueExpansion,
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.gated_product import gated_product, gated_state, gated_step
 
 
@@ -36,9 +36,9 @@ class GLAConfig(HeadStateSection):
         16.0, gt=0, description="what the logarithm of a decay is divided by: the larger, the longer a memory"
     )
 
-    def one_way(self, context: StackContext) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> TokenMixer:
         """One mixer of one direction."""
-        return GLA(self, context)
+        return GLA(self, spec)
 
 
 class GLA(TokenMixer):
@@ -49,12 +49,12 @@ class GLA(TokenMixer):
     The state while decoding is (S,), `[rows, H, m, n]`, in float32 at least.
     """
 
-    def __init__(self, config: GLAConfig, context: StackContext) -> None:
+    def __init__(self, config: GLAConfig, spec: StackSpec) -> None:
         super().__init__()
-        self.heads, self.divisor = config.heads_in(context), config.gate_divisor
-        self.key_size = config.head_size(context, config.expand_key)
-        self.value_size = config.head_size(context, config.expand_value)
-        width, keys = context.mixer_width, self.heads * self.key_size
+        self.heads, self.divisor = config.heads_in(spec), config.gate_divisor
+        self.key_size = config.head_size(spec, config.expand_key)
+        self.value_size = config.head_size(spec, config.expand_value)
+        width, keys = spec.mixer_width, self.heads * self.key_size
         self.query = Linear(width, keys, bias=False, role="self_attention")
         self.key = Linear(width, keys, bias=False, role="self_attention")
         self.value = Linear(width, self.heads * self.value_size, bias=False)
@@ -62,7 +62,7 @@ class GLA(TokenMixer):
             Linear(width, config.gate_rank, bias=False), Linear(config.gate_rank, keys, bias=True)
         )
         self.output = GatedOutput(
-            context, RMSNorm(self.value_size, eps=HEAD_EPS), heads=self.heads, size=self.value_size
+            spec, RMSNorm(self.value_size, eps=HEAD_EPS), heads=self.heads, size=self.value_size
         )
 
     def parallel(

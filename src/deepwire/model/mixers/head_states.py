@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepwire.config.counts import MAX_SIZE
-from deepwire.model.context import StackContext
 from deepwire.model.layers import Linear
 from deepwire.model.mixers.both_directions import DirectionalSection
+from deepwire.model.stack_spec import StackSpec
 
 HEAD_EPS = 1e-5
 """Inside the roots of the norms of heads, as in the authors' code."""
@@ -37,17 +37,17 @@ class HeadStateSection(DirectionalSection):
         description="matrices side by side, in each direction; model.heads without it",
     )
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """None that is each target language's own."""
         return False
 
-    def heads_in(self, context: StackContext) -> int:
+    def heads_in(self, spec: StackSpec) -> int:
         """How many heads a direction has."""
-        return self.heads or context.heads
+        return self.heads or spec.heads
 
-    def head_size(self, context: StackContext, expansion: float = 1.0) -> int:
+    def head_size(self, spec: StackSpec, expansion: float = 1.0) -> int:
         """Features of a head, where all of them have `expansion` times the width together, rounded up."""
-        exact = context.dim * expansion / self.heads_in(context)
+        exact = spec.dim * expansion / self.heads_in(spec)
         return max(1, math.ceil(round(exact, 6)))
 
 
@@ -74,7 +74,7 @@ class GatedOutput(nn.Module):
     """W_o (norm(o) * act(W_g x)), the norm of each head alone; both maps without bias.
 
     Args:
-        context: Of the mixer.
+        spec: Of the mixer.
         norm: Of `[..., H, h]`.
         heads, size: H and h.
         activation: act.
@@ -82,7 +82,7 @@ class GatedOutput(nn.Module):
 
     def __init__(
         self,
-        context: StackContext,
+        spec: StackSpec,
         norm: nn.Module,
         *,
         heads: int,
@@ -91,8 +91,8 @@ class GatedOutput(nn.Module):
     ) -> None:
         super().__init__()
         self.norm, self.activation = norm, activation
-        self.gate = Linear(context.mixer_width, heads * size, bias=False)
-        self.output = Linear(heads * size, context.dim, bias=False, role="attention_output")
+        self.gate = Linear(spec.mixer_width, heads * size, bias=False)
+        self.output = Linear(heads * size, spec.dim, bias=False, role="attention_output")
 
     def forward(self, heads: Tensor, x: Tensor) -> Tensor:
         """Combine the outputs of the heads, `[B, H, T, h]`, with their input, `[B, T, d_in]`."""

@@ -13,19 +13,19 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import Linear
 from deepwire.model.mixers.both_directions import DirectionalSection
 from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.linear_recurrence import linear_recurrence
 
 
 class LinearRNNSection(DirectionalSection, ABC):
     """Settings that the three share."""
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """None."""
         return False
 
@@ -38,9 +38,9 @@ class SSRUConfig(LinearRNNSection):
         False, description="a matrix and a bias behind the unit (Marian's transformer-rnn-projection)"
     )
 
-    def one_way(self, context: StackContext) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> TokenMixer:
         """One unit."""
-        return SSRU(context.mixer_width, context.dim, output_matrix=self.output_matrix)
+        return SSRU(spec.mixer_width, spec.dim, output_matrix=self.output_matrix)
 
 
 class MinimalSection(LinearRNNSection, ABC):
@@ -59,18 +59,18 @@ class MinimalSection(LinearRNNSection, ABC):
             )
         return self
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """A whole number of features in the state."""
-        width = self.each_way(context).dim
+        width = self.each_way(spec).dim
         if not (width * self.expansion).is_integer():
             raise ValueError(
-                f"{context.side}.mixer.expansion: {self.expansion:g} times the width {width} of a direction "
+                f"{spec.side}.mixer.expansion: {self.expansion:g} times the width {width} of a direction "
                 "is no whole number"
             )
 
-    def width(self, context: StackContext) -> int:
+    def width(self, spec: StackSpec) -> int:
         """Width of the state of one direction."""
-        return round(context.dim * self.expansion)
+        return round(spec.dim * self.expansion)
 
 
 class MinGRUConfig(MinimalSection):
@@ -78,9 +78,9 @@ class MinGRUConfig(MinimalSection):
 
     type: Literal["min_gru"] = "min_gru"
 
-    def one_way(self, context: StackContext) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> TokenMixer:
         """One unit."""
-        return MinGRU(context.mixer_width, context.dim, self.width(context), output_matrix=self.output_matrix)
+        return MinGRU(spec.mixer_width, spec.dim, self.width(spec), output_matrix=self.output_matrix)
 
 
 class MinLSTMConfig(MinimalSection):
@@ -88,11 +88,9 @@ class MinLSTMConfig(MinimalSection):
 
     type: Literal["min_lstm"] = "min_lstm"
 
-    def one_way(self, context: StackContext) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> TokenMixer:
         """One unit."""
-        return MinLSTM(
-            context.mixer_width, context.dim, self.width(context), output_matrix=self.output_matrix
-        )
+        return MinLSTM(spec.mixer_width, spec.dim, self.width(spec), output_matrix=self.output_matrix)
 
 
 class LinearRNN(TokenMixer, ABC):

@@ -8,7 +8,6 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from deepwire.model.context import StackContext
 from deepwire.model.layers import GroupedLayerNorm, Linear
 from deepwire.model.mixers.mixer import State
 from deepwire.model.mixers.recurrent import (
@@ -20,6 +19,7 @@ from deepwire.model.mixers.recurrent import (
     LinearMap,
     RecurrentSection,
 )
+from deepwire.model.stack_spec import StackSpec
 
 
 class LNLSTMConfig(RecurrentSection):
@@ -37,17 +37,17 @@ class LNLSTMConfig(RecurrentSection):
         description="biases in front of the norms (in the equations; Neutron and published sizes: none)",
     )
 
-    def cell(self, context: StackContext) -> Cell:
+    def cell(self, spec: StackSpec) -> Cell:
         """One LSTM."""
         return LNLSTMCell(
-            context.mixer_width,
-            context.dim,
-            eps=context.norm_eps,
+            spec.mixer_width,
+            spec.dim,
+            eps=spec.norm_eps,
             activation=self.activation,
             gate_norm=self.gate_norm,
             bias=self.bias,
-            dropout=context.dropout.activation,
-            languages=context.languages,
+            dropout=spec.dropout.activation,
+            languages=spec.languages,
         )
 
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from deepwire.config.counts import MAX_SIZE
 from deepwire.config.section import UnusedSettings
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import SinusoidalConfig, Sinusoids
 from deepwire.model.layers import NoNorm
@@ -25,6 +24,7 @@ from deepwire.model.mixers.luna_attention import (
     LunaSelfAttention,
 )
 from deepwire.model.mixers.mixer import MixerSection, TokenMixer
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.attention import finite_bias
 from deepwire.ops.dropout import Dropout
 
@@ -52,46 +52,46 @@ class LunaConfig(MixerSection):
         description="heads of the attention from P to the text; those of the model without it",
     )
 
-    def continues(self, context: StackContext) -> bool:
+    def continues(self, spec: StackSpec) -> bool:
         """Whether this is a decoder that goes on with the encoder's P."""
-        return context.side == "decoder" and isinstance(context.other_mixer, LunaConfig)
+        return spec.side == "decoder" and isinstance(spec.other_mixer, LunaConfig)
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """Heads that divide the width, and one width for a P that both stacks have."""
-        if context.dim % (self.pack_heads or context.heads):
+        if spec.dim % (self.pack_heads or spec.heads):
             raise ValueError(
-                f"{context.side}.mixer: {self.pack_heads} pack_heads do not divide the width {context.dim}"
+                f"{spec.side}.mixer: {self.pack_heads} pack_heads do not divide the width {spec.dim}"
             )
-        if self.continues(context) and context.memory_width != context.dim:
+        if self.continues(spec) and spec.memory_width != spec.dim:
             raise ValueError(
                 "decoder.mixer: luna goes on with the sequence of the encoder's luna, so both have one "
-                f"width, not {context.dim} and {context.memory_width}"
+                f"width, not {spec.dim} and {spec.memory_width}"
             )
 
-    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
         """The length of a sequence that comes from the encoder."""
-        if self.continues(context):
+        if self.continues(spec):
             yield "length", "the decoder goes on with the sequence of the encoder"
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """Whether P has norms."""
-        return context.norm_style != "none"
+        return spec.norm_style != "none"
 
-    def companion(self, context: StackContext) -> Companion:
+    def companion(self, spec: StackSpec) -> Companion:
         """P of a whole stack."""
-        return LunaSequence(self, context)
+        return LunaSequence(self, spec)
 
-    def cross_attention(self, context: StackContext) -> CrossAttention:
+    def cross_attention(self, spec: StackSpec) -> CrossAttention:
         """Luna attention to the encoder."""
-        return LunaCrossAttention(context, pack_heads=self.pack_heads, tied=self.tie)
+        return LunaCrossAttention(spec, pack_heads=self.pack_heads, tied=self.tie)
 
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """One Luna self-attention, causal in a decoder."""
-        if not context.causal:
-            return LunaSelfAttention(context, pack_heads=self.pack_heads, tied=self.tie)
-        other = context.other_mixer
+        if not spec.causal:
+            return LunaSelfAttention(spec, pack_heads=self.pack_heads, tied=self.tie)
+        other = spec.other_mixer
         length = other.length if isinstance(other, LunaConfig) else self.length
-        return LunaCausalAttention(context, length=length, tied=self.tie)
+        return LunaCausalAttention(spec, length=length, tied=self.tie)
 
 
 class LunaSequence(Companion):
@@ -103,25 +103,25 @@ class LunaSequence(Companion):
     whose result nobody reads are left out.
     """
 
-    def __init__(self, config: LunaConfig, context: StackContext) -> None:
+    def __init__(self, config: LunaConfig, spec: StackSpec) -> None:
         super().__init__()
-        dim, layers = context.dim, context.layers
-        is_read = context.side == "encoder" and isinstance(context.other_mixer, LunaConfig)
+        dim, layers = spec.dim, spec.layers
+        is_read = spec.side == "encoder" and isinstance(spec.other_mixer, LunaConfig)
         writes = layers if is_read else layers - 1
 
         def norms(style: str, count: int) -> nn.ModuleList:
             return nn.ModuleList(
-                context.norm() if context.norm_style == style and layer < count else NoNorm()
+                spec.norm() if spec.norm_style == style and layer < count else NoNorm()
                 for layer in range(layers)
             )
 
         self.input_norms, self.output_norms = norms("input", layers), norms("output", writes)
-        self.final_norm = context.norm() if context.norm_style == "input" and is_read else NoNorm()
-        self.dropout = Dropout(context.dropout.sublayer)
-        self.embedding_dropout = Dropout(context.dropout.embedding)
+        self.final_norm = spec.norm() if spec.norm_style == "input" and is_read else NoNorm()
+        self.dropout = Dropout(spec.dropout.sublayer)
+        self.embedding_dropout = Dropout(spec.dropout.embedding)
         self.positions = Sinusoids(SinusoidalConfig(layout="halves"), dim)
         self.table: nn.Parameter | None = None
-        if not config.continues(context):
+        if not config.continues(spec):
             self.table = nn.Parameter(torch.empty(config.length, dim))
             nn.init.normal_(self.table, std=dim**-0.5)
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import Linear, split_heads
 from deepwire.model.mixers.companion import Carried
 from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.attention import attention, attention_weights
 from deepwire.ops.causal_product import causal_product
 from deepwire.ops.dropout import dropout
@@ -27,16 +27,16 @@ class PackAttention(nn.Module):
     """Y = heads of softmax(P W_q (C W_k)^T / sqrt(h)) C W_v, without an output map.
 
     Args:
-        context: The stack's measures.
+        spec: The stack's measures.
         width: Of C, which is packed.
         heads: Of the attention; those of the model for None.
         tied: Whether W_k and W_v are one.
     """
 
-    def __init__(self, context: StackContext, width: int, *, heads: int | None, tied: bool) -> None:
+    def __init__(self, spec: StackSpec, width: int, *, heads: int | None, tied: bool) -> None:
         super().__init__()
-        self.heads, self.dropout = heads or context.heads, context.dropout.attention
-        dim, bias, self.parts = context.dim, context.attention_bias, 1 if tied else 2
+        self.heads, self.dropout = heads or spec.heads, spec.dropout.attention
+        dim, bias, self.parts = spec.dim, spec.attention_bias, 1 if tied else 2
         self.query = Linear(dim, dim, bias=bias, role="cross_attention")
         self.key_value = Linear(width, self.parts * dim, bias=bias, role="cross_attention", parts=self.parts)
 
@@ -61,10 +61,10 @@ class PackAttention(nn.Module):
 class LunaSelfAttention(TokenMixer):
     """Positions attend to Y, what P packed of them; of an encoder."""
 
-    def __init__(self, context: StackContext, *, pack_heads: int | None, tied: bool) -> None:
+    def __init__(self, spec: StackSpec, *, pack_heads: int | None, tied: bool) -> None:
         super().__init__()
-        self.packing = PackAttention(context, context.dim, heads=pack_heads, tied=tied)
-        self.unpack = CrossAttention(replace(context, memory_width=context.dim), tied=tied)
+        self.packing = PackAttention(spec, spec.dim, heads=pack_heads, tied=tied)
+        self.unpack = CrossAttention(replace(spec, memory_width=spec.dim), tied=tied)
 
     def accompany(
         self, x: Tensor, carried: Carried, padding: Tensor | None, languages: Tensor | None = None
@@ -104,9 +104,9 @@ class LunaSelfAttention(TokenMixer):
 class LunaCrossAttention(CrossAttention):
     """Target positions attend to Y, what P packed of the encoder's output; keys and values are those of Y."""
 
-    def __init__(self, context: StackContext, *, pack_heads: int | None, tied: bool) -> None:
-        super().__init__(replace(context, memory_width=context.dim), tied=tied)
-        self.packing = PackAttention(context, context.memory_width, heads=pack_heads, tied=tied)
+    def __init__(self, spec: StackSpec, *, pack_heads: int | None, tied: bool) -> None:
+        super().__init__(replace(spec, memory_width=spec.dim), tied=tied)
+        self.packing = PackAttention(spec, spec.memory_width, heads=pack_heads, tied=tied)
 
     def project_beside(
         self, encoded: Tensor, padding: Tensor, carried: Carried, languages: Tensor | None = None
@@ -137,10 +137,10 @@ class LunaCausalAttention(TokenMixer):
     and of w v^T `[rows, H, l, h]`.
     """
 
-    def __init__(self, context: StackContext, *, length: int, tied: bool) -> None:
+    def __init__(self, spec: StackSpec, *, length: int, tied: bool) -> None:
         super().__init__()
-        self.heads, self.dropout, self.length = context.heads, context.dropout.attention, length
-        dim, bias, self.parts = context.dim, context.attention_bias, 1 if tied else 2
+        self.heads, self.dropout, self.length = spec.heads, spec.dropout.attention, length
+        dim, bias, self.parts = spec.dim, spec.attention_bias, 1 if tied else 2
         self.pack_query = Linear(dim, dim, bias=bias, role="self_attention")
         self.pack_key = Linear(dim, dim, bias=bias, role="self_attention")
         self.query = Linear(dim, dim, bias=bias, role="self_attention")

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from deepwire.config.counts import MAX_SIZE
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import Linear, RMSNorm, split_heads
@@ -21,6 +20,7 @@ from deepwire.model.mixers.head_states import (
     ShortConvolution,
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.gated_product import gated_product, gated_state, gated_step
 
 
@@ -36,9 +36,9 @@ class Mamba2Config(HeadStateSection):
     )
     convolution: int = Field(4, ge=2, le=64, description="positions of the short convolution")
 
-    def one_way(self, context: StackContext) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> TokenMixer:
         """One mixer of one direction."""
-        return Mamba2(self, context)
+        return Mamba2(self, spec)
 
 
 class StateSpace(nn.Module):
@@ -97,11 +97,11 @@ class Mamba2(TokenMixer):
     what the convolution reads of the last positions.
     """
 
-    def __init__(self, config: Mamba2Config, context: StackContext) -> None:
+    def __init__(self, config: Mamba2Config, spec: StackSpec) -> None:
         super().__init__()
-        self.heads, self.size = config.heads_in(context), config.head_size(context, config.expand)
+        self.heads, self.size = config.heads_in(spec), config.head_size(spec, config.expand)
         self.state_size = config.state_size
-        width, self.inner = context.mixer_width, self.heads * self.size
+        width, self.inner = spec.mixer_width, self.heads * self.size
         channels = self.inner + 2 * self.state_size
         self.gate = Linear(width, self.inner, bias=False)
         self.input = Linear(width, channels, bias=False)
@@ -109,7 +109,7 @@ class Mamba2(TokenMixer):
         self.convolution = ShortConvolution(channels, config.convolution, bias=True)
         self.state_space = StateSpace(self.heads)
         self.norm = RMSNorm(self.inner, eps=HEAD_EPS)
-        self.output = Linear(self.inner, context.dim, bias=False, role="attention_output")
+        self.output = Linear(self.inner, spec.dim, bias=False, role="attention_output")
 
     def parallel(
         self,

@@ -7,12 +7,12 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from deepwire.model.context import Side, StackContext, Sublayer
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import Linear, Role, split_heads
 from deepwire.model.mixers.average_attention import empty_sum, running_mean
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.stack_spec import Side, StackSpec, Sublayer
 from deepwire.ops.attention import finite_bias
 
 
@@ -29,22 +29,22 @@ class MergedAttentionConfig(MixerSection):
         "own (five matrices a layer, which the parameter counts of Xu et al. 2024 need)",
     )
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """One width for all that a shared projection reads."""
-        if self.average_value == "shared" and context.memory_width != context.dim:
+        if self.average_value == "shared" and spec.memory_width != spec.dim:
             raise ValueError(
                 "decoder.mixer: merged_attention averages with the value projection that reads the encoder, "
-                f"so both have one width, not {context.dim} and {context.memory_width}; "
+                f"so both have one width, not {spec.dim} and {spec.memory_width}; "
                 "set average_value: own"
             )
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """None."""
         return False
 
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """One merged attention of a decoder."""
-        return MergedAttention(context, own_value=self.average_value == "own")
+        return MergedAttention(spec, own_value=self.average_value == "own")
 
 
 class MergedAttention(TokenMixer):
@@ -56,21 +56,19 @@ class MergedAttention(TokenMixer):
     while decoding is the sum of all x Wv so far, `[rows, 1, d]`.
     """
 
-    def __init__(self, context: StackContext, *, own_value: bool) -> None:
+    def __init__(self, spec: StackSpec, *, own_value: bool) -> None:
         super().__init__()
-        self.heads, self.dim, self.dropout = context.heads, context.dim, context.dropout.attention
-        self.query_scale = context.scaling.query
+        self.heads, self.dim, self.dropout = spec.heads, spec.dim, spec.dropout.attention
+        self.query_scale = spec.scaling.query
 
         def linear(width: int, role: Role = "cross_attention", *, makes_values: bool = False) -> Linear:
-            return Linear(
-                width, context.dim, bias=context.attention_bias, role=role, makes_values=makes_values
-            )
+            return Linear(width, spec.dim, bias=spec.attention_bias, role=role, makes_values=makes_values)
 
         # Apart, not one product: what Glorot's initialisation makes of a matrix depends on its shape.
-        self.query, self.key = linear(context.dim), linear(context.memory_width)
-        self.value = linear(context.memory_width, makes_values=True)
-        self.output = linear(context.dim, "attention_output")
-        self.average_value = linear(context.dim, makes_values=True) if own_value else None
+        self.query, self.key = linear(spec.dim), linear(spec.memory_width)
+        self.value = linear(spec.memory_width, makes_values=True)
+        self.output = linear(spec.dim, "attention_output")
+        self.average_value = linear(spec.dim, makes_values=True) if own_value else None
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""

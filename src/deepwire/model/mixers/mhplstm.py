@@ -15,13 +15,13 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.config.counts import MAX_SIZE
-from deepwire.model.context import DropoutConfig, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import ACTIVATIONS, ActivationName
 from deepwire.model.mixers.backward_order import backward_order, turn
 from deepwire.model.mixers.head_linear import HeadLinear, HeadNorm
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.stack_spec import DropoutConfig, StackSpec
 from deepwire.ops.dropout import Dropout
 from deepwire.ops.linear_recurrence import linear_recurrence, sum_of_past
 
@@ -84,41 +84,41 @@ class MHPLSTMConfig(MixerSection):
         """Whether anything in a head has two layers, with a width between them."""
         return "two_layer" in (self.hidden, self.gates)
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """Heads that are wide enough, and that divide the hidden state."""
-        heads = self.heads or context.heads
-        for width in (context.mixer_width, context.dim):
+        heads = self.heads or spec.heads
+        for width in (spec.mixer_width, spec.dim):
             if _head_dim(width, heads) == 0:
                 raise ValueError(
-                    f"{context.side}.mixer.heads: width {width} is too small for {heads} heads of an mhplstm"
+                    f"{spec.side}.mixer.heads: width {width} is too small for {heads} heads of an mhplstm"
                 )
-        size = self.hidden_size or context.feed_forward
+        size = self.hidden_size or spec.feed_forward
         unit = heads * ACTIVATIONS[self.activation][1]
         if self.has_networks and size % unit:
             raise ValueError(
-                f"{context.side}.mixer.hidden_size: {heads} heads of an mhplstm with {self.activation} need "
+                f"{spec.side}.mixer.hidden_size: {heads} heads of an mhplstm with {self.activation} need "
                 f"a multiple of {unit}, not {size}"
             )
 
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """One mixer of the stack; in an encoder it reads in both directions."""
-        return MHPLSTM(self, context)
+        return MHPLSTM(self, spec)
 
 
 class MHPLSTM(TokenMixer):
     """W_m [o^1 | ... | o^H] + b_m, o^k = HPLSTM^k(i^k), [i^1 | ... | i^H] = W_s x + b_s (Eq. 19 to 21).
 
-    Maps vectors of width `context.mixer_width` to `context.dim`. In an encoder there are H heads
+    Maps vectors of width `spec.mixer_width` to `spec.dim`. In an encoder there are H heads
     more, which read each sentence from its last word to its first; padding, on the right, then comes last in
     both directions and is never seen.
     The state while decoding is (sum of i, cell), `[rows, H, dh]` and `[rows, H, do]`, in float32 at least.
     """
 
-    def __init__(self, config: MHPLSTMConfig, context: StackContext) -> None:
+    def __init__(self, config: MHPLSTMConfig, spec: StackSpec) -> None:
         super().__init__()
-        heads = config.heads or context.heads
-        inputs, outputs = context.mixer_width, context.dim
-        self.directions = 1 if context.causal else 2
+        heads = config.heads or spec.heads
+        inputs, outputs = spec.mixer_width, spec.dim
+        self.directions = 1 if spec.causal else 2
         self.heads = self.directions * heads
         self.input_dim = _head_dim(inputs, heads)
         self.output_dim = _head_dim(outputs, heads)
@@ -128,10 +128,10 @@ class MHPLSTM(TokenMixer):
             self.heads,
             self.input_dim,
             self.output_dim,
-            (config.hidden_size or context.feed_forward) // heads,
-            eps=context.norm_eps,
-            dropout=context.dropout,
-            languages=context.languages,
+            (config.hidden_size or spec.feed_forward) // heads,
+            eps=spec.norm_eps,
+            dropout=spec.dropout,
+            languages=spec.languages,
         )
         self.output = nn.Linear(self.heads * self.output_dim, outputs, bias=config.bias)
 
@@ -259,8 +259,8 @@ class HeadCells(nn.Module):
 
     def gates(self, inputs: Tensor, past: Tensor, languages: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Forget gate f and update r = h * i of inputs i_t and sums s_t of the inputs before them."""
-        context = self.past_norm(past.to(inputs.dtype), languages).squeeze(-2)
-        seen = torch.cat((inputs, context.to(inputs.dtype)), -1)  # Eq. 10
+        normal = self.past_norm(past.to(inputs.dtype), languages).squeeze(-2)
+        seen = torch.cat((inputs, normal.to(inputs.dtype)), -1)  # Eq. 10
         mixed = self.mix(seen)
         if self.two_layer or self.deep_gates:
             of_gates, of_hidden = mixed.split(self.widths, -1)

@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from deepwire.model.context import Side, StackContext, Sublayer
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.model.mixers.self_attention import SelfAttention
+from deepwire.model.stack_spec import Side, StackSpec, Sublayer
 from deepwire.ops.attention import attention, attention_weights, finite_bias, head_product
 
 
@@ -26,21 +26,21 @@ class MixedAttentionConfig(MixerSection):
     replaces: ClassVar[frozenset[Sublayer]] = frozenset({"cross"})
     has_inner_norm: ClassVar[bool] = True
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """One width for all that the projections read."""
-        if context.memory_width != context.dim:
+        if spec.memory_width != spec.dim:
             raise ValueError(
                 "decoder.mixer: mixed_attention reads the encoder with the projections that read the "
-                f"decoder, so both have one width, not {context.memory_width} and {context.dim}"
+                f"decoder, so both have one width, not {spec.memory_width} and {spec.dim}"
             )
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """In front of the output projection, where the model wants that."""
-        return context.inner_norm
+        return spec.inner_norm
 
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """One mixed attention of a decoder."""
-        return MixedAttention(context)
+        return MixedAttention(spec)
 
 
 class MixedAttention(SelfAttention):

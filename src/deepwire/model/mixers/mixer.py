@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from deepwire.model.context import SocketSection, StackContext, Sublayer
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.companion import Carried, Companion
+from deepwire.model.stack_spec import SocketSection, StackSpec, Sublayer
 from deepwire.plugins import Kind
 
 State = tuple[Tensor, ...]
@@ -48,7 +48,7 @@ class TokenMixer(nn.Module, ABC):
             padding: `[B, 1, 1, T]`, 0 at words and -inf at padding; None for a decoder, whose causal order
                 keeps padding from being seen.
             memory: What `project` made, for a mixer that takes the place of cross-attention too.
-            languages: The target languages of the rows, `[B]` or `[1]`, for the norms of `context.norm`.
+            languages: The target languages of the rows, `[B]` or `[1]`, for the norms of `spec.norm`.
         """
 
     @abstractmethod
@@ -209,13 +209,13 @@ class MixerSection(SocketSection):
     reads_below: ClassVar[bool] = False
     # Whether keys and values may be made of vectors of their own (`AggregationSection.gives_ways`).
     takes_ways: ClassVar[bool] = False
-    # Whether it can read vectors wider than the stream (`context.mixer_width`).
+    # Whether it can read vectors wider than the stream (`spec.mixer_width`).
     reads_any_width: ClassVar[bool] = False
-    # Whether it puts a norm in front of its last matrix where the model wants one (`context.inner_norm`).
+    # Whether it puts a norm in front of its last matrix where the model wants one (`spec.inner_norm`).
     has_inner_norm: ClassVar[bool] = False
-    # Whether it turns queries and keys by their positions where the model wants it (`context.rotary`).
+    # Whether it turns queries and keys by their positions where the model wants it (`spec.rotary`).
     has_rotary: ClassVar[bool] = False
-    # Whether its attention has keys of its own kind, without `context.key_value_heads` and `context.qk_norm`.
+    # Whether its attention has keys of its own kind, without `spec.key_value_heads` and `spec.qk_norm`.
     has_other_keys: ClassVar[bool] = False
 
     @property
@@ -223,34 +223,34 @@ class MixerSection(SocketSection):
         """Whether a feed-forward network with the model's activation and biases is part of it."""
         return False
 
-    def check_sublayer(self, context: StackContext) -> None:
+    def check_sublayer(self, spec: StackSpec) -> None:
         """Refuse settings of all sub-layers that it has no place for, with a `ValueError`."""
-        side = context.side
-        if context.inner_norm and not self.has_inner_norm:
+        side = spec.side
+        if spec.inner_norm and not self.has_inner_norm:
             raise ValueError(
                 f"inner_norm: true needs mixers with a place for it, but {side}.mixer is {self.type}; "
                 "self_attention has one"
             )
-        if context.rotary is not None and not self.has_rotary:
+        if spec.rotary is not None and not self.has_rotary:
             raise ValueError(
                 f"{side}.positions: rotary positions turn queries and keys of self_attention, but "
                 f"{side}.mixer is {self.type}; set {side}.positions to sinusoidal, learned or none"
             )
-        if self.has_other_keys and (context.qk_norm or context.key_heads < context.heads):
-            setting = "qk_norm" if context.qk_norm else "key_value_heads"
+        if self.has_other_keys and (spec.qk_norm or spec.key_heads < spec.heads):
+            setting = "qk_norm" if spec.qk_norm else "key_value_heads"
             raise ValueError(
                 f"{setting}: {side}.mixer {self.type} has keys of another kind; use self_attention, or leave "
                 f"{setting} out"
             )
 
-    def companion(self, context: StackContext) -> Companion | None:
+    def companion(self, spec: StackSpec) -> Companion | None:
         """The value beside the stream of a whole stack with such mixers; None as a rule."""
         return None
 
-    def cross_attention(self, context: StackContext) -> CrossAttention | None:
+    def cross_attention(self, spec: StackSpec) -> CrossAttention | None:
         """The cross-attention of one decoder layer, where it brings one along."""
         return None
 
     @abstractmethod
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """One mixer for one layer of the stack."""

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, pad
 
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import Linear, split_heads
@@ -19,6 +18,7 @@ from deepwire.model.mixers.head_states import (
     HeadStateSection,
 )
 from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.gated_product import gated_product, gated_state, gated_step
 from deepwire.ops.over_positions import is_exporting, over_positions
 
@@ -30,9 +30,9 @@ class MLSTMConfig(HeadStateSection):
 
     type: Literal["mlstm"] = "mlstm"
 
-    def one_way(self, context: StackContext) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> TokenMixer:
         """One mixer of one direction."""
-        return MLSTM(self, context)
+        return MLSTM(self, spec)
 
 
 class MLSTM(TokenMixer):
@@ -45,10 +45,10 @@ class MLSTM(TokenMixer):
     The state while decoding is ([C | n], m), `[rows, H, h, h + 1]` and `[rows, H]`, in float32 at least.
     """
 
-    def __init__(self, config: MLSTMConfig, context: StackContext) -> None:
+    def __init__(self, config: MLSTMConfig, spec: StackSpec) -> None:
         super().__init__()
-        self.heads, self.size = config.heads_in(context), config.head_size(context)
-        width, inner = context.mixer_width, self.heads * self.size
+        self.heads, self.size = config.heads_in(spec), config.head_size(spec)
+        width, inner = spec.mixer_width, self.heads * self.size
         self.query = Linear(width, inner, bias=False, role="self_attention")
         self.key = Linear(width, inner, bias=False, role="self_attention")
         self.value = Linear(width, inner, bias=False)
@@ -57,7 +57,7 @@ class MLSTM(TokenMixer):
             torch.stack((torch.zeros(self.heads), torch.linspace(3.0, 6.0, self.heads)))
         )
         norm = HeadLayerNorm(self.heads, self.size, eps=HEAD_EPS)
-        self.output = GatedOutput(context, norm, heads=self.heads, size=self.size, activation=torch.sigmoid)
+        self.output = GatedOutput(spec, norm, heads=self.heads, size=self.size, activation=torch.sigmoid)
 
     def parallel(
         self,

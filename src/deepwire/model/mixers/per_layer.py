@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationInfo, field_validator
 
 from deepwire.config.section import UnusedSettings
-from deepwire.model.context import StackContext
 from deepwire.model.mixers.gla import GLAConfig
 from deepwire.model.mixers.mixer import MixerSection, TokenMixer
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
+from deepwire.model.stack_spec import StackSpec
 
 
 class PerLayerConfig(MixerSection):
@@ -42,42 +42,42 @@ class PerLayerConfig(MixerSection):
         """Whether any of them has."""
         return any(mixer.has_feed_forward for mixer in self.mixers)
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """Whether any of those that a layer has."""
-        return any(mixer.has_norm(context) for mixer in self.mixers)
+        return any(mixer.has_norm(spec) for mixer in self.mixers)
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """Refuse whatever one of them refuses."""
-        if len(self.mixers) > context.layers:
+        if len(self.mixers) > spec.layers:
             raise ValueError(
-                f"{context.side}.mixer: {len(self.mixers)} mixers for {context.layers} layers; leave out the "
+                f"{spec.side}.mixer: {len(self.mixers)} mixers for {spec.layers} layers; leave out the "
                 "last ones"
             )
         for layer, mixer in enumerate(self.mixers):
-            if context.side not in mixer.sides:
-                raise ValueError(f"{context.side}.mixer: {mixer.type} does not work in the {context.side}")
-            mixer.check(self._told(mixer, replace(context, layer=layer)))
+            if spec.side not in mixer.sides:
+                raise ValueError(f"{spec.side}.mixer: {mixer.type} does not work in the {spec.side}")
+            mixer.check(self._told(mixer, replace(spec, layer=layer)))
 
-    def check_sublayer(self, context: StackContext) -> None:
+    def check_sublayer(self, spec: StackSpec) -> None:
         """Refuse a sub-layer that one of them has no place for."""
         for mixer in self.mixers:
-            mixer.check_sublayer(self._told(mixer, context))
+            mixer.check_sublayer(self._told(mixer, spec))
 
-    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
         """Settings without effect in any of them."""
         for number, mixer in enumerate(self.mixers):
-            for key, reason in mixer.unused_settings_in(context):
+            for key, reason in mixer.unused_settings_in(spec):
                 yield f"mixers.{number}.{key}", reason
 
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """The mixer of the layer."""
-        mixer = self.mixers[context.layer % len(self.mixers)]
-        return mixer.build(self._told(mixer, context))
+        mixer = self.mixers[spec.layer % len(self.mixers)]
+        return mixer.build(self._told(mixer, spec))
 
-    def _told(self, mixer: MixerSection, context: StackContext) -> StackContext:
-        """The context of a mixer: beside attention with rotary positions the others have no positions."""
+    def _told(self, mixer: MixerSection, spec: StackSpec) -> StackSpec:
+        """The spec of a mixer: beside attention with rotary positions the others have no positions."""
         beside = not mixer.has_rotary and any(other.has_rotary for other in self.mixers)
-        return replace(context, rotary=None) if beside else context
+        return replace(spec, rotary=None) if beside else spec
 
 
 _MIXERS = TypeAdapter(tuple[MixerSection, ...])

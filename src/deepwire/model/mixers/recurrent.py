@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.both_directions import BothDirections, DirectionalSection
 from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import dropout
 from deepwire.ops.over_positions import is_exporting, over_positions
 from deepwire.ops.packed_linear import Pack, PackedLinear
@@ -36,20 +36,20 @@ CANDIDATE_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 class RecurrentSection(DirectionalSection, ABC):
     """Settings that recurrent mixers share; an encoder has a cell for each direction."""
 
-    def one_way(self, context: StackContext) -> RecurrentMixer:
+    def one_way(self, spec: StackSpec) -> RecurrentMixer:
         """One recurrence."""
-        return RecurrentMixer(self.cell(context))
+        return RecurrentMixer(self.cell(spec))
 
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """One recurrence of a decoder, or one in each direction of an encoder."""
-        if context.causal:
-            return self.one_way(context)
-        half = self.each_way(context)
+        if spec.causal:
+            return self.one_way(spec)
+        half = self.each_way(spec)
         return BidirectionalMixer(self.one_way(half), self.one_way(half))
 
     @abstractmethod
-    def cell(self, context: StackContext) -> Cell:
-        """A cell that reads vectors of width `context.mixer_width` and gives those of width `context.dim`."""
+    def cell(self, spec: StackSpec) -> Cell:
+        """A cell that reads vectors of width `spec.mixer_width` and gives those of width `spec.dim`."""
 
 
 class LinearMap(NamedTuple):

@@ -12,12 +12,12 @@ from torch import Tensor, nn
 
 from deepwire.config.counts import MAX_SIZE
 from deepwire.config.section import UnusedSettings
-from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.layers import Linear
 from deepwire.model.mixers.mixer import Below, MixerSection, State, TokenMixer
 from deepwire.model.rotary import Rotary
+from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.attention import attention, attention_weights, head_product
 
 
@@ -41,45 +41,45 @@ class SelfAttentionSection(MixerSection):
         description="rows of a decoder's tables: compact k + 2 (past only, Neutron), full 2k + 1 (fairseq)",
     )
 
-    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
         """The form of a table that is not there or has no other form."""
         if self.relative is None:
             yield "relative_table", "there is no table without relative"
             yield "relative_values", "there are no relative positions without relative"
-        elif context.side == "encoder":
+        elif spec.side == "encoder":
             yield "relative_table", "an encoder's table always has 2k + 1 rows"
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """One kind of positions."""
-        width = context.dim // context.heads
-        if context.rotary is not None and width % 2:
+        width = spec.dim // spec.heads
+        if spec.rotary is not None and width % 2:
             raise ValueError(
-                f"{context.side}.positions: rotary positions turn pairs of numbers, and heads have {width} "
-                f"(d_model {context.dim}, {context.heads} heads); take heads of even width"
+                f"{spec.side}.positions: rotary positions turn pairs of numbers, and heads have {width} "
+                f"(d_model {spec.dim}, {spec.heads} heads); take heads of even width"
             )
-        if self.relative is not None and context.rotary is not None:
+        if self.relative is not None and spec.rotary is not None:
             raise ValueError(
-                f"{context.side}.mixer.relative: rotary positions tell the distance of two words already; "
+                f"{spec.side}.mixer.relative: rotary positions tell the distance of two words already; "
                 "leave one of them out"
             )
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """In front of the output projection, where the model wants that."""
-        return context.inner_norm
+        return spec.inner_norm
 
-    def below(self, context: StackContext) -> BelowMix | None:
+    def below(self, spec: StackSpec) -> BelowMix | None:
         """How keys and values are mixed with those of the layers below; they are not, as a rule."""
         return None
 
-    def build(self, context: StackContext) -> TokenMixer:
+    def build(self, spec: StackSpec) -> TokenMixer:
         """One self-attention of the stack."""
-        below = self.below(context)
+        below = self.below(spec)
         if self.relative is None:
-            return SelfAttention(context, below=below)
-        dim, past = context.dim // context.heads, self.relative
-        future = 1 if context.causal and self.relative_table == "compact" else past
+            return SelfAttention(spec, below=below)
+        dim, past = spec.dim // spec.heads, self.relative
+        future = 1 if spec.causal and self.relative_table == "compact" else past
         values = RelativeValues(dim, past=past, future=future) if self.relative_values else None
-        return SelfAttention(context, RelativeKeys(dim, past=past, future=future), values, below)
+        return SelfAttention(spec, RelativeKeys(dim, past=past, future=future), values, below)
 
 
 class SelfAttentionConfig(SelfAttentionSection):
@@ -165,7 +165,7 @@ class SelfAttention(TokenMixer):
     """softmax(Q K^T / sqrt(h)) V over the own sequence (Vaswani et al. 2017, section 3.2).
 
     Queries, keys and values come from one product, or from one each where they are made of different vectors
-    (`context.ways`). A decoder sees itself and the past only. An inner norm normalises the concatenated heads
+    (`spec.ways`). A decoder sees itself and the past only. An inner norm normalises the concatenated heads
     (Sub-LN; Wang et al. 2022, Magneto). With fewer heads of keys and values each serves several heads of
     queries (Ainslie et al. 2023, GQA). Queries and keys of each head may be normalised (Henry et al. 2020;
     Dehghani et al. 2023, section 2.1, with gains of all heads alike), and then turned by their positions.
@@ -174,16 +174,16 @@ class SelfAttention(TokenMixer):
 
     def __init__(
         self,
-        context: StackContext,
+        spec: StackSpec,
         relative: RelativeKeys | None = None,
         relative_values: RelativeValues | None = None,
         below: BelowMix | None = None,
     ) -> None:
         super().__init__()
-        self.heads, self.key_heads = context.heads, context.key_heads
-        self.causal, self.dropout = context.causal, context.dropout.attention
-        self.query_scale = context.scaling.query
-        dim, bias, width = context.dim, context.attention_bias, context.dim // context.heads * self.key_heads
+        self.heads, self.key_heads = spec.heads, spec.key_heads
+        self.causal, self.dropout = spec.causal, spec.dropout.attention
+        self.query_scale = spec.scaling.query
+        dim, bias, width = spec.dim, spec.attention_bias, spec.dim // spec.heads * self.key_heads
 
         def linear(outputs: int, parts: int = 1, *, makes_values: bool) -> Linear:
             return Linear(
@@ -194,7 +194,7 @@ class SelfAttention(TokenMixer):
         own_values = below is None or below.own_values
         self.parts = 3 if own_values else 2
         self.apart = nn.ModuleList()
-        if context.ways:
+        if spec.ways:
             attending = (linear(outputs, makes_values=False) for outputs in (dim, width))
             self.apart.extend((*attending, linear(width, makes_values=True)))
         elif self.key_heads < self.heads:
@@ -203,11 +203,11 @@ class SelfAttention(TokenMixer):
         else:
             self.query_key_value = linear(self.parts * dim, self.parts, makes_values=own_values)
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
-        self.query_norm = context.head_norm() if context.qk_norm else None
-        self.key_norm = context.head_norm() if context.qk_norm else None
-        self.rotary = None if context.rotary is None else Rotary(context.rotary, dim // self.heads)
+        self.query_norm = spec.head_norm() if spec.qk_norm else None
+        self.key_norm = spec.head_norm() if spec.qk_norm else None
+        self.rotary = None if spec.rotary is None else Rotary(spec.rotary, dim // self.heads)
         self.relative, self.relative_values = relative, relative_values
-        self.inner_norm = context.norm() if context.inner_norm else None
+        self.inner_norm = spec.norm() if spec.inner_norm else None
         self.below = below
         self.reads_below = below is not None
 

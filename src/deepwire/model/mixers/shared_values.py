@@ -13,9 +13,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.context import StackContext
 from deepwire.model.mixers.mixer import Below
 from deepwire.model.mixers.self_attention import BelowMix, SelfAttentionSection
+from deepwire.model.stack_spec import StackSpec
 
 
 class SharedValuesSection(SelfAttentionSection):
@@ -23,17 +23,17 @@ class SharedValuesSection(SelfAttentionSection):
 
     reads_below: ClassVar[bool] = True
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """More than one layer."""
-        super().check(context)
-        if context.layers < 2:
+        super().check(spec)
+        if spec.layers < 2:
             raise ValueError(
-                f"{context.side}.mixer: {self.type} mixes values of several layers, and there is only one; "
+                f"{spec.side}.mixer: {self.type} mixes values of several layers, and there is only one; "
                 "use self_attention"
             )
 
     @abstractmethod
-    def below(self, context: StackContext) -> BelowMix:
+    def below(self, spec: StackSpec) -> BelowMix:
         """How they are mixed."""
 
 
@@ -47,9 +47,9 @@ class ValueResidualConfig(SharedValuesSection):
         "there; or first: the values of layer 1 alone, so that other layers make none (SVFormer)",
     )
 
-    def below(self, context: StackContext) -> BelowMix:
+    def below(self, spec: StackSpec) -> BelowMix:
         """Values of layer 1."""
-        return ValueResidual(context.layer, self.form)
+        return ValueResidual(spec.layer, self.form)
 
 
 class ValueResidual(BelowMix):
@@ -93,9 +93,9 @@ class LIMeConfig(SharedValuesSection):
 
     type: Literal["lime"] = "lime"
 
-    def below(self, context: StackContext) -> BelowMix:
+    def below(self, spec: StackSpec) -> BelowMix:
         """Keys and values of all layers below."""
-        return LayerIntegratedMemory(context.layer, context.key_heads)
+        return LayerIntegratedMemory(spec.layer, spec.key_heads)
 
 
 class LayerIntegratedMemory(BelowMix):

@@ -24,7 +24,7 @@ from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Side
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.warm_start.transfer import RowMap, map_rows
 from deepwire.training.warm_start.warm_start_config import DecoderLayers, PretrainedSection

@@ -17,7 +17,7 @@ from deepwire.data.context import NO_CONTEXT, ContextConfig, separator_of
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.errors import ModelError
-from deepwire.model.context import Side
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.freezing import matches
 from deepwire.training.warm_start.transfer import (

@@ -66,7 +66,7 @@ class SharedModules:
 
 
 @dataclass(frozen=True)
-class StackContext:
+class StackSpec:
     """The stack's measures, handed to every socket.
 
     Attributes:
@@ -144,8 +144,8 @@ class StackContext:
         """Whether a position may see only itself and the past."""
         return self.side == "decoder"
 
-    def of_mixer(self, reads: int | None, gives: int | None, layer: int = 0) -> StackContext:
-        """The context of the mixer of a layer, which reads and gives vectors of these widths.
+    def of_mixer(self, reads: int | None, gives: int | None, layer: int = 0) -> StackSpec:
+        """The spec of the mixer of a layer, which reads and gives vectors of these widths.
 
         None: the width of the stream.
         """
@@ -191,13 +191,13 @@ class SocketSection(Choice):
     # The stacks it works in.
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder", "decoder"})
 
-    def check(self, context: StackContext) -> None:
+    def check(self, spec: StackSpec) -> None:
         """Refuse settings that do not fit such a stack, with a `ValueError` that says why."""
 
-    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
         """Settings that change nothing in such a stack."""
         return iter(())
 
-    def has_norm(self, context: StackContext) -> bool:
+    def has_norm(self, spec: StackSpec) -> bool:
         """Whether it has norms in such a stack, which may be each target language's own."""
         return True
