@@ -46,7 +46,6 @@ from deepwire.decoding.search import Batch, generate
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.cost import meta_model
-from deepwire.model.decoder_state import DecoderState
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.linear_recurrence import linear_recurrence
 from deepwire.runfile import load_run_file
@@ -427,7 +426,7 @@ def end_late(model: TranslationModel) -> None:
 
 
 def decode(
-    model: StepModel[DecoderState],
+    model: StepModel,
     test: Sequence[list[int]],
     batches: Sequence[Sequence[int]],
     settings: DecodingConfig,

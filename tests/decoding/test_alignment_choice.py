@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 import pytest
 import torch
@@ -78,7 +78,7 @@ def pairs(context=()):
 @pytest.mark.parametrize(("layer", "head"), [(1, 0), (3, 1)])
 @pytest.mark.parametrize("context", [(), (40, 41)])
 def test_the_attention_that_knows_is_found(layer, head, reads, context):
-    model = cast("EnsembleMember[Any]", Looking(layer, head, reads))
+    model = cast("EnsembleMember", Looking(layer, head, reads))
     found = best_attention(model, pairs(context), CPU)
     assert found == Attention(layer + 1, head + 1, "reads" if reads else "writes")
 
@@ -88,7 +88,7 @@ def test_a_model_that_does_not_look_at_the_source_has_none():
         def source_weights(self, *_, **__):
             raise ModelError("nothing")
 
-    assert best_attention(cast("EnsembleMember[Any]", Blind()), pairs(), CPU) is None
+    assert best_attention(cast("EnsembleMember", Blind()), pairs(), CPU) is None
 
 
 class Pooling(MergedAttention):

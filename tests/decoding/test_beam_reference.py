@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.search import Batch, beam_search
+from deepwire.decoding.search import Batch, generate
 
 
 def next_log_probs(model, source, ids):
@@ -93,7 +93,7 @@ def test_the_same_hypotheses_and_scores(toys, seed, beam, stop, form, exponent, 
     model = toys.Model(size=9, seed=seed, sharpness=1.0)
     sources = toys.random_sources(3, model.size, seed, longest=4)
     limits = [data.draw(st.integers(3, 6)) for _ in sources]
-    results = beam_search(model, Batch(toys.padded(sources), limits), config)
+    results = generate(model, Batch(toys.padded(sources), limits), config)
     for source, limit, found in zip(sources, limits, results, strict=True):
         expected = plain_beam_search(model, source, limit, config)
         assert [one.ids for one in found] == [ids for _, ids in expected]

@@ -8,13 +8,13 @@ import torch
 
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.search import Batch, sample
+from deepwire.decoding.search import Batch, generate
 
 
 def draw(toys, model, sources, numbers, limit=6, n_best=1, **settings):
     config = DecodingConfig.model_validate({"n_best": n_best, "sampling": settings, "min_length": 0})
     assert config.sampling is not None
-    return sample(model, Batch(toys.padded(sources), [limit] * len(sources), numbers), config)
+    return generate(model, Batch(toys.padded(sources), [limit] * len(sources), numbers), config)
 
 
 def test_draws_follow_the_distribution(toys):

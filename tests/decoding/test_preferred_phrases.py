@@ -10,7 +10,7 @@ from deepwire.data.vocabulary import BOS, EOS, Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.phrases import BONUS, Phrase, PreferredPhrases
-from deepwire.decoding.search import Batch, beam_search, generate, greedy_search
+from deepwire.decoding.search import Batch, generate
 from deepwire.decoding.sentence_search import SentenceSearch
 from deepwire.decoding.terms import Term, Terminology
 from deepwire.decoding.translator import Translator
@@ -51,9 +51,8 @@ class Fixed:
 
 def found(gaps, phrases, beam=1):
     config = DecodingConfig(beam=beam, length_penalty=0.0)
-    search = greedy_search if beam == 1 else beam_search
     batch = Batch(torch.tensor([[ONE, EOS]]), [5], bonus_phrases=[phrases])
-    ((best, *_),) = search(Fixed(gaps), batch, config)
+    ((best, *_),) = generate(Fixed(gaps), batch, config)
     return best
 
 
@@ -130,10 +129,10 @@ def test_leaving_sentences_take_their_phrases_along(toys):
     phrases = [[Phrase(((4 + row % 5,),))] * (row % 3) for row in range(24)]
     config = DecodingConfig(beam=3)
     limits = [3 + row % 6 for row in range(24)]
-    together = beam_search(model, Batch(source, limits, bonus_phrases=phrases), config)
+    together = generate(model, Batch(source, limits, bonus_phrases=phrases), config)
     for row in range(24):
         one = slice(row, row + 1)
-        (alone,) = beam_search(model, Batch(source[one], limits[one], bonus_phrases=phrases[one]), config)
+        (alone,) = generate(model, Batch(source[one], limits[one], bonus_phrases=phrases[one]), config)
         assert together[row][0].ids == alone[0].ids, row
 
 

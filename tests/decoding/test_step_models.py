@@ -10,7 +10,7 @@ from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import Cancelled
 from deepwire.decoding.models import Ensemble, as_one
-from deepwire.decoding.search import Batch, beam_search
+from deepwire.decoding.search import Batch, generate
 from deepwire.errors import UsageError
 
 CONFIG = DecodingConfig(beam=4, n_best=4)
@@ -30,7 +30,7 @@ def test_probabilities_are_averaged(toys):
 def test_search_and_score_agree(toys):
     ensemble = Ensemble([toys.Model(seed=1), toys.Model(seed=2)], [0.3, 0.7])
     sources = toys.random_sources(7, 12)
-    results = beam_search(ensemble, Batch(toys.padded(sources), [9] * 7), CONFIG)
+    results = generate(ensemble, Batch(toys.padded(sources), [9] * 7), CONFIG)
     for source, found in zip(sources, results, strict=True):
         for one in found:
             expected = toys.log_probability(ensemble, source, one.ids)
@@ -40,9 +40,9 @@ def test_search_and_score_agree(toys):
 def test_a_model_with_itself_changes_nothing(toys):
     model = toys.Model()
     sources = toys.padded(toys.random_sources(7, 12))
-    alone = beam_search(model, Batch(sources, [9] * 7), CONFIG)
-    assert beam_search(as_one([model]), Batch(sources, [9] * 7), CONFIG) == alone
-    several = beam_search(Ensemble([model] * 3), Batch(sources, [9] * 7), CONFIG)
+    alone = generate(model, Batch(sources, [9] * 7), CONFIG)
+    assert generate(as_one([model]), Batch(sources, [9] * 7), CONFIG) == alone
+    several = generate(Ensemble([model] * 3), Batch(sources, [9] * 7), CONFIG)
     for one, other in zip(alone, several, strict=True):
         assert [found.ids for found in one] == [found.ids for found in other]
 
@@ -57,5 +57,5 @@ def test_a_search_that_is_called_off_takes_no_further_step(toys):
     model, stop = toys.Model(), threading.Event()
     stop.set()
     with pytest.raises(Cancelled):
-        beam_search(model, Batch(torch.tensor([[5, 6, 2]]), [9], stop=stop), CONFIG)
+        generate(model, Batch(torch.tensor([[5, 6, 2]]), [9], stop=stop), CONFIG)
     assert not model.rows_seen

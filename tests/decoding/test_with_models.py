@@ -9,7 +9,7 @@ from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import pad_batch
 from deepwire.decoding.models import Ensemble
-from deepwire.decoding.search import Batch, beam_search, generate
+from deepwire.decoding.search import Batch, generate
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -96,7 +96,7 @@ def test_a_translation_does_not_depend_on_its_batch(toys, name, beam):
 def test_different_architectures_make_one_ensemble(toys):
     ensemble = Ensemble([small_model("post-norm"), small_model("depth-wise LSTM", seed=2)])
     sources = toys.random_sources(5, SIZE)
-    results = beam_search(ensemble, Batch(toys.padded(sources), [9] * 5), DecodingConfig(n_best=4))
+    results = generate(ensemble, Batch(toys.padded(sources), [9] * 5), DecodingConfig(n_best=4))
     for source, found in zip(sources, results, strict=True):
         for one in found:
             assert one.log_probability == pytest.approx(score(ensemble, source, one.ids), abs=1e-4)

@@ -23,13 +23,12 @@ from deepwire.evaluation.texts import SearchSettings, Text, read_text
 
 if TYPE_CHECKING:  # torch, which scores of texts do not need
     from deepwire.decoding.translator import Translator
-    from deepwire.model.decoder_state import DecoderState
 
 Lines: TypeAlias = str | PathLike[str] | Sequence[str]
 """A text: the path of a file, or a list of its lines."""
-System: TypeAlias = "Lines | Translator[DecoderState]"
+System: TypeAlias = "Lines | Translator"
 """What is scored: a text, a model that was loaded, or the name of one (a run directory, `RUN@avg5`)."""
-ReadSystem: TypeAlias = "Text | str | Translator[DecoderState]"
+ReadSystem: TypeAlias = "Text | str | Translator"
 """A system whose text was read; what is no `Text` is a model or the name of one."""
 
 
@@ -343,9 +342,7 @@ def _text(text: Lines, name: str) -> Text:
     return Text(name, lines)
 
 
-def _test_set(
-    models: Sequence[str | Translator[DecoderState]], settings: EvaluationSettings
-) -> tuple[Text, Text]:
+def _test_set(models: Sequence[str | Translator], settings: EvaluationSettings) -> tuple[Text, Text]:
     """Source and reference of the test set of the first model that is a run."""
     run = next((model for model in models if isinstance(model, str)), None)
     if run is None:
@@ -356,7 +353,7 @@ def _test_set(
 
 
 def _translation(
-    name: str, model: str | Translator[DecoderState], source: Text, settings: EvaluationSettings, warn: Tell
+    name: str, model: str | Translator, source: Text, settings: EvaluationSettings, warn: Tell
 ) -> Text:
     if isinstance(model, str):
         return replace(model_texts.translate(model, source, settings.search, warn), name=name)
@@ -366,7 +363,7 @@ def _translation(
     return Text(name, lines, precision=model.precision)
 
 
-def _require_settings_of(model: Translator[DecoderState], settings: EvaluationSettings) -> None:
+def _require_settings_of(model: Translator, settings: EvaluationSettings) -> None:
     """Check that a loaded model can translate as it is asked to."""
     given = {"device": settings.search.device, "precision": settings.search.precision}
     for name, value in given.items():

@@ -36,7 +36,6 @@ from deepwire.decoding.translation_io import Request, Translation, checked_texts
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.multilingual.direction_names import parse_direction
-from deepwire.model.decoder_state import DecoderState
 from deepwire.model.stack_spec import SIDES
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ _LEAST = {"layer": 0, "seeds": 1, "sentences": 1, "tokens": 1}
 """Options of analyses that are whole numbers, and the smallest."""
 
 
-class Model(Translator[DecoderState]):
+class Model(Translator):
     """A trained model, or several as an ensemble, as `deepwire.load` gives it.
 
     It translates; or if it is a language model, it continues texts and scores them.
@@ -67,7 +66,7 @@ class Model(Translator[DecoderState]):
     @classmethod
     def named(
         cls,
-        translator: Translator[DecoderState],
+        translator: Translator,
         names: Sequence[str],
         text: TextConfig | None = None,
         positions: int | None = None,

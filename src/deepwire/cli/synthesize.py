@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from deepwire.decoding.resumable_parts import LineCounts, SyntheticCorpus
     from deepwire.decoding.translator import Translator
     from deepwire.distributed.process_group import ProcessGroup
-    from deepwire.model.decoder_state import DecoderState
 
 SourceText = Annotated[
     Path,
@@ -321,9 +320,7 @@ def _synthesize(work: _Work, processes: ProcessGroup, *, quiet: bool) -> None:
         print(f"next: data.train={corpus.prefix} in a run file; how it was made: {corpus.provenance}")
 
 
-def _load(
-    work: _Work, corpus: SyntheticCorpus, processes: ProcessGroup
-) -> tuple[Translator[DecoderState], dict[str, str]]:
+def _load(work: _Work, corpus: SyntheticCorpus, processes: ProcessGroup) -> tuple[Translator, dict[str, str]]:
     """The translator and its number formats, which timing may choose: those of an earlier call, if any."""
     import torch
 

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from deepwire.cli.line_by_line import ProgressLine
     from deepwire.decoding.translation_io import Candidate
     from deepwire.decoding.translator import Translator
-    from deepwire.model.decoder_state import DecoderState
     from deepwire.serve.documents.document import Document, Options
 
 Input = Annotated[Path, typer.Option("--input", "-i", help="Document; the ending of its name says its kind.")]
@@ -209,7 +208,7 @@ def _translated(
     )
 
 
-def _aligning(model: Model, document: Document) -> tuple[Translator[DecoderState], bool]:
+def _aligning(model: Model, document: Document) -> tuple[Translator, bool]:
     """The model, which aligns its translations if it can and there is markup to put at their words.
 
     Raises:

@@ -23,7 +23,6 @@ from deepwire.decoding.translation_io import ContextLine, Request, Translation
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError
 from deepwire.evaluation.metric_choice import corpus_score
-from deepwire.model.decoder_state import DecoderState
 
 EXACT, ROUNDED = 0.001, 0.1
 """Most that the log-probability of a subword may differ by on average, in nats: with weights as they are, and
@@ -257,7 +256,7 @@ class _Ours:
         """Whether lines in front of a line are read."""
         return self._context.used
 
-    def translator(self, config: DecodingConfig) -> Translator[DecoderState]:
+    def translator(self, config: DecodingConfig) -> Translator:
         """Ours, with these settings."""
         return Translator(
             [self._model.model],
@@ -326,9 +325,7 @@ class _Ours:
         )
 
     @torch.inference_mode()
-    def _log_probs(
-        self, translator: Translator[DecoderState], row: int, pieces: Sequence[str]
-    ) -> list[float]:
+    def _log_probs(self, translator: Translator, row: int, pieces: Sequence[str]) -> list[float]:
         """Log-probabilities of the subwords of a translation of a line, and of EOS."""
         source = SourceTokenizer(self._model.vocabularies.source, _LONGEST_SOURCE, self._source_bos, _silent)
         tags = None if self._into is None else [self._into.source_tag]

@@ -21,7 +21,6 @@ from deepwire.decoding.model_loading import stored_config
 from deepwire.decoding.models import EnsembleMember, as_configured
 from deepwire.decoding.search import Batch, generate
 from deepwire.errors import DataError
-from deepwire.model.decoder_state import DecoderState
 
 # Subwords of a text that are scored, of a prompt, and behind it.
 _SCORED, _PROMPT, _ADDED = 128, 16, 32
@@ -115,6 +114,6 @@ def _scores(model: LoadedModel, texts: Sequence[Sequence[int]]) -> list[list[flo
     return scores
 
 
-def _models(model: LoadedModel) -> Sequence[EnsembleMember[DecoderState]]:
+def _models(model: LoadedModel) -> Sequence[EnsembleMember]:
     """The one that it is translated with."""
     return as_configured([model.model], stored_config(model))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Event
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -98,7 +98,7 @@ class AttentionAligner:
         UsageError: It has no such layer or head.
     """
 
-    model: EnsembleMember[Any]
+    model: EnsembleMember
     config: AlignmentConfig
     batch_tokens: int
     device: torch.device
@@ -190,7 +190,7 @@ def _of_words(source: str, translation: str, units: Units) -> TextAlignment:
 
 @torch.inference_mode()
 def attention_to_source(
-    model: EnsembleMember[Any],
+    model: EnsembleMember,
     pairs: Sequence[AlignedPair],
     layers: Sequence[int] | None,
     device: torch.device,
@@ -273,7 +273,7 @@ def stored_pairs(
 
 
 def best_attention(
-    model: EnsembleMember[Any], pairs: Sequence[AlignedPair], device: torch.device
+    model: EnsembleMember, pairs: Sequence[AlignedPair], device: torch.device
 ) -> Attention | None:
     """The one whose links have the largest `mutual_information`; None without attention to the source.
 
@@ -312,7 +312,7 @@ def _occurrences(values: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _linked_subwords(
-    model: EnsembleMember[Any], pairs: Sequence[AlignedPair], device: torch.device
+    model: EnsembleMember, pairs: Sequence[AlignedPair], device: torch.device
 ) -> tuple[dict[Attention, Tensor], Tensor]:
     """The source subword of each target subword by each attention, `[n]`, and the target subwords `[n]`."""
     subwords_of: dict[Attention, list[Tensor]] = {}

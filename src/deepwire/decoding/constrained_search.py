@@ -21,7 +21,7 @@ from torch.nn.functional import pad
 
 from deepwire.data.vocabulary import EOS, PAD
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.models import StateT, StepModel
+from deepwire.decoding.models import StepModel
 from deepwire.decoding.phrases import Phrase, WordBounds, remaining
 from deepwire.decoding.search import (
     IMPOSSIBLE,
@@ -31,7 +31,7 @@ from deepwire.decoding.search import (
     Hypothesis,
     chunked_top_k,
     require_finite,
-    searched,
+    run_search,
 )
 
 _WIDEST = 16
@@ -53,9 +53,8 @@ def beam_for(beam: int, phrases: Sequence[Phrase]) -> int:
     return 1 << (wanted - 1).bit_length()
 
 
-@torch.inference_mode()
 def constrained_search(
-    model: StepModel[StateT],
+    model: StepModel,
     batch: Batch,
     config: DecodingConfig,
     phrases: Sequence[Sequence[Phrase]],
@@ -81,7 +80,7 @@ def constrained_search(
     constraints = Constraints(config, replace(batch, limits=most))
     begins = batch.context_ids or [[]] * len(most)
     search = _ConstrainedSearch(config, constraints, phrases, bounds, begins, read or [0.0] * len(most))
-    return searched(model, batch, search)
+    return run_search(model, batch, search)
 
 
 class _Forms(NamedTuple):
@@ -196,7 +195,7 @@ class _ConstrainedSearch(BeamSearch):
         self._read = torch.tensor([*map(len, begins)], device=device)
         longest = self.constraints.longest + max(map(len, begins))
         divisors = [1.0, *(config.length_divisor(length) for length in range(1, longest + 3))]
-        self._divisors = torch.tensor(divisors, device=device)
+        self._end_divisors = torch.tensor(divisors, device=device)
         self.sums = torch.tensor([[log_probability] for log_probability in read], device=device)
         self._forms = _Forms.of(phrases, device)
         self._bounds = bounds
@@ -263,7 +262,7 @@ class _ConstrainedSearch(BeamSearch):
         ending = values > IMPOSSIBLE
         if not bool(ending.any()):
             return
-        divisors = self._divisors[self._read + self.step + 1].unsqueeze(1)
+        divisors = self._end_divisors[self._read + self.step + 1].unsqueeze(1)
         history = self.history[:, :width, : self.step]
         if self.finished.scores.size(1) > 1:
             ending &= ~self._known(history, ending)
@@ -306,10 +305,10 @@ class _ConstrainedSearch(BeamSearch):
         fits = _joined(values, fits, rows.fit)
         # Of a long phrase hypotheses have paid different parts.
         ranks = torch.where((left == _STAGES) & (sums > IMPOSSIBLE), fits, sums)
-        chosen = _allocated(ranks, banks, self.beam)
-        missing = (0, self.beam - chosen.size(1))
+        chosen = _allocated(ranks, banks, self.width)
+        missing = (0, self.width - chosen.size(1))
         self.sums = pad(sums.gather(1, chosen), missing, value=IMPOSSIBLE)
-        self.sums.masked_fill_(self._beam_indices >= self._widths, IMPOSSIBLE)  # the same in every batch
+        self.sums.masked_fill_(self._places >= self._widths, IMPOSSIBLE)  # the same in every batch
         chosen = pad(chosen, missing)
         self.tokens = every.gather(1, chosen)
         self.parents = chosen // (tail + 1)
@@ -343,8 +342,8 @@ class _ConstrainedSearch(BeamSearch):
         late = self.step > (finished.tokens[:, 0] != EOS).sum(1)
         rows = self._rows
         left = self._forms.left.gather(1, rows.place)
-        lengths = ((self._read + self.step + 1).unsqueeze(1) + left).clamp_(max=len(self._divisors) - 1)
-        bounds = self.sums / self._divisors[lengths]
+        lengths = ((self._read + self.step + 1).unsqueeze(1) + left).clamp_(max=len(self._end_divisors) - 1)
+        bounds = self.sums / self._end_divisors[lengths]
         bounds = bounds.masked_fill((rows.lacking > 0) & late.unsqueeze(1), IMPOSSIBLE).amax(1)
         none = ~(self.sums > IMPOSSIBLE).any(1)
         finished.ended = finished.ended | none | ((worst > IMPOSSIBLE) & (bounds <= worst))

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import chain, islice
 from threading import Event
-from typing import Any, Generic, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from deepwire.data.text_documents import LINE_BREAK, document_ids, words_and_byt
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import batches_by_length, map_batches, pad_batch
-from deepwire.decoding.models import DecodingModel, StateT, StepModel
+from deepwire.decoding.models import DecodingModel, StepModel
 from deepwire.decoding.search import Batch, Hypothesis, generate
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
@@ -45,7 +45,7 @@ class GeneratedText:
     """Whether the model ended the text, and not the limit of its length."""
 
 
-class LineBreaks(Generic[StateT]):
+class LineBreaks:
     """A language model with one more subword: a line break, which has the number behind the last one.
 
     In documents a line break is BOS, which no search lets a model predict.
@@ -55,16 +55,14 @@ class LineBreaks(Generic[StateT]):
         line_break: The number.
     """
 
-    def __init__(self, model: StepModel[StateT], line_break: int) -> None:
+    def __init__(self, model: StepModel, line_break: int) -> None:
         self._model, self._break = model, line_break
 
-    def start(
-        self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
-    ) -> StateT:
+    def start(self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None) -> Any:
         """A state for each row of empty sources `[N, 0]`, behind prompts `[N, P]`."""
         return self._model.start(source, languages=languages, prompt=prompt)
 
-    def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Log-probabilities `[rows, V + 1]` of what follows `tokens` `[rows]`."""
         log_probs, state = self._model.step(tokens.masked_fill(tokens == self._break, LINE_BREAK), state)
         return torch.cat((log_probs, log_probs[:, LINE_BREAK : LINE_BREAK + 1]), 1), state
@@ -84,7 +82,7 @@ class TextGenerator:
         positions: Tokens whose positions it has learned; None: there is no end.
     """
 
-    model: DecodingModel[Any]
+    model: DecodingModel
     vocabulary: Vocabulary
     text: TextConfig
     config: DecodingConfig
@@ -271,7 +269,7 @@ class TextScorer:
         device: Where the model is.
     """
 
-    model: DecodingModel[Any]
+    model: DecodingModel
     vocabulary: Vocabulary
     text: TextConfig
     context: int
@@ -330,7 +328,7 @@ class TextScorer:
 
 
 def text_scorer(
-    model: Translator[Any],
+    model: Translator,
     text: TextConfig,
     context: int | None = None,
     stride: int | None = None,

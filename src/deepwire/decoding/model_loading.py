@@ -25,7 +25,6 @@ from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist
 from deepwire.decoding.terms import Terminology
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
-from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import positions_learned
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
@@ -306,7 +305,7 @@ def load(
     warn: Tell | None = None,
     shortlist: ShortlistChoice = False,
     terms: str | PathLike[str] | None = None,
-) -> Translator[DecoderState]:
+) -> Translator:
     """Load models as `deepwire.load` does, without their names and analyses; the arguments are the same.
 
     Raises:
@@ -326,13 +325,13 @@ def translator_of(
     warn: Tell | None = None,
     shortlist: ShortlistChoice = False,
     terms: str | PathLike[str] | None = None,
-) -> Translator[DecoderState]:
+) -> Translator:
     """A translator of loaded models; the other arguments and errors are those of `load`."""
     if not isinstance(terms, str | PathLike | None):
         raise UsageError(f"terms: must be the path of a file, not {shown(terms)}")
     first = loaded.models[0]
     warn = logging.getLogger("deepwire").warning if warn is None else warn
-    members: list[EnsembleMember[DecoderState]] = [stored.model for stored in loaded.models]
+    members: list[EnsembleMember] = [stored.model for stored in loaded.models]
     if is_captured(loaded.config.cuda_graphs, loaded.device):
         members = [CudaGraphModel(stored.model, CudaGraphCapture(loaded.device)) for stored in loaded.models]
     return Translator(

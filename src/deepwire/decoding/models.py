@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -34,15 +34,10 @@ class StepState(Protocol):
         ...
 
 
-StateT = TypeVar("StateT", bound=StepState)
+class StepModel(Protocol):
+    """A model that continues hypotheses one subword at a time; its states are `StepState` s."""
 
-
-class StepModel(Protocol[StateT]):
-    """A model that continues hypotheses one subword at a time."""
-
-    def start(
-        self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
-    ) -> StateT:
+    def start(self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None) -> Any:
         """Encode `source` `[N, S]`; a state of one row per sentence.
 
         `languages` `[N]` are the target languages, in a model of several, and `prompt` `[N, P]` target tokens
@@ -50,12 +45,12 @@ class StepModel(Protocol[StateT]):
         """
         ...
 
-    def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Log-probabilities `[rows, V]` (float32) of what follows `tokens` `[rows]`; `state` is used up."""
         ...
 
 
-class DecodingModel(StepModel[StateT], Protocol[StateT]):
+class DecodingModel(StepModel, Protocol):
     """A model that can search and score."""
 
     def score(
@@ -76,7 +71,7 @@ class DecodingModel(StepModel[StateT], Protocol[StateT]):
         ...
 
 
-class EnsembleMember(DecodingModel[StateT], Protocol[StateT]):
+class EnsembleMember(DecodingModel, Protocol):
     """A single model, which can also predict with some of its groups and say what it looks at."""
 
     def restrict(self, first: int, last: int) -> Self:
@@ -97,34 +92,32 @@ class EnsembleMember(DecodingModel[StateT], Protocol[StateT]):
         ...
 
 
-def as_one(
-    models: Sequence[EnsembleMember[StateT]], weights: Sequence[float] | None = None
-) -> DecodingModel[Any]:
+def as_one(models: Sequence[EnsembleMember], weights: Sequence[float] | None = None) -> DecodingModel:
     """A model alone as it is, several as an ensemble; weights and errors are those of `Ensemble`."""
     ensemble = Ensemble(models, weights)
     return models[0] if len(models) == 1 else ensemble
 
 
 @dataclass
-class EnsembleState(Generic[StateT]):
+class EnsembleState:
     """The states of all models, row by row the same hypotheses."""
 
-    states: tuple[StateT, ...]
+    states: tuple[StepState, ...]
 
-    def expand(self, width: int) -> EnsembleState[StateT]:
+    def expand(self, width: int) -> EnsembleState:
         """Each row repeated `width` times."""
         return EnsembleState(tuple(state.expand(width) for state in self.states))
 
-    def reorder(self, rows: Tensor) -> EnsembleState[StateT]:
+    def reorder(self, rows: Tensor) -> EnsembleState:
         """New row i continues old row `rows[i]`."""
         return EnsembleState(tuple(state.reorder(rows) for state in self.states))
 
-    def keep(self, sentences: Tensor) -> EnsembleState[StateT]:
+    def keep(self, sentences: Tensor) -> EnsembleState:
         """Only these sentences, with all their rows."""
         return EnsembleState(tuple(state.keep(sentences) for state in self.states))
 
 
-class Ensemble(Generic[StateT]):
+class Ensemble:
     """A `DecodingModel`: the weighted arithmetic mean of the probabilities of several models.
 
     log p(y | x) = log sum_m w_m p_m(y | x), token by token, with weights that sum to one.
@@ -137,9 +130,7 @@ class Ensemble(Generic[StateT]):
         UsageError: The weights do not fit the models.
     """
 
-    def __init__(
-        self, models: Sequence[EnsembleMember[StateT]], weights: Sequence[float] | None = None
-    ) -> None:
+    def __init__(self, models: Sequence[EnsembleMember], weights: Sequence[float] | None = None) -> None:
         given: object = [1.0] * len(models) if weights is None else weights
         numbers = [number_argument(weight) for weight in given] if isinstance(given, Iterable) else []
         if not numbers or not all(math.isfinite(number) and number > 0 for number in numbers):
@@ -157,13 +148,13 @@ class Ensemble(Generic[StateT]):
 
     def start(
         self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
-    ) -> EnsembleState[StateT]:
+    ) -> EnsembleState:
         """Encode `source` `[N, S]` with every model."""
         return EnsembleState(
             tuple(model.start(source, languages=languages, prompt=prompt) for model in self._models)
         )
 
-    def step(self, tokens: Tensor, state: EnsembleState[StateT]) -> tuple[Tensor, EnsembleState[StateT]]:
+    def step(self, tokens: Tensor, state: EnsembleState) -> tuple[Tensor, EnsembleState]:
         """Log of the mean probabilities of what follows `tokens` `[rows]`: `[rows, V]` float32."""
         steps = [model.step(tokens, part) for model, part in zip(self._models, state.states, strict=True)]
         return self._mean([log_probs for log_probs, _ in steps]), EnsembleState(tuple(s for _, s in steps))
@@ -190,9 +181,7 @@ class Ensemble(Generic[StateT]):
         return total
 
 
-def as_configured(
-    models: Sequence[EnsembleMember[StateT]], config: DecodingConfig
-) -> Sequence[EnsembleMember[StateT]]:
+def as_configured(models: Sequence[EnsembleMember], config: DecodingConfig) -> Sequence[EnsembleMember]:
     """The models with the groups and rounds that the configuration chooses.
 
     Raises:

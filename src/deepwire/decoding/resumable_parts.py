@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO, TypeVar, cast
+from typing import TextIO, TypeVar, cast
 
 from deepwire.data.text.pairs import is_blank
 from deepwire.decoding.document_context import require_no_context
@@ -284,7 +284,7 @@ def finished_counts(corpus: SyntheticCorpus, job: Mapping[str, object]) -> LineC
 
 
 def synthesize(
-    translator: Translator[Any],
+    translator: Translator,
     corpus: SyntheticCorpus,
     read: Callable[[], Iterable[str]],
     job: Mapping[str, object],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
@@ -57,7 +57,7 @@ class PairScore:
 class TranslationScorer:
     """Scores pairs of lines in batches, in their order, none left out."""
 
-    model: DecodingModel[Any]
+    model: DecodingModel
     context: ContextEncoder
     """Has the target vocabulary, and encodes what stands in front of lines."""
     source: SourceTokenizer

@@ -1,9 +1,10 @@
 """The search for translations of a batch of sentences: beam search, greedy search and sampling.
 
-Each step of beam search extends all open hypotheses by one subword, keeps the best, and moves finished ones
-to a list. The beam reorder, by which each row of the decoder's state becomes the row that its hypothesis
-continues, is the call of `state.reorder` in `searched`; `BeamSearch.parent_rows` says which row that is. What
-it does to the key/value cache is in `deepwire.model.kv_cache.CacheIndex.reorder`: no key or value moves.
+`run_search` is the loop of all of them: the model says what may follow, the search chooses, sentences that
+have ended leave the batch. Each step of beam search extends all open hypotheses by one subword, keeps the
+best, and moves finished ones to a list. Each row of the decoder's state then becomes the row that its
+hypothesis continues (`BeamSearch.parent_rows`); no key or value moves, see `CacheIndex.reorder` in
+`deepwire.model.kv_cache`.
 
 Sampling draws from the model with a temperature, from the k most probable subwords (top-k) or from those that
 together reach probability p (top-p, Holtzman et al. 2020).
@@ -15,15 +16,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from threading import Event
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
-from deepwire.decoding.decoding_config import DecodingConfig, SamplingConfig, StopRule
+from deepwire.decoding.decoding_config import DecodingConfig, StopRule
 from deepwire.decoding.model_inputs import Cancelled, batch_compaction, pad_batch
-from deepwire.decoding.models import StateT, StepModel
+from deepwire.decoding.models import StepModel
 from deepwire.decoding.phrases import Phrase, PreferredPhrases
 from deepwire.errors import ModelError
 
@@ -65,43 +67,13 @@ class Batch:
     shortlist: Tensor | None = None
     stop: Event | None = None
 
-    def start(self, model: StepModel[StateT]) -> tuple[Tensor, StateT]:
+    def start(self, model: StepModel) -> tuple[Tensor, Any]:
         """The tokens that the first step reads, `[N]`, and the state of the model before it."""
         prompts, prompt = self.prompts or [[BOS]] * self.source.size(0), None
         if any(len(tokens) > 1 for tokens in prompts):
             prompt = pad_batch([tokens[:-1] for tokens in prompts], self.source.device)
         first = torch.tensor([tokens[-1] for tokens in prompts], device=self.source.device)
         return first, model.start(self.source, languages=self.languages, prompt=prompt)
-
-    def step(self, model: StepModel[StateT], tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
-        """A step of the model, unless nobody waits for it any more."""
-        if self.stop is not None and self.stop.is_set():
-            raise Cancelled
-        return model.step(tokens, state)
-
-    def subwords(self, tokens: Tensor) -> Tensor:
-        """Subwords of what a search found, which counts in indices of the shortlist."""
-        return tokens if self.shortlist is None else self.shortlist[tokens]
-
-
-def generate(model: StepModel[StateT], batch: Batch, config: DecodingConfig) -> list[list[Hypothesis]]:
-    """Hypotheses of each sentence, best first: sampled, greedy or by beam search."""
-    search = sample if config.sampling else greedy_search if config.beam == 1 else beam_search
-    if batch.shortlist is None:
-        return search(model, batch, config)
-    # The search counts in indices of the shortlist; PAD, BOS, EOS and UNK are the same on both sides.
-    subwords = batch.shortlist.tolist()
-    index_of = {subword: index for index, subword in enumerate(subwords)}
-    prefixes, phrases = batch.prefixes, batch.bonus_phrases
-    if prefixes is not None:
-        prefixes = [[index_of[subword] for subword in prefix] for prefix in prefixes]
-    if phrases is not None:
-        phrases = [[phrase.renumbered(index_of) for phrase in of_sentence] for of_sentence in phrases]
-    found = search(model, replace(batch, prefixes=prefixes, bonus_phrases=phrases), config)
-    return [
-        [replace(hypothesis, ids=tuple(subwords[index] for index in hypothesis.ids)) for hypothesis in best]
-        for best in found
-    ]
 
 
 @dataclass(frozen=True)
@@ -116,6 +88,29 @@ class Hypothesis:
     """`log_probability` under the length penalty; what hypotheses are ranked by."""
 
 
+def generate(model: StepModel, batch: Batch, config: DecodingConfig) -> list[list[Hypothesis]]:
+    """Hypotheses of each sentence, best first: sampled, greedy or by beam search.
+
+    Raises:
+        ModelError: The model gives no finite log-probabilities.
+    """
+    if batch.shortlist is None:
+        return run_search(model, batch, _search_of(config, batch))
+    # The search counts in indices of the shortlist; PAD, BOS, EOS and UNK are the same on both sides.
+    subwords = batch.shortlist.tolist()
+    index_of = {subword: index for index, subword in enumerate(subwords)}
+    prefixes, phrases = batch.prefixes, batch.bonus_phrases
+    if prefixes is not None:
+        prefixes = [[index_of[subword] for subword in prefix] for prefix in prefixes]
+    if phrases is not None:
+        phrases = [[phrase.renumbered(index_of) for phrase in of_sentence] for of_sentence in phrases]
+    batch = replace(batch, prefixes=prefixes, bonus_phrases=phrases)
+    return [
+        [replace(hypothesis, ids=tuple(subwords[index] for index in hypothesis.ids)) for hypothesis in best]
+        for best in run_search(model, batch, _search_of(config, batch))
+    ]
+
+
 def require_finite(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
     """The hypotheses of a sentence, if there is one and all scores are finite.
 
@@ -128,6 +123,45 @@ def require_finite(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
         "the model produced NaN or infinite log-probabilities",
         "its weights are damaged or it diverged in training",
     )
+
+
+def _search_of(config: DecodingConfig, batch: Batch) -> Search:
+    if config.sampling is not None:
+        return SamplingSearch(config, replace(batch, bonus_phrases=None))
+    constraints = Constraints(config, batch)
+    return GreedySearch(config, constraints) if config.beam == 1 else BeamSearch(config, constraints)
+
+
+@torch.inference_mode()
+def run_search(model: StepModel, batch: Batch, search: Search) -> list[list[Hypothesis]]:
+    """The hypotheses that a search finds for each sentence of a batch, best first."""
+    tokens, state = batch.start(model)
+    if search.first_width > 1:
+        state, tokens = state.expand(search.width), tokens.repeat_interleave(search.width)
+    while True:
+        if batch.stop is not None and batch.stop.is_set():
+            raise Cancelled
+        log_probs, state = model.step(tokens, state)
+        search.advance(log_probs)
+        ended = search.read_ended()
+        if all(ended):
+            search.collect(range(len(ended)))
+            return search.results
+        if search.step == 1 and search.first_width < search.width:
+            state = state.expand(search.width)
+        leaving, staying = batch_compaction(ended)
+        if leaving:
+            search.collect(leaving)
+            sentences = torch.tensor(staying, device=tokens.device)
+            state = state.keep(sentences)
+            search.keep(sentences)
+        rows = search.parent_rows()
+        if rows is not None:
+            state = state.reorder(rows)
+            search.reorder(rows)
+        tokens = search.next_tokens()
+        if batch.shortlist is not None:
+            tokens = batch.shortlist[tokens]
 
 
 class Constraints:
@@ -147,20 +181,19 @@ class Constraints:
         self._preferred = None
         if phrases is not None and any(phrases):
             self._preferred = PreferredPhrases(phrases, device)
-        prefixes = prefixes if prefixes is not None and any(prefixes) else None
-        if prefixes is not None:
+        self._prefixes = None
+        if prefixes is not None and any(prefixes):
             limits = [max(limit, len(prefix)) for limit, prefix in zip(limits, prefixes, strict=True)]
+            self._prefixes = pad_batch(prefixes, device)
         self._pieces = batch.pieces
         forbidden = [PAD, BOS] if config.unknown_penalty is not None else [PAD, BOS, UNK]
         self._forbidden = torch.tensor(forbidden, device=device)
         self._unknown_penalty = config.unknown_penalty or 0.0
-        self._shortest, self._ngram = config.min_length, config.no_repeat_ngram
-        self._next_limit = min(limits)
-        self.longest = max(limits)
+        self._ngram = config.no_repeat_ngram
+        self._shortest_limit, self.longest = min(limits), max(limits)
         self.limits = torch.tensor(limits, device=device)
-        self._prefixes = None if prefixes is None else pad_batch(prefixes, device)
-        missing = [self._shortest - len(each) for each in context_ids or ([],) * len(limits)]
-        self._shortest = max(missing, default=0)
+        missing = [config.min_length - len(each) for each in context_ids or ([],) * len(limits)]
+        self._most_missing = max(missing, default=0)
         self._missing = torch.tensor(missing, device=device)
         self._context: Tensor | None = None
         if context_ids is not None and self._ngram:
@@ -194,20 +227,23 @@ class Constraints:
             log_probs[:, :, self._pieces :] = IMPOSSIBLE
         if self._preferred is not None:
             self._preferred.add(log_probs, history)
-        forced = self._forced(log_probs, step)
+        forced = None
+        if self._prefixes is not None and step < self._prefixes.size(1):
+            # `[N, W, 1]`; PAD where a sentence is free.
+            forced = self._prefixes[:, step].view(-1, 1, 1).expand(-1, log_probs.size(1), 1)
+            original = log_probs.gather(2, forced).masked_fill(forced == PAD, IMPOSSIBLE)
         log_probs.index_fill_(2, self._forbidden, IMPOSSIBLE)
         if self._unknown_penalty:
             log_probs[:, :, UNK] -= self._unknown_penalty
         if self._ngram:
             self._forbid_repeats(log_probs, history)
-        if step < self._shortest:
+        if step < self._most_missing:
             _forbid_end(log_probs, (self._missing > step) & (self.limits > step))
-        if step >= self._next_limit:
+        if step >= self._shortest_limit:
             _only_end(log_probs, self.limits <= step)
         if forced is not None:
-            tokens, original = forced
-            log_probs.masked_fill_(tokens != PAD, IMPOSSIBLE)
-            log_probs.scatter_reduce_(2, tokens, original, "amax")
+            log_probs.masked_fill_(forced != PAD, IMPOSSIBLE)
+            log_probs.scatter_reduce_(2, forced, original, "amax")
         return log_probs
 
     def _forbid_repeats(self, log_probs: Tensor, history: Tensor) -> None:
@@ -224,14 +260,6 @@ class Constraints:
         repeats = repeats & (windows[..., 0] != PAD)
         penalty = torch.zeros(repeats.shape, device=log_probs.device).masked_fill_(repeats, IMPOSSIBLE)
         log_probs.scatter_add_(2, windows[..., n - 1], penalty)
-
-    def _forced(self, log_probs: Tensor, step: int) -> tuple[Tensor, Tensor] | None:
-        """The prefix token of each sentence at `step` `[N, W, 1]` (PAD = free) and its log-probability."""
-        if self._prefixes is None or step >= self._prefixes.size(1):
-            return None
-        tokens = self._prefixes[:, step].view(-1, 1, 1).expand(-1, log_probs.size(1), 1)
-        original = log_probs.gather(2, tokens)
-        return tokens, original.masked_fill(tokens == PAD, IMPOSSIBLE)
 
 
 def _forbid_end(log_probs: Tensor, sentences: Tensor) -> None:
@@ -276,47 +304,184 @@ def chunked_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return best, index.gather(1, position)
 
 
-@torch.inference_mode()
-def beam_search(model: StepModel[StateT], batch: Batch, config: DecodingConfig) -> list[list[Hypothesis]]:
-    """The best hypotheses of each sentence, best first; at most `n_best`, at least one.
+class Search:
+    """The open hypotheses of a batch, and the results of sentences that have left it.
+
+    Args:
+        config: How to search.
+        constraints: What may follow.
+        width: Hypotheses of a sentence.
+        first_width: Those that the first step continues: `width`, or 1.
+    """
+
+    def __init__(
+        self, config: DecodingConfig, constraints: Constraints, width: int, first_width: int
+    ) -> None:
+        sentences, device = constraints.limits.numel(), constraints.limits.device
+        self.config, self.constraints = config, constraints
+        self.width, self.first_width = width, first_width
+        self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
+        self.numbers = list(range(sentences))
+        """Which sentences of the results are still in the batch."""
+        self.step = 0
+        self.sums = torch.zeros(sentences, first_width, device=device)
+        self.tokens = torch.empty(sentences, width, dtype=torch.int64, device=device)
+        steps = constraints.longest + 1
+        self.history = torch.full((sentences, width, steps), PAD, dtype=torch.int64, device=device)
+
+    def advance(self, log_probs: Tensor) -> None:
+        """Continue every hypothesis by one subword; `log_probs` is `[N * W, V]`."""
+        raise NotImplementedError
+
+    def read_ended(self) -> list[bool]:
+        """Which sentences have ended; the one synchronisation of a step with the device."""
+        raise NotImplementedError
+
+    def parent_rows(self) -> Tensor | None:
+        """For each row `[N * width]` the one that it continues; None: each continues itself."""
+        return None
+
+    def reorder(self, rows: Tensor) -> None:
+        """New hypothesis i continues old hypothesis `rows[i]`."""
+        self.history = self.history.flatten(0, 1).index_select(0, rows).view(self.history.shape)
+
+    def next_tokens(self) -> Tensor:
+        """The chosen subwords, `[N * width]`, which are added to the hypotheses."""
+        self.history[:, :, self.step - 1] = self.tokens
+        return self.tokens.reshape(-1)
+
+    def hypotheses_of(self, sentences: Tensor) -> list[list[Hypothesis]]:
+        """Hypotheses of these sentences of the batch, best first."""
+        raise NotImplementedError
+
+    def collect(self, rows: Sequence[int]) -> None:
+        """Move the hypotheses of these sentences of the batch to the results.
+
+        Raises:
+            ModelError: One has none, or one whose score is not finite.
+        """
+        found = self.hypotheses_of(torch.tensor(list(rows), device=self.sums.device))
+        for row, hypotheses in zip(rows, found, strict=True):
+            self.results[self.numbers[row]] = require_finite(hypotheses)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences stay in the batch."""
+        self.numbers = [self.numbers[row] for row in sentences.tolist()]
+        self.constraints.keep(sentences)
+        self.sums = self.sums.index_select(0, sentences)
+        self.tokens = self.tokens.index_select(0, sentences)
+        self.history = self.history.index_select(0, sentences)
+
+
+class GreedySearch(Search):
+    """Takes the most probable subword at every step; a row that has ended goes on with PAD."""
+
+    def __init__(self, config: DecodingConfig, constraints: Constraints, width: int = 1) -> None:
+        super().__init__(config, constraints, width, width)
+        self._open = torch.ones_like(self.sums, dtype=torch.bool)
+
+    def choose(self, log_probs: Tensor) -> Tensor:
+        """A subword for each row of `log_probs` `[rows, V]`: `[rows]`."""
+        return chunked_top_k(log_probs, 1)[1].squeeze(1)
+
+    def advance(self, log_probs: Tensor) -> None:
+        """Continue the open rows."""
+        log_probs = log_probs.view(*self.sums.shape, -1)
+        log_probs = self.constraints.apply(log_probs, self.history[:, :, : self.step]).flatten(0, 1)
+        chosen, closed = self.choose(log_probs), ~self._open
+        values = log_probs.gather(1, chosen.unsqueeze(1)).view_as(self.sums)
+        self.sums = self.sums + values.masked_fill(closed, 0.0)
+        self.tokens = chosen.view_as(self.sums).masked_fill(closed, PAD)
+        self._open = self._open & (self.tokens != EOS)
+        self.step += 1
+
+    def read_ended(self) -> list[bool]:
+        """Which sentences have no open row, or no room for another subword."""
+        if self.step > self.constraints.longest:
+            return [True] * len(self.numbers)
+        flags: list[bool] = (~self._open.any(1)).tolist()
+        return flags
+
+    def hypotheses_of(self, sentences: Tensor) -> list[list[Hypothesis]]:
+        """Those of all rows."""
+        self.history[:, :, self.step - 1] = self.tokens  # the last ones
+        sums = self.sums.index_select(0, sentences).tolist()
+        histories = self.history.index_select(0, sentences).tolist()
+        found = []
+        for totals, rows in zip(sums, histories, strict=True):
+            hypotheses = []
+            for total, ids in zip(totals, rows, strict=True):
+                length = ids.index(EOS) if EOS in ids else len(ids)
+                score = total / self.config.length_divisor(length + 1)
+                hypotheses.append(Hypothesis(tuple(ids[:length]), total, score))
+            found.append(sorted(hypotheses, key=lambda hypothesis: -hypothesis.score))
+        return found
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences stay in the batch."""
+        super().keep(sentences)
+        self._open = self._open.index_select(0, sentences)
+
+
+class SamplingSearch(GreedySearch):
+    """Draws `config.width` translations of each sentence at random; some may be equal.
+
+    The seed and the number of a sentence in `batch.draws` determine its random numbers, so that a translation
+    does not depend on the batch. A subword is drawn by inverting the distribution function at one of them.
+    """
+
+    def __init__(self, config: DecodingConfig, batch: Batch) -> None:
+        super().__init__(config, Constraints(config, batch), config.width)
+        assert config.sampling is not None
+        self._sampling = config.sampling
+        lengths = [int(limit) + 1 for limit in self.constraints.limits.tolist()]
+        uniform = _uniform_numbers(self._sampling.seed, batch.draws, self.width, lengths)
+        self._uniform = uniform.to(batch.source.device)
+
+    def choose(self, log_probs: Tensor) -> Tensor:
+        """A subword for each row of `log_probs` `[rows, V]`: `[rows]`."""
+        sampling, columns = self._sampling, None
+        if sampling.top_k:
+            log_probs, columns = chunked_top_k(log_probs, min(sampling.top_k, log_probs.size(1)))
+        elif sampling.top_p < 1.0:
+            log_probs, columns = log_probs.sort(dim=1, descending=True, stable=True)
+        probabilities = torch.softmax(log_probs.double() / sampling.temperature, dim=1)
+        if sampling.top_p < 1.0:
+            before = probabilities.cumsum(1) - probabilities
+            probabilities = probabilities.masked_fill(before >= sampling.top_p, 0.0)
+        if sampling.epsilon:
+            # The likeliest stays in any case.
+            least = probabilities.amax(1, keepdim=True).clamp(max=sampling.epsilon)
+            probabilities = probabilities.masked_fill(probabilities < least, 0.0)
+        cumulative = probabilities.cumsum(1)
+        threshold = cumulative[:, -1:] * self._uniform[:, :, self.step].reshape(-1, 1)
+        index = torch.searchsorted(cumulative, threshold, right=True).clamp_(max=log_probs.size(1) - 1)
+        return (index if columns is None else columns.gather(1, index)).squeeze(1)
+
+    def keep(self, sentences: Tensor) -> None:
+        """Only these sentences stay in the batch."""
+        super().keep(sentences)
+        self._uniform = self._uniform.index_select(0, sentences)
+
+
+def _uniform_numbers(seed: int, numbers: Sequence[int], samples: int, lengths: Sequence[int]) -> Tensor:
+    """Uniform numbers in [0, 1) per sentence, sample and step: `[N, samples, longest]`, float64."""
+    uniform = np.zeros((len(numbers), samples, max(lengths)))
+    for row, (number, length) in enumerate(zip(numbers, lengths, strict=True)):
+        generator = np.random.Generator(np.random.Philox(key=np.array([seed, number], dtype=np.uint64)))
+        # 24 bits each: times a float64 sum they stay below it, so the search in the sums stays inside.
+        uniform[row, :, :length] = generator.random((samples, length), dtype=np.float32)
+    return torch.from_numpy(uniform)
+
+
+class BeamSearch(Search):
+    """Keeps the best hypotheses of each sentence open, and its best finished ones.
 
     Each step ranks all continuations of the open hypotheses of a sentence by log-probability (they are
     equally long) and looks at the best `2 * beam`. Those that end with EOS and stand among the first `beam`
     are finished, other ends are dropped; the first `beam` that go on stay open. The rule `optimal` goes on
     until no open hypothesis can enter the n-best list, since a log-probability only falls; `first` also stops
     a sentence at its `beam`-th finished hypothesis, as fairseq does. Finished hypotheses are ranked by score.
-    """
-    return searched(model, batch, BeamSearch(config, Constraints(config, batch)))
-
-
-def searched(model: StepModel[StateT], batch: Batch, search: BeamSearch) -> list[list[Hypothesis]]:
-    """The hypotheses that a search finds for a batch."""
-    tokens, state = batch.start(model)
-    while True:
-        log_probs, state = batch.step(model, tokens, state)
-        search.advance(log_probs)
-        ended, unmoved = search.read_flags()
-        if all(ended):
-            search.collect(range(len(ended)))
-            return search.results
-        if search.step == 1:
-            state = state.expand(search.beam)
-        leaving, staying = batch_compaction(ended)
-        if leaving:
-            search.collect(leaving)
-            sentences = torch.tensor(staying, device=tokens.device)
-            state = state.keep(sentences)
-            search.keep(sentences)
-        if search.step > 1 and not unmoved:
-            # The beam reorder of the key/value cache and of all other state; see the top of this file.
-            rows = search.parent_rows()
-            state = state.reorder(rows)
-            search.reorder(rows)
-        tokens = batch.subwords(search.append())
-
-
-class BeamSearch:
-    """The open and finished hypotheses of a batch.
 
     Args:
         config: How to search.
@@ -325,20 +490,16 @@ class BeamSearch:
     """
 
     def __init__(self, config: DecodingConfig, constraints: Constraints, beam: int | None = None) -> None:
-        sentences, device = constraints.limits.numel(), constraints.limits.device
-        self.beam = config.beam if beam is None else beam
-        self.constraints = constraints
-        steps = self.constraints.longest + 1
+        super().__init__(config, constraints, config.beam if beam is None else beam, 1)
+        device, steps = self.sums.device, constraints.longest + 1
         self.divisors = [config.length_divisor(length) for length in range(1, steps + 2)]
-        self.final_divisors = torch.tensor(self.divisors, device=device)
-        self.finished = FinishedHypotheses(sentences, self.beam, config.n_best, steps, config.stop, device)
-        self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-        self.numbers = list(range(sentences))
-        self.step = 0
-        self.sums = torch.zeros(sentences, 1, device=device)
-        self.history = torch.empty(sentences, self.beam, steps, dtype=torch.int64, device=device)
-        self.parents = self.tokens = torch.empty(sentences, 0, dtype=torch.int64, device=device)
-        self._beam_indices = torch.arange(self.beam, device=device)
+        self._divisors = torch.tensor(self.divisors, device=device)
+        sentences = len(self.results)
+        self.finished = FinishedHypotheses(sentences, self.width, config.n_best, steps, config.stop, device)
+        self.parents = torch.empty(sentences, 0, dtype=torch.int64, device=device)
+        """`[N, beam]`: which hypothesis of its sentence each continues."""
+        self._places = torch.arange(self.width, device=device)
+        self._unmoved = True
 
     def advance(self, log_probs: Tensor) -> None:
         """Continue every hypothesis by one subword; `log_probs` is `[N * W, V]`, W = 1 at first."""
@@ -354,14 +515,12 @@ class BeamSearch:
             order = ends.to(torch.int8).sort(dim=1, stable=True).indices
             tokens, parents = tokens.gather(1, order), parents.gather(1, order)
             sums = sums.gather(1, order).masked_fill_(ends.gather(1, order), IMPOSSIBLE)
-        first = slice(0, self.beam)
+        first = slice(0, self.width)
         self.tokens, self.parents, self.sums = tokens[:, first], parents[:, first], sums[:, first]
         self.step += 1
-        self.finished.close(self.constraints.reachable(self.sums[:, 0]), self._best_divisors())
-
-    def _best_divisors(self) -> Tensor:
-        """The best penalty that an open hypothesis of each sentence can still get."""
-        return self.final_divisors[self.constraints.limits].clamp(min=self.divisors[self.step])
+        # The best penalty that an open hypothesis of each sentence can still get.
+        divisors = self._divisors[self.constraints.limits].clamp(min=self.divisors[self.step])
+        self.finished.close(self.constraints.reachable(self.sums[:, 0]), divisors)
 
     def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best `2 * beam` continuations of each sentence: summed log-probability, parent, token.
@@ -370,63 +529,47 @@ class BeamSearch:
         """
         sentences, width, columns = log_probs.shape
         # A row has one EOS, so beam + 1 of its continuations are all that can be needed.
-        per_row = min(self.beam + 1, columns)
+        per_row = min(self.width + 1, columns)
         values, tokens = chunked_top_k(log_probs.view(sentences * width, columns), per_row)
         values = values.view(sentences, width, per_row) + self.sums.unsqueeze(2)
-        missing = 2 * self.beam - width * per_row
+        missing = 2 * self.width - width * per_row
         values, tokens = values.view(sentences, -1), tokens.view(sentences, -1)
         if missing > 0:
             values = torch.nn.functional.pad(values, (0, missing), value=IMPOSSIBLE)
             tokens = torch.nn.functional.pad(tokens, (0, missing), value=PAD)
-        sums, index = values.topk(2 * self.beam, dim=1)
+        sums, index = values.topk(2 * self.width, dim=1)
         parents = (index // per_row).clamp_(max=width - 1)
         return sums, parents, tokens.gather(1, index)
 
     def _finish(self, ends: Tensor, sums: Tensor, parents: Tensor) -> None:
-        first = slice(0, self.beam)
+        first = slice(0, self.width)
         ends = ends[:, first] & (sums[:, first] > IMPOSSIBLE)
         index = parents[:, first].unsqueeze(2).expand(-1, -1, self.step)
         history = self.history.gather(1, index)
         self.finished.add(ends, sums[:, first], self.divisors[self.step], history)
 
-    def read_flags(self) -> tuple[list[bool], bool]:
-        """Which sentences have ended, and whether each hypothesis continues that of its own index.
+    def read_ended(self) -> list[bool]:
+        """Which sentences have ended; also reads whether each hypothesis continues that of its own index."""
+        unmoved = (self.parents == self._places).all().view(1)
+        *ended, self._unmoved = torch.cat([self.finished.ended, unmoved]).tolist()
+        return ended
 
-        The one synchronisation of a step with the device.
-        """
-        unmoved = (self.parents == self._beam_indices).all().view(1)
-        *ended, still = torch.cat([self.finished.ended, unmoved]).tolist()
-        return ended, still
-
-    def parent_rows(self) -> Tensor:
+    def parent_rows(self) -> Tensor | None:
         """For each row `[N * beam]` of the state, the row of the hypothesis that it continues."""
-        first = torch.arange(0, self.parents.numel(), self.beam, device=self.parents.device)
+        if self.step == 1 or self._unmoved:
+            return None
+        first = torch.arange(0, self.parents.numel(), self.width, device=self.parents.device)
         return (first.unsqueeze(1) + self.parents).view(-1)
 
-    def reorder(self, rows: Tensor) -> None:
-        """New hypothesis i continues old hypothesis `rows[i]`."""
-        self.history = self.history.flatten(0, 1).index_select(0, rows).view(self.history.shape)
-
-    def append(self) -> Tensor:
-        """Add the chosen subwords to the hypotheses that they continue; returns them, `[N * beam]`."""
-        self.history[:, :, self.step - 1] = self.tokens
-        return self.tokens.reshape(-1)
-
-    def collect(self, rows: Sequence[int]) -> None:
-        """Move the finished hypotheses of these sentences of the batch to the results."""
-        index = torch.tensor(list(rows), device=self.sums.device)
-        for row, hypotheses in zip(rows, self.finished.listed(index), strict=True):
-            self.results[self.numbers[row]] = require_finite(hypotheses)
+    def hypotheses_of(self, sentences: Tensor) -> list[list[Hypothesis]]:
+        """The finished ones."""
+        return self.finished.listed(sentences)
 
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences stay in the batch."""
-        self.numbers = [self.numbers[row] for row in sentences.tolist()]
-        self.constraints.keep(sentences)
+        super().keep(sentences)
         self.finished.keep(sentences)
-        self.sums = self.sums.index_select(0, sentences)
-        self.history = self.history.index_select(0, sentences)
         self.parents = self.parents.index_select(0, sentences)
-        self.tokens = self.tokens.index_select(0, sentences)
 
 
 class FinishedHypotheses:
@@ -523,155 +666,3 @@ class FinishedHypotheses:
             ]
             for row in zip(scores, sums, tokens, strict=True)
         ]
-
-
-def greedy_search(model: StepModel[StateT], batch: Batch, config: DecodingConfig) -> list[list[Hypothesis]]:
-    """The translation of each sentence that takes the most probable subword at every step."""
-    return _continue_rows(model, batch, config, 1, None)
-
-
-def sample(model: StepModel[StateT], batch: Batch, config: DecodingConfig) -> list[list[Hypothesis]]:
-    """`config.width` random translations of each sentence, the best score first; some may be equal.
-
-    The seed and the number of a sentence in `batch.draws` determine its random numbers, so that a translation
-    does not depend on the batch.
-    """
-    return _continue_rows(model, replace(batch, bonus_phrases=None), config, config.width, config.sampling)
-
-
-class _Sampler:
-    """Draws by inverting the distribution function at one uniform number per row and step."""
-
-    def __init__(self, sampling: SamplingConfig, uniform: Tensor) -> None:
-        self._sampling, self._uniform = sampling, uniform
-
-    def keep(self, sentences: Tensor) -> None:
-        """Only these sentences stay."""
-        self._uniform = self._uniform.index_select(0, sentences)
-
-    def choose(self, log_probs: Tensor, step: int) -> Tensor:
-        """A token for each row of `log_probs` `[rows, V]`: `[rows]`."""
-        values, columns = self._candidates(log_probs)
-        probabilities = torch.softmax(values.double() / self._sampling.temperature, dim=1)
-        if self._sampling.top_p < 1.0:
-            before = probabilities.cumsum(1) - probabilities
-            probabilities = probabilities.masked_fill(before >= self._sampling.top_p, 0.0)
-        if self._sampling.epsilon:
-            # The likeliest stays in any case.
-            least = probabilities.amax(1, keepdim=True).clamp(max=self._sampling.epsilon)
-            probabilities = probabilities.masked_fill(probabilities < least, 0.0)
-        cumulative = probabilities.cumsum(1)
-        threshold = cumulative[:, -1:] * self._uniform[:, :, step].reshape(-1, 1)
-        index = torch.searchsorted(cumulative, threshold, right=True).clamp_(max=values.size(1) - 1)
-        return (index if columns is None else columns.gather(1, index)).squeeze(1)
-
-    def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Subwords that may be drawn: values and their columns (None = every column in order)."""
-        if self._sampling.top_k:
-            return chunked_top_k(log_probs, min(self._sampling.top_k, log_probs.size(1)))
-        if self._sampling.top_p < 1.0:
-            return log_probs.sort(dim=1, descending=True, stable=True)
-        return log_probs, None
-
-
-def _uniform_numbers(seed: int, numbers: Sequence[int], samples: int, lengths: Sequence[int]) -> Tensor:
-    """Uniform numbers in [0, 1) per sentence, sample and step: `[N, samples, longest]`, float64."""
-    uniform = np.zeros((len(numbers), samples, max(lengths)))
-    for row, (number, length) in enumerate(zip(numbers, lengths, strict=True)):
-        generator = np.random.Generator(np.random.Philox(key=np.array([seed, number], dtype=np.uint64)))
-        # 24 bits each: times a float64 sum they stay below it, so the search in the sums stays inside.
-        uniform[row, :, :length] = generator.random((samples, length), dtype=np.float32)
-    return torch.from_numpy(uniform)
-
-
-@torch.inference_mode()
-def _continue_rows(
-    model: StepModel[StateT],
-    batch: Batch,
-    config: DecodingConfig,
-    width: int,
-    sampling: SamplingConfig | None,
-) -> list[list[Hypothesis]]:
-    """Continue `width` hypotheses per sentence by one chosen token a step until all have ended."""
-    constraints, sampler = Constraints(config, batch), None
-    if sampling is not None:
-        lengths = [int(limit) + 1 for limit in constraints.limits.tolist()]
-        uniform = _uniform_numbers(sampling.seed, batch.draws, width, lengths)
-        sampler = _Sampler(sampling, uniform.to(batch.source.device))
-    tokens, state = batch.start(model)
-    if width > 1:
-        state, tokens = state.expand(width), tokens.repeat_interleave(width)
-    rows = _Rows(constraints.limits.numel(), width, constraints.longest + 1, config, tokens.device)
-    for step in range(constraints.longest + 1):
-        log_probs, state = batch.step(model, tokens, state)
-        log_probs = constraints.apply(log_probs.view(*rows.sums.shape, -1), rows.history[:, :, :step])
-        flat = log_probs.view(-1, log_probs.size(2))
-        chosen = chunked_top_k(flat, 1)[1].squeeze(1) if sampler is None else sampler.choose(flat, step)
-        rows.append(chosen, flat.gather(1, chosen.unsqueeze(1)).squeeze(1), step)
-        ended = rows.ended()
-        if all(ended):
-            break
-        leaving, staying = batch_compaction(ended)
-        if leaving:
-            rows.collect(leaving)
-            sentences = torch.tensor(staying, device=tokens.device)
-            state = state.keep(sentences)
-            constraints.keep(sentences)
-            rows.keep(sentences)
-            if sampler is not None:
-                sampler.keep(sentences)
-        tokens = batch.subwords(rows.tokens.view(-1))
-    rows.collect(range(len(rows.numbers)))
-    return rows.results
-
-
-class _Rows:
-    """The hypotheses of a batch, `width` rows per sentence; a row that has ended goes on with PAD."""
-
-    def __init__(
-        self, sentences: int, width: int, steps: int, config: DecodingConfig, device: torch.device
-    ) -> None:
-        self._config = config
-        self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
-        self.numbers = list(range(sentences))
-        self.tokens = torch.empty(sentences, width, dtype=torch.int64, device=device)
-        self.history = torch.full((sentences, width, steps), PAD, dtype=torch.int64, device=device)
-        self.sums = torch.zeros(sentences, width, device=device)
-        self.open = torch.ones(sentences, width, dtype=torch.bool, device=device)
-
-    def append(self, tokens: Tensor, log_probs: Tensor, step: int) -> None:
-        """Continue the open rows with `tokens` `[rows]` of log-probability `log_probs`."""
-        closed = ~self.open
-        self.sums = self.sums + log_probs.view_as(self.sums).masked_fill(closed, 0.0)
-        self.tokens = tokens.view_as(self.sums).masked_fill(closed, PAD)
-        self.history[:, :, step] = self.tokens
-        self.open = self.open & (self.tokens != EOS)
-
-    def ended(self) -> list[bool]:
-        """Which sentences have no open row; the one synchronisation of a step with the device."""
-        flags: list[bool] = (~self.open.any(1)).tolist()
-        return flags
-
-    def collect(self, rows: Sequence[int]) -> None:
-        """Move the hypotheses of these sentences of the batch to the results."""
-        index = torch.tensor(list(rows), device=self.sums.device)
-        sums, history = (
-            self.sums.index_select(0, index).tolist(),
-            self.history.index_select(0, index).tolist(),
-        )
-        for row, totals, samples in zip(rows, sums, history, strict=True):
-            hypotheses = []
-            for total, ids in zip(totals, samples, strict=True):
-                length = ids.index(EOS) if EOS in ids else len(ids)
-                score = total / self._config.length_divisor(length + 1)
-                hypotheses.append(Hypothesis(tuple(ids[:length]), total, score))
-            hypotheses.sort(key=lambda hypothesis: -hypothesis.score)
-            self.results[self.numbers[row]] = require_finite(hypotheses)
-
-    def keep(self, sentences: Tensor) -> None:
-        """Only these sentences stay in the batch."""
-        self.numbers = [self.numbers[row] for row in sentences.tolist()]
-        self.tokens = self.tokens.index_select(0, sentences)
-        self.history = self.history.index_select(0, sentences)
-        self.sums = self.sums.index_select(0, sentences)
-        self.open = self.open.index_select(0, sentences)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Event
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -130,7 +130,7 @@ class SentenceSearch:
         shortlist: What target subwords each batch is translated with; None = all of them.
     """
 
-    model: DecodingModel[Any]
+    model: DecodingModel
     vocabularies: Vocabularies
     device: torch.device
     languages: Languages | None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
-from typing import Generic, Literal, Self, overload
+from typing import Literal, Self, overload
 
 import torch
 
@@ -23,7 +23,7 @@ from deepwire.decoding.document_context import ContextEncoder, Documents, Wave
 from deepwire.decoding.line_steps import LineCasing, LongLines
 from deepwire.decoding.minimum_bayes_risk import most_agreed
 from deepwire.decoding.model_inputs import LanguageSelector, SourceCheck, SourceTokenizer, TargetLanguage
-from deepwire.decoding.models import EnsembleMember, StateT, as_configured, as_one
+from deepwire.decoding.models import EnsembleMember, as_configured, as_one
 from deepwire.decoding.scoring import PairScore, TranslationScorer
 from deepwire.decoding.sentence_search import Item, SentenceSearch
 from deepwire.decoding.shortlist import Shortlist
@@ -47,7 +47,7 @@ from deepwire.errors import DataError, Tell, UsageError
 Step = Callable[[list[Item]], list[Item]]
 
 
-class Translator(Generic[StateT]):
+class Translator:
     """Translates and scores raw text.
 
     Lines are read in windows, sorted by length, translated in batches and given back in their order, one for
@@ -75,7 +75,7 @@ class Translator(Generic[StateT]):
 
     def __init__(
         self,
-        models: Sequence[EnsembleMember[StateT]],
+        models: Sequence[EnsembleMember],
         vocabularies: Vocabularies,
         config: DecodingConfig,
         *,

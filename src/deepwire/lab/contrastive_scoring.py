@@ -30,7 +30,6 @@ from deepwire.lab.report.finding import (
     provenance,
 )
 from deepwire.lab.subject.model_and_text import model_source
-from deepwire.model.decoder_state import DecoderState
 
 
 @dataclass(frozen=True)
@@ -238,7 +237,7 @@ def analyse_agreement(
 
 def decide(
     model: str,
-    translator: Translator[DecoderState],
+    translator: Translator,
     contrasts: Sequence[Contrast],
     *,
     normalize: bool = False,

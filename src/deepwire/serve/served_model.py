@@ -16,7 +16,6 @@ from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
-from deepwire.model.decoder_state import DecoderState
 from deepwire.serve.request import RequestError
 
 # Texts are only divided among cores where each part is worth the trouble.
@@ -57,15 +56,15 @@ class ServedModel:
 
     def __init__(
         self,
-        translator: Translator[DecoderState],
+        translator: Translator,
         name: str,
         direction: Direction | None = None,
         *,
         stored_bytes: int = 0,
-        reload: Callable[[], Translator[DecoderState]] | None = None,
+        reload: Callable[[], Translator] | None = None,
     ) -> None:
         self.name, self.stored_bytes = name, stored_bytes
-        self._translator: Translator[DecoderState] | None = translator
+        self._translator: Translator | None = translator
         self._direction, self._reload = direction, reload
         # What is known of a model while its weights are not there.
         self._config, self._languages = translator.config, translator.languages
@@ -87,7 +86,7 @@ class ServedModel:
         if self._reload is not None:
             self._translator = None
 
-    def load(self) -> Translator[DecoderState]:
+    def load(self) -> Translator:
         """The translator, loaded if it is not there.
 
         Raises:
@@ -203,7 +202,7 @@ class ServedModel:
         return min(most, tokens * beam)
 
 
-def _meaning(translator: Translator[DecoderState]) -> tuple[object, ...]:
+def _meaning(translator: Translator) -> tuple[object, ...]:
     """The facts that clients were told of a model or that their requests rest on, but for its weights."""
     settings = translator.direction, translator.languages, translator.context
     return *settings, translator.vocabularies.digest
@@ -232,7 +231,7 @@ def load_served_model(
         if name in settings:
             raise UsageError(f"decoding setting {name} is not for servers: {why}", "leave it out")
 
-    def loaded() -> Translator[DecoderState]:
+    def loaded() -> Translator:
         return load(models, device, precision, settings={**searching, **settings}, warn=warn, terms=terms)
 
     folders = [find_model(model) for model in models]

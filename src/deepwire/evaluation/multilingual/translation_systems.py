@@ -20,7 +20,6 @@ from deepwire.evaluation.texts import SearchSettings, Text, read_text, selected_
 
 if TYPE_CHECKING:
     from deepwire.decoding.translator import Translator
-    from deepwire.model.decoder_state import DecoderState
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ class ModelSystem(System):
         self.trained = self._description.directions
         self.training_pairs = self._description.training_pairs
         self.languages = tuple(languages_of(self.trained))
-        self._translator: Translator[DecoderState] | None = None
+        self._translator: Translator | None = None
 
     def check(self, direction: Direction) -> None:
         """Check that the model knows both languages, and that it writes the target language."""

@@ -17,7 +17,6 @@ from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
 from deepwire.evaluation.texts import SearchSettings, named_target
 from deepwire.lab.report.finding import ModelSource
 from deepwire.lab.subject.model_and_text import AnalysedModel, ParallelText, run_of
-from deepwire.model.decoder_state import DecoderState
 from deepwire.model.translation_model import TranslationModel
 
 WARM_UP = 32
@@ -140,7 +139,7 @@ class Scorer:
         config = self.loaded.config
         if groups is not None:
             config = config.model_copy(update={"groups": groups})
-        translator: Translator[DecoderState] = Translator(
+        translator: Translator = Translator(
             [model],
             self.loaded.models[0].vocabularies,
             config,
