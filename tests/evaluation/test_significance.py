@@ -11,12 +11,12 @@ from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metric_choice import METRICS, make_metric
 from deepwire.evaluation.significance import (
     _chunks,
-    approximate_randomization,
     interval,
-    paired_bootstrap,
+    paired_test,
     resampled_scores,
 )
 
+TESTS = ("bootstrap", "randomization")
 SACREBLEU = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
 
 
@@ -37,7 +37,7 @@ def test_bootstrap_draws_the_resamples_of_sacrebleu(name, reference, damaged):
     metric, one, two = make_metric(name), damaged(0.2, 1), damaged(0.22, 2)
     counts = metric.statistics(one, reference), metric.statistics(two, reference)
     _, theirs = their_result(SACREBLEU[name], "bs", 300, reference, one, two)
-    ours = paired_bootstrap(metric, *counts, samples=300)
+    ours = paired_test(metric, *counts, samples=300)
     assert ours.system == pytest.approx(theirs.score)
     assert ours.system_interval.mean == pytest.approx(theirs.mean, rel=1e-5)
     assert (ours.system_interval.high - ours.system_interval.low) / 2 == pytest.approx(theirs.ci, rel=1e-4)
@@ -52,7 +52,7 @@ def test_randomization_has_the_p_value_of_sacrebleu(name, reference, damaged):
     metric, one, two = make_metric(name), damaged(0.2, 1), damaged(0.22, 2)
     counts = metric.statistics(one, reference), metric.statistics(two, reference)
     _, theirs = their_result(SACREBLEU[name], "ar", 500, reference, one, two)
-    ours = approximate_randomization(metric, *counts, samples=500)
+    ours = paired_test(metric, *counts, "randomization", samples=500)
     # Equal differences count here and not there; they are frequent only for TER, whose counts are few.
     slack = 0.03 if name == "ter" else 1e-9
     assert theirs.p_value - 1e-9 <= ours.p_value <= theirs.p_value + slack
@@ -62,8 +62,8 @@ def test_randomization_has_the_p_value_of_sacrebleu(name, reference, damaged):
 def test_identical_systems_are_never_different(name, reference, damaged):
     metric = make_metric(name)
     counts = metric.statistics(damaged(0.2, 1), reference)
-    for test in (paired_bootstrap, approximate_randomization):
-        result = test(metric, counts, counts, samples=50)
+    for test in TESTS:
+        result = paired_test(metric, counts, counts, test, samples=50)
         assert (result.difference, result.p_value) == (0, 1)
 
 
@@ -71,11 +71,11 @@ def test_identical_systems_are_never_different(name, reference, damaged):
 def test_clearly_different_systems_are_found(name, reference, damaged):
     metric = make_metric(name)
     good, bad = metric.statistics(damaged(0.05, 1), reference), metric.statistics(damaged(0.4, 2), reference)
-    for test in (paired_bootstrap, approximate_randomization):
-        result = test(metric, bad, good, samples=200)
-        assert result.p_value == pytest.approx((2 if test is paired_bootstrap else 1) / 201)
+    for test in TESTS:
+        result = paired_test(metric, bad, good, test, samples=200)
+        assert result.p_value == pytest.approx((2 if test == "bootstrap" else 1) / 201)
         assert (result.difference > 0) == metric.higher_is_better
-    sure = paired_bootstrap(metric, bad, good, samples=200).difference_interval
+    sure = paired_test(metric, bad, good, samples=200).difference_interval
     assert sure.low * sure.high > 0
 
 
@@ -85,7 +85,7 @@ def test_chance_differences_are_seldom_called_significant(reference, damaged):
     found = 0
     for seed in range(20):
         one, two = (metric.statistics(damaged(0.2, 2 * seed + side), reference) for side in (0, 1))
-        found += approximate_randomization(metric, one, two, samples=200).p_value < 0.05
+        found += paired_test(metric, one, two, "randomization", samples=200).p_value < 0.05
     assert found <= 5
 
 
@@ -94,10 +94,10 @@ def test_a_bootstrap_by_hand():
     # difference with probability 1/4.
     metric = make_metric("ter")
     baseline, system = np.array([[2.0, 10], [2, 10]]), np.array([[1.0, 10], [2, 10]])
-    result = paired_bootstrap(metric, baseline, system, samples=4000)
+    result = paired_test(metric, baseline, system, samples=4000)
     assert (result.baseline, result.system, result.difference) == pytest.approx((20, 15, -5))
     assert result.p_value == pytest.approx(0.5, abs=0.06)  # only the second sentence was drawn; either way
-    randomized = approximate_randomization(metric, baseline, system, samples=1000)
+    randomized = paired_test(metric, baseline, system, "randomization", samples=1000)
     assert randomized.p_value == 1  # swapping the one different sentence gives the same size
 
 
@@ -113,17 +113,17 @@ def test_one_failed_run_of_three_is_no_proof(reference, damaged):
     baseline = runs(damaged, metric, reference, (0.1, 0.1, 0.1), 1)
     failed = runs(damaged, metric, reference, (0.1, 0.1, 0.9), 11)
     worse = runs(damaged, metric, reference, (0.4, 0.4, 0.45), 21)
-    for_sure = paired_bootstrap(metric, baseline.sum(axis=0), failed.sum(axis=0))
-    result = paired_bootstrap(metric, baseline, failed)
+    for_sure = paired_test(metric, baseline.sum(axis=0), failed.sum(axis=0))
+    result = paired_test(metric, baseline, failed)
     scores = [[float(metric.values(run.sum(axis=0))) for run in system] for system in (baseline, failed)]
     assert result.difference == pytest.approx(np.mean(scores[1]) - np.mean(scores[0]))
     assert result.difference < -10
-    randomized = approximate_randomization(metric, baseline, failed, samples=10)
+    randomized = paired_test(metric, baseline, failed, "randomization", samples=10)
     assert randomized.difference == result.difference
     assert for_sure.p_value < 0.01
     assert result.p_value > 0.2
     assert result.difference_interval.high > -1 > for_sure.difference_interval.high
-    assert paired_bootstrap(metric, baseline, worse).p_value < 0.01
+    assert paired_test(metric, baseline, worse).p_value < 0.01
 
 
 def test_runs_are_drawn_as_often_as_there_are():
@@ -138,17 +138,17 @@ def test_runs_are_drawn_as_often_as_there_are():
 def test_identical_runs_are_no_more_sentences(reference, damaged):
     metric = make_metric("bleu")
     one, two = (metric.statistics(damaged(0.2, seed), reference) for seed in (1, 2))
-    for test in (paired_bootstrap, approximate_randomization):
-        once = test(metric, one, two, samples=100)
-        assert test(metric, one[None], two[None], samples=100) == once
-        twice = test(metric, np.stack([one, one]), np.stack([two, two]), samples=100)
+    for test in TESTS:
+        once = paired_test(metric, one, two, test, samples=100)
+        assert paired_test(metric, one[None], two[None], test, samples=100) == once
+        twice = paired_test(metric, np.stack([one, one]), np.stack([two, two]), test, samples=100)
         assert (twice.p_value, twice.difference) == pytest.approx((once.p_value, once.difference))
 
 
 def test_swapping_the_systems_turns_the_sign_only(reference, damaged):
     metric = make_metric("bleu")
     one, two = metric.statistics(damaged(0.2, 1), reference), metric.statistics(damaged(0.25, 2), reference)
-    forth, back = paired_bootstrap(metric, one, two), paired_bootstrap(metric, two, one)
+    forth, back = paired_test(metric, one, two), paired_test(metric, two, one)
     assert forth.difference == -back.difference
     assert forth.p_value == back.p_value
     assert forth.difference_interval.low == pytest.approx(-back.difference_interval.high)
@@ -157,10 +157,12 @@ def test_swapping_the_systems_turns_the_sign_only(reference, damaged):
 def test_a_seed_repeats_and_another_seed_does_not(reference, damaged):
     metric = make_metric("bleu")
     one, two = metric.statistics(damaged(0.2, 1), reference), metric.statistics(damaged(0.21, 2), reference)
-    for test in (paired_bootstrap, approximate_randomization):
-        first = test(metric, one, two, samples=400, seed=1)
-        assert first == test(metric, one, two, samples=400, seed=1)
-        assert first.p_value == pytest.approx(test(metric, one, two, samples=400, seed=2).p_value, abs=0.15)
+    for test in TESTS:
+        first = paired_test(metric, one, two, test, samples=400, seed=1)
+        assert first == paired_test(metric, one, two, test, samples=400, seed=1)
+        assert first.p_value == pytest.approx(
+            paired_test(metric, one, two, test, samples=400, seed=2).p_value, abs=0.15
+        )
     draws = [resampled_scores(metric, (one,), samples=10, seed=seed) for seed in (1, 2)]
     assert not np.array_equal(draws[0], draws[1])
 
@@ -178,9 +180,9 @@ def test_results_do_not_depend_on_chunks(monkeypatch, reference, damaged):
 
     metric = make_metric("bleu")
     one, two = metric.statistics(damaged(0.2, 1), reference), metric.statistics(damaged(0.21, 2), reference)
-    whole = [test(metric, one, two, samples=200) for test in (paired_bootstrap, approximate_randomization)]
+    whole = [paired_test(metric, one, two, test, samples=200) for test in TESTS]
     monkeypatch.setattr(significance, "_CHUNK_CELLS", 200 * 64)
-    split = [test(metric, one, two, samples=200) for test in (paired_bootstrap, approximate_randomization)]
+    split = [paired_test(metric, one, two, test, samples=200) for test in TESTS]
     assert [result.p_value for result in whole] == [result.p_value for result in split]
 
 
@@ -200,14 +202,14 @@ def test_a_thousand_resamples_of_a_thousand_sentences_are_scored_together(refere
         return values(sums)
 
     monkeypatch.setattr(metric, "values", watched)
-    paired_bootstrap(metric, one, two, samples=1000)
+    paired_test(metric, one, two, samples=1000)
     assert shapes == [(1, metric.width), (1, metric.width), (1000, 2, metric.width)]
 
 
-@pytest.mark.parametrize("test", [paired_bootstrap, approximate_randomization])
+@pytest.mark.parametrize("test", TESTS)
 def test_impossible_requests_are_refused(test):
     metric = make_metric("ter")
     with pytest.raises(UsageError, match="samples must be at least 1, but is 0"):
-        test(metric, np.ones((3, 2)), np.ones((3, 2)), samples=0)
+        paired_test(metric, np.ones((3, 2)), np.ones((3, 2)), test, samples=0)
     with pytest.raises(DataError, match="line counts differ: baseline 3, system 4"):
-        test(metric, np.ones((3, 2)), np.ones((4, 2)))
+        paired_test(metric, np.ones((3, 2)), np.ones((4, 2)), test)

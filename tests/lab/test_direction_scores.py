@@ -14,7 +14,6 @@ from deepwire.evaluation.multilingual.direction_names import parse_group
 from deepwire.evaluation.multilingual.direction_table import (
     DirectionsReport,
     DirectionTable,
-    DirectionTableSettings,
 )
 from deepwire.lab.direction_scores import directions_finding
 from deepwire.lab.report.finding import from_json, to_json
@@ -29,7 +28,7 @@ HOSTILE = "</title><script src='https://example.org/x.js'>runs/<b>"
 @pytest.fixture
 def report(translated) -> DirectionsReport:  # noqa: F811 - the fixture
     paired = PairedTest("bootstrap", samples=20)
-    table = DirectionTable(DirectionTableSettings(LanguageMetrics().of, "en", [parse_group("de,zh")], paired))
+    table = DirectionTable(LanguageMetrics().of, "en", [parse_group("de,zh")], paired)
     sizes = {"en-de": 900, "en-fr": 100, "de-en": 900, "en-zh": None, "de-fr": None}
     for place, (name, pairs) in enumerate(sizes.items()):
         zero = name == "de-fr"
@@ -77,7 +76,7 @@ def test_the_notes_say_what_the_tests_found_and_how_it_was_scored(report: Direct
 
 
 def test_without_a_baseline_there_is_nothing_to_win(translated) -> None:  # noqa: F811 - the fixture
-    table = DirectionTable(DirectionTableSettings(LanguageMetrics().of))
+    table = DirectionTable(LanguageMetrics().of)
     table.add(*translated("en-de"))
     finding = directions_finding(table.report("runs/six", None, "multi30k"))
     written = as_text([finding])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,12 +19,7 @@ _HINT = "write i-j for a sure link and i?j or ipj for a possible one: source wor
 
 
 class GoldAlignment(NamedTuple):
-    """The links that people gave to a pair.
-
-    Attributes:
-        sure: Links that an alignment should have.
-        possible: Links that it may have; the sure ones are among them.
-    """
+    """The links that people gave to a pair: those that an alignment should have, and all that it may have."""
 
     sure: frozenset[Link]
     possible: frozenset[Link]
@@ -32,14 +27,7 @@ class GoldAlignment(NamedTuple):
 
 @dataclass(frozen=True)
 class AlignmentCounts:
-    """Links of a text and its gold ones, counted; two add up.
-
-    Attributes:
-        found: Links, |A|.
-        sure: Sure gold links, |S|.
-        found_sure: Links that are sure, |A and S|.
-        found_possible: Links that are possible, |A and P|.
-    """
+    """Counted links A of a text and its gold ones, sure S and possible P; two add up."""
 
     found: int = 0
     sure: int = 0
@@ -53,12 +41,7 @@ class AlignmentCounts:
         return cls(len(predicted), len(gold.sure), len(predicted & gold.sure), len(predicted & gold.possible))
 
     def __add__(self, other: AlignmentCounts) -> AlignmentCounts:
-        return AlignmentCounts(
-            self.found + other.found,
-            self.sure + other.sure,
-            self.found_sure + other.found_sure,
-            self.found_possible + other.found_possible,
-        )
+        return AlignmentCounts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def error_rate(self) -> float:
@@ -77,12 +60,7 @@ class AlignmentCounts:
 
 
 def read_gold(path: Path, words: Sequence[tuple[int, int]], first: int = 0) -> list[GoldAlignment]:
-    """Read `0-0 1?2 2p2` lines.
-
-    Args:
-        path: The file.
-        words: How many words both sides of each pair have.
-        first: The number of the first word in the file.
+    """Reads `0-0 1?2 2p2` lines of pairs with so many words on both sides, counted from `first`.
 
     Raises:
         DataError: A line is none, or names words that a pair has not; or there are more or fewer lines.

@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from deepwire.config.counts import counted
 from deepwire.errors import UsageError
-from deepwire.evaluation.metric import (
-    Floats,
-    Metric,
-    Score,
-    check_line_counts,
-    detokenized_share,
-    is_gap,
-    reference_count,
-    tokenized_share,
-)
+from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts, is_gap, reference_count
 from deepwire.evaluation.metric_choice import script_without_spaces
 from deepwire.evaluation.significance import (
     DEFAULT_SAMPLES,
     DEFAULT_SEED,
     Comparison,
     Interval,
-    approximate_randomization,
-    paired_bootstrap,
+    paired_test,
 )
 from deepwire.evaluation.standard_metrics import BleuMetric, MultiBleuMetric, TerMetric, multi_bleu_line
 from deepwire.evaluation.text_table import aligned
 from deepwire.evaluation.texts import Text
 
+_SIGNIFICANT = 0.05
 _SUSPICIOUS_SHARE = 0.10
-_TESTS = {"bootstrap": paired_bootstrap, "randomization": approximate_randomization}
 # A resample of one sentence is always the text itself: its p-value would be the smallest there is.
 _FEW_SENTENCES = 20
 _TOKENIZERS_FOR_RAW_TEXT = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char")
+_FREE_STANDING_STOPS = tuple(f" {mark}" for mark in ".。।۔")
+"""Those of English, Japanese and Chinese, Hindi, and Urdu."""
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Which test to run on the differences to the baseline.
+    """The test to run on the differences to the baseline.
 
     Attributes:
-        test: ``bootstrap`` or ``randomization``.
+        test: `bootstrap` or `randomization`.
         baseline: Position of the baseline among the systems.
         samples: Number of resamples or shuffles; the usual number of the test when None.
         seed: Seed of the random numbers; the usual one when None.
@@ -54,13 +46,11 @@ class PairedTest:
     seed: int | None = None
 
     def check(self, systems: int) -> None:
-        """Check that the test exists and has something to compare.
-
-        Raises:
-            UsageError: The test is unknown, or there are fewer than two systems.
-        """
-        if self.test not in _TESTS:
-            raise UsageError(f"unknown paired test {self.test!r}", f"choose one of {', '.join(_TESTS)}")
+        """Raises a UsageError where the test is unknown, or there are fewer than two systems."""
+        if self.test not in DEFAULT_SAMPLES:
+            raise UsageError(
+                f"unknown paired test {self.test!r}", f"choose one of {', '.join(DEFAULT_SAMPLES)}"
+            )
         if systems < 2:
             raise UsageError(
                 "a paired test needs two or more systems", "give another hypothesis file or model"
@@ -69,9 +59,9 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class SystemResult:
-    """The scores of one system, and its comparisons with the baseline if there are any; one per metric.
+    """The scores of one system and its comparisons with the baseline, one per metric.
 
-    `precision` is the number format in which a model translated, where one did.
+    `precision` is the number format in which a model translated.
     """
 
     name: str
@@ -82,14 +72,14 @@ class SystemResult:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """Everything an evaluation found.
+    """The findings of an evaluation.
 
     Attributes:
         lines: Number of sentences.
         references: Names of the references.
         systems: Results, in the order the systems were given.
         baseline: Position of the baseline among the systems; None when nothing was tested.
-        warnings: What is odd about the texts, one line each.
+        warnings: About odd texts, one line each.
     """
 
     lines: int
@@ -106,14 +96,7 @@ def compare(
     paired: PairedTest | None = None,
     source: Text | None = None,
 ) -> ScoreReport:
-    """Score systems, and test each against the baseline.
-
-    Args:
-        systems: At least one; at least two for a test.
-        references: At least one.
-        metrics: At least one.
-        paired: The test; None for scores only.
-        source: What was translated, for metrics that read it.
+    """Scores systems, and tests each against the baseline if there is a test.
 
     Raises:
         DataError: Two texts differ in their number of lines, or one is empty.
@@ -125,24 +108,19 @@ def compare(
     answers = [text.lines for text in references]
     read = None if source is None else source.lines
     counts = [[metric.statistics(system.lines, answers, read) for metric in metrics] for system in systems]
-    results = tuple(
-        SystemResult(
-            name=system.name,
-            scores=tuple(
-                metric.score_of(row, reference_count(answers))
-                for metric, row in zip(metrics, rows, strict=True)
-            ),
-            comparisons=()
-            if paired is None or number == paired.baseline
-            else paired_comparison(metrics, counts[paired.baseline], rows, paired),
-            precision=system.precision,
-        )
-        for number, (system, rows) in enumerate(zip(systems, counts, strict=True))
-    )
+    results = []
+    for number, (system, rows) in enumerate(zip(systems, counts, strict=True)):
+        scores = [
+            metric.score_of(row, reference_count(answers)) for metric, row in zip(metrics, rows, strict=True)
+        ]
+        tests: tuple[Comparison, ...] = ()
+        if paired is not None and number != paired.baseline:
+            tests = paired_comparison(metrics, counts[paired.baseline], rows, paired)
+        results.append(SystemResult(system.name, tuple(scores), tests, system.precision))
     return ScoreReport(
         lines=len(answers[0]),
         references=tuple(text.name for text in references),
-        systems=results,
+        systems=tuple(results),
         baseline=None if paired is None else paired.baseline,
         warnings=(
             *gap_warnings(systems, references, source),
@@ -155,22 +133,10 @@ def compare(
 def paired_comparison(
     metrics: Sequence[Metric], baseline: Sequence[Floats], system: Sequence[Floats], paired: PairedTest
 ) -> tuple[Comparison, ...]:
-    """Test a system against the baseline, metric by metric.
-
-    Args:
-        metrics: M of them.
-        baseline: For each metric its sentence statistics, ``[N, K]``, or ``[S, N, K]`` of S runs.
-        system: The same of the system.
-        paired: The test.
-
-    Raises:
-        DataError: The two have different numbers of sentences.
-    """
-    samples = DEFAULT_SAMPLES[paired.test] if paired.samples is None else paired.samples
+    """Tests a system against the baseline, both as `paired_test` takes them for each metric."""
     seed = DEFAULT_SEED if paired.seed is None else paired.seed
-    run = _TESTS[paired.test]
     return tuple(
-        run(metric, first, second, samples=samples, seed=seed)
+        paired_test(metric, first, second, paired.test, paired.samples, seed)
         for metric, first, second in zip(metrics, baseline, system, strict=True)
     )
 
@@ -186,7 +152,7 @@ def few_sentences(paired: PairedTest | None, sentences: int, unit: str = "senten
 
 
 def gap_warnings(systems: Sequence[Text], references: Sequence[Text], source: Text | None) -> list[str]:
-    """Which references or source lack lines that other texts have, one line each."""
+    """Warnings of references or a source that lack lines which other texts have, one line each."""
     gaps = [list(map(is_gap, text.lines)) for text in references]
     none = [all(row) for row in zip(*gaps, strict=True)]
     silent = [all(map(is_gap, row)) for row in zip(*(system.lines for system in systems), strict=True)]
@@ -210,28 +176,32 @@ def gap_warnings(systems: Sequence[Text], references: Sequence[Text], source: Te
 def text_warnings(texts: Sequence[Text], metrics: Sequence[Metric]) -> list[str]:
     """Warnings of texts, one line each: tokenised text for metrics of raw text, or the reverse."""
     warnings: list[str] = []
-    raw_tokenizers = [
-        metric.tokenize
-        for metric in metrics
-        if isinstance(metric, BleuMetric) and metric.tokenize in _TOKENIZERS_FOR_RAW_TEXT
-    ]
+    tokenizers = [metric.tokenize for metric in metrics if isinstance(metric, BleuMetric)]
+    raw_tokenizers = [name for name in tokenizers if name in _TOKENIZERS_FOR_RAW_TEXT]
+    is_multi_bleu = any(isinstance(metric, MultiBleuMetric) for metric in metrics)
     for text in texts:
-        if raw_tokenizers and (share := tokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
+        if raw_tokenizers and (share := _tokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
             warnings.append(
                 f"{text.name} looks tokenised ({share:.0%} of lines end in a free-standing full stop), but "
                 f"BLEU with tokenizer {raw_tokenizers[0]} expects raw text: detokenise it, or use the metric "
                 "multi-bleu"
             )
-        is_multi_bleu = any(isinstance(metric, MultiBleuMetric) for metric in metrics)
-        if is_multi_bleu and (share := detokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
+        if is_multi_bleu and (share := _detokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
             warnings.append(
                 f"{text.name} looks like raw text ({share:.0%} of lines end in a word with a full stop), but "
                 "multi-bleu counts white-space tokens: tokenise it, or use the metric bleu"
             )
-    for text in texts:
-        if odd := without_spaces(text, metrics):
-            return [*warnings, odd]  # the others are of the same language
-    return warnings
+    odd = next(filter(None, (without_spaces(text, metrics) for text in texts)), "")
+    return [*warnings, odd] if odd else warnings
+
+
+def _tokenized_share(lines: Sequence[str]) -> float:
+    return sum(line.rstrip().endswith(_FREE_STANDING_STOPS) for line in lines) / max(len(lines), 1)
+
+
+def _detokenized_share(lines: Sequence[str]) -> float:
+    ends = [line.rstrip()[-2:] for line in lines]
+    return sum(len(end) == 2 and end[1] == "." and end[0].isalnum() for end in ends) / max(len(ends), 1)
 
 
 def without_spaces(text: Text, metrics: Sequence[Metric]) -> str:
@@ -247,27 +217,24 @@ def without_spaces(text: Text, metrics: Sequence[Metric]) -> str:
 
 
 def _between_spaces(metric: Metric) -> str:
-    """How a sentence names a metric that finds words by the spaces between them; ``""`` for others."""
+    """How a sentence names a metric that finds words by the spaces between them; `""` for others."""
     match metric:
-        case BleuMetric(tokenize="13a" | "intl" as tokenize):
-            return f"BLEU|tok:{tokenize}"
         case TerMetric(characters=False) | MultiBleuMetric():
             return metric.name
+        case BleuMetric(tokenize="13a" | "intl" as tokenize):
+            return f"BLEU|tok:{tokenize}"
         case _:
             return ""
 
 
-JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
-
-_SIGNIFICANT = 0.05
-
-
 def as_text(report: ScoreReport) -> str:
-    """Write scores, intervals and p-values as a table, then one signature per metric."""
+    """Scores, intervals and p-values as a table, then one signature per metric."""
     if report.baseline is None:
-        blocks = [_table(_score_rows(report), names=1)]
+        blocks = ["\n".join(_table(list(_score_rows(report)), names=1))]
     else:
-        blocks = [_table(_test_rows(report), names=2), _test_note(report)]
+        tests = next(system for system in report.systems if system.comparisons).comparisons
+        note = f"{title_of_test(tests[0])}; * p < {_SIGNIFICANT}"
+        blocks = ["\n".join(_table(list(_test_rows(report)), names=2)), note]
     detail = [
         f"{system.name}: {multi_bleu_line(score)}"
         for system in report.systems
@@ -281,54 +248,36 @@ def as_text(report: ScoreReport) -> str:
 
 
 def precisions(report: ScoreReport) -> list[str]:
-    """In which number format models translated, one line each."""
+    """The number formats in which models translated, one line each."""
     return [f"{each.name}: translated in {each.precision}" for each in report.systems if each.precision]
 
 
-def as_json(report: ScoreReport) -> dict[str, JsonValue]:
-    """Return everything in the report as JSON values; scores are not rounded."""
-    systems: list[JsonValue] = []
-    for number, system in enumerate(report.systems):
-        scores: list[JsonValue] = [
-            {
-                "name": score.name,
-                "score": score.value,
-                "signature": score.signature,
-                "higher_is_better": score.higher_is_better,
-                **{key: plain(value) for key, value in score.details.items()},
-            }
-            for score in system.scores
-        ]
-        comparisons: list[JsonValue] = [
-            {key: plain(value) for key, value in asdict(comparison).items()}
-            for comparison in system.comparisons
-        ]
-        systems.append(
-            {
-                "name": system.name,
-                "baseline": number == report.baseline,
-                **({"precision": system.precision} if system.precision else {}),
-                "scores": scores,
-                "comparisons": comparisons,
-            }
-        )
+def as_json(report: ScoreReport) -> dict[str, object]:
+    """The whole report as values that JSON can hold; scores are not rounded."""
+    systems = [
+        {
+            "name": system.name,
+            "baseline": number == report.baseline,
+            **({"precision": system.precision} if system.precision else {}),
+            "scores": [
+                {**score_as_json(score), "higher_is_better": score.higher_is_better}
+                for score in system.scores
+            ],
+            "comparisons": [asdict(comparison) for comparison in system.comparisons],
+        }
+        for number, system in enumerate(report.systems)
+    ]
     return {
         "lines": report.lines,
-        "references": list(report.references),
+        "references": report.references,
         "systems": systems,
-        "warnings": list(report.warnings),
+        "warnings": report.warnings,
     }
 
 
-def plain(value: object) -> JsonValue:
-    """A value of a report in the types of JSON."""
-    if isinstance(value, tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if value is None or isinstance(value, str | int | float):
-        return value
-    raise TypeError(f"no JSON form for {type(value).__name__}")
+def score_as_json(score: Score) -> dict[str, object]:
+    """A score, its signature and its details."""
+    return {"name": score.name, "score": score.value, "signature": score.signature, **score.details}
 
 
 def _score_rows(report: ScoreReport) -> Iterator[list[str]]:
@@ -338,66 +287,42 @@ def _score_rows(report: ScoreReport) -> Iterator[list[str]]:
 
 
 def _test_rows(report: ScoreReport) -> Iterator[list[str]]:
-    with_intervals = any(
-        comparison.difference_interval for system in report.systems for comparison in system.comparisons
-    )
-    yield (
-        ["system", "metric", "score", "95 % interval", "difference", "95 % interval", "p"]
-        if with_intervals
-        else ["system", "metric", "score", "difference", "p"]
-    )
-    for place in range(len(report.systems[0].scores)):
-        for number, system in enumerate(report.systems):
-            row = _baseline_row(report, place) if number == report.baseline else _system_row(system, place)
-            yield row if with_intervals else [row[0], row[1], row[2], row[4], row[6]]
-
-
-def _baseline_row(report: ScoreReport, place: int) -> list[str]:
-    system = report.systems[report.baseline or 0]
     other = next(system for system in report.systems if system.comparisons)
-    score = system.scores[place]
-    interval = _interval(other.comparisons[place].baseline_interval, score.digits)
-    return [system.name, score.name, f"{score.value:.{score.digits}f}", interval, "baseline", "", ""]
+    with_intervals = other.comparisons[0].difference_interval is not None
+    header = ["system", "metric", "score", "95 % interval", "difference", "95 % interval", "p"]
+    rows = [header]
+    for place in range(len(other.scores)):
+        for number, system in enumerate(report.systems):
+            score, digits = system.scores[place], system.scores[place].digits
+            row = [system.name, score.name, f"{score.value:.{digits}f}"]
+            if number == report.baseline:
+                row += [_interval(other.comparisons[place].baseline_interval, digits), "baseline", "", ""]
+            else:
+                test = system.comparisons[place]
+                row += [
+                    _interval(test.system_interval, digits),
+                    f"{test.difference:+.{digits}f}",
+                    _interval(test.difference_interval, digits, sign="+"),
+                    f"{test.p_value:.4f}" + (" *" if test.p_value < _SIGNIFICANT else ""),
+                ]
+            rows.append(row)
+    for row in rows:
+        yield row if with_intervals else [*row[:3], row[4], row[6]]
 
 
-def _system_row(system: SystemResult, place: int) -> list[str]:
-    score, comparison = system.scores[place], system.comparisons[place]
-    return [
-        system.name,
-        score.name,
-        f"{score.value:.{score.digits}f}",
-        _interval(comparison.system_interval, score.digits),
-        f"{comparison.difference:+.{score.digits}f}",
-        _interval(comparison.difference_interval, score.digits, sign=True),
-        _p_value(comparison),
-    ]
+def _table(rows: Sequence[Sequence[str]], names: int) -> list[str]:
+    """Aligned lines; the first `names` columns hold names, the others numbers."""
+    return aligned(rows, [column >= names for column in range(len(rows[0]))])
 
 
-def _table(rows: Iterable[list[str]], names: int) -> str:
-    """Aligned lines; the first ``names`` columns hold names, the others numbers."""
-    cells = list(rows)
-    return "\n".join(aligned(cells, [column >= names for column in range(len(cells[0]))]))
-
-
-def _interval(interval: Interval | None, digits: int, *, sign: bool = False) -> str:
+def _interval(interval: Interval | None, digits: int, *, sign: str = "") -> str:
     if interval is None:
         return ""
-    plus = "+" if sign else ""
-    low, high = (f"{edge:{plus}.{digits}f}" for edge in (interval.low, interval.high))
-    return f"{low} .. {high}"
-
-
-def _p_value(comparison: Comparison) -> str:
-    return f"{comparison.p_value:.4f}" + (" *" if comparison.p_value < _SIGNIFICANT else "")
-
-
-def _test_note(report: ScoreReport) -> str:
-    comparison = next(system for system in report.systems if system.comparisons).comparisons[0]
-    return f"{title_of_test(comparison)}; * p < {_SIGNIFICANT}"
+    return f"{interval.low:{sign}.{digits}f} .. {interval.high:{sign}.{digits}f}"
 
 
 def title_of_test(comparison: Comparison) -> str:
-    """Which test a comparison is, with its settings."""
+    """The name of the test that a comparison is, with its settings."""
     title = {
         "bootstrap": "paired bootstrap (Koehn 2004), two-sided",
         "randomization": "approximate randomisation (Riezler & Maxwell 2005), two-sided",

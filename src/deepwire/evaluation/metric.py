@@ -14,19 +14,20 @@ from deepwire.errors import DataError, UsageError
 Floats = NDArray[np.float64]
 References = Sequence[str] | Sequence[Sequence[str]]
 """One reference text (a list of lines), or several of them (a list of lists of lines)."""
+Details = dict[str, float | tuple[float, ...]]
 
 
 @dataclass(frozen=True)
 class Score:
-    """The score of one text.
+    """The score of one text; BLEU, chrF and TER are percentages.
 
     Attributes:
-        name: The metric as it is written in tables, such as ``BLEU`` or ``chrF2++``.
-        value: The score; BLEU, chrF and TER are percentages.
+        name: The metric as it is written in tables, such as `BLEU` or `chrF2++`.
+        value: The score.
         signature: All settings that change the value, in sacrebleu's form.
         higher_is_better: False for error rates.
         details: The numbers behind the value, such as precisions and lengths.
-        digits: Of the value in tables, behind the point.
+        digits: Behind the point, in tables.
     """
 
     name: str
@@ -41,14 +42,12 @@ class Score:
 
 
 class Metric(ABC):
-    """A corpus metric that is a function of summed sentence statistics.
-
-    The statistics are what resampling needs: a resampled corpus is scored from a sum of rows, without text.
+    """A corpus metric that is a function of summed sentence statistics, which resampling needs.
 
     Attributes:
         name: The metric as it is written in tables.
-        higher_is_better: False for error rates.
         width: The number K of statistics of one sentence.
+        higher_is_better: False for error rates.
         needs_source: Whether it reads the source text, too, and so overrides `_count_with_source`.
         digits: Of a score in tables, behind the point.
     """
@@ -61,74 +60,68 @@ class Metric(ABC):
 
     @abstractmethod
     def values(self, totals: Floats) -> Floats:
-        """Turn summed statistics ``[..., K]`` into corpus scores ``[...]``."""
+        """Corpus scores `[...]` of summed statistics `[..., K]`."""
 
     @abstractmethod
     def sentence_values(self, statistics: Floats) -> Floats:
-        """Turn the statistics of single sentences ``[N, K]`` into sentence scores ``[N]``."""
+        """Sentence scores `[N]` of the statistics of single sentences `[N, K]`."""
 
     @abstractmethod
     def signature(self, references: int) -> str:
-        """Return the settings that change the score; ``references`` is what `reference_count` says."""
+        """The settings that change the score; `references` are those of `reference_count`."""
 
     @abstractmethod
     def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
-        """Return the statistics ``[N, K]`` of texts whose lengths were checked."""
+        """The statistics `[N, K]` of texts whose lengths were checked."""
 
     def _count_with_source(
         self, hypotheses: Sequence[str], references: Sequence[Sequence[str]], source: Sequence[str] | None
     ) -> Floats:
-        """The same; for metrics to override that read the source, where it is known."""
         del source
         return self._count(hypotheses, references)
 
     def statistics(
         self, hypotheses: Sequence[str], references: References, source: Sequence[str] | None = None
     ) -> Floats:
-        """Return the statistics of every sentence, ``[N, K]``.
+        """The statistics of every sentence, `[N, K]`.
 
         An empty line of one of several references is no translation of no words: it counts as missing.
-
-        Args:
-            hypotheses: N lines.
-            references: N lines, or several lists of N lines each.
-            source: N lines of the text that was translated, for metrics that read it.
 
         Raises:
             DataError: The line counts differ, or there are no lines or no references.
             UsageError: The metric reads the source, and there is none.
         """
         texts = reference_texts(references)
-        check_line_counts([("hypotheses", hypotheses), *_named(texts)])
+        names = (
+            ["reference"] if len(texts) == 1 else [f"reference {place + 1}" for place in range(len(texts))]
+        )
+        named = [("hypotheses", hypotheses), *zip(names, texts, strict=True)]
+        check_line_counts(named if source is None else [*named, ("source", source)])
         if self.needs_source and source is None:
             raise UsageError(f"{self.name} reads the source, too", "add --source FILE, from Python source=")
-        if source is not None:
-            check_line_counts([("hypotheses", hypotheses), ("source", source)])
         counts = np.empty((len(hypotheses), self.width))
         # A command that takes one reference refuses several before it computes for long.
         for present, rows in sorted(_by_references(texts).items(), key=lambda group: -len(group[0])):
-            answers = [_taken(texts[number], rows) for number in present]
-            read = None if source is None else _taken(source, rows)
-            part = np.asarray(self._count_with_source(_taken(hypotheses, rows), answers, read), np.float64)
-            if part.shape != (len(rows), self.width):
+            part = self._count_with_source(
+                [hypotheses[row] for row in rows],
+                [[texts[number][row] for row in rows] for number in present],
+                None if source is None else [source[row] for row in rows],
+            )
+            if np.shape(part) != (len(rows), self.width):
                 raise UsageError(
-                    f"{self.name}: statistics of shape {part.shape}, not {(len(rows), self.width)}",
+                    f"{self.name}: statistics of shape {np.shape(part)}, not {(len(rows), self.width)}",
                     "a metric of another package is wrong; or install a sacrebleu that deepwire's tests have",
                 )
             counts[rows] = part
         return counts
 
     def score(self, hypotheses: Sequence[str], references: References) -> Score:
-        """Score a text against one or several references.
-
-        Raises:
-            DataError: The line counts differ, or there are no lines or no references.
-        """
+        """Scores a text against one or several references; errors as of `statistics`."""
         texts = reference_texts(references)
         return self.score_of(self.statistics(hypotheses, texts), reference_count(texts))
 
     def score_of(self, statistics: Floats, references: int) -> Score:
-        """Score a text from its sentence statistics ``[N, K]`` and `reference_count`."""
+        """Scores a text from its sentence statistics `[N, K]` and `reference_count`."""
         totals = statistics.sum(axis=0)
         return Score(
             name=self.name,
@@ -139,27 +132,19 @@ class Metric(ABC):
             digits=self.digits,
         )
 
-    def details(self, totals: Floats) -> dict[str, float | tuple[float, ...]]:
-        """Return the numbers behind the score of summed statistics ``[K]``; a metric may have none."""
+    def details(self, totals: Floats) -> Details:
+        """The numbers behind the score of summed statistics `[K]`; a metric may have none."""
         del totals
         return {}
 
 
 def reference_texts(references: References) -> list[Sequence[str]]:
-    """Return the references as a list of texts, whether one text or several are given.
-
-    Raises:
-        DataError: There is no reference.
-    """
+    """The references as a list of texts, whether one text or several are given; a DataError for none."""
     if not references:
         raise DataError("no reference to score against")
     if isinstance(references[0], str):
         return [[str(line) for line in references]]
     return list(references)
-
-
-def _taken(lines: Sequence[str], rows: Sequence[int]) -> list[str]:
-    return [lines[row] for row in rows]
 
 
 def is_gap(line: str) -> bool:
@@ -183,11 +168,7 @@ def reference_count(texts: Sequence[Sequence[str]]) -> int:
 
 
 def check_line_counts(texts: Sequence[tuple[str, Sequence[str]]]) -> None:
-    """Check that texts, given as (name, lines), have the same number of lines, which is not 0.
-
-    Raises:
-        DataError: A text is empty, or two counts differ.
-    """
+    """Raises a DataError where texts (name, lines) are empty or differ in their number of lines."""
     for name, lines in texts:
         if not lines:
             raise DataError(f"{name} is empty")
@@ -198,24 +179,3 @@ def check_line_counts(texts: Sequence[tuple[str, Sequence[str]]]) -> None:
                 f"line counts differ: {first_name} {len(first)}, {name} {len(lines)}",
                 "line N of every file must be the same sentence; lines end at \\n only",
             )
-
-
-_STANDS_ALONE = tuple(f" {mark}" for mark in ".。।۔")
-"""The full stops of English, Japanese and Chinese, Hindi, and Urdu, each after a space."""
-
-
-def tokenized_share(lines: Sequence[str]) -> float:
-    """Return the share of lines (0 to 1) that end in a free-standing full stop, a sign of tokenised text."""
-    return sum(line.rstrip().endswith(_STANDS_ALONE) for line in lines) / max(len(lines), 1)
-
-
-def detokenized_share(lines: Sequence[str]) -> float:
-    """Return the share of lines (0 to 1) that end in a full stop attached to a word, a sign of raw text."""
-    ends = [line.rstrip()[-2:] for line in lines]
-    return sum(len(end) == 2 and end[1] == "." and end[0].isalnum() for end in ends) / max(len(ends), 1)
-
-
-def _named(texts: Sequence[Sequence[str]]) -> list[tuple[str, Sequence[str]]]:
-    if len(texts) == 1:
-        return [("reference", texts[0])]
-    return [(f"reference {number}", text) for number, text in enumerate(texts, start=1)]

@@ -29,7 +29,7 @@ class MetricOptions:
     """Settings of the metrics; each metric takes those that concern it.
 
     Attributes:
-        tokenize: The tokenizer of BLEU; see ``deepwire.evaluation.standard_metrics.TOKENIZERS``.
+        tokenize: The tokenizer of BLEU, one of `deepwire.evaluation.standard_metrics.TOKENIZERS`.
         lowercase: Ignore case in BLEU, chrF and multi-bleu (TER always does).
         split_hyphens: Split hyphenated words in multi-bleu.
         characters: Chinese and Japanese characters are words in TER.
@@ -55,39 +55,29 @@ SPBLEU = {"spbleu": "flores200", "spbleu-101": "flores101"}
 
 
 def metric_name(written: str) -> str:
-    """The name of a metric that a user wrote: in any case, but a place has its own."""
+    """The name of a metric that a user wrote: in any case, but a place in a package has its own."""
     return written if "." in written else written.lower()
 
 
 def make_metric(name: str, options: MetricOptions | None = None) -> Metric:
-    """Make a metric from its name.
-
-    Args:
-        name: A key of ``METRICS`` or ``SPBLEU``, or the name of a metric in another package.
-        options: Its settings; the usual ones when left out.
+    """Makes a metric of deepwire or of another package from its name.
 
     Raises:
         UsageError: The name or the tokenizer is unknown, or the tokenizer cannot be used here.
     """
     options = options or MetricOptions()
     if name in SPBLEU:
-        return _spbleu(name, options.lowercase)
-    make = METRICS.get(name) or _of_plugin(name)
-    if make is None:
-        known = [*METRICS, *SPBLEU, *plugins.names("metric")]
-        raise UsageError(f"unknown metric {name!r}", f"choose one of {', '.join(known)}")
-    metric: object = make(options)
-    if not isinstance(metric, Metric):
-        raise UsageError(f"plugin metric {name}: gave {type(metric).__name__}, and no Metric")
-    return metric
+        metric = BleuMetric(SPBLEU[name], lowercase=options.lowercase)
+        metric.name = name.replace("bleu", "BLEU")
+        return metric
+    return METRICS[name](options) if name in METRICS else _made_by_plugin(name, options)
 
 
-def _of_plugin(name: str) -> Callable[[MetricOptions], Metric] | None:
-    """The metric that `deepwire.plugins.register_metric` or an installed package has under a name."""
+def _made_by_plugin(name: str, options: MetricOptions) -> Metric:
     try:
-        make = cast("Callable[[MetricOptions], Metric] | None", plugins.find("metric", name, trusted=True))
+        make = cast("Callable[[MetricOptions], object] | None", plugins.find("metric", name, trusted=True))
         if make is not None:
-            signature(make).bind(MetricOptions())
+            signature(make).bind(options)
     except plugins.PluginError as error:
         raise UsageError(f"metric {name!r}: {error}") from None
     except (TypeError, ValueError) as error:
@@ -95,7 +85,13 @@ def _of_plugin(name: str) -> Callable[[MetricOptions], Metric] | None:
             f"plugin metric {name}: cannot be called with MetricOptions: {error}",
             "give a function that makes the metric of them",
         ) from None
-    return make
+    if make is None:
+        known = [*METRICS, *SPBLEU, *plugins.names("metric")]
+        raise UsageError(f"unknown metric {name!r}", f"choose one of {', '.join(known)}")
+    metric = make(options)
+    if not isinstance(metric, Metric):
+        raise UsageError(f"plugin metric {name}: gave {type(metric).__name__}, and no Metric")
+    return metric
 
 
 def corpus_score(
@@ -104,13 +100,7 @@ def corpus_score(
     references: References,
     options: MetricOptions | None = None,
 ) -> Score:
-    """Score a text.
-
-    Args:
-        metric: A name such as ``bleu``, or a metric that was made before.
-        hypotheses: N lines of detokenised text (tokenised for multi-bleu).
-        references: N lines, or several lists of N lines each.
-        options: Settings for a metric given by name.
+    """Scores a text, detokenised but for multi-bleu, with a metric or the one of a name and options.
 
     Raises:
         UsageError: The metric is unknown.
@@ -121,27 +111,19 @@ def corpus_score(
 
 
 def sentence_scores(metric: str | Metric, hypotheses: Sequence[str], references: References) -> Floats:
-    """Score every sentence by itself; returns ``[N]``.
-
-    Raises:
-        UsageError: The metric is unknown.
-        DataError: The line counts differ, or there are no lines.
-    """
+    """Scores every sentence by itself, `[N]`; errors as of `corpus_score`."""
     chosen = make_metric(metric) if isinstance(metric, str) else metric
     return chosen.sentence_values(chosen.statistics(hypotheses, references))
 
 
-CHARACTERS = "char"
-"""The tokenizer that takes every character for a word."""
-
-_CHINESE, _JAPANESE, _KOREAN = "zh", "ja-mecab", "ko-mecab"
+_CHINESE, _JAPANESE, _KOREAN, _CHARACTERS = "zh", "ja-mecab", "ko-mecab", "char"
 _BY_LANGUAGE = {
     **dict.fromkeys(("zh", "zho", "cmn", "yue", "wuu", "lzh", "cn"), _CHINESE),
     **dict.fromkeys(("ja", "jpn", "jp"), _JAPANESE),
     **dict.fromkeys(("ko", "kor"), _KOREAN),
     # Written without spaces, and sacrebleu knows no words of them.
     **dict.fromkeys(
-        ("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "shn", "bo", "bod", "dz", "dzo"), CHARACTERS
+        ("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "shn", "bo", "bod", "dz", "dzo"), _CHARACTERS
     ),
 }
 _OTHER_ENDINGS = (*COMPRESSED_SUFFIXES, ".txt")
@@ -160,7 +142,7 @@ class LanguageMetrics:
 
     Attributes:
         names: Metrics to compute, as `make_metric` knows them, or made already.
-        tokenize: The tokenizer of a language where the usual one is not wanted; ``""`` is all others.
+        tokenize: The tokenizer of a language where the usual one is not wanted; `""` is all others.
         lowercase: Ignore case.
         split_hyphens: Split hyphenated words in multi-bleu.
         notes: Why a metric counts in a way that the reader may not expect, one line each.
@@ -174,9 +156,9 @@ class LanguageMetrics:
     _made: dict[tuple[str, MetricOptions], Metric] = field(default_factory=dict)
 
     def of(self, language: str) -> list[Metric]:
-        """The metrics for text in a language; ``""`` is one that nobody named.
+        """The metrics for text in a language; `""` is one that nobody named.
 
-        BLEU has the tokenizer of ``tokenizer_of``, and counts characters where MeCab is not installed. TER
+        BLEU has the tokenizer of `tokenizer_of`, and counts characters where MeCab is not installed. TER
         takes Chinese and Japanese characters for words.
 
         Raises:
@@ -188,7 +170,7 @@ class LanguageMetrics:
         usual = tokenizer_of(language)
         if name == "bleu":
             return self._bleu(language, usual)
-        if name == "ter" and usual == CHARACTERS:
+        if name == "ter" and usual == _CHARACTERS:
             self._note(f"{language} is written without spaces, where TER says little: see chrF")
         return self._once(name, characters=name == "ter" and usual in (_CHINESE, _JAPANESE))
 
@@ -196,7 +178,7 @@ class LanguageMetrics:
         wanted = self.tokenize.get(language, self.tokenize.get(""))
         if wanted is not None:
             return self._once("bleu", wanted)
-        if usual == CHARACTERS:
+        if usual == _CHARACTERS:
             self._note(
                 f"{language} is written without spaces and sacrebleu has no tokenizer for it, so BLEU counts "
                 "characters (tok:char)"
@@ -207,7 +189,7 @@ class LanguageMetrics:
             if usual not in (_JAPANESE, _KOREAN):
                 raise
             self._note(f"{language}: {error.message}, so BLEU counts characters (tok:char); {error.hint}")
-            return self._once("bleu", CHARACTERS)
+            return self._once("bleu", _CHARACTERS)
 
     def _once(self, name: str, tokenize: str = "13a", *, characters: bool = False) -> Metric:
         options = MetricOptions(tokenize, self.lowercase, self.split_hyphens, characters)
@@ -222,18 +204,13 @@ class LanguageMetrics:
 
 def tokenizer_of(language: str) -> str:
     """The tokenizer of BLEU for text in a language: sacrebleu's own, characters, otherwise 13a."""
-    return _BY_LANGUAGE.get(base_language(language), "13a")
-
-
-def base_language(language: str) -> str:
-    """``zh`` of ``zh-Hans`` or ``zh_CN``."""
-    return re.split("[-_]", language.lower())[0]
+    return _BY_LANGUAGE.get(re.split("[-_]", language.lower())[0], "13a")
 
 
 def language_of(reference: Text) -> str:
-    """The language that the file name of a text says: ``ja`` of ``dev.ja``, ``dev.ja.0.gz``, ``dev.ja.txt``.
+    """The language that the file name of a text says: `ja` of `dev.ja`, `dev.ja.0.gz`, `dev.ja.txt`.
 
-    Only one with another tokenizer than 13a, where the text is in such a script; otherwise ``""``.
+    Only one with another tokenizer than 13a, where the text is in such a script; otherwise `""`.
     """
     for suffix in reversed(Path(reference.name).suffixes):
         ending = suffix.removeprefix(".")
@@ -245,10 +222,7 @@ def language_of(reference: Text) -> str:
 
 
 def script_without_spaces(lines: Sequence[str]) -> str:
-    """The script of a text whose words nothing stands between, for a sentence; ``""`` if it is no such text.
-
-    Text in such a script that has been cut into words, with spaces between them, is none either.
-    """
+    """The name of the script of a text in which nothing stands between words; `""` if it is no such text."""
     sample = lines[:_SAMPLE]
     letters = sum(character.isalpha() for line in sample for character in line)
     if letters <= _LETTERS_OF_A_WORD * sum(len(line.split()) for line in sample):
@@ -264,11 +238,7 @@ def _share(lines: Sequence[str], scripts: Collection[str]) -> float:
 
 
 def parse_tokenizers(text: str) -> dict[str, str]:
-    """Read ``13a`` (for every language) or ``zh=char,ja=char`` (for these).
-
-    Raises:
-        UsageError: A tokenizer is unknown.
-    """
+    """Reads `13a` (for every language) or `zh=char,ja=char` (for these); a UsageError for unknown ones."""
     chosen: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         language, _, tokenizer = part.rpartition("=")
@@ -276,10 +246,3 @@ def parse_tokenizers(text: str) -> dict[str, str]:
             raise UsageError(f"unknown tokenizer {tokenizer!r}", f"choose one of {', '.join(TOKENIZERS)}")
         chosen[language.strip()] = tokenizer
     return chosen
-
-
-def _spbleu(name: str, lowercase: bool) -> Metric:
-    """BLEU over FLORES subwords."""
-    metric = BleuMetric(SPBLEU[name], lowercase=lowercase)
-    metric.name = name.replace("bleu", "BLEU")
-    return metric

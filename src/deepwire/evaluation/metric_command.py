@@ -19,17 +19,15 @@ from deepwire.evaluation.metric import Floats, Metric
 
 _FILES = ("source", "hypothesis", "reference", "jsonl", "scores")
 _PLACE = re.compile(r"\{(\w*)\}")
-_HINT = 'such as NAME="program -s {source} -t {hypothesis} -r {reference} --output {scores}"'
 
 
 class MetricCommand(Metric):
     """The mean of the scores that a command gives to each sentence.
 
     The command is started once for each system, without a shell. Names in braces stand for files, one
-    sentence a line: ``{source}``, ``{hypothesis}``, ``{reference}``; ``{jsonl}`` for one of JSON objects with
-    these three as keys; ``{scores}`` for the file that the command writes, which is stdout where it is not
-    named. There is a number a line, or JSON: a list, or a line each, of numbers or of objects with one number
-    (or ``score``).
+    sentence a line: `{source}`, `{hypothesis}`, `{reference}`; `{jsonl}` for one of JSON objects with these
+    three as keys; `{scores}` for the file that the command writes, which is stdout where it is not named; its
+    form is told at `read_scores`.
 
     Args:
         name: As it is written in tables.
@@ -50,11 +48,13 @@ class MetricCommand(Metric):
             raise UsageError(f"metric {name}: {command!r}: {error}") from None
         named = set(_PLACE.findall(command))
         if unknown := sorted(named.difference(_FILES)):
-            raise UsageError(
-                f"metric {name}: there is no file {{{unknown[0]}}}", f"there are {_braced(_FILES)}"
-            )
+            known = ", ".join(f"{{{name}}}" for name in _FILES)
+            raise UsageError(f"metric {name}: there is no file {{{unknown[0]}}}", f"there are {known}")
         if not named & {"hypothesis", "jsonl"}:
-            raise UsageError(f"metric {name}: the command does not name {{hypothesis}}", _HINT)
+            raise UsageError(
+                f"metric {name}: the command does not name {{hypothesis}}",
+                'such as NAME="program -s {source} -t {hypothesis} -r {reference} --output {scores}"',
+            )
         self._named = named
         self.needs_source = bool(named & {"source", "jsonl"})
 
@@ -82,6 +82,8 @@ class MetricCommand(Metric):
             )
         texts = {"hypothesis": hypotheses, "reference": references[0]}
         scores = self._scores(texts if source is None else {"source": source, **texts})
+        if wrong := [score for score in scores if not math.isfinite(score)]:
+            raise DataError(f"metric {self.name}: a score is {wrong[0]}")
         if len(scores) != len(hypotheses):
             raise DataError(
                 f"metric {self.name}: {len(scores)} scores for {len(hypotheses)} sentences",
@@ -98,16 +100,15 @@ class MetricCommand(Metric):
                 rows = (dict(zip(texts, row, strict=True)) for row in zip(*texts.values(), strict=True))
                 written = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
                 paths["jsonl"].write_text(written, encoding="utf-8")
-            words = [_PLACE.sub(lambda match: str(paths[match[1]]), word) for word in self._words]
-            said = self._run(words)
+            said = self._run([_PLACE.sub(lambda match: str(paths[match[1]]), word) for word in self._words])
             try:
                 text = paths["scores"].read_text("utf-8") if "scores" in self._named else said.decode()
             except (OSError, UnicodeDecodeError) as error:
                 raise DataError(f"metric {self.name}: cannot read its scores: {error}") from None
-        return [self._number(score) for score in read_scores(text, self.name)]
+        return read_scores(text, self.name)
 
     def _run(self, words: Sequence[str]) -> bytes:
-        """Start the command; what it says of its progress goes to stderr. Gives its stdout."""
+        """The stdout of the command; its progress goes to stderr."""
         try:
             done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
         except OSError as error:
@@ -119,18 +120,12 @@ class MetricCommand(Metric):
             raise UsageError(f"metric {self.name}: {words[0]!r} ended with exit code {done.returncode}")
         return done.stdout
 
-    def _number(self, score: float) -> float:
-        if not math.isfinite(score):
-            raise DataError(f"metric {self.name}: a score is {score}")
-        return score
-
 
 def read_scores(text: str, name: str) -> list[float]:
-    """The scores in what a command wrote.
+    """The scores that a command wrote, which errors call `name`.
 
-    Args:
-        text: A number a line, or JSON as for `MetricCommand`.
-        name: What errors call the metric.
+    It writes a number a line; or JSON, one value or one a line: a list, or an object with one number or one
+    called `score`. COMET's object, which has the list under the name of the file, is taken too.
 
     Raises:
         DataError: There is something else.
@@ -152,9 +147,8 @@ def read_scores(text: str, name: str) -> list[float]:
 
 def _scores_of(value: object, name: str) -> list[float]:
     if isinstance(value, dict) and len(value) == 1 and isinstance(only := next(iter(value.values())), list):
-        value = only  # COMET writes the scores of each file under its name
-    items = value if isinstance(value, list) else [value]
-    return [_score_of(item, name) for item in items]
+        value = only
+    return [_score_of(item, name) for item in (value if isinstance(value, list) else [value])]
 
 
 def _score_of(item: object, name: str) -> float:
@@ -173,7 +167,3 @@ def _score_of(item: object, name: str) -> float:
 
 def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _braced(names: Sequence[str]) -> str:
-    return ", ".join(f"{{{name}}}" for name in names)

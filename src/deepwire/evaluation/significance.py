@@ -1,8 +1,7 @@
-"""Is one system really better than another? Paired tests on the statistics of sentences.
+"""Paired significance tests of two systems, on the statistics of their sentences.
 
-Both tests take the sentence statistics of a baseline and of a system on the same lines. They draw random
-numbers in the order in which sacrebleu draws them, so the same seed gives the same resamples. All p-values
-are two-sided: nobody said before which of the two is better.
+Random numbers are drawn in the order in which sacrebleu draws them, so the same seed gives the same
+resamples. All p-values are two-sided.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ DEFAULT_SAMPLES = {"bootstrap": 1000, "randomization": 10000}
 
 _CHUNK_CELLS = 1 << 22
 _WORD_BITS = 32
-# Scores are sums of products in floating point; a difference below this is rounding, not a difference.
+# Scores are sums of products in floating point: a smaller difference than this is rounding.
 _ROUNDING = 1e-9
 
 
@@ -36,21 +35,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The result of a paired test of a system and its baseline.
-
-    Attributes:
-        test: ``bootstrap`` or ``randomization``.
-        metric: The metric's name.
-        baseline: Score of the baseline.
-        system: Score of the system.
-        difference: System minus baseline.
-        p_value: Two-sided; small when a difference of this size, either way, is unlikely to be chance.
-        samples: Number of resamples or of shuffles.
-        seed: Seed of the random numbers.
-        baseline_interval: 95 % interval of the baseline's score (bootstrap only).
-        system_interval: 95 % interval of the system's score (bootstrap only).
-        difference_interval: 95 % interval of the difference (bootstrap only).
-    """
+    """The result of a paired test of a system and its baseline; intervals of 95 % only by bootstrap."""
 
     test: str
     metric: str
@@ -65,73 +50,62 @@ class Comparison:
     difference_interval: Interval | None = None
 
 
-def paired_bootstrap(
-    metric: Metric, baseline: Floats, system: Floats, *, samples: int = 1000, seed: int = DEFAULT_SEED
+def paired_test(
+    metric: Metric,
+    baseline: Floats,
+    system: Floats,
+    test: str = "bootstrap",
+    samples: int | None = None,
+    seed: int = DEFAULT_SEED,
 ) -> Comparison:
-    """Compare two systems by paired bootstrap resampling (Koehn 2004, section 5).
+    """Tests whether the difference of two systems on the same lines is more than chance.
 
-    Every resample draws N of the N sentences with replacement and scores both systems on them. The p-value
-    is twice the share of resamples in which the difference has the other sign than on the whole text, or is
-    zero (1 at most); one is added to both counts of the share, so that it is never 0.
+    `bootstrap` (Koehn 2004, section 5) scores both systems on resamples of the N sentences. The p-value is
+    twice the share of resamples in which the difference is zero or has the other sign. If a system has S
+    runs, of several seeds, S of them are drawn, too: p-value and intervals count what depends on the seed.
 
-    A system that was trained S times, with several seeds, has the mean of the scores of its runs. Every
-    resample then also draws S of its S runs with replacement, for each of the two systems by itself: the
-    p-value and the intervals count what depends on the seed, too. Of two or three runs that is a rough
-    estimate.
+    `randomization` (Riezler & Maxwell 2005, section 4) swaps the outputs of each sentence with probability
+    1/2. The p-value is the share of shuffles whose absolute difference is at least the one observed. The
+    outputs that several runs have for a sentence are swapped together.
+
+    Either share has one added to both of its counts, so that it is never 0.
 
     Args:
         metric: Made the statistics.
-        baseline: ``[N, K]``, or ``[S, N, K]`` of S runs.
-        system: The same of the same lines; it may have another number of runs.
-        samples: Number of resamples.
-        seed: Seed of the resamples.
+        baseline: `[N, K]`, or `[S, N, K]` of S runs, whose mean score counts.
+        system: The same of the same lines.
+        test: `bootstrap` or `randomization`.
+        samples: Resamples or shuffles; the usual number of the test when None.
+        seed: Of the random numbers.
 
     Raises:
         DataError: The two have different numbers of sentences.
-        UsageError: ``samples`` is less than 1.
+        UsageError: `samples` is less than 1.
     """
-    difference, first, second = _observed(metric, baseline, system, samples)
-    drawn = resampled_scores(metric, (baseline, system), samples=samples, seed=seed)
-    differences = drawn[1] - drawn[0]
-    against = int(np.sum(differences * np.sign(difference) <= _ROUNDING))
-    return Comparison(
-        test="bootstrap",
-        metric=metric.name,
-        baseline=first,
-        system=second,
-        difference=difference,
-        p_value=min(1.0, 2 * (against + 1) / (samples + 1)),
-        samples=samples,
-        seed=seed,
-        baseline_interval=interval(drawn[0]),
-        system_interval=interval(drawn[1]),
-        difference_interval=interval(differences),
-    )
+    samples = DEFAULT_SAMPLES[test] if samples is None else samples
+    if samples < 1:
+        raise UsageError(f"samples must be at least 1, but is {samples}")
+    lines = baseline.shape[-2], system.shape[-2]
+    if lines[0] != lines[1]:
+        raise DataError(f"line counts differ: baseline {lines[0]}, system {lines[1]}")
+    first, second = mean_score(metric, baseline), mean_score(metric, system)
+    intervals: list[Interval] = []
+    if test == "bootstrap":
+        drawn = resampled_scores(metric, (baseline, system), samples=samples, seed=seed)
+        differences = drawn[1] - drawn[0]
+        against = int(np.sum(differences * np.sign(second - first) <= _ROUNDING))
+        p_value = min(1.0, 2 * (against + 1) / (samples + 1))
+        intervals = [interval(drawn[0]), interval(drawn[1]), interval(differences)]
+    else:
+        extreme = _count_extreme(metric, _runs(baseline), _runs(system), abs(second - first), samples, seed)
+        p_value = (extreme + 1) / (samples + 1)
+    return Comparison(test, metric.name, first, second, second - first, p_value, samples, seed, *intervals)
 
 
-def approximate_randomization(
-    metric: Metric, baseline: Floats, system: Floats, *, samples: int = 10000, seed: int = DEFAULT_SEED
-) -> Comparison:
-    """Compare two systems by approximate randomisation (Riezler & Maxwell 2005, section 4).
-
-    Every shuffle swaps the two outputs of a sentence with probability 1/2. The p-value is the share of
-    shuffles whose absolute difference is at least the one observed, with one added to both counts of the
-    share. The outputs that several runs of a system have for a sentence are swapped together: what other
-    runs would give, this test does not say.
-
-    Args:
-        metric: Made the statistics.
-        baseline: ``[N, K]``, or ``[S, N, K]`` of S runs.
-        system: The same of the same lines and as many runs.
-        samples: Number of shuffles.
-        seed: Seed of the shuffles.
-
-    Raises:
-        DataError: The two have different numbers of sentences.
-        UsageError: ``samples`` is less than 1.
-    """
-    difference, first, second = _observed(metric, baseline, system, samples)
-    baseline, system = _runs(baseline), _runs(system)
+def _count_extreme(
+    metric: Metric, baseline: Floats, system: Floats, observed: float, samples: int, seed: int
+) -> int:
+    """How many shuffles have at least the observed difference."""
     rng = np.random.default_rng(seed)
     total, exchange = (baseline + system).sum(axis=1, keepdims=True), baseline - system
     sentences, extreme = exchange.shape[1], 0
@@ -139,25 +113,12 @@ def approximate_randomization(
         swapped = rng.integers(2, size=(rows, sentences), dtype=np.bool_)
         swapped_totals = system.sum(axis=1, keepdims=True) + swapped.astype(np.float64) @ exchange
         spread = metric.values(swapped_totals) - metric.values(total - swapped_totals)
-        extreme += int(np.sum(np.abs(spread.mean(axis=0)) >= abs(difference) - _ROUNDING))
-    return Comparison(
-        test="randomization",
-        metric=metric.name,
-        baseline=first,
-        system=second,
-        difference=difference,
-        p_value=(extreme + 1) / (samples + 1),
-        samples=samples,
-        seed=seed,
-    )
+        extreme += int(np.sum(np.abs(spread.mean(axis=0)) >= observed - _ROUNDING))
+    return extreme
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct p-values for the number of tests (Holm 1979), in the order given.
-
-    With these, the chance that any test without a difference comes out below 0.05 is at most 0.05 for all of
-    them together.
-    """
+    """Corrects p-values for the number of tests (Holm 1979), in the order given."""
     corrected = [1.0] * len(p_values)
     largest = 0.0
     for before, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
@@ -169,17 +130,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def resampled_scores(
     metric: Metric, systems: tuple[Floats, ...], *, samples: int, seed: int = DEFAULT_SEED
 ) -> Floats:
-    """Score systems on the same bootstrap resamples.
-
-    Args:
-        metric: Made the statistics.
-        systems: ``[N, K]`` for each system, or ``[S, N, K]`` of S runs, of which S are drawn, too.
-        samples: Number R of resamples.
-        seed: Seed of the resamples.
-
-    Returns:
-        ``[systems, R]``.
-    """
+    """Scores systems, `[N, K]` or `[S, N, K]` each, on the same bootstrap resamples: `[systems, samples]`."""
     rng, rng_of_runs = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     runs = [_runs(system) for system in systems]
     together = np.concatenate([run for system in runs for run in system], axis=1)
@@ -196,7 +147,7 @@ def resampled_scores(
 
 
 def interval(scores: Floats) -> Interval:
-    """Return the mean of resampled scores and the interval that is left without the 2.5 % at either end."""
+    """The mean of resampled scores and the interval that is left without the 2.5 % at either end."""
     ordered = np.sort(scores)
     cut = len(ordered) // 40
     return Interval(float(ordered.mean()), float(ordered[cut]), float(ordered[len(ordered) - cut - 1]))
@@ -210,27 +161,16 @@ def bounds(tests: Sequence[Comparison]) -> tuple[tuple[float, ...], tuple[float,
 
 
 def mean_score(metric: Metric, statistics: Floats) -> float:
-    """The mean score of the runs of a system, of statistics ``[S, N, K]``; ``[N, K]`` are of one run."""
+    """The mean score of the runs of a system, of statistics `[S, N, K]`; `[N, K]` are of one run."""
     return float(metric.values(_runs(statistics).sum(axis=1)).mean())
 
 
-def _observed(metric: Metric, baseline: Floats, system: Floats, samples: int) -> tuple[float, float, float]:
-    if samples < 1:
-        raise UsageError(f"samples must be at least 1, but is {samples}")
-    lines = baseline.shape[-2], system.shape[-2]
-    if lines[0] != lines[1]:
-        raise DataError(f"line counts differ: baseline {lines[0]}, system {lines[1]}")
-    first, second = (mean_score(metric, statistics) for statistics in (baseline, system))
-    return second - first, first, second
-
-
 def _runs(statistics: Floats) -> Floats:
-    """Statistics as ``[S, N, K]``; those of a single output are ``[N, K]``."""
     return statistics if statistics.ndim == 3 else statistics[None]
 
 
 def _draw_counts(rng: np.random.Generator, rows: int, sentences: int) -> Floats:
-    """How often each sentence, or run, is in each of ``rows`` resamples, ``[rows, sentences]``."""
+    """How often each sentence, or run, is in each resample, `[rows, sentences]`."""
     drawn: NDArray[np.int64] = rng.choice(sentences, size=(rows, sentences), replace=True)
     drawn += sentences * np.arange(rows)[:, None]
     return np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences).astype(np.float64)

@@ -13,12 +13,15 @@ from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.languages import Direction, Languages, named_direction
 from deepwire.data.text.corpus import by_reference, corpus_files, directed, read_pairs
 from deepwire.data.text.files import BadLine, display, read_lines
+from deepwire.data.text.pairs import Pair
 from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import open_output
 from deepwire.io.regular_files import read_regular
 
+RESOLVED_CONFIG = "config.resolved.json"
 _FAULTS = {"nul": "contains a NUL character", "too_long": "is too long", "bad_utf8": "is not UTF-8"}
+_NAME_FILES = "give the test set: --source and --reference, from Python source= and reference="
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Text:
 
 
 def read_text(path: Path) -> Text:
-    """Read a text file, plain or compressed; ``-`` is stdin.
+    """Reads a text file, plain or compressed; `-` is stdin.
 
     Raises:
         DataError: The file is missing, empty, damaged, or a line is not text.
@@ -71,19 +74,16 @@ def read_text(path: Path) -> Text:
     return Text(name, lines)
 
 
-RESOLVED_CONFIG = "config.resolved.json"
-
-
 @dataclass(frozen=True)
 class SearchSettings:
     """Where a model runs, and what to change in its decoding settings.
 
     Attributes:
-        decoding: Values that replace the model's own: ``{"beam": 8}``.
-        device: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU if there is one.
-        precision: ``fp32``, ``bf16``; ``auto`` is the fast one of the device.
-        shortlist: Whether to use the shortlist of the model; ``seen``: the subwords that were seen in
-            training text of the target language; or the folder of another one.
+        decoding: Values that replace the model's own: `{"beam": 8}`.
+        device: As in `deepwire.load`.
+        precision: As in `deepwire.load`.
+        shortlist: Whether to use the shortlist of the model; `seen`: the subwords that were seen in training
+            text of the target language; or the folder of another one.
         direction: The direction of the text, for models of several.
     """
 
@@ -95,13 +95,7 @@ class SearchSettings:
 
 
 def translate(model: str, source: Text, settings: SearchSettings, warn: Tell) -> Text:
-    """Translate a text with a model; the result is named after the model.
-
-    Args:
-        model: A run directory, ``RUN@avg5`` or a model directory.
-        source: Raw text.
-        settings: How and where to translate.
-        warn: Receives warnings, one line each.
+    """Translates a text with a model, after which the result is named.
 
     Raises:
         ModelError: There is no such model, or it is damaged.
@@ -131,22 +125,22 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Tell) ->
     return Text(model, translations, precision=translator.precision)
 
 
-def selected_target(model: str, direction: Direction | None) -> str:
-    """The target language that a model has to be given; ``""`` where it has one direction only.
+def _metadata(model: str) -> Mapping[str, object]:
+    from deepwire.checkpoint.model_path import find_model  # torch
+    from deepwire.checkpoint.store import read_metadata
 
-    Args:
-        model: A MODEL name.
-        direction: Of the text; a model of several directions needs it.
+    return read_metadata(find_model(model))
+
+
+def selected_target(model: str, direction: Direction | None) -> str:
+    """The target language that a model has to be given; `""` where it has one direction only.
 
     Raises:
         UsageError: The model says that it does not translate in the direction, or has several and none is
             named.
         ModelError: There is no such model, or it is damaged.
     """
-    from deepwire.checkpoint.model_path import find_model  # torch
-    from deepwire.checkpoint.store import read_metadata
-
-    metadata = read_metadata(find_model(model))
+    metadata = _metadata(model)
     languages = Languages.from_metadata(metadata)
     if languages is None:
         only = named_direction(metadata)
@@ -162,30 +156,17 @@ def selected_target(model: str, direction: Direction | None) -> str:
 
 
 def selected_targets(models: Sequence[str], direction: Direction | None) -> list[str]:
-    """The target language that each of several models has to be given for one text, see `selected_target`.
-
-    Raises:
-        UsageError: As `selected_target` and `require_one_direction`.
-        ModelError: There is no such model, or it is damaged.
-    """
+    """`selected_target` of several models for one text; errors also as of `require_one_direction`."""
     targets = [selected_target(model, direction) for model in models]
     require_one_direction(models)
     return targets
 
 
 def require_one_direction(models: Iterable[str]) -> None:
-    """Models of one direction each have the same one, as far as their run files name it.
-
-    Raises:
-        UsageError: Two translate in different ones, so one text cannot be for both.
-        ModelError: There is no such model, or it is damaged.
-    """
-    from deepwire.checkpoint.model_path import find_model  # torch
-    from deepwire.checkpoint.store import read_metadata
-
+    """Raises a UsageError where two models of one direction each translate in different ones."""
     first: tuple[str, Direction] | None = None
     for model in models:
-        direction = named_direction(read_metadata(find_model(model)))
+        direction = named_direction(_metadata(model))
         if direction is None:
             continue
         first = first or (model, direction)
@@ -197,30 +178,18 @@ def require_one_direction(models: Iterable[str]) -> None:
 
 
 def target_language(model: str, direction: Direction | None = None) -> str:
-    """The language that a model translates into, as far as a direction or its run file names it; or ``""``.
-
-    Raises:
-        ModelError: There is no such model, or it is damaged.
-    """
-    if direction is not None:
-        return direction.target
-    from deepwire.checkpoint.model_path import find_model  # torch
-    from deepwire.checkpoint.store import read_metadata
-
-    return named_target(read_metadata(find_model(model)))
+    """The language that a model translates into, as far as a direction or its run file names it; or `""`."""
+    return named_target(_metadata(model)) if direction is None else direction.target
 
 
 def named_target(metadata: Mapping[str, object]) -> str:
-    """The target language in the description of a model; ``""`` where its run file names none, or several."""
+    """The target language in the description of a model; `""` where its run file names none, or several."""
     target = metadata.get("target")
     return target if isinstance(target, str) and target != DataConfig.model_fields["target"].default else ""
 
 
 def test_set(model: str) -> tuple[Text, Text]:
-    """Return source and reference of the test set that the run file of a run names as ``data.test``.
-
-    Args:
-        model: A run directory, with or without ``@checkpoint``.
+    """Source and reference of the test set that the run file of a run names as `data.test`.
 
     Raises:
         UsageError: It is no run directory, or its run file names no test set.
@@ -233,10 +202,7 @@ def test_set(model: str) -> tuple[Text, Text]:
 
         require_translation(model, {"text": data.text})
     if data.test is None:
-        raise UsageError(
-            f"{_stored(model)}: the run file names no data.test",
-            "give the test set: --source and --reference, from Python source= and reference=",
-        )
+        raise UsageError(f"{_stored(model)}: the run file names no data.test", _NAME_FILES)
     if data.languages is not None:
         raise UsageError(
             f"{_stored(model)}: the run has several directions",
@@ -247,10 +213,7 @@ def test_set(model: str) -> tuple[Text, Text]:
 
 
 def test_files(model: str) -> list[Path]:
-    """The files that a command reads where it reads ``data.test`` of a run, so that none is written over.
-
-    None where there is no such run or text: whoever reads it says so.
-    """
+    """The files of `data.test` of a run, so that none is written over; none where there is no such text."""
     try:
         data = data_section(model)
         return [path for corpus in directed(data, "test") for path in corpus_files(corpus, data)]
@@ -264,41 +227,33 @@ def read_test_set(corpus: CorpusConfig, data: DataConfig) -> tuple[Text, Text]:
     Raises:
         DataError: It is missing, or a line cannot be used.
     """
-    (source, reference), *more = (_pairs_of(part, data) for part in by_reference(corpus, data))
-    return (
-        Text(f"{corpus.label} ({data.source})", source.lines),
-        Text(reference.name, reference.lines, tuple(another for _, another in more)),
-    )
+    sources, references = list[Text](), list[Text]()
+    for part in by_reference(corpus, data):
+        pairs = usable_pairs(part, data)
+        sources.append(Text(f"{corpus.label} ({data.source})", [pair.source for pair in pairs]))
+        references.append(Text(f"{part.label} ({data.target})", [pair.target for pair in pairs]))
+    return sources[0], Text(references[0].name, references[0].lines, tuple(references[1:]))
 
 
-def _pairs_of(corpus: CorpusConfig, data: DataConfig) -> tuple[Text, Text]:
-    name = corpus.label
+def usable_pairs(corpus: CorpusConfig, data: DataConfig) -> list[Pair]:
+    """All pairs of a corpus; raises a DataError where one cannot be used."""
     pairs = list(read_pairs(corpus, data))
-    for pair in pairs:
-        if pair.fault:
-            raise DataError(f"{name}:{pair.line}: the pair cannot be used ({pair.fault})", "repair the line")
-    return (
-        Text(f"{name} ({data.source})", [pair.source for pair in pairs]),
-        Text(f"{name} ({data.target})", [pair.target for pair in pairs]),
-    )
+    if bad := next((pair for pair in pairs if pair.fault), None):
+        raise DataError(
+            f"{corpus.label}:{bad.line}: the pair cannot be used ({bad.fault})",
+            "scoring needs every line; repair it",
+        )
+    return pairs
 
 
 def write_lines(path: Path, lines: Sequence[str]) -> None:
-    """Write a text in one piece: after a crash there is the whole file or the old one.
-
-    Raises:
-        UsageError: The folder does not exist, or `path` is a directory.
-        ResourceError: It cannot be written.
-    """
+    """Writes a text in one piece: after a crash there is the whole file or the old one."""
     with disk_errors(path), open_output(path) as out:
         out.writelines(f"{line}\n" for line in lines)
 
 
 def data_section(model: str) -> DataConfig:
-    """The ``data`` section of the run file of a run.
-
-    Args:
-        model: A run directory, with or without ``@checkpoint``.
+    """The `data` section of the run file of a run.
 
     Raises:
         UsageError: It is no run directory.
@@ -311,7 +266,7 @@ def data_section(model: str) -> DataConfig:
     except FileNotFoundError:
         raise UsageError(
             f"{model} is not a run directory with a stored run file, so its test set is not known",
-            "give the test set: --source and --reference, from Python source= and reference=",
+            _NAME_FILES,
         ) from None
     except OSError as error:
         raise ModelError(f"{stored}: cannot read: {error.strerror or error}") from error

@@ -12,13 +12,16 @@ from deepwire.data.languages import Direction
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.multilingual.directed_texts import (
     DirectedTexts,
-    fingerprint,
-    read_stored,
-    store_in,
     texts_at,
     texts_of_run,
 )
-from deepwire.evaluation.multilingual.translation_systems import StoredSystem, open_system
+from deepwire.evaluation.multilingual.translation_systems import (
+    StoredSystem,
+    digest_of,
+    open_system,
+    read_stored,
+    store_in,
+)
 from deepwire.evaluation.texts import SearchSettings, Text
 
 EN_DE, DE_EN, DE_FR, EN_CS = map(Direction.parse, ("en-de", "de-en", "de-fr", "en-cs"))
@@ -117,12 +120,12 @@ def system(name: str | Path):
 
 
 def test_what_was_kept_is_found_again_only_if_nothing_changed(tmp_path):
-    made = fingerprint(["model 1", DE], SOURCE.lines)
+    made = digest_of(["model 1", DE], SOURCE.lines)
     store_in(tmp_path / "new" / "hyps", "runs/x", [DE], {DE: 7}).keep(DE, ["ein hund", ""], made)
     again = store_in(tmp_path / "new" / "hyps", "runs/x", [DE], {DE: 7})
     assert again.kept(DE, made) == ["ein hund", ""]
-    assert again.kept(DE, fingerprint(["model 2", DE], SOURCE.lines)) is None
-    assert again.kept(DE, fingerprint(["model 1", DE], ["a dog", "a cow"])) is None
+    assert again.kept(DE, digest_of(["model 2", DE], SOURCE.lines)) is None
+    assert again.kept(DE, digest_of(["model 1", DE], ["a dog", "a cow"])) is None
     assert again.kept(FR, made) is None
 
 

@@ -17,7 +17,6 @@ from deepwire.evaluation.multilingual.direction_table import (
     DirectionFacts,
     DirectionRow,
     DirectionTable,
-    DirectionTableSettings,
     samples_for,
 )
 from deepwire.evaluation.significance import Comparison
@@ -27,7 +26,7 @@ DE, FR = Direction("en", "de"), Direction("en", "fr")
 
 
 def table(*groups: Group, paired: PairedTest | None = None) -> DirectionTable:
-    return DirectionTable(DirectionTableSettings(LanguageMetrics().of, "en", groups, paired))
+    return DirectionTable(LanguageMetrics().of, "en", groups, paired)
 
 
 def row(direction: str, ours: float, theirs: float, p: float | None = None) -> DirectionRow:

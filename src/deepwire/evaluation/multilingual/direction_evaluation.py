@@ -11,13 +11,7 @@ from deepwire.data.languages import Direction
 from deepwire.errors import DataError, Tell, UsageError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metric_choice import LanguageMetrics
-from deepwire.evaluation.multilingual.directed_texts import (
-    StoredTranslations,
-    fingerprint,
-    store_in,
-    texts_at,
-    texts_of_run,
-)
+from deepwire.evaluation.multilingual.directed_texts import texts_at, texts_of_run
 from deepwire.evaluation.multilingual.direction_names import (
     HIGH,
     LOW,
@@ -30,11 +24,16 @@ from deepwire.evaluation.multilingual.direction_table import (
     DirectionFacts,
     DirectionsReport,
     DirectionTable,
-    DirectionTableSettings,
     samples_for,
 )
 from deepwire.evaluation.multilingual.language_identification import LanguageIdentifier, train_identifier
-from deepwire.evaluation.multilingual.translation_systems import StoredSystem, open_system
+from deepwire.evaluation.multilingual.translation_systems import (
+    StoredSystem,
+    StoredTranslations,
+    digest_of,
+    open_system,
+    store_in,
+)
 from deepwire.evaluation.significance import DEFAULT_SAMPLES
 from deepwire.evaluation.texts import SearchSettings, Text
 
@@ -46,7 +45,7 @@ class DirectionAverages:
     Attributes:
         centre: Directions out of it and into it are averaged apart.
         groups: Groups of languages, besides those by training size.
-        sizes: A JSON file of training pairs; what is recorded with the system when None.
+        sizes: A JSON file of training pairs; those recorded with the system when None.
         high: Training pairs from which a language is high-resource.
         low: Training pairs below which a language is low-resource.
     """
@@ -63,16 +62,16 @@ class DirectionsRequest:
     """The directions to evaluate, and how.
 
     Attributes:
-        system: A model; a folder of ``DIRECTION.hyp``; or a pattern with ``{direction}``.
-        baseline: What to compare with, in the same forms.
-        test: Test sets: a prefix or the folder of OPUS-100; ``data.test`` of the run when None.
+        system: A model; a folder of `DIRECTION.hyp`; or a pattern with `{direction}`.
+        baseline: To compare with, in the same forms.
+        test: Test sets: a prefix or the folder of OPUS-100; `data.test` of the run when None.
         directions: All that the system has when empty.
         zero_shot: Evaluate also all directions of its languages that it was not trained on.
-        trained: The trained directions; what the system says when None, all if it does not.
-        metrics: What to count in each language; the first metric decides what is better.
+        trained: The trained directions; those that the system says when None, all if it does not.
+        metrics: The metrics of each language; the first decides what is better.
         averages: Which directions are averaged together.
         paired: The test against the baseline; None for none.
-        language_text: Training text to learn to tell languages apart from, as in ``test``; when None, that of
+        language_text: Training text to learn to tell languages apart from, as in `test`; when None, that of
             the run, and only if there are zero-shot directions.
         output: Folder for the translations of the system.
         search: How and where models translate.
@@ -93,12 +92,7 @@ class DirectionsRequest:
 
 
 def evaluate_directions(request: DirectionsRequest, warn: Tell, progress: Tell) -> DirectionsReport:
-    """Translate and score direction by direction, and average.
-
-    Args:
-        request: What to evaluate.
-        warn: Receives warnings, one line each.
-        progress: Receives a line when a direction is done.
+    """Translates and scores direction by direction, and averages; `progress` hears of each.
 
     Raises:
         UsageError: A name, setting, direction or device is wrong.
@@ -116,8 +110,9 @@ class _Evaluation:
         self.request = request
         self.system = open_system(request.system, request.search, warn)
         self.baseline = open_system(request.baseline, request.search, warn) if request.baseline else None
-        stored = [isinstance(each, StoredSystem) for each in (self.system, self.baseline) if each]
-        if all(stored) and (request.search.decoding or request.search.shortlist):
+        self.systems = [system for system in (self.system, self.baseline) if system is not None]
+        only_texts = all(isinstance(system, StoredSystem) for system in self.systems)
+        if only_texts and (request.search.decoding or request.search.shortlist):
             raise UsageError(
                 "settings of decoding are for models, and there are only translations", "leave them out"
             )
@@ -127,7 +122,6 @@ class _Evaluation:
         self.trained = self.system.trained if request.trained is None else tuple(request.trained)
         sizes, centre = request.averages.sizes, request.averages.centre
         self.pairs = read_sizes(sizes, self.directions, centre) if sizes else dict(self.system.training_pairs)
-        self.metrics = request.metrics
         self.table = self._table()
         self.identifier = self._identifier()
         self.store: StoredTranslations | None = None
@@ -140,9 +134,16 @@ class _Evaluation:
             source, reference = self.tests.read(direction)
             hypotheses = self._translation(direction, source)
             baseline = self.baseline.translate(direction, source) if self.baseline else None
-            about = self._about(direction, reference, hypotheses, baseline)
             texts = filter(None, (hypotheses, baseline))
             formats.update((f"translated in {text.precision}", None) for text in texts if text.precision)
+            about = DirectionFacts(
+                direction=direction,
+                zero_shot=self._zero_shot(direction),
+                training_pairs=self.pairs.get(direction),
+                right_language=self._right(hypotheses, direction.target),
+                baseline_right_language=self._right(baseline, direction.target),
+                reference_right_language=self._right(reference, direction.target),
+            )
             row = self.table.add(about, reference, hypotheses, baseline, source)
             scores = ", ".join(f"{score.name} {score.value:.2f}" for score in row.scores)
             progress(f"{direction}: {len(reference.lines):,} lines, {scores}")
@@ -150,7 +151,7 @@ class _Evaluation:
             self.system.name,
             self.baseline.name if self.baseline else None,
             self.tests.name,
-            [*formats, *self.metrics.notes, *self.notes],
+            [*formats, *self.request.metrics.notes, *self.notes],
         )
 
     def _choose(self) -> list[Direction]:
@@ -169,9 +170,8 @@ class _Evaluation:
         return chosen
 
     def _check(self, directions: Sequence[Direction]) -> None:
-        """Check that both systems translate them."""
         for direction in directions:
-            for system in filter(None, (self.system, self.baseline)):
+            for system in self.systems:
                 system.check(direction)
 
     def _with_tests(self, chosen: list[Direction]) -> list[Direction]:
@@ -186,16 +186,15 @@ class _Evaluation:
         return testable
 
     def _table(self) -> DirectionTable:
-        request = self.request
+        request, averages = self.request, self.request.averages
         for direction in self.directions:  # a missing tokenizer is said now
-            self.metrics.of(direction.target)
+            request.metrics.of(direction.target)
         paired = request.paired if self.baseline else None
         if paired is not None:
             paired.check(2)
             if paired.samples is None:  # with the usual number no p-value may pass Holm's correction
                 needed = 2 * samples_for(len(self.directions), paired.test)
                 paired = replace(paired, samples=max(DEFAULT_SAMPLES[paired.test], needed))
-        averages = request.averages
         known = languages_of(self.directions)
         if averages.centre not in (*known, DirectionAverages.centre):
             raise UsageError(
@@ -204,22 +203,19 @@ class _Evaluation:
         by_size = resource_groups(self.pairs, averages.centre, high=averages.high, low=averages.low)
         for group in averages.groups:
             group.check(self.directions)
-        groups = [*averages.groups, *by_size]
-        return DirectionTable(DirectionTableSettings(self.metrics.of, averages.centre, groups, paired))
+        return DirectionTable(request.metrics.of, averages.centre, [*averages.groups, *by_size], paired)
 
     def _identifier(self) -> LanguageIdentifier | None:
         """Learned from the text that was named; else from that of the run, if a direction is zero-shot."""
-        untrained = any(self._zero_shot(direction) for direction in self.directions)
-        if self.request.language_text is None and not untrained:
+        place = self.request.language_text
+        if place is None and not any(map(self._zero_shot, self.directions)):
             return None
         known = sorted({*self.directions, *(self.trained or ())})
         try:
-            place = self.request.language_text
             texts = texts_at(place, "train") if place else texts_of_run(self.request.system, "train")
-            languages = languages_of(known)
-            return train_identifier({language: texts.lines(language, known) for language in languages})
+            return train_identifier({name: texts.lines(name, known) for name in languages_of(known)})
         except (UsageError, DataError) as error:
-            if self.request.language_text is not None:
+            if place is not None:
                 raise
             self.notes.append(
                 f"nobody looked whether translations are in the right language: {error.message}; "
@@ -234,25 +230,13 @@ class _Evaluation:
         made = self.system.made_from(direction) if self.store is not None else None
         if self.store is None or made is None:
             return self.system.translate(direction, source)
-        mark = fingerprint(made, source.lines)
+        mark = digest_of(made, source.lines)
         stored = self.store.kept(direction, mark)
         if stored is not None:
             return Text(f"{self.system.name} {direction}", stored)
         translation = self.system.translate(direction, source)
         self.store.keep(direction, translation.lines, mark)
         return translation
-
-    def _about(
-        self, direction: Direction, reference: Text, hypotheses: Text, baseline: Text | None
-    ) -> DirectionFacts:
-        return DirectionFacts(
-            direction=direction,
-            zero_shot=self._zero_shot(direction),
-            training_pairs=self.pairs.get(direction),
-            right_language=self._right(hypotheses, direction.target),
-            baseline_right_language=self._right(baseline, direction.target),
-            reference_right_language=self._right(reference, direction.target),
-        )
 
     def _right(self, text: Text | None, language: str) -> float | None:
         if self.identifier is None or text is None:

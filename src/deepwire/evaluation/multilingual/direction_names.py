@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from deepwire.data.languages import Direction
-from deepwire.errors import DataError, UsageError
-from deepwire.io.regular_files import read_regular
+from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.io.regular_files import read_json
 
 
 def parse_direction(text: str) -> Direction:
-    """Read ``de-en``.
-
-    Raises:
-        UsageError: It is no direction.
-    """
+    """Reads `de-en`; a UsageError for what is no direction."""
     try:
         return Direction.parse(str(text))  # Python callers may give a `Direction`, or what is none
     except ValueError as error:
@@ -25,11 +20,7 @@ def parse_direction(text: str) -> Direction:
 
 
 def parse_directions(text: str) -> list[Direction]:
-    """Read a list of directions with commas between them; each counts once.
-
-    Raises:
-        UsageError: One of them is no direction, or there is none.
-    """
+    """Reads directions with commas between them, each once; a UsageError where one is none, or for none."""
     directions = [parse_direction(part.strip()) for part in text.split(",") if part.strip()]
     if not directions:
         raise UsageError("no direction is named", "write them like en-de,de-en")
@@ -48,41 +39,28 @@ LOW = 100_000
 
 @dataclass(frozen=True)
 class Group:
-    """Directions that are averaged together: all between ``centre`` and one of the languages.
-
-    Attributes:
-        name: What tables call it.
-        languages: Its languages, without the centre.
-    """
+    """Directions that are averaged together: all whose languages, but for the centre, are in the group."""
 
     name: str
     languages: frozenset[str]
 
     def has(self, direction: Direction, centre: str) -> bool:
-        """Whether a direction belongs to the group: every language of it but the centre does."""
+        """Whether a direction belongs to the group."""
         return all(language in self.languages for language in direction if language != centre)
 
     def check(self, directions: Iterable[Direction]) -> None:
-        """Check that each of its languages is in the table: the average would be of fewer than it says.
-
-        Raises:
-            UsageError: One is in none of the directions.
-        """
-        known = {language for direction in directions for language in direction}
-        missing = sorted(self.languages - known)
+        """Raises a UsageError where a language is in no direction: the average would be of fewer."""
+        known = languages_of(directions)
+        missing = sorted(self.languages.difference(known))
         if missing:
             raise UsageError(
                 f"group {self.name}: no direction of the table has {', '.join(missing)}",
-                f"it has {', '.join(sorted(known))}",
+                f"it has {', '.join(known)}",
             )
 
 
 def parse_group(text: str) -> Group:
-    """Read ``NAME=de,fr`` or ``de,fr``, which is its own name.
-
-    Raises:
-        UsageError: It names no language.
-    """
+    """Reads `NAME=de,fr` or `de,fr`, which is its own name; a UsageError where it names no language."""
     name, _, members = text.rpartition("=")
     languages = [part.strip() for part in members.split(",") if part.strip()]
     if not languages:
@@ -93,13 +71,13 @@ def parse_group(text: str) -> Group:
 def resource_groups(
     sizes: Mapping[Direction, int], centre: str, *, high: int = HIGH, low: int = LOW
 ) -> list[Group]:
-    """High-, medium- and low-resource languages, by the training pairs between each and the centre.
+    """High-, medium- and low-resource languages by training pairs with the centre: from `high`, below `low`.
 
-    High has at least ``high`` pairs, low less than ``low``. Of two counts of a language (one for each
-    direction) the larger decides. Groups without a language are left out.
+    Of two counts of a language, one for each direction, the larger decides. Groups without a language are
+    left out.
 
     Raises:
-        UsageError: ``low`` is above ``high``.
+        UsageError: `low` is above `high`.
     """
     if low > high:
         raise UsageError(f"--low {low} is above --high {high}", "high-resource means more text, not less")
@@ -117,7 +95,7 @@ def resource_groups(
 
 
 def read_sizes(path: Path, directions: Sequence[Direction], centre: str) -> dict[Direction, int]:
-    """Training pairs of directions from a JSON object of numbers: ``{"de-en": 1000000, "br": 153447}``.
+    """Training pairs of directions from a JSON object of numbers: `{"de-en": 1000000, "br": 153447}`.
 
     A language stands for both of its directions with the centre.
 
@@ -125,20 +103,18 @@ def read_sizes(path: Path, directions: Sequence[Direction], centre: str) -> dict
         DataError: The file is missing, or is not such an object.
     """
     try:
-        record = json.loads(read_regular(path))
-    except OSError as error:
-        raise DataError(f"{path}: cannot read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON: {error}") from None
-    if not isinstance(record, dict):
-        raise DataError(f"{path}: not a JSON object", 'write {"de-en": 1000000, "br": 153447}')
+        record = read_json(path)
+    except ModelError as error:
+        raise DataError(error.message, 'write {"de-en": 1000000, "br": 153447}') from None
+    counts: dict[str, int] = {}
     for name, size in record.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise DataError(f"{path}: the size of {name} is not a number of pairs: {size!r}")
+        counts[name] = size
     sizes: dict[Direction, int] = {}
     for direction in directions:
-        names = [str(direction), *(language for language in direction if language != centre)]
-        size = next((record[name] for name in names if name in record), None)
-        if size is not None and (str(direction) in record or centre in direction):
-            sizes[direction] = size
+        languages = [language for language in direction if language != centre] if centre in direction else []
+        names = [name for name in (str(direction), *languages) if name in counts]
+        if names:
+            sizes[direction] = counts[names[0]]
     return sizes

@@ -5,21 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
-import numpy as np
-
 from deepwire.data.languages import Direction
-from deepwire.evaluation.comparison import (
-    JsonValue,
-    PairedTest,
-    few_sentences,
-    gap_warnings,
-    paired_comparison,
-    plain,
-    text_warnings,
-)
-from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts, reference_count
+from deepwire.evaluation.comparison import PairedTest, compare, score_as_json
+from deepwire.evaluation.metric import Metric, Score
 from deepwire.evaluation.multilingual.direction_names import Group
-from deepwire.evaluation.significance import Comparison, holm, mean_score
+from deepwire.evaluation.significance import Comparison, holm
 from deepwire.evaluation.texts import Text
 
 SIGNIFICANT = 0.05
@@ -72,33 +62,23 @@ class DirectionRow:
         """The p-value of the first metric; None without a test."""
         return self.comparisons[0].p_value if self.comparisons else None
 
-    def to_json(self) -> JsonValue:
-        """Everything that is known of the direction."""
-        about = self.about
+    def to_json(self) -> dict[str, object]:
+        """The facts, scores and comparisons of the direction."""
         return {
+            **asdict(self.about),
             "direction": str(self.direction),
             "source": self.direction.source,
             "target": self.direction.target,
             "lines": self.lines,
-            "zero_shot": about.zero_shot,
-            "training_pairs": about.training_pairs,
-            "scores": [_score_to_json(score) for score in self.scores],
-            "baseline": [_score_to_json(score) for score in self.baseline],
-            "comparisons": [plain(asdict(comparison)) for comparison in self.comparisons],
-            "right_language": about.right_language,
-            "baseline_right_language": about.baseline_right_language,
-            "reference_right_language": about.reference_right_language,
+            "scores": [score_as_json(score) for score in self.scores],
+            "baseline": [score_as_json(score) for score in self.baseline],
+            "comparisons": [asdict(comparison) for comparison in self.comparisons],
         }
 
 
 @dataclass(frozen=True)
 class DirectionAverage:
-    """Means over some directions.
-
-    Attributes:
-        name: Which directions.
-        rows: The directions that are averaged.
-    """
+    """Means over some directions."""
 
     name: str
     rows: tuple[DirectionRow, ...]
@@ -144,16 +124,16 @@ class DirectionAverage:
             for (gain, _), p_value in zip(tested, corrected, strict=True)
         )
 
-    def to_json(self) -> JsonValue:
+    def to_json(self) -> dict[str, object]:
         """The means, and with a baseline how many directions are better and worse."""
-        record: dict[str, JsonValue] = {
+        record: dict[str, object] = {
             "name": self.name,
             "directions": [str(row.direction) for row in self.rows],
-            "scores": list(self.values),
+            "scores": self.values,
         }
         if self.win_ratio is not None:
             record |= {
-                "baseline": list(self.baseline),
+                "baseline": self.baseline,
                 "wins": self.wins,
                 "win_ratio": self.win_ratio,
                 "significantly_better": self.significant(1),
@@ -162,6 +142,10 @@ class DirectionAverage:
                 "worse_after_holm": self.corrected(-1) if self.correctable else None,
             }
         return record
+
+
+def _means(scores: Sequence[tuple[Score, ...]]) -> tuple[float, ...]:
+    return tuple(sum(score.value for score in column) / len(column) for column in zip(*scores, strict=True))
 
 
 def samples_for(directions: int, test: str = "bootstrap") -> int:
@@ -177,7 +161,7 @@ class DirectionBlock:
     """Directions of one kind, such as those out of English.
 
     Attributes:
-        title: Which kind.
+        title: Names the kind.
         averages: Over all of them first, then over groups.
         rows: The directions; none where other blocks show them.
     """
@@ -186,7 +170,7 @@ class DirectionBlock:
     averages: tuple[DirectionAverage, ...]
     rows: tuple[DirectionRow, ...]
 
-    def to_json(self) -> JsonValue:
+    def to_json(self) -> dict[str, object]:
         """The averages and the directions."""
         return {
             "title": self.title,
@@ -197,16 +181,16 @@ class DirectionBlock:
 
 @dataclass(frozen=True)
 class DirectionsReport:
-    """Everything an evaluation of many directions found.
+    """The findings of an evaluation of many directions.
 
     Attributes:
         system: Its name.
-        baseline: That of the baseline, if there is one.
+        baseline: The name of the baseline, if there is one.
         test: The test sets.
         metrics: Names of the metrics, in the order of all scores.
         blocks: Directions by kind; zero-shot ones apart.
         signatures: For each metric and signature the target languages that were scored with it.
-        notes: What a reader should know, one line each.
+        notes: For the reader, one line each.
         paired: The test that was run, if one was.
     """
 
@@ -219,41 +203,36 @@ class DirectionsReport:
     notes: tuple[str, ...]
     paired: PairedTest | None = None
 
-    def to_json(self) -> dict[str, JsonValue]:
-        """Everything in the report as JSON values; numbers are not rounded."""
+    def to_json(self) -> dict[str, object]:
+        """The whole report as values that JSON can hold; numbers are not rounded."""
         return {
             "system": self.system,
             "baseline": self.baseline,
             "test": self.test,
-            "metrics": list(self.metrics),
+            "metrics": self.metrics,
             "blocks": [block.to_json() for block in self.blocks],
-            "signatures": {signature: list(names) for signature, names in self.signatures.items()},
-            "notes": list(self.notes),
+            "signatures": self.signatures,
+            "notes": self.notes,
         }
 
 
-@dataclass(frozen=True)
-class DirectionTableSettings:
-    """How to make the table.
+@dataclass
+class DirectionTable:
+    """Scores direction by direction, so that texts of one direction are in memory at a time.
 
     Attributes:
         metrics: The metrics of a target language.
         centre: The language that most directions share; directions out of it and into it are averaged apart.
         groups: Groups to average, besides all directions.
         paired: The test against the baseline; None for none.
+        rows: The directions so far.
+        warnings: About their texts.
     """
 
     metrics: Callable[[str], Sequence[Metric]]
     centre: str = "en"
     groups: Sequence[Group] = ()
     paired: PairedTest | None = None
-
-
-@dataclass
-class DirectionTable:
-    """Scores direction by direction, so that texts of one direction are in memory at a time."""
-
-    settings: DirectionTableSettings
     rows: list[DirectionRow] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -265,50 +244,20 @@ class DirectionTable:
         baseline: Text | None = None,
         source: Text | None = None,
     ) -> DirectionRow:
-        """Score one direction; `source` is what was translated, for metrics that read it.
+        """Scores one direction; `source` is for metrics that read it.
 
         Raises:
             DataError: The texts differ in their number of lines.
             UsageError: A metric reads the source, and there is none.
         """
-        others = [] if baseline is None else [baseline]
-        return self.add_outputs(about, reference, [hypotheses], others, source)
-
-    def add_outputs(
-        self,
-        about: DirectionFacts,
-        reference: Text,
-        hypotheses: Sequence[Text],
-        baseline: Sequence[Text] = (),
-        source: Text | None = None,
-    ) -> DirectionRow:
-        """Score one direction by several outputs of each system, such as those of several seeds.
-
-        A system has the mean of the scores of its outputs. The test draws a sentence with all its outputs, so
-        these do not count as more sentences, and the bootstrap draws outputs, too.
-
-        Raises:
-            DataError: The texts differ in their number of lines.
-            UsageError: A metric reads the source, and there is none.
-        """
-        metrics = self.settings.metrics(about.direction.target)
-        texts = [*hypotheses, *baseline, *reference.references]
-        check_line_counts([(text.name, text.lines) for text in texts])
-        self.warnings += gap_warnings([*hypotheses, *baseline], reference.references, source)
-        self.warnings += text_warnings(texts, metrics)
-        ours, theirs = (
-            [_statistics(metric, outputs, reference, source) for metric in metrics] if outputs else []
-            for outputs in (hypotheses, baseline)
-        )
-        paired = self.settings.paired if theirs else None
-        self.warnings += few_sentences(paired, len(reference.lines))
+        systems = [hypotheses] if baseline is None else [hypotheses, baseline]
+        paired = None if baseline is None or self.paired is None else replace(self.paired, baseline=1)
+        report = compare(systems, reference.references, self.metrics(about.direction.target), paired, source)
+        ours, *theirs = report.systems
         row = DirectionRow(
-            about,
-            len(reference.lines),
-            _scores(metrics, ours, reference),
-            _scores(metrics, theirs, reference),
-            paired_comparison(metrics, theirs, ours, paired) if paired else (),
+            about, report.lines, ours.scores, theirs[0].scores if theirs else (), ours.comparisons
         )
+        self.warnings += report.warnings
         self.rows.append(row)
         return row
 
@@ -316,20 +265,24 @@ class DirectionTable:
         self, system: str, baseline: str | None, test: str, notes: Iterable[str] = ()
     ) -> DirectionsReport:
         """The whole table; at least one direction was added."""
+        signatures: dict[str, set[str]] = {}
+        for row in self.rows:
+            for score in row.scores:
+                signatures.setdefault(f"{score.name}|{score.signature}", set()).add(row.direction.target)
         return DirectionsReport(
             system=system,
             baseline=baseline,
             test=test,
             metrics=tuple(score.name for score in self.rows[0].scores),
             blocks=tuple(self._blocks()),
-            signatures=_signatures(self.rows),
+            signatures={name: tuple(sorted(languages)) for name, languages in signatures.items()},
             notes=(*dict.fromkeys(self.warnings), *notes),
-            paired=self.settings.paired if baseline else None,
+            paired=self.paired if baseline else None,
         )
 
     def _blocks(self) -> Iterator[DirectionBlock]:
-        centre = self.settings.centre
-        rows = sorted(self.rows, key=_largest_first)
+        centre = self.centre
+        rows = sorted(self.rows, key=lambda row: (-(row.about.training_pairs or 0), str(row.direction)))
         trained = [row for row in rows if not row.about.zero_shot]
         kinds = {
             f"Out of {centre}": [row for row in trained if row.direction.source == centre],
@@ -337,51 +290,15 @@ class DirectionTable:
             f"Without {centre}": [row for row in trained if centre not in row.direction],
         }
         if sum(map(bool, kinds.values())) > 1:
-            yield DirectionBlock("All trained directions", tuple(self._averages(tuple(trained))), ())
+            yield DirectionBlock("All trained directions", tuple(self._averages(trained)), ())
         kinds["Zero-shot: directions that were not trained"] = [row for row in rows if row.about.zero_shot]
         for title, members in kinds.items():
             if members:
-                yield DirectionBlock(title, tuple(self._averages(tuple(members))), tuple(members))
+                yield DirectionBlock(title, tuple(self._averages(members)), tuple(members))
 
-    def _averages(self, rows: tuple[DirectionRow, ...]) -> Iterator[DirectionAverage]:
-        yield DirectionAverage("all", rows)
-        for group in self.settings.groups:
-            members = tuple(row for row in rows if group.has(row.direction, self.settings.centre))
+    def _averages(self, rows: Sequence[DirectionRow]) -> Iterator[DirectionAverage]:
+        yield DirectionAverage("all", tuple(rows))
+        for group in self.groups:
+            members = tuple(row for row in rows if group.has(row.direction, self.centre))
             if members:
                 yield DirectionAverage(group.name, members)
-
-
-def _statistics(metric: Metric, outputs: Sequence[Text], reference: Text, source: Text | None) -> Floats:
-    """Statistics of the N sentences in each of S outputs, ``[S, N, K]``."""
-    lines = None if source is None else source.lines
-    return np.stack([metric.statistics(output.lines, reference.answers, lines) for output in outputs])
-
-
-def _scores(metrics: Sequence[Metric], statistics: Sequence[Floats], reference: Text) -> tuple[Score, ...]:
-    """The mean over outputs, by each metric; none where there are no outputs."""
-    pairs, answers = zip(metrics, statistics, strict=False), reference_count(reference.answers)
-    return tuple(
-        replace(metric.score_of(counts.sum(axis=0), answers), value=mean_score(metric, counts))
-        for metric, counts in pairs
-    )
-
-
-def _score_to_json(score: Score) -> JsonValue:
-    details = {key: plain(value) for key, value in score.details.items()}
-    return {"name": score.name, "score": score.value, "signature": score.signature, **details}
-
-
-def _largest_first(row: DirectionRow) -> tuple[int, str]:
-    return (-(row.about.training_pairs or 0), str(row.direction))
-
-
-def _means(scores: Sequence[tuple[Score, ...]]) -> tuple[float, ...]:
-    return tuple(sum(score.value for score in column) / len(column) for column in zip(*scores, strict=True))
-
-
-def _signatures(rows: Sequence[DirectionRow]) -> dict[str, tuple[str, ...]]:
-    languages_of: dict[str, set[str]] = {}
-    for row in rows:
-        for score in row.scores:
-            languages_of.setdefault(f"{score.name}|{score.signature}", set()).add(row.direction.target)
-    return {signature: tuple(sorted(languages)) for signature, languages in languages_of.items()}

@@ -1,4 +1,4 @@
-"""In which of some known languages is a line? Naive Bayes over character n-grams, learned from text at hand.
+"""Which of some known languages is a line in? Naive Bayes over character n-grams, learned from text at hand.
 
 Zero-shot translation often comes out in the wrong language (Zhang et al. 2020), which BLEU shows only
 indirectly. The identifier knows no language but those it was trained on, and always chooses one of them.
@@ -15,26 +15,17 @@ from numpy.typing import NDArray
 from deepwire.data.text.pairs import is_blank
 from deepwire.errors import UsageError
 
-LONGEST = 4
-"""Characters of the longest n-grams."""
 ENOUGH_CHARACTERS = 1_000_000
 """Text of a language beyond this adds little; it is not read."""
-
+_LONGEST = 4
 _BITS = 16
 _SMOOTHING = 0.1
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
-Places = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class LanguageIdentifier:
-    """Tells languages apart.
-
-    Attributes:
-        languages: Their names, sorted.
-        log_probabilities: ``[languages, 2^16]``, natural logarithms of the shares of hashed n-grams.
-    """
+    """Tells languages apart by the logarithms of the shares of hashed n-grams, `[languages, 2^16]`."""
 
     languages: tuple[str, ...]
     log_probabilities: NDArray[np.float32]
@@ -43,8 +34,7 @@ class LanguageIdentifier:
         """The most likely language of a line; None if it has no letter."""
         if not any(character.isalpha() for character in line):
             return None
-        scores = self.log_probabilities[:, _ngrams(_characters(line))].sum(axis=1)
-        return self.languages[int(scores.argmax())]
+        return self.languages[int(self.log_probabilities[:, _ngrams(line)].sum(axis=1).argmax())]
 
     def share(self, lines: Sequence[str], language: str) -> float | None:
         """The share (0 to 1) of lines with letters that are in a language; None if there is no such line."""
@@ -53,9 +43,7 @@ class LanguageIdentifier:
 
 
 def train_identifier(texts: Mapping[str, Iterable[str]]) -> LanguageIdentifier:
-    """Learn languages from lines of text; each is read up to a million characters.
-
-    Every language counts as equally likely, whatever the amount of its text.
+    """Learns languages, all equally likely, from lines of text, of each up to a million characters.
 
     Raises:
         UsageError: There are fewer than two languages, or one has no text.
@@ -68,7 +56,7 @@ def train_identifier(texts: Mapping[str, Iterable[str]]) -> LanguageIdentifier:
         text = _enough(texts[language])
         if is_blank(text):
             raise UsageError(f"there is no text to learn {language} from")
-        row += np.bincount(_ngrams(_characters(text)), minlength=1 << _BITS)
+        row += np.bincount(_ngrams(text), minlength=1 << _BITS)
     counts += _SMOOTHING
     return LanguageIdentifier(languages, np.log(counts / counts.sum(axis=1, keepdims=True)))
 
@@ -84,16 +72,13 @@ def _enough(lines: Iterable[str]) -> str:
     return " ".join(taken)
 
 
-def _characters(line: str) -> NDArray[np.uint64]:
-    """Code points, lower-cased, with a space on either side so that ends of words count."""
-    return np.frombuffer(f" {line.lower()} ".encode("utf-32-le", "replace"), np.uint32).astype(np.uint64)
-
-
-def _ngrams(characters: NDArray[np.uint64]) -> Places:
-    """Hashes of all n-grams of 1 to ``LONGEST`` characters, numbers below 2^16."""
+def _ngrams(line: str) -> NDArray[np.int64]:
+    """Hashes below 2^16 of all n-grams of 1 to 4 characters, lower-cased, with a space at both ends."""
+    code_points = np.frombuffer(f" {line.lower()} ".encode("utf-32-le", "replace"), np.uint32)
+    characters = code_points.astype(np.uint64)
     ngrams = []
     hashed = np.zeros(len(characters), np.uint64)
-    for length in range(1, min(LONGEST, len(characters)) + 1):
+    for length in range(1, min(_LONGEST, len(characters)) + 1):
         tail = characters[length - 1 :]
         hashed = (hashed[: len(tail)] + tail + np.uint64(length)) * _MULTIPLIER
         ngrams.append((hashed >> np.uint64(64 - _BITS)).astype(np.int64))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,57 +15,132 @@ from deepwire.checkpoint.model_files import MANIFEST, fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import CONFIG, read_metadata
 from deepwire.data.languages import Direction, Languages, known_directions
-from deepwire.errors import ModelError, Tell, UsageError
-from deepwire.evaluation.multilingual.directed_texts import HYPOTHESES, StoredTranslations, read_stored
+from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.evaluation.multilingual.direction_names import languages_of
-from deepwire.evaluation.texts import SearchSettings, Text, read_text, selected_target
+from deepwire.evaluation.texts import SearchSettings, Text, read_text, selected_target, write_lines
+from deepwire.io.atomic import disk_errors, write_json
+from deepwire.io.output import COMPRESSED_SUFFIXES
+from deepwire.io.regular_files import read_regular
 
 if TYPE_CHECKING:
     from deepwire.decoding.translator import Translator
 
+HYPOTHESES = ".hyp"
+RECORD = "system.json"
+_ENDINGS = [HYPOTHESES + suffix for suffix in ("", *COMPRESSED_SUFFIXES)]
 
-@dataclass(frozen=True)
-class ModelDescription:
-    """The languages of a model.
+
+@dataclass
+class StoredTranslations:
+    """A folder of translations.
 
     Attributes:
-        folder: The model directory that its name stands for.
-        directions: What it was trained on.
-        languages: Those of a model of many directions, which takes a target language; None otherwise.
-        training_pairs: Pairs of each direction in the training text, where known.
+        folder: Where it is.
+        system: Made the translations; the folder's name if nobody wrote it down.
+        trained: Directions the system was trained on; None if nobody wrote it down.
+        training_pairs: Pairs of each direction in its training text, where known.
+        made: The digest of what the file of each direction was made from, see `digest_of`.
     """
 
     folder: Path
-    directions: tuple[Direction, ...]
-    languages: Languages | None = None
+    system: str
+    trained: tuple[Direction, ...] | None = None
     training_pairs: Mapping[Direction, int] = field(default_factory=dict)
+    made: dict[str, str] = field(default_factory=dict)
+
+    def path(self, direction: Direction) -> Path | None:
+        """The file of a direction, plain or compressed; None if there is none."""
+        paths = (self.folder / f"{direction}{ending}" for ending in _ENDINGS)
+        return next((path for path in paths if path.exists()), None)
+
+    def names(self) -> list[str]:
+        """The directions with a file, as their files are called."""
+        names = [path.name for path in self.folder.iterdir()]
+        return sorted({name.removesuffix(end) for name in names for end in _ENDINGS if name.endswith(end)})
+
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions with a file; a UsageError where a file is not called after one."""
+        try:
+            return tuple(map(Direction.parse, self.names()))
+        except ValueError as error:
+            raise UsageError(
+                f"{self.folder}: {error}", f"each file is called after its direction: en-de{HYPOTHESES}"
+            ) from None
+
+    def kept(self, direction: Direction, made: str) -> list[str] | None:
+        """The translation of a direction if it was made from just that; None if it has to be made again."""
+        path = self.path(direction)
+        if path is None or self.made.get(str(direction)) != made:
+            return None
+        return read_text(path).lines
+
+    def keep(self, direction: Direction, lines: Sequence[str], made: str) -> None:
+        """Writes the translation of a direction; the record says what it was made from only afterwards."""
+        self.made.pop(str(direction), None)
+        self._write_record()
+        write_lines(self.folder / f"{direction}{HYPOTHESES}", lines)
+        self.made[str(direction)] = made
+        self._write_record()
+
+    def _write_record(self) -> None:
+        record = {
+            "system": self.system,
+            "trained": None if self.trained is None else list(map(str, self.trained)),
+            "training_pairs": {str(direction): size for direction, size in self.training_pairs.items()},
+            "made": self.made,
+        }
+        write_json(self.folder / RECORD, record)
 
 
-def describe(name: str) -> ModelDescription:
-    """The languages of a MODEL.
+def read_stored(folder: Path) -> StoredTranslations:
+    """A folder of translations, with its record if it has one; a DataError where that is damaged."""
+    path = folder / RECORD
+    if not path.exists():
+        return StoredTranslations(folder, str(folder))
+    try:
+        record = json.loads(read_regular(path))
+        return StoredTranslations(
+            folder,
+            str(record["system"]),
+            None if record["trained"] is None else tuple(map(Direction.parse, record["trained"])),
+            {Direction.parse(name): int(size) for name, size in record["training_pairs"].items()},
+            {str(name): str(made) for name, made in record["made"].items()},
+        )
+    except OSError as error:
+        raise DataError(f"{path}: cannot read: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DataError(
+            f"{path}: is damaged", "remove it; the translations beside it can be scored without it"
+        ) from None
+
+
+def store_in(
+    folder: Path, system: str, trained: Sequence[Direction] | None, training_pairs: Mapping[Direction, int]
+) -> StoredTranslations:
+    """A folder to keep the translations of a system in, with those that are there already.
 
     Raises:
-        ModelError: There is no such model, or its description is damaged.
+        UsageError: It holds translations that no record describes.
+        ResourceError: It cannot be made.
     """
-    folder = find_model(name)
-    metadata = read_metadata(folder)
-    directions, languages = known_directions(metadata), Languages.from_metadata(metadata)
-    if not directions:
-        raise ModelError(f"{folder / CONFIG}: does not name the languages of the model")
-    return ModelDescription(
-        folder, directions, languages, {} if languages is None else _training_pairs(metadata)
-    )
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    stored = read_stored(folder)
+    if stored.names() and not (folder / RECORD).exists():
+        raise UsageError(
+            f"{folder}: holds translations ({stored.names()[0]}{HYPOTHESES}) of unknown origin",
+            "name another folder; nothing there was changed",
+        )
+    stored.system = system
+    stored.trained = None if trained is None else tuple(trained)
+    stored.training_pairs = dict(training_pairs)
+    return stored
 
 
-def _training_pairs(metadata: Mapping[str, object]) -> dict[Direction, int]:
-    """Pairs of each direction; none where an earlier version of training did not record them."""
-    pairs = metadata.get("training_pairs")
-    if not isinstance(pairs, dict):
-        return {}
-    return {Direction.parse(name): size for name, size in pairs.items() if isinstance(size, int)}
-
-
-_FIELD = re.compile(r"\{(direction|source|target)\}")
+def digest_of(parts: Sequence[object], lines: Sequence[str]) -> str:
+    """A digest of everything a translation depends on: model, settings, source lines."""
+    text = json.dumps([*map(str, parts), *lines], ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 class System(ABC):
@@ -78,25 +155,16 @@ class System(ABC):
 
     name: str
     trained: tuple[Direction, ...] | None = None
-    training_pairs: Mapping[Direction, int]
+    training_pairs: Mapping[Direction, int] = {}
     languages: tuple[str, ...] = ()
 
     @abstractmethod
     def check(self, direction: Direction) -> None:
-        """Check that there will be a translation of a direction, before any is made.
-
-        Raises:
-            UsageError: The system does not translate this direction.
-            ModelError: The model for it is missing or damaged.
-        """
+        """Raises a UsageError or ModelError where there would be no translation, before any is made."""
 
     @abstractmethod
     def translate(self, direction: Direction, source: Text) -> Text:
-        """The translation of a text, line by line.
-
-        Raises:
-            DataError, ModelError, ResourceError, UsageError: What it needs is missing or damaged.
-        """
+        """The translation of a text, line by line."""
 
     def made_from(self, direction: Direction) -> Sequence[object] | None:
         """The inputs of its translations besides the source; None if they are never to be kept."""
@@ -112,8 +180,8 @@ def open_system(name: str, settings: SearchSettings, warn: Tell) -> System:
     """The system that a name on the command line stands for.
 
     Args:
-        name: A MODEL; a folder with files ``DIRECTION.hyp``; or a pattern with ``{direction}``, or with
-            ``{source}`` and ``{target}``, of files or of models.
+        name: A MODEL; a folder with files `DIRECTION.hyp`; or a pattern with `{direction}`, or with
+            `{source}` and `{target}`, of files or of models.
         settings: How and where models translate.
         warn: Receives warnings, one line each.
 
@@ -135,21 +203,20 @@ class StoredSystem(System):
 
     def __init__(self, stored: StoredTranslations) -> None:
         self._stored = stored
-        self.name = stored.system
-        self._present, self.trained = stored.directions(), stored.trained
+        self.name, self.trained, self.training_pairs = stored.system, stored.trained, stored.training_pairs
+        self._present = stored.directions()
         self.languages = tuple(languages_of([*self._present, *(self.trained or ())]))
-        self.training_pairs = stored.training_pairs
 
     def available(self) -> tuple[Direction, ...]:
         """Every direction that has a file."""
         return self._present
 
     def check(self, direction: Direction) -> None:
-        """Check that there is a file."""
+        """Raises a UsageError where there is no file."""
         self._path(direction)
 
     def translate(self, direction: Direction, source: Text) -> Text:
-        """Read the file of the direction; the source is not needed."""
+        """Reads the file of the direction."""
         del source
         return read_text(self._path(direction))
 
@@ -168,18 +235,25 @@ class ModelSystem(System):
 
     def __init__(self, name: str, settings: SearchSettings, warn: Tell) -> None:
         self.name, self._settings, self._warn = name, settings, warn
-        self._description = describe(name)
-        self.trained = self._description.directions
-        self.training_pairs = self._description.training_pairs
+        self._folder = find_model(name)
+        metadata = read_metadata(self._folder)
+        self.trained = known_directions(metadata)
+        if not self.trained:
+            raise ModelError(f"{self._folder / CONFIG}: does not name the languages of the model")
+        self._many = Languages.from_metadata(metadata) is not None
+        pairs = metadata.get("training_pairs") if self._many else None
+        if isinstance(pairs, dict):  # an earlier version of training did not record them
+            sizes = {Direction.parse(name): size for name, size in pairs.items() if isinstance(size, int)}
+            self.training_pairs = sizes
         self.languages = tuple(languages_of(self.trained))
         self._translator: Translator | None = None
 
     def check(self, direction: Direction) -> None:
-        """Check that the model knows both languages, and that it writes the target language."""
+        """Raises an error where the model does not know a language, or does not write the target language."""
         selected_target(self.name, direction)
 
     def translate(self, direction: Direction, source: Text) -> Text:
-        """Translate a text."""
+        """Translates a text."""
         from deepwire.decoding.model_loading import load  # torch; late, so that wrong files are found before
 
         if self._translator is None:
@@ -192,26 +266,24 @@ class ModelSystem(System):
                 warn=self._warn,
                 shortlist=where.shortlist,
             )
-        to = None if self._description.languages is None else direction.target
-        lines = self._translator.translate(source.lines, to=to)
+        lines = self._translator.translate(source.lines, to=direction.target if self._many else None)
         return Text(f"{self.name} {direction}", lines, precision=self._translator.precision)
 
     def made_from(self, direction: Direction) -> Sequence[object] | None:
-        """The files of the model, the direction and the settings."""
-        folder = self._description.folder
-        if not (folder / MANIFEST).exists():
+        """The files of the model and of its shortlist, the direction and the settings."""
+        if not (self._folder / MANIFEST).exists():
             return None
         settings = sorted(self._settings.decoding.items())
-        return [fingerprint(folder), direction, settings, self._settings.precision, *self._words()]
+        made: list[object] = [fingerprint(self._folder), direction, settings, self._settings.precision]
+        if self._settings.shortlist:
+            from deepwire.decoding.shortlist import shortlist_folder  # torch
 
-    def _words(self) -> Sequence[object]:
-        """The fingerprint of the shortlist, where there is one."""
-        if not self._settings.shortlist:
-            return []
-        from deepwire.decoding.shortlist import shortlist_folder  # torch
+            folder = shortlist_folder(self._settings.shortlist, self._folder)
+            made += [] if folder is None or not folder.is_dir() else [fingerprint(folder)]
+        return made
 
-        folder = shortlist_folder(self._settings.shortlist, self._description.folder)
-        return [] if folder is None or not folder.is_dir() else [fingerprint(folder)]
+
+_FIELD = re.compile(r"\{(direction|source|target)\}")
 
 
 class PatternSystem(System):
@@ -221,33 +293,27 @@ class PatternSystem(System):
         if re.search(r"[{}]", re.sub(_FIELD, "", pattern)):
             raise UsageError(f"{pattern}: unknown field", "the fields are {direction}, {source} and {target}")
         self.name, self._settings, self._warn = pattern, settings, warn
-        self.training_pairs = {}
 
     def check(self, direction: Direction) -> None:
-        """Check that there is a file or a model that translates the direction."""
+        """Raises an error where there is no file, and no model that translates the direction."""
         if not self._place(direction).is_file():
             self._model(direction).check(direction)
 
     def translate(self, direction: Direction, source: Text) -> Text:
-        """Read the file of the direction, or translate with its model, which is given up afterwards."""
+        """Reads the file of the direction, or translates with its model, which is given up afterwards."""
         path = self._place(direction)
-        if path.is_file():
-            return read_text(path)
-        return self._model(direction).translate(direction, source)
+        return read_text(path) if path.is_file() else self._model(direction).translate(direction, source)
 
     def made_from(self, direction: Direction) -> Sequence[object] | None:
         """The inputs of the model; a file is not kept a second time."""
-        if self._place(direction).is_file():
-            return None
-        return self._model(direction).made_from(direction)
+        return None if self._place(direction).is_file() else self._model(direction).made_from(direction)
 
     def _place(self, direction: Direction) -> Path:
         values = {"direction": str(direction), "source": direction.source, "target": direction.target}
         return Path(re.sub(_FIELD, lambda match: values[match[1]], self.name))
 
     def _model(self, direction: Direction) -> ModelSystem:
-        name = str(self._place(direction))
         try:
-            return ModelSystem(name, self._settings, self._warn)
+            return ModelSystem(str(self._place(direction)), self._settings, self._warn)
         except ModelError as error:
             raise ModelError(f"{direction}: {error.message}", error.hint) from None
