@@ -43,7 +43,7 @@ from deepwire.convert.ctranslate2_arrays import arrays_of
 from deepwire.convert.ctranslate2_arrays import settings_of as settings_of_transformer
 from deepwire.data.vocabulary import EOS, UNK, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.model_inputs import batches_by_length, ordered_map, pad_batch
+from deepwire.decoding.model_inputs import batches_by_length, map_batches, pad_batch
 from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.decoding.search import Batch, generate
 from deepwire.decoding.shortlist import LanguageRows, Shortlist, batch_shortlist
@@ -358,9 +358,9 @@ def translate(
     # One sentence at a time means one after the other: what a user waits for.
     together = [batches] if setting["batch"] > 1 else [[batch] for batch in batches]
     for group in together:
-        for rows, answers in zip(group, ordered_map(best, group, torch.device("cpu")), strict=True):
-            for row, ids in zip(rows, answers, strict=True):
-                found[row] = ids
+        rows = sorted(row for batch in group for row in batch)
+        for row, ids in zip(rows, map_batches(best, group, torch.device("cpu")), strict=True):
+            found[row] = ids
     return found
 
 

@@ -172,18 +172,18 @@ def test_prefixes(translate, tmp_path):
 
 
 def test_how_terms_come_in_can_be_chosen(translate, tmp_path, monkeypatch):
-    from deepwire.decoding.sentence_search import SentenceSearch
+    from deepwire.decoding import second_search
 
     terms = tmp_path / "terms.tsv"
     terms.write_text("hund\trun|sofa|cats\n")
     searched = []
-    search_with = SentenceSearch._search_with
+    constrained_search = second_search.constrained_search
 
     def noted(*arguments):
         searched.append(1)
-        return search_with(*arguments)
+        return constrained_search(*arguments)
 
-    monkeypatch.setattr(SentenceSearch, "_search_with", noted)
+    monkeypatch.setattr(second_search, "constrained_search", noted)
     translate("--terms", str(terms))
     assert searched
     searched.clear()

@@ -3,9 +3,11 @@ from __future__ import annotations
 import pytest
 
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.sentence_search import SentenceSearch, is_degenerate, loops
+from deepwire.decoding.line_steps import nothing_to_translate
+from deepwire.decoding.search import generate
+from deepwire.decoding.second_search import is_degenerate, loops
 from deepwire.decoding.translation_io import EmptyTranslations
-from deepwire.decoding.translator import Translator, nothing_to_translate
+from deepwire.decoding.translator import Translator
 
 
 @pytest.mark.parametrize(
@@ -71,14 +73,13 @@ def test_a_translation_that_repeats_itself_gets_a_second_try(toys):
 def test_a_second_try_keeps_a_stricter_setting(toys, monkeypatch):
     """`no_repeat_ngram: 2` became 3 there."""
     asked: list[int] = []
-    real = SentenceSearch.search
 
-    def noted(self, items, config):
+    def noted(model, batch, config):
         asked.append(config.no_repeat_ngram)
-        return real(self, items, config)
+        return generate(model, batch, config)
 
-    monkeypatch.setattr(SentenceSearch, "search", noted)
-    monkeypatch.setattr("deepwire.decoding.sentence_search.is_degenerate", lambda *_: True)
+    monkeypatch.setattr("deepwire.decoding.line_steps.generate", noted)
+    monkeypatch.setattr("deepwire.decoding.second_search.is_degenerate", lambda *_: True)
     settings = {"max_length_ratio": 1, "max_length_extra": 9, "beam": 1, "guards": True}
     for own, again in ((0, 3), (2, 2), (5, 3)):
         config = DecodingConfig.model_validate({**settings, "no_repeat_ngram": own})

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.line_steps import LineCasing
-from deepwire.decoding.sentence_search import Item
+from deepwire.decoding.line_steps import Item, LineCasing
 from deepwire.decoding.terms import Terminology
 from deepwire.decoding.translation_io import Candidate, Request
 from deepwire.decoding.translator import Translator

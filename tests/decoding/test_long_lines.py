@@ -5,8 +5,7 @@ from __future__ import annotations
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.line_steps import LongLines
-from deepwire.decoding.sentence_search import Item
+from deepwire.decoding.line_steps import Item, LongLines
 from deepwire.decoding.translation_io import Request
 
 LONG = "Donaudampfschifffahrt"

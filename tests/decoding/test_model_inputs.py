@@ -13,7 +13,7 @@ from deepwire.decoding.model_inputs import (
     Cancelled,
     batch_compaction,
     batches_by_length,
-    ordered_map,
+    map_batches,
 )
 
 CPU = torch.device("cpu")
@@ -65,22 +65,24 @@ def _threads_as_before():
 
 
 @settings(max_examples=20, deadline=None)
-@given(items=st.lists(st.integers(), max_size=12), threads=st.integers(1, 5))
-def test_results_come_in_the_order_of_the_items(items, threads):
+@given(lengths=st.lists(st.integers(1, 9), max_size=12), threads=st.integers(1, 5))
+def test_results_come_in_the_order_of_the_rows(lengths, threads):
     torch.set_num_threads(threads)
-    assert ordered_map(lambda item, _: item * 2, items, CPU) == [item * 2 for item in items]
+    batches = batches_by_length(lengths, 9)
+    results = map_batches(lambda rows, _: [lengths[row] * 2 for row in rows], batches, CPU)
+    assert results == [length * 2 for length in lengths]
     assert torch.get_num_threads() == threads
 
 
-def test_items_share_the_threads_and_run_at_the_same_time():
+def test_batches_share_the_threads_and_run_at_the_same_time():
     torch.set_num_threads(5)
     together = threading.Barrier(2, timeout=60)
 
-    def work(item, _stop):
+    def work(rows, _stop):
         together.wait()
-        return item, torch.get_num_threads()
+        return [(row, torch.get_num_threads()) for row in rows]
 
-    assert ordered_map(work, ["a", "b"], CPU) == [("a", 2), ("b", 2)]
+    assert map_batches(work, [[1], [0]], CPU) == [(0, 2), (1, 2)]
     beginning = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
     seen: list[int] = []
     beginning.start()
@@ -89,10 +91,11 @@ def test_items_share_the_threads_and_run_at_the_same_time():
 
 
 @pytest.mark.parametrize(("threads", "device"), [(1, "cpu"), (4, "cuda")])
-def test_one_thread_or_a_gpu_takes_one_item_after_the_other(threads, device):
+def test_one_thread_or_a_gpu_takes_one_batch_after_the_other(threads, device):
     torch.set_num_threads(threads)
     here = threading.get_ident()
-    assert ordered_map(lambda *_: threading.get_ident(), [1, 2], torch.device(device)) == [here, here]
+    found = map_batches(lambda *_: [threading.get_ident()], [[0], [1]], torch.device(device))
+    assert found == [here, here]
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
@@ -100,15 +103,15 @@ def test_an_error_calls_the_others_off(error):
     torch.set_num_threads(2)
     begun = []
 
-    def work(item, stop):
-        begun.append(item)
-        if item == 0:
+    def work(rows, stop):
+        begun.extend(rows)
+        if rows == [0]:
             raise error
         if not stop.wait(60):
-            pytest.fail("nobody stopped this item")
+            pytest.fail("nobody stopped this batch")
         raise Cancelled
 
     with pytest.raises(type(error)):
-        ordered_map(work, range(50), CPU)
+        map_batches(work, [[row] for row in range(50)], CPU)
     assert len(begun) < 50
     assert torch.get_num_threads() == 2

@@ -11,7 +11,6 @@ from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.phrases import BONUS, Phrase, PreferredPhrases
 from deepwire.decoding.search import Batch, generate
-from deepwire.decoding.sentence_search import SentenceSearch
 from deepwire.decoding.terms import Term, Terminology
 from deepwire.decoding.translator import Translator
 
@@ -160,7 +159,7 @@ def test_more_terms_without_a_second_search(toys, monkeypatch, settings):
     for seed in range(4):
         model = toys.Model(size=10, seed=seed)
         before += kept(Translator([model], vocabularies, DecodingConfig(**shared)))
-        monkeypatch.setattr(SentenceSearch, "_search_with", refuse)
+        monkeypatch.setattr("deepwire.decoding.second_search.constrained_search", refuse)
         prefer = DecodingConfig(**shared, term_search="prefer")
         after += kept(Translator([model], vocabularies, prefer, terms=terms))
     assert after > before

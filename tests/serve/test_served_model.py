@@ -24,7 +24,7 @@ def test_each_core_gets_a_batch_of_its_own(served_model, serving, monkeypatch):
         batches.append(len(batch.source))
         return generate(model, batch, config)
 
-    monkeypatch.setattr("deepwire.decoding.sentence_search.generate", counted)
+    monkeypatch.setattr("deepwire.decoding.line_steps.generate", counted)
     texts = serving.texts(12)
     alone = [
         served_model.translate([Request(text)], served_model.lengths([text]), served_model.search)[0].text

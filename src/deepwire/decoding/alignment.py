@@ -25,6 +25,7 @@ from deepwire.data.subwords.text_tokens import TextTokens
 from deepwire.data.text.pairs import plain
 from deepwire.data.vocabulary import BOS, EOS, Vocabularies
 from deepwire.decoding.decoding_config import AlignmentConfig
+from deepwire.decoding.line_steps import Item
 from deepwire.decoding.model_inputs import (
     LanguageSelector,
     TargetLanguage,
@@ -35,7 +36,6 @@ from deepwire.decoding.model_inputs import (
 )
 from deepwire.decoding.models import EnsembleMember
 from deepwire.decoding.search import Hypothesis
-from deepwire.decoding.sentence_search import Item
 from deepwire.decoding.text_alignment import Link, TextAlignment, Units
 from deepwire.errors import ModelError, UsageError
 
@@ -134,7 +134,7 @@ class AttentionAligner:
             raise CannotAlignError(message) from None
         return {layer: layer_weights.size(1) for layer, layer_weights in sorted(weights.items())}
 
-    def align(self, items: Sequence[Item], vocabularies: Vocabularies) -> None:
+    def align(self, items: list[Item], vocabularies: Vocabularies) -> list[Item]:
         """Align the candidates of lines with these."""
         units = self.config.units
         seen = [item for item in items if item.hypotheses]
@@ -156,6 +156,7 @@ class AttentionAligner:
                 alignment = TextAlignment(source, target, tuple(sorted(next(links))), units)
                 aligned.append(replace(candidate, alignment=alignment))
             item.candidates = tuple(aligned)
+        return items
 
     def links(self, pairs: Sequence[AlignedPair]) -> list[list[Link]]:
         """For each subword of each translation, in order, the subword of the text that it comes from."""
@@ -167,7 +168,8 @@ class AttentionAligner:
             return best_links(chosen, batch, self.config.step == "reads")
 
         lengths = [max(len(pair.source), len(pair.read)) for pair in pairs]
-        return map_batches(align, lengths, max(1, self.batch_tokens // _SHARE), self.device)
+        batches = batches_by_length(lengths, max(1, self.batch_tokens // _SHARE))
+        return map_batches(align, batches, self.device)
 
 
 def _first(item: Item) -> int:

@@ -11,7 +11,6 @@ from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.placeholders import protect, protect_pair
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
-from deepwire.decoding.sentence_search import Item
 from deepwire.decoding.translation_io import ContextLine, Request
 from deepwire.errors import UsageError
 
@@ -27,7 +26,8 @@ class Documents:
     """Lines one after the other; an empty one ends a document.
 
     Where targets have context, a line waits for the translation of the line in front of it: first lines of
-    documents are translated together, then second ones, and so on. Otherwise all are translated together.
+    documents are translated together, then second ones, and so on. Otherwise all are translated together, in
+    one wave where the model reads no context.
 
     Args:
         context: How many lines stand in front of one.
@@ -42,6 +42,9 @@ class Documents:
 
     def line_waves(self, requests: Sequence[Request]) -> Iterator[Wave]:
         """Waves of the next lines, empty ones among them; those of a document may come in several calls."""
+        if not self._context.used:
+            yield Wave(range(len(requests)), requests)
+            return
         full = [place for place, request in enumerate(requests) if not is_blank(request.text)]
         empty = sorted(set(range(len(requests))) - set(full))
         if empty:
@@ -137,18 +140,6 @@ class ContextEncoder:
             for lines in contexts
         ]
         return self._encoded(self.vocabularies.target, texts, lengths)
-
-    def add(self, items: Sequence[Item], *, bos: bool) -> None:
-        """Put contexts in front of lines; `bos` says whether a begin symbol stands in front of a source."""
-        heads = [
-            int(bos) + (item.language is not None and item.language.source_tag is not None) for item in items
-        ]
-        lengths = [len(item.source) - head - 1 for item, head in zip(items, heads, strict=True)]
-        contexts = [item.request.context for item in items]
-        sources, fronts = self.behind_contexts([item.source for item in items], heads, contexts)
-        parts = zip(items, sources, fronts, self.targets(contexts, lengths), strict=True)
-        for item, source, front, prompt in parts:
-            item.source, item.front, item.prompt = source, front, prompt
 
     def behind_contexts(
         self,

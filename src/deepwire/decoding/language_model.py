@@ -120,7 +120,8 @@ class TextGenerator:
             return [*zip(self._probabilities(prompt_ids), (best[0] for best in hypotheses), strict=True)]
 
         tokens = max(1, self.config.batch_tokens // self.config.width)
-        continuations = map_batches(search, [len(row) + self.limit for row in ids], tokens, self.device)
+        batches = batches_by_length([len(row) + self.limit for row in ids], tokens)
+        continuations = map_batches(search, batches, self.device)
         return [self._text(prompt, ids[row], continuations[row]) for row, prompt in enumerate(prompts)]
 
     @torch.inference_mode()

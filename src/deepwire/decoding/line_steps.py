@@ -1,25 +1,111 @@
-"""Steps before and behind the translation of lines: ordinary case, and pieces of lines that are too long."""
+"""The way of a line to its translations, step by step, in the order in which `Translator` takes them.
+
+A step takes items, and gives items: ordinary case, pieces of lines that are too long, subwords, the search,
+texts; then what was done in front of the search is undone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, groupby
+from threading import Event
 
-from deepwire.data.text.casing import Cost, OrdinaryCase
-from deepwire.data.text.pairs import plain, without_surrogates
+import torch
+from torch import Tensor
+
+from deepwire.data.languages import Languages
+from deepwire.data.text.casing import Cost, OrdinaryCase, OrdinaryLine
+from deepwire.data.text.pairs import is_blank, plain, without_surrogates
+from deepwire.data.text.placeholders import has_letters
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments, has_sentence_rules
-from deepwire.data.vocabulary import UNK, Vocabulary
-from deepwire.decoding.sentence_search import CutLine, Item
-from deepwire.decoding.terms import Terminology
+from deepwire.data.vocabulary import BOS, UNK, Vocabularies, Vocabulary
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.document_context import ContextEncoder
+from deepwire.decoding.model_inputs import (
+    LanguageSelector,
+    SourceTokenizer,
+    TargetLanguage,
+    batches_by_length,
+    map_batches,
+    pad_batch,
+    target_language_ids,
+)
+from deepwire.decoding.models import DecodingModel
+from deepwire.decoding.phrases import Phrase
+from deepwire.decoding.search import Batch, Hypothesis, generate
+from deepwire.decoding.shortlist import BatchShortlist, LanguageRows, Shortlist, batch_shortlist
+from deepwire.decoding.terms import LineConstraints, Terminology
 from deepwire.decoding.text_alignment import TextAlignment, joined
-from deepwire.decoding.translation_io import Candidate
-from deepwire.errors import Tell
+from deepwire.decoding.translation_io import Candidate, Request
+from deepwire.errors import DataError, Tell, UsageError
 
 _SUBWORDS_PER_CHARACTER = 4
 """At most: as many as a character has bytes."""
 _SHOWN = 40
+_MOST_LINES = 1 << 40  # more than any text has
+
+
+@dataclass(eq=False)
+class Item:
+    """A line, or a piece of a long one, on its way to its translations.
+
+    Attributes:
+        line: The number of the line, from 1.
+        request: What was asked for.
+        text: What is translated; also without what is not written in ordinary case.
+        prefix: Text that the translation begins with.
+        piece: Which piece of its line it is.
+        cut: How its line was cut; None: it is whole.
+        ordinary: How to write the translation as the line was written; None: as it is.
+        copied: Whether it is its own translation.
+        language: The target language; None with one direction.
+        constraints: What the translation must have; None: nothing can be required.
+        source: Subwords as the model reads them; empty = nothing to translate.
+        front: How many of these are context, behind the begin symbol and the tag.
+        prompt: Subwords of context that the decoder reads in front of the translation.
+        prefix_ids: Subwords that the translation begins with.
+        bonus_phrases: Phrases that it should rather have.
+        hypotheses: What a search found, best first.
+        candidates: What a user gets, best first.
+    """
+
+    line: int
+    request: Request
+    text: str
+    prefix: str = ""
+    piece: int = 0
+    cut: CutLine | None = None
+    ordinary: OrdinaryLine | None = None
+    copied: bool = False
+    language: TargetLanguage | None = None
+    constraints: LineConstraints | None = None
+    source: list[int] = field(default_factory=list)
+    front: int = 0
+    prompt: list[int] = field(default_factory=list)
+    prefix_ids: list[int] = field(default_factory=list)
+    bonus_phrases: list[Phrase] = field(default_factory=list)
+    hypotheses: list[Hypothesis] = field(default_factory=list)
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Subwords of the source without context and end symbol."""
+        return len(self.source) - 1 - self.front
+
+    @property
+    def read_first(self) -> list[int]:
+        """Subwords that the decoder reads in front of the translation."""
+        return [BOS if self.language is None else self.language.first_token, *self.prompt]
+
+
+@dataclass(frozen=True, eq=False)
+class CutLine:
+    """A line in pieces."""
+
+    whole: Item
+    segments: TextSegments
 
 
 class LineCasing:
@@ -159,3 +245,169 @@ def _joined_alignment(
         alignment = None if piece is None else piece.alignment
         parts.append((TextAlignment.copied(kept, aligned[0].units) if alignment is None else alignment, *at))
     return joined("".join(source), "".join(target), parts)
+
+
+@dataclass(frozen=True)
+class LineEncoder:
+    """Encodes lines as the model reads them, and says what their translations must have."""
+
+    vocabularies: Vocabularies
+    config: DecodingConfig
+    selector: LanguageSelector
+    tokenizer: SourceTokenizer
+    contexts: ContextEncoder
+    terms: Terminology | None
+
+    def encode(self, items: list[Item]) -> list[Item]:
+        """Subwords of sources and given beginnings, languages and constraints."""
+        texts = []
+        for item in items:
+            text = plain(item.text)
+            if not item.copied:
+                item.language = self._target_language(item)
+                item.copied = self.config.guards and not item.prefix and nothing_to_translate(item.text)
+            if self.constrains:
+                text = self._constrain(item, text)
+            item.prefix_ids = self.vocabularies.target.encode(item.prefix) if item.prefix else []
+            texts.append("" if item.copied else text)
+        tags = [None if item.language is None else item.language.source_tag for item in items]
+        sources = self.tokenizer.encode_lines(texts, [item.line for item in items], tags)
+        for item, source in zip(items, sources, strict=True):
+            item.source = source
+        if self.contexts.context.used:
+            self._add_context(items)
+        return items
+
+    def _add_context(self, items: list[Item]) -> None:
+        contexts = [item.request.context for item in items]
+        heads = [
+            int(self.tokenizer.bos) + (item.language is not None and item.language.source_tag is not None)
+            for item in items
+        ]
+        lengths = [len(item.source) - head - 1 for item, head in zip(items, heads, strict=True)]
+        prompts = self.contexts.targets(contexts, lengths)
+        sources, fronts = self.contexts.behind_contexts([item.source for item in items], heads, contexts)
+        for item, source, front, prompt in zip(items, sources, fronts, prompts, strict=True):
+            item.source, item.front, item.prompt = source, front, prompt
+
+    def _constrain(self, item: Item, text: str) -> str:
+        """Say what the translation must have; returns what the model reads."""
+        constraints = LineConstraints.of(
+            self.vocabularies, text, item.prefix, self.config.placeholders, self.terms
+        )
+        item.constraints, item.prefix = constraints, constraints.with_symbols(item.prefix)
+        if self.config.term_search == "prefer":
+            terms = replace(constraints, values={}, kept={})
+            item.bonus_phrases = terms.phrases(self.vocabularies.target)
+        return constraints.text
+
+    @property
+    def constrains(self) -> bool:
+        """Whether translations may have to have something."""
+        return self.config.placeholders or self.vocabularies.has_symbols or self.terms is not None
+
+    def _target_language(self, item: Item) -> TargetLanguage | None:
+        line, request = item.line, item.request
+        if not request.to and is_blank(item.text):
+            return None  # there is nothing to translate, and so no language
+        if self.selector.languages is None and request.fields:
+            self.selector.look_at_field(line, request.to)
+            return None
+        try:
+            return self.selector.select(request.to, request.from_)
+        except UsageError as error:
+            kind = DataError if request.where and request.to else UsageError
+            raise kind(f"{request.where or f'line {line}'}: {error.message}", error.hint) from None
+
+
+def nothing_to_translate(text: str) -> bool:
+    """Whether a line has no letters but those of placeholders: it is its own translation."""
+    return not is_blank(text) and not has_letters(text)
+
+
+@dataclass(frozen=True)
+class LineSearch:
+    """Searches for translations of lines, in batches of similar length.
+
+    Args:
+        model: The model, or several as one.
+        vocabularies: Theirs.
+        config: How to search.
+        device: Where they are.
+        languages: Of models with several directions.
+        shortlist: What target subwords each batch is translated with; None = all of them.
+    """
+
+    model: DecodingModel
+    vocabularies: Vocabularies
+    config: DecodingConfig
+    device: torch.device
+    languages: Languages | None
+    shortlist: Shortlist | None
+
+    def search(self, items: list[Item]) -> list[Item]:
+        """Give items that have a source their hypotheses, best first."""
+        full = [item for item in items if item.source]
+
+        def search_batch(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
+            chosen = [full[row] for row in rows]
+            source, languages = self.sources(chosen)
+            batch = Batch(
+                source,
+                [self.config.output_limit(item.length) for item in chosen],
+                [item.line + item.piece * _MOST_LINES for item in chosen],
+                prefixes=[item.prefix_ids for item in chosen],
+                prompts=[item.read_first for item in chosen],
+                languages=languages,
+                pieces=self.vocabularies.target.size,
+                bonus_phrases=[item.bonus_phrases for item in chosen],
+                stop=stop,
+            )
+            if self.shortlist is None:
+                return generate(self.model, batch, self.config)
+            shortlist = self._batch_shortlist(self.shortlist, chosen, source.cpu())
+            batch = replace(batch, shortlist=shortlist.tokens)
+            return generate(self.model.select(*shortlist), batch, self.config)
+
+        tokens = max(1, self.config.batch_tokens // self.config.width)
+        batches = batches_by_length([len(item.source) for item in full], tokens)
+        for item, hypotheses in zip(full, map_batches(search_batch, batches, self.device), strict=True):
+            item.hypotheses = hypotheses
+        return items
+
+    def sources(self, items: Sequence[Item]) -> tuple[Tensor, Tensor | None]:
+        """Source subwords `[N, S]` and target languages `[N]`."""
+        targets = [item.language for item in items if item.language is not None]
+        source = pad_batch([item.source for item in items], self.device)
+        return source, target_language_ids(targets, self.device) if targets else None
+
+    def _batch_shortlist(self, shortlist: Shortlist, items: Sequence[Item], source: Tensor) -> BatchShortlist:
+        rows_of: dict[int, list[int]] = {}
+        for row, item in enumerate(items):
+            rows_of.setdefault(0 if item.language is None else item.language.language_id, []).append(row)
+        names = ("",) if self.languages is None else self.languages.names
+        needed = [
+            [*item.prefix_ids, *(subword for phrase in item.bonus_phrases for subword in phrase.subwords)]
+            for item in items
+        ]
+        parts = [
+            LanguageRows(index, shortlist.table(names[index]), source[rows], [needed[row] for row in rows])
+            for index, rows in rows_of.items()
+        ]
+        return batch_shortlist(parts, len(names)).to(self.device)
+
+
+def build_candidates(items: list[Item], target: Vocabulary) -> list[Item]:
+    """Texts with their placeholders; a line without any hypothesis has one with score 0."""
+    for item in items:
+        constraints, built = item.constraints, list[Candidate]()
+        for each in item.hypotheses:
+            # A line must stay one line, even if the vocabulary can spell a line break byte by byte.
+            text = plain(target.decode(each.ids))
+            text = text if constraints is None else constraints.finished(text)
+            built.append(Candidate(text, tuple(target.pieces(each.ids)), each.log_probability, each.score))
+        if not built:
+            text = "" if constraints is None else constraints.finished("")
+            built.append(Candidate(plain(item.text) if item.copied else text, (), 0.0, 0.0))
+        item.candidates = tuple(built)
+    return items

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import repeat
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -227,7 +228,6 @@ def target_language_ids(targets: Sequence[TargetLanguage], device: torch.device)
     return torch.tensor([target.language_id for target in targets], dtype=torch.int64, device=device)
 
 
-Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MAX_PARALLEL_BATCHES = 8
@@ -286,52 +286,44 @@ def _batch_size(sentences: int) -> int:
     return -(-sentences // step) * step
 
 
-def ordered_map(
-    work: Callable[[Item, threading.Event], Result], items: Sequence[Item], device: torch.device
+def map_batches(
+    work: Callable[[Sequence[int], threading.Event], Sequence[Result]],
+    batches: Sequence[Sequence[int]],
+    device: torch.device,
 ) -> list[Result]:
-    """`work(item, stop)` of each item, in their order; on a CPU several items at a time, in threads.
+    """The results of all rows in their order, of which `work(rows, stop)` makes those of one batch.
 
     A core for each batch does more than all cores for one: the threads that share a product wait for each
-    other after every operation, and operations too small to share leave all but one of them idle.
+    other after every operation, and operations too small to share leave all but one of them idle. So on a CPU
+    there are as many batches at a time as torch has threads (8 at most), each with its share of them.
 
-    On a CPU there are as many items at a time as torch has threads (8 at most), each with its share of them.
-    `stop` is set when the results are no longer wanted, as after Ctrl-C or an error in another item: `work`
+    `stop` is set when the results are no longer wanted, as after Ctrl-C or an error in another batch: `work`
     may then raise `Cancelled`.
     """
     stop, threads = threading.Event(), torch.get_num_threads()
-
-    def run(item: Item) -> Result:
-        if stop.is_set():
-            raise Cancelled
-        return work(item, stop)
-
-    workers = min(threads, len(items), MAX_PARALLEL_BATCHES) if device.type == "cpu" else 1
+    workers = min(threads, len(batches), MAX_PARALLEL_BATCHES) if device.type == "cpu" else 1
     if workers <= 1:
-        return [run(item) for item in items]
-    set_threads = partial(torch.set_num_threads, threads // workers)
-    try:
-        with ThreadPoolExecutor(workers, "batch", initializer=set_threads) as pool:
-            try:
-                return list(pool.map(run, items))
-            finally:
-                stop.set()
-    finally:
-        # A thread's number holds for threads that begin later, too.
-        torch.set_num_threads(threads)
-
-
-def map_batches(
-    work: Callable[[Sequence[int], threading.Event], Sequence[Result]],
-    lengths: Sequence[int],
-    tokens: int,
-    device: torch.device,
-) -> list[Result]:
-    """The results of all rows in order, of which `work(rows, stop)` makes those of some of similar length.
-
-    These are rows of `batches_by_length(lengths, tokens)`; see `ordered_map`.
-    """
-    batches = batches_by_length(lengths, tokens)
+        found = list(map(work, batches, repeat(stop)))
+    else:
+        set_threads = partial(torch.set_num_threads, threads // workers)
+        try:
+            with ThreadPoolExecutor(workers, "batch", initializer=set_threads) as pool:
+                try:
+                    found = list(pool.map(partial(_unless_stopped, work, stop), batches))
+                finally:
+                    stop.set()
+        finally:
+            # A thread's number holds for threads that begin later, too.
+            torch.set_num_threads(threads)
     results: dict[int, Result] = {}
-    for batch, values in zip(batches, ordered_map(work, batches, device), strict=True):
+    for batch, values in zip(batches, found, strict=True):
         results |= zip(batch, values, strict=True)
-    return [results[row] for row in range(len(lengths))]
+    return [results[row] for row in sorted(results)]
+
+
+def _unless_stopped(
+    work: Callable[[Sequence[int], threading.Event], Result], stop: threading.Event, rows: Sequence[int]
+) -> Result:
+    if stop.is_set():
+        raise Cancelled
+    return work(rows, stop)

@@ -403,7 +403,7 @@ class GreedySearch(Search):
         return flags
 
     def hypotheses_of(self, sentences: Tensor) -> list[list[Hypothesis]]:
-        """Those of all rows."""
+        """The translations of all rows."""
         self.history[:, :, self.step - 1] = self.tokens  # the last ones
         sums = self.sums.index_select(0, sentences).tolist()
         histories = self.history.index_select(0, sentences).tolist()
@@ -562,7 +562,7 @@ class BeamSearch(Search):
         return (first.unsqueeze(1) + self.parents).view(-1)
 
     def hypotheses_of(self, sentences: Tensor) -> list[list[Hypothesis]]:
-        """The finished ones."""
+        """The finished hypotheses."""
         return self.finished.listed(sentences)
 
     def keep(self, sentences: Tensor) -> None:

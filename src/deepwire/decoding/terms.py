@@ -180,12 +180,11 @@ class LineConstraints:
         cls,
         vocabularies: Vocabularies,
         line: str,
-        prefix: str = "",
-        *,
-        placeholders: bool = False,
-        terms: Terminology | None = None,
-    ) -> Self | None:
-        """The constraints of a line; None where the translation of no line is constrained.
+        prefix: str,
+        placeholders: bool,
+        terms: Terminology | None,
+    ) -> Self:
+        """The constraints of a line.
 
         Args:
             vocabularies: Of the model; those with symbols for placeholders are always given these.
@@ -205,10 +204,8 @@ class LineConstraints:
             # In front of a prefix nothing stands.
             parts = Core("", line, "", count_placeholders(line)) if prefix else core(line)
             made = cls(line, parts.text, {}, parts.kept, ends=(parts.before, parts.behind))
-        elif terms is not None:
-            made = cls(line, line)
         else:
-            return None
+            made = cls(line, line)
         return made if terms is None else replace(made, terms=tuple(terms.find(made.text)))
 
     def met_by(self, translation: str) -> bool:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Literal, Self, overload
 
@@ -14,23 +15,28 @@ import torch
 from deepwire.config.counts import whole_argument
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
-from deepwire.data.text.pairs import is_blank, plain
-from deepwire.data.text.placeholders import has_letters, protect_pair
+from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, all_of_sampling, given_settings, with_settings
-from deepwire.decoding.document_context import ContextEncoder, Documents, Wave
-from deepwire.decoding.line_steps import LineCasing, LongLines
+from deepwire.decoding.document_context import ContextEncoder, Documents
+from deepwire.decoding.line_steps import (
+    Item,
+    LineCasing,
+    LineEncoder,
+    LineSearch,
+    LongLines,
+    build_candidates,
+)
 from deepwire.decoding.minimum_bayes_risk import most_agreed
-from deepwire.decoding.model_inputs import LanguageSelector, SourceCheck, SourceTokenizer, TargetLanguage
+from deepwire.decoding.model_inputs import LanguageSelector, SourceCheck, SourceTokenizer
 from deepwire.decoding.models import EnsembleMember, as_configured, as_one
 from deepwire.decoding.scoring import PairScore, TranslationScorer
-from deepwire.decoding.sentence_search import Item, SentenceSearch
+from deepwire.decoding.second_search import enforce_constraints, retry_degenerate
 from deepwire.decoding.shortlist import Shortlist
-from deepwire.decoding.terms import LineConstraints, Terminology
+from deepwire.decoding.terms import Terminology
 from deepwire.decoding.translation_io import (
     AlignedText,
-    Candidate,
     Request,
     Translation,
     aligned_lines,
@@ -42,7 +48,7 @@ from deepwire.decoding.translation_io import (
     split_lines,
     warn_of_several_lines,
 )
-from deepwire.errors import DataError, Tell, UsageError
+from deepwire.errors import Tell, UsageError
 
 Step = Callable[[list[Item]], list[Item]]
 
@@ -96,7 +102,7 @@ class Translator:
         self.context, self._contexts = context, ContextEncoder(vocabularies, languages, context)
         self.device, self.precision, self.direction = torch.device(device), precision, direction
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
-        self._language_selector = LanguageSelector(languages, vocabularies, self._warn, direction)
+        self._selector = LanguageSelector(languages, vocabularies, self._warn, direction)
         self._source_check = SourceCheck(vocabularies.source, direction, self._warn)
         self._casing = LineCasing(vocabularies.source, terms, "" if direction is None else direction[1])
         self.model = as_one(as_configured(models, config), weights)
@@ -108,17 +114,15 @@ class Translator:
             raise UsageError(
                 "terms are searched for, and sampling draws translations", "leave out one of them"
             )
-        self.config, source = config, self.vocabularies.source
-        self._source_tokenizer = SourceTokenizer(
-            source, config.max_source_length, self._source_bos, self._warn
+        self.config = config
+        self._tokenizer = SourceTokenizer(
+            self.vocabularies.source, config.max_source_length, self._source_bos, self._warn
         )
-        languages = self.direction or ("", "")
-        self._long_lines = LongLines(source, config.max_source_length, languages, self._warn)
 
     @property
     def languages(self) -> Languages | None:
         """The languages of a model with several directions; None with one."""
-        return self._language_selector.languages
+        return self._selector.languages
 
     def with_search(self, **settings: object) -> Self:
         """The same models with other decoding settings, such as `beam=8`; nothing is copied.
@@ -241,10 +245,68 @@ class Translator:
             UsageError: The model needs a language, or does not know it; of a line of a file a DataError.
         """
         require_several(requests)
-        self._language_selector.check(to or "", from_ or "")
+        to, from_ = to or "", from_ or ""
+        self._selector.check(to, from_)
         size = self._window(window)
-        read = Documents(self.context) if documents and self.context.used else None
-        return self._windows(enumerate(requests, first), size, to or "", from_ or "", read)
+        read = Documents(self.context if documents else NO_CONTEXT)
+        return self._windows(enumerate(requests, first), size, to, from_, read)
+
+    def _windows(
+        self,
+        numbered: Iterator[tuple[int, str | Request]],
+        window: int,
+        to: str,
+        from_: str,
+        documents: Documents,
+    ) -> Iterator[Translation]:
+        steps = self._steps()
+        while read := list(islice(numbered, window)):
+            lines = [line for line, _ in read]
+            requests = [request_of(line, text) for line, text in read]
+            texts = zip(lines, requests, strict=True)
+            several = [f"line {line}" for line, request in texts if has_several_lines(request.text)]
+            warn_of_several_lines(several, self._warn)
+            self._source_check.look([request.text for request in requests])
+            if to or from_:
+                requests = [
+                    replace(request, to=request.to or to, from_=request.from_ or from_)
+                    for request in requests
+                ]
+            translated: dict[int, Translation] = {}
+            for wave in documents.line_waves(requests):
+                items = [
+                    Item(lines[place], request, request.text, request.prefix)
+                    for place, request in zip(wave.places, wave.requests, strict=True)
+                ]
+                for step in steps:
+                    items = step(items)
+                answers = [Translation(item.line, item.request, item.candidates) for item in items]
+                translated |= zip(wave.places, answers, strict=True)
+                documents.note(answer.text for answer in answers)
+            yield from (translated[place] for place in range(len(requests)))
+
+    def _steps(self) -> list[Step]:
+        """The way of a line to its translations; what they do is in `deepwire.decoding.line_steps`."""
+        config, vocabularies, languages = self.config, self.vocabularies, self.direction or ("", "")
+        long = LongLines(vocabularies.source, config.max_source_length, languages, self._warn)
+        encoder = LineEncoder(
+            vocabularies, config, self._selector, self._tokenizer, self._contexts, self._terms
+        )
+        search = LineSearch(self.model, vocabularies, config, self.device, self.languages, self._shortlist)
+        steps: list[Step] = [self._casing.lower] if config.casing else []
+        steps += [long.cut, encoder.encode, search.search]
+        # What was drawn at random stays; missing placeholders are added to it.
+        if config.sampling is None and config.guards:
+            steps.append(partial(retry_degenerate, search=search))
+        if config.sampling is None and encoder.constrains:
+            steps.append(partial(enforce_constraints, search=search))
+        steps.append(partial(build_candidates, target=vocabularies.target))
+        if self._aligner is not None:
+            steps.append(partial(self._aligner.align, vocabularies=vocabularies))
+        if config.sampling is not None and config.sampling.mbr:
+            steps.append(partial(choose_by_risk, count=config.n_best))
+        steps.append(long.join)
+        return [*steps, self._casing.restore] if config.casing else steps
 
     def sample(
         self,
@@ -297,8 +359,8 @@ class Translator:
         Raises:
             UsageError: The model does not know the language, or needs one, or has only one direction.
         """
-        settings = self.config, self.device, self._language_selector.select(to or "")
-        scorer = TranslationScorer(self.model, self._contexts, self._source_tokenizer, *settings)
+        settings = self.config, self.device, self._selector.select(to or "")
+        scorer = TranslationScorer(self.model, self._contexts, self._tokenizer, *settings)
         checked = checked_pairs(pairs)
         if self.vocabularies.has_symbols:
             checked = (protect_pair(*pair) for pair in checked)
@@ -307,131 +369,9 @@ class Translator:
     def _window(self, lines: int | None) -> int:
         return self.config.window if lines is None else whole_argument(lines, "window", 1)
 
-    def _windows(
-        self,
-        numbered: Iterator[tuple[int, str | Request]],
-        window: int,
-        to: str,
-        from_: str,
-        documents: Documents | None,
-    ) -> Iterator[Translation]:
-        while read := list(islice(numbered, window)):
-            lines = [line for line, _ in read]
-            requests = [request_of(line, text) for line, text in read]
-            texts = zip(lines, requests, strict=True)
-            several = [f"line {line}" for line, request in texts if has_several_lines(request.text)]
-            warn_of_several_lines(several, self._warn)
-            self._source_check.look([request.text for request in requests])
-            if to or from_:
-                requests = [
-                    replace(request, to=request.to or to, from_=request.from_ or from_)
-                    for request in requests
-                ]
-            every = [Wave(range(len(requests)), requests)]
-            translated: dict[int, Translation] = {}
-            for wave in every if documents is None else documents.line_waves(requests):
-                items = [
-                    Item(lines[place], request, request.text, request.prefix)
-                    for place, request in zip(wave.places, wave.requests, strict=True)
-                ]
-                for step in self._steps():
-                    items = step(items)
-                answers = [Translation(item.line, item.request, item.candidates) for item in items]
-                translated |= zip(wave.places, answers, strict=True)
-                if documents is not None:
-                    documents.note(answer.text for answer in answers)
-            yield from (translated[place] for place in range(len(requests)))
 
-    def _steps(self) -> list[Step]:
-        """The way of a line to its translations."""
-        config, long, casing = self.config, self._long_lines, self._casing
-        steps = [*([casing.lower] if config.casing else []), long.cut, self._encode, self._search]
-        steps.append(self._build_candidates)
-        if self._aligner is not None:
-            steps.append(self._align)
-        if config.sampling is not None and config.sampling.mbr:
-            steps.append(self._choose_by_risk)
-        return [*steps, long.join, *([casing.restore] if config.casing else [])]
-
-    def _target_language(self, item: Item) -> TargetLanguage | None:
-        line, request = item.line, item.request
-        if not request.to and is_blank(item.text):
-            return None  # there is nothing to translate, and so no language
-        if self.languages is None and request.fields:
-            self._language_selector.look_at_field(line, request.to)
-            return None
-        try:
-            return self._language_selector.select(request.to, request.from_)
-        except UsageError as error:
-            kind = DataError if request.where and request.to else UsageError
-            raise kind(f"{request.where or f'line {line}'}: {error.message}", error.hint) from None
-
-    def _encode(self, items: list[Item]) -> list[Item]:
-        """Subwords, as the model reads them, and what the translation must have."""
-        config, vocabularies, texts = self.config, self.vocabularies, list[str]()
-        for item in items:
-            text = plain(item.text)
-            line = LineConstraints.of(
-                vocabularies, text, item.prefix, placeholders=config.placeholders, terms=self._terms
-            )
-            if not item.copied:
-                item.language = self._target_language(item)
-                item.copied = config.guards and not item.prefix and nothing_to_translate(item.text)
-            if line is not None:
-                item.constraints, text, item.prefix = line, line.text, line.with_symbols(item.prefix)
-                if config.term_search == "prefer":
-                    terms = replace(line, values={}, kept={})
-                    item.bonus_phrases = terms.phrases(vocabularies.target)
-            item.prefix_ids = vocabularies.target.encode(item.prefix) if item.prefix else []
-            texts.append("" if item.copied else text)
-        tags = [None if item.language is None else item.language.source_tag for item in items]
-        encoded = self._source_tokenizer.encode_lines(texts, [item.line for item in items], tags)
-        for item, source in zip(items, encoded, strict=True):
-            item.source = source
-        if self.context.used:
-            self._contexts.add(items, bos=self._source_tokenizer.bos)
-        return items
-
-    def _search(self, items: list[Item]) -> list[Item]:
-        search = SentenceSearch(self.model, self.vocabularies, self.device, self.languages, self._shortlist)
-        full, config = [item for item in items if item.source], self.config
-        for item, hypotheses in zip(full, search.search(full, config), strict=True):
-            item.hypotheses = hypotheses
-        # What was drawn at random stays; missing placeholders are added to it.
-        if config.sampling is None:
-            if config.guards:
-                search.retry_degenerate(full, config)
-            if items[0].constraints is not None:
-                search.enforce_constraints(full, config)
-        return items
-
-    def _build_candidates(self, items: list[Item]) -> list[Item]:
-        """Texts with their placeholders; a line without any hypothesis has one with score 0."""
-        target = self.vocabularies.target
-        for item in items:
-            line, built = item.constraints, list[Candidate]()
-            for each in item.hypotheses:
-                # A line must stay one line, even if the vocabulary can spell a line break byte by byte.
-                text = plain(target.decode(each.ids))
-                text, tokens = text if line is None else line.finished(text), tuple(target.pieces(each.ids))
-                built.append(Candidate(text, tokens, each.log_probability, each.score))
-            if not built:
-                text = plain(item.text) if item.copied else "" if line is None else line.finished("")
-                built.append(Candidate(text, (), 0.0, 0.0))
-            item.candidates = tuple(built)
-        return items
-
-    def _align(self, items: list[Item]) -> list[Item]:
-        assert self._aligner is not None
-        self._aligner.align(items, self.vocabularies)
-        return items
-
-    def _choose_by_risk(self, items: list[Item]) -> list[Item]:
-        for item in items:
-            item.candidates = most_agreed(item.candidates, self.config.n_best)
-        return items
-
-
-def nothing_to_translate(text: str) -> bool:
-    """Whether a line has no letters but those of placeholders: it is its own translation."""
-    return not is_blank(text) and not has_letters(text)
+def choose_by_risk(items: list[Item], count: int) -> list[Item]:
+    """Keep the candidates that agree best with all that were drawn."""
+    for item in items:
+        item.candidates = most_agreed(item.candidates, count)
+    return items
