@@ -153,7 +153,7 @@ def test_a_language_for_each_line_can_go_with_prefixes(toys, multilingual):
     found = tool.translate(["ab", "cd"], ["a", "b"], to=["fr", "de"])
     assert [text[0] for text in found] == ["a", "b"]
     assert found[1] == tool.translate(["cd"], ["b"], to="de")[0]
-    with pytest.raises(UsageError, match="to: only 1 for more texts"):
+    with pytest.raises(UsageError, match="to: 1 for 2 texts"):
         tool.translate(["ab", "cd"], to=["fr"])
 
 

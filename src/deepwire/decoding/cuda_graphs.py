@@ -35,9 +35,7 @@ _LENGTH_STEP = 16
 
 
 def is_captured(wanted: bool | Literal["auto"], device: torch.device) -> bool:
-    """Whether the steps of a model on this device are captured; `wanted` is `decoding.cuda_graphs`."""
-    if device.type != "cuda":
-        return False
+    """Whether the steps of a model on this GPU are captured; `wanted` is `decoding.cuda_graphs`."""
     return torch.cuda.mem_get_info(device)[0] >= MEMORY_FOR_GRAPHS if wanted == "auto" else wanted
 
 

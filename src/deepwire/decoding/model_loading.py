@@ -102,7 +102,7 @@ def load_models(
     first = models[0]
     for other in models[1:]:
         _require_compatible(first, other)
-    config = with_settings(stored_config(first), settings)
+    config = with_settings(stored_config(first), settings) if settings else stored_config(first)
     bos, languages = _source_bos(first), languages_of(first)
     told = bos, languages, context_of(first), text_of(first)
     learned = min((n for model in models if (n := positions_learned(model.model)) is not None), default=None)
@@ -203,18 +203,20 @@ def pack_weights(model: TranslationModel, packing: Packing) -> None:
 
 
 def _require_compatible(first: LoadedModel, other: LoadedModel) -> None:
-    together = "models act together only if they were trained on one prepared corpus for the same"
-    compared: tuple[tuple[Callable[[LoadedModel], object], str], ...] = (
-        (lambda model: model.vocabularies.digest, "have different vocabularies"),
-        (_source_bos, "differ in data.source_bos"),
-        (_unit_of, "differ in task or data.text.unit"),
-        (context_of, "differ in data.context"),
-        (_directions_of, "have different directions or tags"),
-    )
-    for said_by, how in compared:
-        if said_by(first) != said_by(other):
-            raise ModelError(f"{first.folder} and {other.folder} {how}", together)
-    if len(named := {named_direction(model.metadata) for model in (first, other)} - {None}) > 1:
+    differences = {
+        "have different vocabularies": first.vocabularies.digest != other.vocabularies.digest,
+        "differ in data.source_bos": _source_bos(first) != _source_bos(other),
+        "differ in task or data.text.unit": _unit_of(first) != _unit_of(other),
+        "differ in data.context": context_of(first) != context_of(other),
+        "have different directions or tags": _directions_of(first) != _directions_of(other),
+    }
+    for difference in (difference for difference, is_there in differences.items() if is_there):
+        raise ModelError(
+            f"{first.folder} and {other.folder} {difference}",
+            "models act together only if they were trained on one prepared corpus for the same",
+        )
+    named = {named_direction(model.metadata) for model in (first, other)} - {None}
+    if len(named) > 1:
         ways = " and ".join(sorted(map(str, named)))
         raise ModelError(
             f"{first.folder} and {other.folder} translate {ways}", "name models of one direction"
@@ -222,13 +224,11 @@ def _require_compatible(first: LoadedModel, other: LoadedModel) -> None:
 
 
 def _unit_of(model: LoadedModel) -> str | None:
-    """The unit of the documents of a language model; None where it translates."""
     text = text_of(model)
     return None if text is None else text.unit
 
 
 def _directions_of(model: LoadedModel) -> object:
-    """The directions and where their tags are; None with one direction."""
     languages = languages_of(model)
     return None if languages is None else languages.unordered
 
@@ -332,7 +332,7 @@ def translator_of(
     first = loaded.models[0]
     warn = logging.getLogger("deepwire").warning if warn is None else warn
     members: list[EnsembleMember] = [stored.model for stored in loaded.models]
-    if is_captured(loaded.config.cuda_graphs, loaded.device):
+    if loaded.device.type == "cuda" and is_captured(loaded.config.cuda_graphs, loaded.device):
         members = [CudaGraphModel(stored.model, CudaGraphCapture(loaded.device)) for stored in loaded.models]
     return Translator(
         members,
@@ -345,7 +345,7 @@ def translator_of(
         languages=loaded.languages,
         context=loaded.context,
         precision=loaded.precision,
-        shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
+        shortlist=load_shortlist(shortlist, first.folder, first.vocabularies) if shortlist else None,
         terms=None if terms is None else Terminology.read(Path(terms), warn),
         direction=None if loaded.languages is not None else named_direction(first.metadata),
     )

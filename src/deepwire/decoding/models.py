@@ -94,6 +94,8 @@ class EnsembleMember(DecodingModel, Protocol):
 
 def as_one(models: Sequence[EnsembleMember], weights: Sequence[float] | None = None) -> DecodingModel:
     """A model alone as it is, several as an ensemble; weights and errors are those of `Ensemble`."""
+    if len(models) == 1 and weights is None:
+        return models[0]
     ensemble = Ensemble(models, weights)
     return models[0] if len(models) == 1 else ensemble
 

@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TextIO, TypeVar, cast
 
@@ -72,17 +72,18 @@ class PartsFolder:
             UsageError: Another process works there, or what is there is not of this job.
             ResourceError: The folder cannot be written.
         """
+
+        def refuse(holder: str) -> None:
+            raise UsageError(
+                f"{self.path}: another job works there: {holder}", "wait for it, or write to another --output"
+            )
+
         with disk_errors(self.path):
             self.path.mkdir(exist_ok=True)
-            lock = acquire_lock(self.path / _LOCK, self._refuse_second_job)
+            lock = acquire_lock(self.path / _LOCK, refuse)
         with lock:
             self._require_same(job)
             yield
-
-    def _refuse_second_job(self, holder: str) -> None:
-        raise UsageError(
-            f"{self.path}: another job works there: {holder}", "wait for it, or write to another --output"
-        )
 
     def _require_same(self, job: Mapping[str, object]) -> None:
         path = self.path / JOB
@@ -194,20 +195,17 @@ class SyntheticCorpus:
     @property
     def given(self) -> Path:
         """The text that was translated, line by line."""
-        return self._file(f"{self.source}{self.ending}")
+        return Path(f"{self.prefix}.{self.source}{self.ending}")
 
     @property
     def made(self) -> Path:
         """Its translations."""
-        return self._file(f"{self.target}{self.ending}")
+        return Path(f"{self.prefix}.{self.target}{self.ending}")
 
     @property
     def provenance(self) -> Path:
         """How they were made."""
-        return self._file("json")
-
-    def _file(self, ending: str) -> Path:
-        return self.prefix.with_name(f"{self.prefix.name}.{ending}")
+        return Path(f"{self.prefix}.json")
 
 
 @dataclass
@@ -329,27 +327,17 @@ def synthesize(
         count = translate_parts(read(), translate, folder, size=translator.config.window, workers=workers)
         if not workers.main:
             return None
-        texts = (text.removeprefix(lead) for text in folder.texts(count))
-        counts = _write_given(corpus.given, read(), texts)
+        counts = LineCounts()
+        with open_output(corpus.given) as out:
+            for line, text in zip_longest(read(), folder.texts(count)):
+                if line is None or text is None:
+                    raise DataError(
+                        "the text has changed while it was translated",
+                        "run the command again on one that stays",
+                    )
+                counts.count(line, text.removeprefix(lead))
+                out.write(f"{line}\n")
         write_json(corpus.provenance, {"counts": asdict(counts), "job": dict(job)})
         # The parts go last: until then this call can be made again.
         folder.join(corpus.made, count)
     return counts
-
-
-def _write_given(path: Path, lines: Iterable[str], made: Iterable[str]) -> LineCounts:
-    counts, ended = LineCounts(), object()
-    translations = iter(made)
-    with open_output(path) as out:
-        for line in lines:
-            translation = next(translations, ended)
-            if not isinstance(translation, str):
-                break
-            counts.count(line, translation)
-            out.write(f"{line}\n")
-        else:
-            if next(translations, ended) is ended:
-                return counts
-        raise DataError(
-            "the text has changed while it was translated", "run the command again on one that stays"
-        )

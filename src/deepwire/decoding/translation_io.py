@@ -16,7 +16,7 @@ from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
-from deepwire.config.counts import counted
+from deepwire.config.counts import counted, shown
 from deepwire.data.text.files import HEAD_BYTES, MAX_LINE_BYTES, BadLine, ReadNotes, display, read_lines
 from deepwire.data.text.pairs import is_blank, plain, without_surrogates
 from deepwire.decoding.text_alignment import Link, TextAlignment, joined
@@ -112,14 +112,14 @@ class EmptyTranslations:
             )
 
 
-def require_several(lines: object) -> None:
+def require_several(values: object, name: str = "texts", example: str = '["..."]') -> None:
     """Refuse a single text: it is a sequence of its characters, which nobody wants translated one by one.
 
     Raises:
-        UsageError: These are no texts.
+        UsageError: These are no values one after the other.
     """
-    if isinstance(lines, str | bytes) or not isinstance(lines, Iterable):
-        raise UsageError(f"not texts but {type(lines).__name__}", 'give a list of texts: ["..."]')
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        raise UsageError(f"not {name} but {type(values).__name__}", f"give a list of {name}: {example}")
 
 
 def checked_texts(texts: Iterable[object], *, lines: bool) -> Iterator[str]:
@@ -129,44 +129,8 @@ def checked_texts(texts: Iterable[object], *, lines: bool) -> Iterator[str]:
         UsageError: One of them is no text, or they are none at all: this is said at once.
     """
     require_several(texts)
-    checked = (_text_of(number, text) for number, text in enumerate(texts, 1))
+    checked = (request_of(number, text).text for number, text in enumerate(texts, 1))
     return (_LAST_BREAK.sub("", text) if lines else text for text in checked)
-
-
-def requests_of(lines: Iterable[object], prefixes: object = None, to: object = None) -> Iterator[Request]:
-    """A request for each text.
-
-    Args:
-        lines: The texts, or requests for some.
-        prefixes: What each translation must begin with; None = what requests say.
-        to: The language to translate each into; None = what requests say.
-
-    Raises:
-        UsageError: One of them is no text, or there are more or fewer than there are lines.
-    """
-    require_several(lines)
-    requests = (request_of(number, text) for number, text in enumerate(lines, 1))
-    if prefixes is not None:
-        started = _with_each(requests, prefixes, "prefixes")
-        requests = (replace(request, prefix=prefix) for request, prefix in started)
-    if to is not None:
-        directed = _with_each(requests, to, "to")
-        requests = (replace(request, to=language) for request, language in directed)
-    return requests
-
-
-def _with_each(requests: Iterable[Request], values: object, name: str) -> Iterator[tuple[Request, str]]:
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise UsageError(f"{name}: give one for each text, not {type(values).__name__}", "give a list")
-    for number, (request, value) in enumerate(zip_longest(requests, values, fillvalue=_END), 1):
-        if not isinstance(request, Request) or value is _END:
-            many = (
-                f"only {number - 1} for more texts" if value is _END else f"more than the {number - 1} texts"
-            )
-            raise UsageError(f"{name}: {many}", "give one for each text")
-        if not isinstance(value, str):
-            raise UsageError(f"{name}: number {number} must be a text, not {type(value).__name__}")
-        yield request, value
 
 
 def request_of(line: int, text: object) -> Request:
@@ -175,13 +139,40 @@ def request_of(line: int, text: object) -> Request:
     Raises:
         UsageError: It is no text.
     """
-    return text if isinstance(text, Request) else Request(_text_of(line, text))
-
-
-def _text_of(line: int, text: object) -> str:
-    if not isinstance(text, str):
+    if not isinstance(text, str | Request):
         raise UsageError(f"line {line}: must be a text, not {type(text).__name__}")
-    return text
+    return text if isinstance(text, Request) else Request(text)
+
+
+def requests_of(
+    texts: Iterable[object], prefixes: Iterable[str] | None = None, to: Iterable[str] | None = None
+) -> list[Request]:
+    """A request for each text.
+
+    Args:
+        texts: The texts, or requests for some.
+        prefixes: Texts that each translation must begin with; None = what requests say.
+        to: The languages to translate each into; None = what requests say.
+
+    Raises:
+        UsageError: One of them is no text, or there are more or fewer than there are texts.
+    """
+    require_several(texts)
+    requests = [request_of(number, text) for number, text in enumerate(texts, 1)]
+    if prefixes is not None:
+        pairs = _with_each(requests, prefixes, "prefixes")
+        requests = [replace(request, prefix=prefix) for request, prefix in pairs]
+    if to is not None:
+        requests = [replace(request, to=language) for request, language in _with_each(requests, to, "to")]
+    return requests
+
+
+def _with_each(requests: list[Request], values: Iterable[str], name: str) -> Iterable[tuple[Request, str]]:
+    require_several(values, name)
+    each = list(values)
+    if len(each) != len(requests):
+        raise UsageError(f"{name}: {len(each)} for {len(requests)} texts", "give one for each text")
+    return zip(requests, each, strict=True)
 
 
 def checked_pairs(pairs: Iterable[object]) -> Iterator[tuple[str, str]]:
@@ -190,18 +181,13 @@ def checked_pairs(pairs: Iterable[object]) -> Iterator[tuple[str, str]]:
     Raises:
         UsageError: One is no pair of texts.
     """
-    hint = 'give a list of pairs: score([("...", "...")])'
-    if not isinstance(pairs, Iterable):
-        raise UsageError(f"not pairs but {type(pairs).__name__}", hint)
+    require_several(pairs, "pairs", '[("...", "...")]')
     for number, pair in enumerate(pairs, 1):
         match pair:
             case [str(source), str(target)]:
                 yield source, target
             case _:
-                given = f"{type(pair).__name__}"
-                if isinstance(pair, tuple | list):
-                    given += f" of {' and '.join(type(part).__name__ for part in pair) or 'nothing'}"
-                raise UsageError(f"pair {number}: must be a source and a target text, not {given}", hint)
+                raise UsageError(f"pair {number}: must be a source and a target text, not {shown(pair)}")
 
 
 def split_lines(request: Request) -> tuple[list[Request], list[str]]:
