@@ -16,7 +16,7 @@ from untrained_models import save_untrained
 
 from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
-from deepwire.convert.marian_files import read_npz, word_list
+from deepwire.convert.marian import read_npz, word_list
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, WordsConfig

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from deepwire.convert.ctranslate2_arrays import NEVER, arrays_of, settings_of
+from deepwire.convert.ctranslate2_arrays import arrays_of, settings_of
+from deepwire.convert.plain import NEVER
 from deepwire.data.vocabulary import BOS, PAD
 from deepwire.errors import ModelError
 from deepwire.model.build import build_model

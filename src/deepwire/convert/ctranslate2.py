@@ -19,13 +19,7 @@ import torch
 from torch import Tensor
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.convert.ctranslate2_arrays import (
-    TransformerSettings,
-    arrays_of,
-    require_plain,
-    settings_of,
-    with_first_head,
-)
+from deepwire.convert.ctranslate2_arrays import TransformerSettings, arrays_of, require_plain, settings_of
 from deepwire.convert.export_format import ExportedModel, ExportFormat, require_distinct
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import AlignmentConfig, DecodingConfig
@@ -55,7 +49,7 @@ class CTranslate2(ExportFormat):
     never = (PAD, BOS)
 
     def require(self, model: LoadedModel) -> None:
-        """See the base class."""
+        """Refuse several languages, settings that it does not compute, and words that look like symbols."""
         if find_spec("ctranslate2") is None:
             raise UsageError(
                 "CTranslate2 writes its own format, and is not installed",
@@ -81,40 +75,31 @@ class CTranslate2(ExportFormat):
         return (f"{VOCABULARY_MAP} is the model's shortlist, for translate_batch(..., use_vmap=True)",)
 
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
-        """See the base class."""
+        """Write the model, its vocabularies, and its shortlist as a vocabulary map."""
         settings = settings_of(model.model)
         layer, head = _alignment(stored_config(model).alignment, settings)
-        arrays = arrays_of(model.model)
-        if head is not None:
-            arrays |= with_first_head(arrays, f"decoder/layer_{layer}/attention", head, settings)
-        spec = transformer_spec(settings, arrays)
+        spec = transformer_spec(settings, arrays_of(model.model, None if head is None else (layer, head)))
         # The mean of the first head alone, or of all.
-        spec.decoder.alignment_layer, spec.decoder.alignment_heads = (
-            np.int16(layer),
-            np.int16(head is not None),
-        )
+        spec.decoder.alignment_layer = np.int16(layer)
+        spec.decoder.alignment_heads = np.int16(head is not None)
         target = _pieces(model.vocabularies.target)
         spec.config.decoder_start_token = target[EOS if model.model.config.embeddings.start == "eos" else BOS]
         spec.config.add_source_eos = True
         spec.config.add_source_bos = model.metadata.get("source_bos") is True
-        save_spec(
-            spec,
-            [_pieces(vocabulary) for vocabulary in model.vocabularies.sides.values()],
-            folder,
-            quantization,
-        )
+        sides = [_pieces(vocabulary) for vocabulary in model.vocabularies.sides.values()]
+        save_spec(spec, sides, folder, quantization)
         model.vocabularies.save(folder / "vocabulary")
         if (vocabulary_map := _vocabulary_map(model)) is not None:
             (folder / VOCABULARY_MAP).write_text(vocabulary_map, encoding="utf-8")
 
     def read(self, folder: Path) -> ExportedModel:
-        """See the base class."""
+        """The folder as CTranslate2 reads it."""
         import ctranslate2
 
         return _Read(ctranslate2.Translator(str(folder), device="cpu"))
 
     def version(self) -> str:
-        """See the base class."""
+        """The library and its version."""
         return f"CTranslate2 {version('ctranslate2')}"
 
 
@@ -125,14 +110,7 @@ class _Read(ExportedModel):
     def translate(
         self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
     ) -> list[list[str]]:
-        results = self._translator.translate_batch(
-            [list(source) for source in sources],
-            max_batch_size=_BATCH,
-            beam_size=1,
-            disable_unk=True,
-            max_decoding_length=longest,
-        )
-        return [list(result.hypotheses[0]) for result in results]
+        return self._translated(sources, beam_size=1, max_decoding_length=longest)
 
     def searchable(self, config: DecodingConfig) -> DecodingConfig:
         """Without a length penalty, as its own does not count EOS; a sentence then ends as with `optimal`."""
@@ -144,16 +122,18 @@ class _Read(ExportedModel):
     def search(
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
     ) -> list[list[str]]:
-        """Its beam search; one without a length penalty stops where an end is the best continuation."""
-        results = self._translator.translate_batch(
-            [list(source) for source in sources],
-            max_batch_size=_BATCH,
+        return self._translated(
+            sources,
             beam_size=config.beam,
             length_penalty=0,
             no_repeat_ngram_size=config.no_repeat_ngram,
-            disable_unk=True,
             min_decoding_length=config.min_length,
             max_decoding_length=config.max_length_extra,
+        )
+
+    def _translated(self, sources: Sequence[Sequence[str]], **settings: object) -> list[list[str]]:
+        results = self._translator.translate_batch(
+            [list(source) for source in sources], max_batch_size=_BATCH, disable_unk=True, **settings
         )
         return [list(result.hypotheses[0]) for result in results]
 

@@ -1,33 +1,46 @@
 """A plain Transformer as the arrays and settings that CTranslate2 computes with.
 
 Pre-norm, post-norm, Peri-LN (norms on both sides of sub-layers) and Neutron's order (residuals taken from the
-normalised input), with relative or rotary positions, any that are a table, or none; what CTranslate2 does not
-compute is refused by name.
+normalised input), with relative or rotary positions, any that are a table, or none. Factors of connections
+and of a parametrisation become part of weights: exact up to rounding, and up to the epsilon of norms where
+the stream has a factor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict, TypeVar
+from typing import TypedDict
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from deepwire.convert.ctranslate2_folding import PERI_NORMS, PLACES, fold
-from deepwire.convert.export_format import NEVER
-from deepwire.data.vocabulary import BOS, PAD
+from deepwire.convert.plain import (
+    SUBLAYERS,
+    Place,
+    output_bias,
+    plain_parameters,
+    sides_of,
+)
 from deepwire.errors import ModelError
-from deepwire.model.connections.pre_norm_variants import PeriLN, PeriLNConfig, PreNormVariantSection
-from deepwire.model.connections.residual import PostNorm, PreNorm, PreNormConfig
+from deepwire.model.connections.admin import Admin
+from deepwire.model.connections.connection import Connection
+from deepwire.model.connections.pre_norm_variants import (
+    LayerNormScaling,
+    LayerScale,
+    PeriLN,
+    PeriLNConfig,
+    PreNormVariantSection,
+)
+from deepwire.model.connections.residual import PreNormConfig
+from deepwire.model.connections.scaled_post_norm import BranchNorm, ScaledPostNorm
 from deepwire.model.cross_attention import CrossAttention
-from deepwire.model.embedding import Embedding, RotaryConfig
-from deepwire.model.layers import GATES, FeedForward, Gated, RMSNorm
+from deepwire.model.embedding import RotaryConfig
+from deepwire.model.layers import GATES, Branch
 from deepwire.model.mixers.self_attention import RelativePositions, SelfAttention
 from deepwire.model.portability import PLAIN_ACTIVATIONS, normalises_embedding, not_in_ctranslate2
 from deepwire.model.stack import Stack
+from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
-
-Kind = TypeVar("Kind", bound=nn.Module)
 
 LONGEST = 1024
 """Positions that are written out: CTranslate2 has a table where deepwire may have a formula."""
@@ -36,8 +49,7 @@ _ACTIVATIONS = {name: name.upper() for name in PLAIN_ACTIVATIONS} | {
     "swiglu": "SWISH",
     "geglu": "GELU",
 }
-
-
+# What to use in place of a setting that it does not compute.
 _INSTEAD = {
     ".mixer.relative": "it adds no positions to words where attention has them: use positions: none",
     ".mixer=": "use mixer: self_attention",
@@ -47,11 +59,39 @@ _INSTEAD = {
     ".connection=": "use connection: pre_norm, post_norm, peri_ln, deepnorm, admin or layer_scale",
     "activation=": "use relu, gelu, silu, swiglu or geglu",
     "different": "give both sides the same",
+    "": "it computes Transformers with self-attention, pre- or post-norm",
+}
+# What lies in one linear map there.
+_MAPS: Mapping[str, tuple[str, ...]] = {
+    "self_attention/linear_0": ("self.q", "self.k", "self.v"),
+    "self_attention/linear_1": ("self.o",),
+    "attention/linear_0": ("cross.q",),
+    "attention/linear_1": ("cross.k", "cross.v"),
+    "attention/linear_2": ("cross.o",),
+    "ffn/linear_0": ("feed.gate",),
+    "ffn/linear_0_noact": ("feed.in",),
+    "ffn/linear_1": ("feed.out",),
+}
+_NORMS = {
+    "self.norm": "self_attention/layer_norm",
+    "cross.norm": "attention/layer_norm",
+    "feed.norm": "ffn/layer_norm",
+    "embedding.norm": "layernorm_embedding",
+    "final.norm": "layer_norm",
+}
+# Where sub-layers have norms in front and behind.
+_PERI_NORMS = _NORMS | {
+    "self.norm": "input_layer_norm",
+    "self.post_norm": "post_attention_layer_norm",
+    "cross.norm": "external_pre_encoder_attention_layer_norm",
+    "cross.post_norm": "external_post_encoder_attention_layer_norm",
+    "feed.norm": "pre_feedforward_layer_norm",
+    "feed.post_norm": "post_feedforward_layer_norm",
 }
 
 
 class TransformerSettings(TypedDict):
-    """Settings that CTranslate2 needs beside the arrays."""
+    """Settings that CTranslate2 needs beside the arrays; pairs are of encoder and decoder."""
 
     layers: tuple[int, int]
     heads: int
@@ -64,7 +104,7 @@ class TransformerSettings(TypedDict):
     activation: str
     norm_eps: float
     scale: tuple[bool, bool]
-    """Whether embeddings are multiplied by the square root of the width, on either side."""
+    """Whether embeddings are multiplied by the square root of the width."""
     rms_norm: bool
     gated: bool
     """Whether the activation is that of a gate with a matrix of its own."""
@@ -73,28 +113,7 @@ class TransformerSettings(TypedDict):
     key_heads: tuple[int, int]
     rotary: tuple[RotaryConfig | None, RotaryConfig | None]
     relative: tuple[bool, bool]
-    """Whether the self-attention of either side knows relative positions."""
-
-
-@torch.no_grad()
-def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
-    """Copies of the parameters by CTranslate2's names, float32: it rounds them in place.
-
-    Raises:
-        ModelError: The model is not one that CTranslate2 computes.
-    """
-    require_plain(model)
-    arrays = {
-        **_side("encoder", model.stack("encoder"), model.source_embedding),
-        **_side("decoder", model.decoder, model.target_embedding),
-    }
-    arrays["decoder/projection/weight"] = model.head.table.weight * model.head.scale
-    bias = torch.zeros(model.target_vocabulary)
-    if model.head.bias is not None:
-        bias += model.head.bias.detach()
-    bias[[PAD, BOS]] = NEVER
-    arrays["decoder/projection/bias"] = bias
-    return {name: array.detach().float().clone() for name, array in arrays.items()}
+    """Whether self-attention knows relative positions."""
 
 
 def settings_of(model: TranslationModel) -> TransformerSettings:
@@ -118,36 +137,11 @@ def settings_of(model: TranslationModel) -> TransformerSettings:
         "zero_start": config.embeddings.start == "zero",
         "key_heads": (specs["encoder"].key_heads, specs["decoder"].key_heads),
         "rotary": (specs["encoder"].rotary, specs["decoder"].rotary),
-        "relative": (_relative(model.stack("encoder")), _relative(model.decoder)),
+        "relative": (
+            _self_attention(model.stack("encoder")).relative is not None,
+            _self_attention(model.decoder).relative is not None,
+        ),
     }
-
-
-def with_first_head(
-    arrays: Mapping[str, Tensor], place: str, head: int, settings: TransformerSettings
-) -> dict[str, Tensor]:
-    """The arrays of a cross-attention whose head, from 0, becomes the first, that CTranslate2 aligns by.
-
-    The heads that share keys with it move with it, so the sub-layer computes the same.
-    """
-    heads, key_heads = settings["heads"], settings["key_heads"][1]
-    group = heads // key_heads
-    orders = []
-    for count, first in ((key_heads, head // group), (group, head % group)):
-        orders.append(torch.tensor([first, *(each for each in range(count) if each != first)]))
-    queries = (orders[0].unsqueeze(1) * group + orders[1]).flatten()
-    both = torch.cat([orders[0], orders[0] + key_heads])
-
-    def moved(name: str, order: Tensor, count: int, dim: int = 0) -> Tensor:
-        array = arrays[name]
-        width = array.size(dim) // count
-        rows = order.unsqueeze(1) * width + torch.arange(width)
-        return array.index_select(dim, rows.flatten())
-
-    reordered = {f"{place}/linear_2/weight": moved(f"{place}/linear_2/weight", queries, heads, 1)}
-    for leaf in ("weight", "bias"):
-        reordered[f"{place}/linear_0/{leaf}"] = moved(f"{place}/linear_0/{leaf}", queries, heads)
-        reordered[f"{place}/linear_1/{leaf}"] = moved(f"{place}/linear_1/{leaf}", both, 2 * key_heads)
-    return reordered
 
 
 def require_plain(model: TranslationModel) -> None:
@@ -156,74 +150,85 @@ def require_plain(model: TranslationModel) -> None:
     Raises:
         ModelError: It is not; names the setting.
     """
-    setting = not_in_ctranslate2(model.config)
-    if setting is not None:
+    if (setting := not_in_ctranslate2(model.config)) is not None:
+        advice = next(advice for part, advice in _INSTEAD.items() if part in setting)
         raise ModelError(
-            f"CTranslate2 does not compute model.{setting}",
-            f"{_instead(setting)}; --format onnx exports every model",
+            f"CTranslate2 does not compute model.{setting}", f"{advice}; --format onnx exports every model"
         )
 
 
-def _instead(setting: str) -> str:
-    """The setting to train with in place of one that it does not compute."""
-    return next(
-        (advice for part, advice in _INSTEAD.items() if part in setting),
-        "it computes Transformers with self-attention, pre- or post-norm",
-    )
+@torch.no_grad()
+def arrays_of(model: TranslationModel, first_head: tuple[int, int] | None = None) -> dict[str, Tensor]:
+    """Copies of the parameters by CTranslate2's names, float32: it rounds them in place.
+
+    Args:
+        model: What is exported.
+        first_head: Layer and head of a cross-attention, from 0, whose head becomes the first, by which
+            CTranslate2 aligns.
+
+    Raises:
+        ModelError: The model is not one that CTranslate2 computes.
+    """
+    require_plain(model)
+    parameters: dict[Place, Tensor] = plain_parameters(model)
+    for side, (stack, embedding) in sides_of(model).items():
+        table = embedding.table.weight
+        if embedding.scale != 1:  # CTranslate2 multiplies by the square root of the width
+            table = table * (embedding.scale / table.size(1) ** 0.5)
+        parameters[Place(side, -1, "embeddings", "weight")] = table
+        if (positions := _positions(model, side)) is not None:
+            parameters[Place(side, -1, "position_encodings", "encodings")] = positions
+        _fold(parameters, stack, side)
+    if first_head is not None:
+        _move_first(parameters, *first_head, *_heads(model))
+    arrays = _named(parameters, peri_norm=isinstance(model.decoder.connection, PeriLN))
+    for side, (stack, _) in sides_of(model).items():
+        for layer, mixer in enumerate(stack.mixers):
+            assert isinstance(mixer, SelfAttention)
+            for name, each in (("keys", mixer.relative), ("values", mixer.relative_values)):
+                if each is not None:
+                    place = f"{side}/layer_{layer}/self_attention/relative_position_{name}"
+                    arrays[place] = _both_ways(each)
+    arrays["decoder/projection/weight"] = model.head.table.weight * model.head.scale
+    arrays["decoder/projection/bias"] = output_bias(model)
+    return {name: array.detach().float().clone() for name, array in arrays.items()}
 
 
-def _relative(stack: Stack) -> bool:
-    return _is(SelfAttention, stack.mixers[0]).relative is not None
-
-
-def _side(name: str, stack: Stack, embedding: Embedding) -> dict[str, Tensor]:
-    """The arrays of one stack."""
-    weight = embedding.table.weight
-    first = "embeddings_0" if name == "encoder" else "embeddings"
-    outer, inner = _norms(stack)
-    if embedding.norm is not None:
-        outer |= _norm("layernorm_embedding", embedding.norm)
-    arrays = {f"{first}/weight": weight, **outer}
-    positions = embedding.positions(0, LONGEST, weight)
-    if positions is None and not _in_attention(stack):
-        positions = weight.new_zeros(1, 1).expand(LONGEST, weight.size(1))  # without any it adds sinusoids
-    if positions is not None:
-        arrays["position_encodings/encodings"] = positions
-    for layer, norms in enumerate(inner):
-        arrays |= _prefixed(f"layer_{layer}", _layer(stack, layer) | norms)
-    if embedding.scale != 1:  # CTranslate2 multiplies by the square root of the width
-        arrays[f"{first}/weight"] = weight * (embedding.scale / weight.size(1) ** 0.5)
-    return _prefixed(name, fold(arrays, stack, first))
-
-
-def _in_attention(stack: Stack) -> bool:
-    """Whether self-attention knows the positions of words."""
-    return _relative(stack) or _is(SelfAttention, stack.mixers[0]).rotary is not None
-
-
-def _layer(stack: Stack, layer: int) -> dict[str, Tensor]:
-    """The linear maps of one layer, each with a bias."""
-    mixer = _is(SelfAttention, stack.mixers[layer])
-    feed_forward = _is(FeedForward, stack.feed_forwards[layer])
-    maps: dict[str, Sequence[nn.Module]] = {
-        "self_attention/linear_0": _fused(mixer),
-        "self_attention/linear_1": [mixer.output],
-        "ffn/linear_1": [feed_forward.output],
-    }
-    if len(stack.crosses):
-        cross = _is(CrossAttention, stack.crosses[layer])
-        maps |= {
-            "attention/linear_0": [cross.query],
-            "attention/linear_1": [cross.key_value],
-            "attention/linear_2": [cross.output],
+def _named(parameters: Mapping[Place, Tensor], *, peri_norm: bool) -> dict[str, Tensor]:
+    """The parameters by CTranslate2's names, those of one linear map in one array."""
+    norms, arrays = _PERI_NORMS if peri_norm else _NORMS, dict[str, Tensor]()
+    for side, layer in dict.fromkeys((place.side, place.layer) for place in parameters):
+        above = side if layer < 0 else f"{side}/layer_{layer}"
+        here = {
+            (place.part, place.leaf): value
+            for place, value in parameters.items()
+            if (place.side, place.layer) == (side, layer)
         }
-    arrays: dict[str, Tensor] = {}
-    for place, linears in maps.items():
-        arrays |= _maps(place, [_weights(_is(nn.Linear, linear)) for linear in linears])
-    for name, table in (("keys", mixer.relative), ("values", mixer.relative_values)):
-        if table is not None:
-            arrays[f"self_attention/relative_position_{name}"] = _both_ways(table)
-    return arrays | _inner(feed_forward)
+        if ("feed.gate", "weight") not in here:
+            here |= {("feed.gate", leaf): here.pop(("feed.in", leaf)) for leaf in _leaves(here, "feed.in")}
+        for name, parts in _MAPS.items():
+            for leaf in _leaves(here, parts[0]):
+                arrays[f"{above}/{name}/{leaf}"] = torch.cat([here.pop((part, leaf)) for part in parts])
+        for (part, leaf), value in here.items():
+            if part in norms:
+                arrays[f"{above}/{norms[part]}/{'gamma' if leaf == 'weight' else 'beta'}"] = value
+            else:
+                listed = "_0" if (part, side) == ("embeddings", "encoder") else ""
+                arrays[f"{above}/{part}{listed}/{leaf}"] = value
+    return arrays
+
+
+def _leaves(here: Mapping[tuple[str, str], Tensor], part: str) -> list[str]:
+    return [leaf for name, leaf in here if name == part]
+
+
+def _positions(model: TranslationModel, side: Side) -> Tensor | None:
+    stack, embedding = sides_of(model)[side]
+    weight, mixer = embedding.table.weight, _self_attention(stack)
+    positions: Tensor | None = embedding.positions(0, LONGEST, weight)
+    if positions is None and mixer.relative is None and mixer.rotary is None:
+        return weight.new_zeros(1, 1).expand(LONGEST, weight.size(1))  # without any it adds sinusoids
+    return positions
 
 
 def _both_ways(positions: RelativePositions) -> Tensor:
@@ -232,75 +237,87 @@ def _both_ways(positions: RelativePositions) -> Tensor:
     return torch.cat([positions.table, positions.table[-1:].expand(ahead, -1)])
 
 
-def _fused(mixer: SelfAttention) -> Sequence[nn.Module]:
-    """The maps to queries, keys and values, which CTranslate2 has as one."""
-    return [mixer.query, mixer.key_value] if mixer.key_heads < mixer.heads else [mixer.query_key_value]
+def _self_attention(stack: Stack) -> SelfAttention:
+    mixer = stack.mixers[0]
+    assert isinstance(mixer, SelfAttention)  # which `require_plain` has seen
+    return mixer
 
 
-def _inner(network: FeedForward) -> dict[str, Tensor]:
-    """The first map of a feed-forward network, and that of what a gate lets through."""
-    weight, bias = _weights(_is(nn.Linear, network.input))
-    if not isinstance(network.activation, Gated):
-        return _maps("ffn/linear_0", [(weight, bias)])
-    gate, value = zip(weight.chunk(2), bias.chunk(2), strict=True)
-    return _maps("ffn/linear_0", [gate]) | _maps("ffn/linear_0_noact", [value])
+def _heads(model: TranslationModel) -> tuple[int, int]:
+    spec = model.config.specs()["decoder"]
+    return spec.heads, spec.key_heads
 
 
-def _weights(linear: nn.Linear) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a map; zeros where it has no bias."""
-    bias: Tensor | None = linear.bias
-    return linear.weight, torch.zeros(linear.out_features) if bias is None else bias
+def _move_first(parameters: dict[Place, Tensor], layer: int, head: int, heads: int, key_heads: int) -> None:
+    """Put a head of a cross-attention first; those that share keys with it move with it."""
+    group = heads // key_heads
+    keys, within = (
+        torch.tensor([first, *(each for each in range(count) if each != first)])
+        for count, first in ((key_heads, head // group), (group, head % group))
+    )
+    queries = (keys.unsqueeze(1) * group + within).flatten()
+
+    def move(part: str, leaf: str, order: Tensor, dim: int = 0) -> None:
+        place = Place("decoder", layer, f"cross.{part}", leaf)
+        width = parameters[place].size(dim) // len(order)
+        rows = order.unsqueeze(1) * width + torch.arange(width)
+        parameters[place] = parameters[place].index_select(dim, rows.flatten())
+
+    move("o", "weight", queries, 1)
+    for leaf in ("weight", "bias"):
+        for part, order in (("q", queries), ("k", keys), ("v", keys)):
+            move(part, leaf, order)
 
 
-def _maps(place: str, maps: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
-    """Maps of one vector side by side, as one."""
-    weights, biases = zip(*maps, strict=True)
-    return {f"{place}/weight": torch.cat(weights), f"{place}/bias": torch.cat(biases)}
+# The maps that read the stream, and the one that writes to it.
+_READERS = {"self": ("q", "k", "v"), "cross": ("q",), "feed": ("in", "gate")}
+_WRITERS = {"self": "o", "cross": "o", "feed": "out"}
+_LEAVES = ("weight", "bias", "encodings")
 
 
-def _norms(stack: Stack) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
-    """The norms around all layers, and those of each layer."""
+def _fold(parameters: dict[Place, Tensor], stack: Stack, side: Side) -> None:
+    """Multiply the factors of a connection, and of a parametrisation, into the parameters of a stack."""
     connection = stack.connection
-    outer: dict[str, Tensor] = {}
-    if isinstance(connection, PostNorm):
-        every = list(connection.norms)
-        if connection.embedding_norm is not None:
-            outer = _norm("layernorm_embedding", connection.embedding_norm)
-    else:
-        before = _is(PreNorm, connection)
-        every, last = list(before.norms), before.final_norm
-        if before.from_normalised:
-            # x <- LN(x) + F(LN(x)) is post-norm whose first norm is that of the embedding.
-            first, *every = [*every, *([] if last is None else [last])]
-            outer = _norm("layernorm_embedding", first)
-        elif last is not None:
-            outer = _norm("layer_norm", last)
-    inner: list[dict[str, Tensor]] = [{} for _ in stack.mixers]
-    if isinstance(connection, PeriLN):
-        if connection.embedding_norm is not None:
-            outer |= _norm("layernorm_embedding", connection.embedding_norm)
-        for call, *both in zip(connection.calls, every, connection.output_norms, strict=True):
-            for name, norm in zip(PERI_NORMS[call.kind], both, strict=True):
-                inner[call.layer] |= _norm(name, norm)
-        return outer, inner
-    for call, norm in zip(connection.calls, every, strict=True):
-        inner[call.layer] |= _norm(f"{PLACES[call.kind][0]}/layer_norm", norm)
-    return outer, inner
+
+    def multiply(layer: int, part: str, factor: Tensor | float, leaves: Sequence[str] = _LEAVES) -> None:
+        """Multiply numbers, or columns."""
+        for place in (Place(side, layer, part, leaf) for leaf in leaves):
+            if place in parameters:
+                parameters[place] = parameters[place] * factor
+
+    # What makes the stream of the next call.
+    normed = (side, -1, "embedding.norm", "weight") in parameters
+    before = [(-1, "embedding.norm")] if normed else [(-1, "embeddings"), (-1, "position_encodings")]
+    for index, call in enumerate(stack.calls):
+        kind = SUBLAYERS[call.kind]
+        writer = "post_norm" if isinstance(connection, PeriLN) else _WRITERS[kind]
+        factor = _branch_factor(connection, index)
+        of_rows = factor.dim() and writer != "post_norm"
+        multiply(call.layer, f"{kind}.{writer}", factor[:, None] if of_rows else factor, ["weight"])
+        multiply(call.layer, f"{kind}.{writer}", factor, ["bias"])
+        if isinstance(connection, LayerNormScaling):
+            multiply(call.layer, f"{kind}.norm", (call.layer + 1) ** -0.5)
+        if isinstance(connection, Admin):
+            # LN(w x + F(x)) is LN(z + F(z / w)) with z = w x, which the norm before can make.
+            for layer, part in before:
+                multiply(layer, part, connection.scales[index])
+            for reader in _READERS[kind]:
+                multiply(call.layer, f"{kind}.{reader}", 1 / connection.scales[index], ["weight"])
+            before = [(call.layer, f"{kind}.norm")]
+    for kind, modules in (("self", stack.mixers), ("cross", stack.crosses)):
+        for layer, module in enumerate(modules):
+            if isinstance(module, SelfAttention | CrossAttention) and module.query_scale != 1:
+                multiply(layer, f"{kind}.q", module.query_scale)
 
 
-def _norm(place: str, norm: nn.Module) -> dict[str, Tensor]:
-    if isinstance(norm, RMSNorm):
-        return {f"{place}/gamma": norm.weight}
-    layer_norm = _is(nn.LayerNorm, norm)
-    return {f"{place}/gamma": layer_norm.weight, f"{place}/beta": layer_norm.bias}
-
-
-def _prefixed(name: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {f"{name}/{key}": array for key, array in arrays.items()}
-
-
-def _is(kind: type[Kind], module: nn.Module | None) -> Kind:
-    """The module, which `require_plain` has seen to be of that kind."""
-    if not isinstance(module, kind):
-        raise TypeError(f"{type(module).__name__} is not {kind.__name__}")
-    return module
+def _branch_factor(connection: Connection, index: int) -> Tensor:
+    """Factor of the output of a call before it joins a stream with factor 1: one, or one for each channel."""
+    branch = connection.dropout.factor if isinstance(connection.dropout, Branch) else 1.0
+    factor = torch.tensor(branch, dtype=torch.float64)
+    if isinstance(connection, ScaledPostNorm):
+        factor = factor / connection.scale
+    if isinstance(connection, BranchNorm):
+        factor = factor * connection.factor
+    if isinstance(connection, LayerScale):
+        factor = factor * connection.scales[index]
+    return factor

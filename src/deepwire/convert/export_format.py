@@ -12,11 +12,9 @@ import torch
 from torch import nn
 
 from deepwire.checkpoint.store import LoadedModel
+from deepwire.convert.plain import NEVER
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import ModelError, UsageError
-
-NEVER = -1e9
-"""Bias of a symbol that another program may choose and deepwire never does."""
 
 
 class ExportedModel(ABC):

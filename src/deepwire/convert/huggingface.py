@@ -6,24 +6,35 @@ MarianTokenizer. `AutoModelForSeq2SeqLM` and `AutoTokenizer` read it, without de
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import groupby
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from deepwire.checkpoint.model_files import write_tensors
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.convert.export_format import ExportedModel, ExportFormat
-from deepwire.convert.huggingface_arrays import longest_of, tensors_of
-from deepwire.convert.huggingface_reading import ReadModel, transformers_version
-from deepwire.convert.huggingface_search import generation_settings, numbers_never, search_notes
-from deepwire.data.languages import Languages
+from deepwire.convert.plain import plain_parameters, sides_of
+from deepwire.data.languages import Direction, Languages
 from deepwire.data.subwords.piece_table import PieceTableVocabulary
 from deepwire.data.subwords.sentencepiece import SentencePieceVocabulary
-from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
+from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
+from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.atomic import json_text
+from deepwire.model.embedding import LearnedPositions
 from deepwire.model.huggingface_class import NORM_EPS, HuggingFaceClass, huggingface_class
+from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 
 _ARCHITECTURES = {
@@ -33,6 +44,27 @@ _ARCHITECTURES = {
     "mbart": "MBartForConditionalGeneration",
     "m2m_100": "M2M100ForConditionalGeneration",
 }
+# All five have the same names of parameters.
+_PARTS = {
+    **{f"self.{name}": f"self_attn.{name}_proj" for name in "qkv"},
+    **{f"cross.{name}": f"encoder_attn.{name}_proj" for name in "qkv"},
+    "self.o": "self_attn.out_proj",
+    "cross.o": "encoder_attn.out_proj",
+    "feed.in": "fc1",
+    "feed.out": "fc2",
+    "self.norm": "self_attn_layer_norm",
+    "cross.norm": "encoder_attn_layer_norm",
+    "feed.norm": "final_layer_norm",
+    "embedding.norm": "layernorm_embedding",
+    "final.norm": "layer_norm",
+}
+_WRITES_STREAM = ("o", "out", "norm")
+_LONGEST = 1024
+"""Positions where they are not the rows of a learned table."""
+_UNUSED_ROWS = 2
+"""Rows in front of the stored positions of BART and mBART."""
+_LONGEST_OUTPUT = 512
+_BATCH = 32
 
 
 class HuggingFace(ExportFormat):
@@ -43,7 +75,7 @@ class HuggingFace(ExportFormat):
     computes_the_same = True
 
     def require(self, model: LoadedModel) -> None:
-        """See the base class."""
+        """Refuse what no class computes, and vocabularies that a MarianTokenizer does not have."""
         require_transformers(self.name)
         class_of(model.model)
         if model.metadata.get("source_bos") is True:
@@ -51,17 +83,24 @@ class HuggingFace(ExportFormat):
                 f"{model.folder}: its sources begin with BOS, which a MarianTokenizer does not write",
                 "--format huggingface-code keeps it",
             )
-        for side, vocabulary in model.vocabularies.sides.items():
-            if not isinstance(vocabulary, SentencePieceVocabulary | PieceTableVocabulary):
-                raise ModelError(
-                    f"{model.folder}: a MarianTokenizer segments with SentencePiece, and the {side} "
-                    f"vocabulary is of the type {model.vocabularies.type}",
-                    "--format huggingface-code keeps it",
-                )
+        if not isinstance(model.vocabularies.source, SentencePieceVocabulary | PieceTableVocabulary):
+            raise ModelError(
+                f"{model.folder}: a MarianTokenizer segments with SentencePiece, and the vocabulary is of "
+                f"the type {model.vocabularies.type}",
+                "--format huggingface-code keeps it",
+            )
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
-        """Differences there."""
-        notes = [*search_notes(stored_config(model))]
+        """Differences of the search and of norms, and how a language is chosen."""
+        config, notes = stored_config(model), []
+        if config.length_penalty and config.length_penalty_form != "average":
+            power = f"^{config.length_penalty:g}"
+            notes.append(
+                f"transformers divides by length{power}, and not by ((5 + length) / 6){power}; with "
+                "decoding.length_penalty_form: average both do the same"
+            )
+        if config.sampling is not None:
+            notes.append("decoding.sampling is left out: generation_config.json asks for a search")
         if model.model.config.norm_eps != NORM_EPS:
             notes.append(
                 f"norms have an epsilon of {NORM_EPS:g} there, and of {model.model.config.norm_eps:g} here"
@@ -72,27 +111,31 @@ class HuggingFace(ExportFormat):
         return tuple(notes)
 
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
-        """See the base class."""
-        kind = class_of(model.model)
-        languages = Languages.from_metadata(model.metadata)
-        numbers = symbol_numbers(kind)
+        """Write parameters, settings and tokenizer."""
+        kind, languages = class_of(model.model), Languages.from_metadata(model.metadata)
+        numbers, pieces = symbol_numbers(kind), model.vocabularies.target.size
+        start = numbers[model.model.config.embeddings.start]
+        config = _config(model.model, kind, numbers) | {"decoder_start_token_id": start}
+        generation = generation_settings(stored_config(model), numbers, _longest(model.model, kind))
+        if languages is not None:
+            config["translation"] = languages.to_metadata()
+            if languages.tags_target and len(languages.targets) == 1:
+                start = pieces + languages.target(languages.targets[0])
+            generation["suppress_tokens"] = [
+                *never_written(numbers),
+                *range(pieces, pieces + languages.tags),
+            ]
         write_tensors(folder / "model.safetensors", tensors_of(model.model, kind), {"format": "pt"})
-        _write(folder / "config.json", _config(model.model, kind, numbers, languages))
-        generation = generation_settings(stored_config(model), numbers, longest_of(model.model, kind))
-        generation["suppress_tokens"] = [
-            *numbers_never(numbers),
-            *_tags(model.vocabularies.target, languages),
-        ]
-        generation["decoder_start_token_id"] = _first_token(model, numbers, languages)
-        _write(folder / "generation_config.json", generation)
+        _write(folder / "config.json", config)
+        _write(folder / "generation_config.json", generation | {"decoder_start_token_id": start})
         _write_tokenizer(model, folder, kind, languages)
 
     def read(self, folder: Path) -> ExportedModel:
-        """See the base class."""
-        return ReadModel(folder)
+        """The folder as transformers reads it."""
+        return _Read(folder)
 
     def version(self) -> str:
-        """See the base class."""
+        """The library and its version."""
         return transformers_version()
 
 
@@ -106,6 +149,11 @@ def require_transformers(name: str) -> None:
         raise UsageError(
             f"--format {name} needs transformers, which is not installed", "pip install 'deepwire[hf]'"
         )
+
+
+def transformers_version() -> str:
+    """The library and its version."""
+    return f"transformers {version('transformers')}"
 
 
 def class_of(model: TranslationModel) -> HuggingFaceClass:
@@ -123,19 +171,102 @@ def class_of(model: TranslationModel) -> HuggingFaceClass:
         ) from None
 
 
+def tensors_of(model: TranslationModel, kind: HuggingFaceClass) -> dict[str, Tensor]:
+    """Copies of the parameters by their names there, float32, each once.
+
+    Marian and Pegasus make their sinusoids themselves, all sines before all cosines. Where ours stand in
+    turn, the channels of the residual stream are put into their order: columns of embeddings and of every
+    matrix that reads the stream, rows of every matrix that writes it, and the norms on it. That changes
+    nothing that is computed.
+    """
+    order = torch.arange(model.config.d_model)
+    if kind.permuted:
+        order = torch.cat((order[0::2], order[1::2]))
+    tensors: dict[str, Tensor] = {}
+    for (side, layer, part, leaf), value in plain_parameters(model).items():
+        above = "" if layer < 0 else f"layers.{layer}."
+        if part.partition(".")[2] in _WRITES_STREAM:
+            value = value[order]
+        elif leaf == "weight":
+            value = value[:, order]
+        tensors[f"model.{side}.{above}{_PARTS[part]}.{leaf}"] = value
+    for name, table in _tables(model, kind).items():
+        tensors[name] = (swapped(table) if kind.swaps_padding else table)[:, order]
+    if kind.stores_positions:
+        for side, (_, embedding) in sides_of(model).items():
+            vectors = embedding.vectors(0, _longest(model, kind))
+            assert vectors is not None  # which the class has
+            unused = vectors.new_zeros(_UNUSED_ROWS, vectors.size(1))
+            tensors[f"model.{side}.embed_positions.weight"] = torch.cat((unused, vectors))
+    if not kind.swaps_padding:
+        bias = torch.zeros(model.target_vocabulary) if model.head.bias is None else model.head.bias
+        tensors["final_logits_bias"] = bias.unsqueeze(0)
+    return {
+        name: value.detach().to("cpu", torch.float32).contiguous().clone() for name, value in tensors.items()
+    }
+
+
+def _longest(model: TranslationModel, kind: HuggingFaceClass) -> int:
+    """How many positions there are."""
+    sides = [embedding.positions for _, embedding in sides_of(model).values()]
+    rows = [each.table.size(0) - each.first for each in sides if isinstance(each, LearnedPositions)]
+    return min(rows) if rows and kind.stores_positions else _LONGEST
+
+
+def _tables(model: TranslationModel, kind: HuggingFaceClass) -> dict[str, Tensor]:
+    """Embeddings and output projection, each matrix once where it can be."""
+    tie = model.config.embeddings.tie
+    source, target = model.source_embedding.table.weight, model.target_embedding.table.weight
+    tables: dict[str, Tensor] = {"model.shared.weight": source}
+    if tie != "all":
+        # Where not all are tied, newer versions of transformers tie none, and older ones both embeddings.
+        tables |= {"model.encoder.embed_tokens.weight": source, "model.decoder.embed_tokens.weight": target}
+    if tie not in ("all", "output"):
+        tables["lm_head.weight"] = model.head.table.weight
+    if kind.model_type == "marian" and tie != "all":
+        del tables["model.shared.weight"]
+    return tables
+
+
+def swapped(table: Tensor) -> Tensor:
+    """Rows `[V, ...]` with those of PAD and BOS in each other's place."""
+    order = torch.arange(table.size(0))
+    order[[PAD, BOS]] = torch.tensor([BOS, PAD])
+    return table[order]
+
+
 def symbol_numbers(kind: HuggingFaceClass) -> dict[str, int]:
     """The numbers of the symbols there."""
-    swap = {PAD: BOS, BOS: PAD} if kind.swaps_padding else {}
-    symbols = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
-    return {name: swap.get(number, number) for name, number in symbols.items()}
+    pad, bos = (BOS, PAD) if kind.swaps_padding else (PAD, BOS)
+    return {"pad": pad, "bos": bos, "eos": EOS, "unk": UNK}
 
 
-def _config(
-    model: TranslationModel,
-    kind: HuggingFaceClass,
-    numbers: Mapping[str, int],
-    languages: Languages | None,
+def never_written(numbers: Mapping[str, int]) -> list[int]:
+    """The symbols that a translation never holds."""
+    return sorted(numbers[name] for name in ("pad", "bos", "unk"))
+
+
+def generation_settings(
+    config: DecodingConfig, numbers: Mapping[str, int], longest: int
 ) -> dict[str, object]:
+    """The nearest settings of transformers' `generate`; lengths count the start symbol."""
+    search: dict[str, object] = {f"{name}_token_id": numbers[name] for name in ("pad", "bos", "eos")}
+    search["num_beams"] = config.beam
+    if config.beam > 1:
+        search["length_penalty"] = config.length_penalty
+        search["early_stopping"] = True if config.stop == "first" else "never"
+    if config.no_repeat_ngram:
+        search["no_repeat_ngram_size"] = config.no_repeat_ngram
+    return {
+        **search,
+        "max_length": min(longest, _LONGEST_OUTPUT),
+        "min_new_tokens": config.min_length,
+        # Behind the softmax, so that probabilities stay as they are.
+        "suppress_tokens": never_written(numbers),
+    }
+
+
+def _config(model: TranslationModel, kind: HuggingFaceClass, numbers: Mapping[str, int]) -> dict[str, object]:
     ours = model.config
     tie, dropout = ours.embeddings.tie, ours.dropout
     config: dict[str, object] = {
@@ -147,44 +278,25 @@ def _config(
         "activation_function": ours.activation,
         "scale_embedding": model.source_embedding.scale != 1,
         "tie_word_embeddings": tie in ("all", "output"),
-        "max_position_embeddings": longest_of(model, kind),
+        "max_position_embeddings": _longest(model, kind),
         "dropout": dropout.sublayer,
         "attention_dropout": dropout.attention,
         "activation_dropout": dropout.activation,
         "encoder_layerdrop": 0.0,
         "decoder_layerdrop": 0.0,
-        "decoder_start_token_id": _start(model, numbers),
         "forced_eos_token_id": None,
         "dtype": "float32",
         **{f"{name}_token_id": numbers[name] for name in ("pad", "bos", "eos")},
     }
-    for side, stack in (("encoder", ours.encoder), ("decoder", ours.decoder)):
-        _, heads, inner = ours.size("encoder" if side == "encoder" else "decoder")
-        config |= {
-            f"{side}_layers": stack.layers,
-            f"{side}_attention_heads": heads,
-            f"{side}_ffn_dim": inner,
-        }
+    for side in SIDES:
+        _, heads, inner = ours.size(side)
+        config[f"{side}_layers"] = ours.stack(side).layers
+        config[f"{side}_attention_heads"] = heads
+        config[f"{side}_ffn_dim"] = inner
     if kind.model_type == "marian":
         config["share_encoder_decoder_embeddings"] = tie == "all"
         config["decoder_vocab_size"] = model.target_vocabulary
-    if languages is not None:
-        config["translation"] = languages.to_metadata()
     return config
-
-
-def _start(model: TranslationModel, numbers: Mapping[str, int]) -> int:
-    return numbers[model.config.embeddings.start]
-
-
-def _first_token(model: LoadedModel, numbers: Mapping[str, int], languages: Languages | None) -> int:
-    if languages is not None and languages.tags_target and len(languages.targets) == 1:
-        return model.vocabularies.target.size + languages.target(languages.targets[0])
-    return _start(model.model, numbers)
-
-
-def _tags(vocabulary: Vocabulary, languages: Languages | None) -> list[int]:
-    return [] if languages is None else list(range(vocabulary.size, vocabulary.size + languages.tags))
 
 
 def _write_tokenizer(
@@ -193,33 +305,158 @@ def _write_tokenizer(
     """The files of a MarianTokenizer; tags of languages are written `>>de<<` there."""
     swap = {PAD: BOS, BOS: PAD} if kind.swaps_padding else {}
     joint = model.vocabularies.source is model.vocabularies.target
-    tagged = () if languages is None or not languages.tags else languages.names
+    tags = [f">>{name}<<" for name in languages.names] if languages is not None and languages.tags else []
     for side, vocabulary in model.vocabularies.sides.items():
-        if not isinstance(vocabulary, SentencePieceVocabulary | PieceTableVocabulary):
-            raise TypeError(type(vocabulary).__name__)
+        assert isinstance(vocabulary, SentencePieceVocabulary | PieceTableVocabulary)
         (folder / f"{side}.spm").write_bytes(vocabulary.model)
         pieces = vocabulary.pieces(range(vocabulary.size))
         numbered = {piece: swap.get(number, number) for number, piece in enumerate(pieces)}
-        numbered |= {f">>{name}<<": vocabulary.size + place for place, name in enumerate(tagged)}
+        numbered |= {tag: vocabulary.size + place for place, tag in enumerate(tags)}
         if side == "source" or not joint:
             _write(folder / ("vocab.json" if side == "source" else "target_vocab.json"), numbered)
-    _write(
-        folder / "tokenizer_config.json",
-        {
-            "tokenizer_class": "MarianTokenizer",
-            "source_lang": str(model.metadata.get("source", "")) or None,
-            "target_lang": str(model.metadata.get("target", "")) or None,
-            "unk_token": "<unk>",
-            "eos_token": "</s>",
-            "pad_token": "<pad>",
-            "separate_vocabs": not joint,
-            "model_max_length": longest_of(model.model, kind),
-            # Text that says </s> is text.
-            "split_special_tokens": True,
-            "additional_special_tokens": [f">>{name}<<" for name in tagged],
-        },
-    )
+    settings = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": str(model.metadata.get("source", "")) or None,
+        "target_lang": str(model.metadata.get("target", "")) or None,
+        "unk_token": "<unk>",
+        "eos_token": "</s>",
+        "pad_token": "<pad>",
+        "separate_vocabs": not joint,
+        "model_max_length": _longest(model.model, kind),
+        # Text that says </s> is text.
+        "split_special_tokens": True,
+        "additional_special_tokens": tags,
+    }
+    _write(folder / "tokenizer_config.json", settings)
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:
     path.write_text(json_text(content), encoding="utf-8")
+
+
+class _Read(ExportedModel):
+    """A model of transformers, searched by its own `generate`."""
+
+    def __init__(self, folder: Path) -> None:
+        with quiet():
+            from transformers import AutoModelForSeq2SeqLM
+
+            self._model = AutoModelForSeq2SeqLM.from_pretrained(str(folder), local_files_only=True).eval()
+        self._languages: Any = getattr(self._model.config, "translation", None)
+        self._pad, self._end = self._model.config.pad_token_id, self._model.config.eos_token_id
+        self._source = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+        path = folder / "target_vocab.json"
+        self._target = json.loads(path.read_text(encoding="utf-8")) if path.exists() else self._source
+        self._pieces = {number: piece for piece, number in self._target.items()}
+
+    def translate(
+        self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
+    ) -> list[list[str]]:
+        greedy = {"num_beams": 1, "early_stopping": False, "min_new_tokens": 1, "no_repeat_ngram_size": 0}
+        return self._generate(sources, language, lambda _: longest, greedy)
+
+    def searchable(self, config: DecodingConfig) -> DecodingConfig:
+        """Its length penalty has one form."""
+        return with_settings(config, {"length_penalty_form": "average", "unknown_penalty": None})
+
+    def search(
+        self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
+    ) -> list[list[str]]:
+        stored = self._model.generation_config
+        numbers = {name: getattr(stored, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+        wanted = generation_settings(config, {**numbers, "unk": UNK}, 1)
+        # Those of the folder, and of each sentence.
+        del wanted["suppress_tokens"], wanted["max_length"]
+        return self._generate(sources, language, config.output_limit, wanted)
+
+    @torch.inference_mode()
+    def score(
+        self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
+    ) -> list[list[float]]:
+        scores: list[list[float]] = []
+        first = self._first(language)
+        for start in range(0, len(sources), _BATCH):
+            batch = slice(start, start + _BATCH)
+            source = self._padded([self._read(each, language) for each in sources[batch]])
+            ids = [[*(self._target[piece] for piece in each), self._end] for each in targets[batch]]
+            target = self._padded([[first, *each[:-1]] for each in ids])
+            # No mask of the target: the padding behind it is never read.
+            mask = (source != self._pad).long()
+            logits = self._model(input_ids=source, attention_mask=mask, decoder_input_ids=target).logits
+            for row, each in zip(logits.float().log_softmax(-1), ids, strict=True):
+                scores.append(row[torch.arange(len(each)), torch.tensor(each)].tolist())
+        return scores
+
+    def _read(self, source: Sequence[str], language: str) -> list[int]:
+        tag = [self._tag(language)] if self._has_tags("source") else []
+        return [*tag, *(self._source[piece] for piece in source), self._end]
+
+    def _has_tags(self, side: str) -> bool:
+        return self._languages is not None and self._languages["tag"] in (side, "both")
+
+    def _tag(self, language: str) -> int:
+        known = {Direction.parse(direction).target for direction in self._languages["directions"]}
+        return int(self._target[f">>{language or known.pop()}<<"])
+
+    def _first(self, language: str) -> int:
+        if self._has_tags("target"):
+            return self._tag(language)
+        return int(self._model.generation_config.decoder_start_token_id)
+
+    def _generate(
+        self,
+        sources: Sequence[Sequence[str]],
+        language: str,
+        limit_of: Callable[[int], int],
+        settings: Mapping[str, object],
+    ) -> list[list[str]]:
+        """Translate sentences of one length together, since the limit of a translation depends on it."""
+        order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
+        translations: list[list[str]] = [[] for _ in sources]
+        for length, group in groupby(order, key=lambda number: len(sources[number])):
+            numbers, limit = list(group), limit_of(length)
+            ids = self._padded([self._read(sources[number], language) for number in numbers])
+            with quiet():
+                found = self._model.generate(
+                    ids,
+                    attention_mask=(ids != self._pad).long(),
+                    decoder_start_token_id=self._first(language),
+                    max_length=limit + 2,  # and the start and the end
+                    logits_processor=[partial(_only_end, self._end, limit)],
+                    **settings,
+                )
+            for number, row in zip(numbers, found.tolist(), strict=True):
+                ids_of_row = row[1 : row.index(self._end, 1) if self._end in row[1:] else None]
+                translations[number] = [self._pieces[each] for each in ids_of_row]
+        return translations
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        longest = max(map(len, rows))
+        return torch.tensor([[*row, *[self._pad] * (longest - len(row))] for row in rows])
+
+
+def _only_end(end: int, limit: int, ids: Tensor, scores: Tensor) -> Tensor:
+    """Nothing but EOS after so many subwords, as in our search; `generate` would cut the sentence there."""
+    if ids.size(1) <= limit:
+        return scores
+    only = torch.full_like(scores, -torch.inf)
+    only[:, end] = scores[:, end]
+    return only
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without transformers' notices on the way, which are none for who exports a model."""
+    from transformers.utils import logging
+
+    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()

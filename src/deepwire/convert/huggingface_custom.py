@@ -18,8 +18,7 @@ from deepwire.checkpoint.model_files import write_tensors
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.config.choice import plugins_of
 from deepwire.convert.export_format import ExportedModel, ExportFormat
-from deepwire.convert.huggingface import require_transformers
-from deepwire.convert.huggingface_reading import quiet, transformers_version
+from deepwire.convert.huggingface import quiet, require_transformers, transformers_version
 from deepwire.convert.parity import numbers_of_pieces
 from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig

@@ -7,25 +7,69 @@ with, or `.yml` of words.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from numpy.typing import NDArray
+from torch import Tensor
 
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.convert.export_format import ExportedModel, ExportFormat, require_distinct
-from deepwire.convert.marian_arrays import arrays_of, settings_of
-from deepwire.convert.marian_files import word_list, write_bin, write_npz, yaml_text
-from deepwire.convert.marian_reading import MarianModel
+from deepwire.convert.marian_equations import MarianModel
+from deepwire.convert.plain import Place, output_bias, plain_parameters, sides_of
 from deepwire.convert.searched_model import HostOf, SearchedModel, host_settings
 from deepwire.data.subwords.sentencepiece import SentencePieceVocabulary
-from deepwire.data.vocabulary import BOS, PAD, Vocabularies, Vocabulary
+from deepwire.data.vocabulary import BOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError
+from deepwire.model.embedding import Embedding
 from deepwire.model.portability import IN_MARIAN, not_in_marian
+from deepwire.model.translation_model import TranslationModel
 
+Arrays = dict[str, NDArray[np.float32]]
 NPZ, BIN, OPTIONS, VOCABULARY = "model.npz", "model.bin", "decoder.yml", "vocabulary"
 _EPSILON = 1e-6
+_STORED_OPTIONS = "special:model.yml"
+_VERSION, _ALIGNED = 1, 256
+# Marian's numbers of types: what kind, and bytes.
+_FLOAT32, _INT8 = 0x0404, 0x0101
+# Options that no model here has otherwise.
+_USUAL: Mapping[str, object] = {
+    "type": "transformer",
+    "version": "v1.10.0",
+    "enc-cell": "gru",
+    "enc-cell-depth": 1,
+    "enc-type": "bidirectional",
+    "dec-cell-base-depth": 2,
+    "dec-cell-high-depth": 1,
+    "input-types": [],
+    "layer-normalization": False,
+    "lemma-dim-emb": 0,
+    "right-left": False,
+    "skip": False,
+    "transformer-aan-activation": "swish",
+    "transformer-aan-depth": 2,
+    "transformer-aan-nogate": False,
+    "transformer-depth-scaling": False,
+    "transformer-ffn-depth": 2,
+    "transformer-guided-alignment-layer": "last",
+    "transformer-no-projection": False,
+    "transformer-postprocess": "dan",
+    "transformer-postprocess-top": "",
+    "transformer-preprocess": "",
+    "transformer-tied-layers": [],
+    "transformer-train-position-embeddings": False,
+    "ulr": False,
+    "ulr-dim-emb": 0,
+    "ulr-trainable-transformation": False,
+}
 
 
 class Marian(ExportFormat):
@@ -37,7 +81,7 @@ class Marian(ExportFormat):
     never = (PAD, BOS)
 
     def require(self, model: LoadedModel) -> None:
-        """See the base class."""
+        """Refuse several languages, sources with BOS, and settings that Marian does not compute."""
         if model.languages:
             raise ModelError(
                 f"{model.folder}: a model of several languages, whose tags Marian does not know",
@@ -50,7 +94,7 @@ class Marian(ExportFormat):
         require_distinct(model, "Marian")
 
     def notes(self, model: LoadedModel) -> tuple[str, ...]:
-        """Differences there."""
+        """Differences of the search, of norms and of the vocabulary."""
         config, notes = stored_config(model), []
         if config.length_penalty and config.length_penalty_form != "average":
             power = f"^{config.length_penalty:g}"
@@ -63,26 +107,41 @@ class Marian(ExportFormat):
             notes.append(
                 f"norms have an epsilon of {_EPSILON:g} there, and of {model.model.config.norm_eps:g} here"
             )
-        if not _reads_text(model.vocabularies):
+        if not isinstance(model.vocabularies.source, SentencePieceVocabulary):
             notes.append("Marian is given subwords, with spaces between them: its vocabulary is of words")
         return tuple(notes)
 
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
-        """See the base class."""
-        arrays, settings = arrays_of(model.model), settings_of(model.model)
-        write_npz(arrays, settings, folder / NPZ)
-        write_bin(arrays, settings, folder / BIN)
+        """Write parameters in both forms, vocabularies, and options of the search."""
+        arrays, options = arrays_of(model.model), yaml_text(options_of(model.model)).encode()
+        # Marian's options end with a zero byte.
+        items: dict[str, Any] = {**arrays, _STORED_OPTIONS: np.frombuffer(options + b"\0", np.int8)}
+        np.savez(folder / NPZ, **items)
+        write_bin(items, folder / BIN)
         model.vocabularies.save(folder / VOCABULARY)
         joint = model.vocabularies.source is model.vocabularies.target
         sides = model.vocabularies.sides.items()
         names = [_write_words(words, folder, "vocab" if joint else side) for side, words in sides]
-        (folder / OPTIONS).write_text(yaml_text(_search(stored_config(model), names)), encoding="utf-8")
+        search = {
+            "relative-paths": True,
+            "models": [NPZ],
+            "vocabs": names,
+            "beam-size": stored_config(model).beam,
+            "normalize": stored_config(model).length_penalty,
+            "word-penalty": 0,
+            "mini-batch": 32,
+            "maxi-batch": 100,
+            "maxi-batch-sort": "src",
+            "max-length": 1000,
+            "max-length-crop": True,
+        }
+        (folder / OPTIONS).write_text(yaml_text(search), encoding="utf-8")
 
     def read(self, folder: Path) -> ExportedModel:
         """The equations of Marian, computed with numpy: Marian itself comes as no Python package."""
-        model, options = MarianModel(folder / NPZ), host_settings(DecodingConfig())
+        model = MarianModel(*read_npz(folder / NPZ))
         manifest = {
-            "decoding": options,
+            "decoding": host_settings(DecodingConfig()),
             "source_bos": False,
             "languages": {},
             "target_pieces": model.arrays["decoder_ff_logit_out_b"].size,
@@ -90,12 +149,106 @@ class Marian(ExportFormat):
         return SearchedModel(folder / VOCABULARY, partial(HostOf, model, manifest))
 
     def version(self) -> str:
-        """See the base class."""
+        """Marian's version whose files these are."""
         return "Marian 1.10, computed with numpy"
 
 
-def _reads_text(vocabularies: Vocabularies) -> bool:
-    return isinstance(vocabularies.source, SentencePieceVocabulary)
+def options_of(model: TranslationModel) -> dict[str, object]:
+    """Marian's options of the model, in the order of their names."""
+    ours, (source, target, output) = model.config, _ties(model)
+    connection = ours.encoder.connection
+    normed = getattr(connection, "embedding_norm", getattr(connection, "residual", "") == "normalised")
+    recurrent = ours.decoder.mixer.type == "ssru"
+    options: dict[str, object] = {
+        **_USUAL,
+        "dim-vocabs": [model.source_vocabulary, model.target_vocabulary],
+        "dim-emb": ours.d_model,
+        "dim-rnn": ours.d_model,
+        "enc-depth": ours.encoder.layers,
+        "dec-depth": ours.decoder.layers,
+        "dec-cell": "ssru" if recurrent else "gru",
+        "tied-embeddings": output,
+        "tied-embeddings-all": output and source is target,
+        "tied-embeddings-src": source is target and not output,
+        "transformer-decoder-autoreg": "rnn" if recurrent else "self-attention",
+        "transformer-dim-aan": ours.feed_forward,
+        "transformer-dim-ffn": ours.size("encoder")[2],
+        "transformer-ffn-activation": {"silu": "swish"}.get(ours.activation, ours.activation),
+        "transformer-heads": ours.size("encoder")[1],
+        "transformer-postprocess-emb": "nd" if normed or ours.embeddings.norm else "d",
+    }
+    return dict(sorted(options.items()))
+
+
+def arrays_of(model: TranslationModel) -> Arrays:
+    """Copies of the parameters by their names there, float32.
+
+    Matrices lie `[in, out]`, biases and gains `[1, out]`. Marian multiplies embeddings by the square root of
+    the width.
+    """
+    source, target, output = _ties(model)
+    tables = {"Wemb": source} if source is target else {"encoder_Wemb": source, "decoder_Wemb": target}
+    if not output:
+        tables["decoder_ff_logit_out_W"] = model.head.table.weight.t()
+    tables["decoder_ff_logit_out_b"] = output_bias(model)
+    tables |= _named(plain_parameters(model))
+    return {
+        name: np.ascontiguousarray(np.atleast_2d(value.detach().float().cpu().numpy()).copy())
+        for name, value in tables.items()
+    }
+
+
+def _ties(model: TranslationModel) -> tuple[Tensor, Tensor, bool]:
+    """Embeddings as Marian scales them, and whether the output projection is that of the target.
+
+    Both are one tensor where they are one.
+    """
+    sides = [embedding for _, embedding in sides_of(model).values()]
+    source, target = (each.table.weight if each.scale != 1 else _divided(each) for each in sides)
+    if sides[0].table is sides[1].table and sides[0].scale == sides[1].scale:
+        source = target
+    return source, target, target is model.head.table.weight
+
+
+def _divided(embedding: Embedding) -> Tensor:
+    divided: Tensor = embedding.table.weight / embedding.table.weight.size(1) ** 0.5
+    return divided
+
+
+# Sub-layers, and the maps of each with the letters behind W and b.
+_SUBLAYERS = {"self": "self", "cross": "context", "feed": "ffn"}
+_MAPS = {"q": "q", "k": "k", "v": "v", "o": "o", "in": "1", "out": "2", "update": "", "forget": "f"}
+_NORMS = {"self": "self_Wo", "cross": "context_Wo", "feed": "ffn_ffn", "rnn": "rnn_ffn"}
+
+
+def _named(parameters: Mapping[Place, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    recurrent = {place.side for place in parameters if place.part == "self.forget"}
+    for place, value in parameters.items():
+        kind, _, name = place.part.partition(".")
+        of_norm = "scale" if place.leaf == "weight" else "bias"
+        layer = f"{place.side}_l{place.layer + 1}"
+        if place.layer < 0:
+            yield f"{place.side}_emb_ln_{of_norm}_pre", value
+            continue
+        rnn = kind == "self" and place.side in recurrent
+        if name == "norm":
+            yield f"{layer}_{_NORMS['rnn' if rnn else kind]}_ln_{of_norm}", value
+        else:
+            letter = "W" if place.leaf == "weight" else "b"
+            sublayer = "rnn" if rnn else _SUBLAYERS[kind]
+            yield f"{layer}_{sublayer}_{letter}{_MAPS[name]}", value.t() if value.dim() > 1 else value
+
+
+def yaml_text(options: Mapping[str, object]) -> str:
+    """Options, one a line; JSON's values are YAML's too."""
+    return "".join(f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in options.items())
+
+
+def word_list(pieces: Sequence[str]) -> str:
+    """A vocabulary of words with their numbers, as YAML."""
+    return "".join(
+        f"{json.dumps(piece, ensure_ascii=False)}: {number}\n" for number, piece in enumerate(pieces)
+    )
 
 
 def _write_words(vocabulary: Vocabulary, folder: Path, name: str) -> str:
@@ -108,18 +261,30 @@ def _write_words(vocabulary: Vocabulary, folder: Path, name: str) -> str:
     return f"{name}.yml"
 
 
-def _search(config: DecodingConfig, vocabularies: Sequence[str]) -> Mapping[str, object]:
-    """The options of marian-decoder that are nearest to our search."""
-    return {
-        "relative-paths": True,
-        "models": [NPZ],
-        "vocabs": list(vocabularies),
-        "beam-size": config.beam,
-        "normalize": config.length_penalty,
-        "word-penalty": 0,
-        "mini-batch": 32,
-        "maxi-batch": 100,
-        "maxi-batch-sort": "src",
-        "max-length": 1000,
-        "max-length-crop": True,
-    }
+def write_bin(items: Mapping[str, NDArray[Any]], path: Path) -> None:
+    """Write arrays in the form that is mapped into memory, which browsers read.
+
+    Version, number of items, a header of each, all names, all shapes, padding, all contents.
+    """
+    contents = [array.tobytes() + bytes(-array.nbytes % _ALIGNED) for array in items.values()]
+    headers, names, shapes = b"", b"", b""
+    for (name, array), content in zip(items.items(), contents, strict=True):
+        written = name.encode() + b"\0"
+        kind, size = (_FLOAT32, len(content)) if array.dtype == np.float32 else (_INT8, array.nbytes)
+        headers += struct.pack("<4Q", len(written), kind, array.ndim, size)
+        names += written
+        shapes += struct.pack(f"<{array.ndim}i", *array.shape)
+    begin = struct.pack("<2Q", _VERSION, len(items)) + headers + names + shapes
+    gap = -(len(begin) + 8) % _ALIGNED
+    with path.open("wb") as file:
+        file.write(begin + struct.pack("<Q", gap) + bytes(gap))
+        for content in contents:
+            file.write(content)
+
+
+def read_npz(path: Path) -> tuple[Arrays, dict[str, Any]]:
+    """Parameters and options of a model; nothing of the file is executed."""
+    with np.load(path, allow_pickle=False) as stored:
+        text = stored[_STORED_OPTIONS].tobytes().rstrip(b"\0").decode()
+        arrays = {name: stored[name] for name in stored.files if name != _STORED_OPTIONS}
+    return arrays, yaml.safe_load(text)
