@@ -34,7 +34,7 @@ def _list() -> str:
         "",
         "| command | what it does |",
         "|---|---|",
-        *(f"| [`deepwire {name}`]({name}.md) | {_cell(entry.help)} |" for name, entry in COMMANDS.items()),
+        *(f"| [`deepwire {name}`]({name}.md) | {_cell(text)} |" for name, (_, text) in COMMANDS.items()),
         "",
         "## Options of every command",
         "",

@@ -57,7 +57,7 @@ def test_text_that_may_not_be_read_is_wrong_data(score, tmp_path, monkeypatch):
     with permissions_obeyed():
         code, _, errors = score("--source", str(tmp_path / "closed"))
     assert code == 3
-    assert errors.endswith(f"\nerror: {tmp_path / 'closed'}: cannot open: Permission denied\n")
+    assert errors.endswith(f"error: {tmp_path / 'closed'}: cannot open: Permission denied\n")
 
 
 def test_one_number_for_each_pair(score):
@@ -85,7 +85,7 @@ def test_tokens_sum_to_the_score(score):
 
 
 def test_batches_change_nothing(score):
-    alone = score("--batch-tokens", "1", source=SOURCE * 6, target=TARGET * 6)[1]
+    alone = score("batch_tokens=1", source=SOURCE * 6, target=TARGET * 6)[1]
     together = score(source=SOURCE * 6, target=TARGET * 6)[1]
     assert list(map(float, alone)) == pytest.approx(list(map(float, together)), abs=1e-5)
     assert list(map(float, together[:4])) == pytest.approx(list(map(float, score()[1])), abs=1e-5)

@@ -22,7 +22,7 @@ def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
 def arguments(launcher: Launcher, output: str) -> list[str]:
     folder = launcher.folder
     files = ["--source", str(folder / "text"), "--output", str(folder / f"{output}.gz")]
-    return ["distill", str(folder / "model"), *files, "--part", "5", "--precision", "fp32"]
+    return ["distill", str(folder / "model"), *files, "window=5", "--precision", "fp32"]
 
 
 def files(launcher: Launcher, output: str) -> list[bytes]:

@@ -80,8 +80,8 @@ def test_one_line_for_each_line(translate):
 def test_batches_and_order_change_nothing(translate, beam):
     text = TEXT * 2
     expected = translate("--beam", beam, text=text)
-    assert translate("--beam", beam, "--batch-tokens", "1", text=text) == expected
-    assert translate("--beam", beam, "--batch-tokens", "60", text=text) == expected
+    assert translate("--beam", beam, "batch_tokens=1", text=text) == expected
+    assert translate("--beam", beam, "batch_tokens=60", text=text) == expected
     assert translate("--beam", beam, "--stream", text=text) == expected
     backwards = "".join(f"{line}\n" for line in reversed(text.split("\n")[:-1]))
     assert translate("--beam", beam, text=backwards) == expected[::-1]
@@ -135,30 +135,30 @@ def test_scores(translate):
 
 
 def test_every_decoding_setting_can_be_set(translate):
-    assert translate("--set", "beam=2") == translate("--beam", "2") != translate("--beam", "1")
-    assert translate("--set", "n_best=2") == translate("--n-best", "2")
-    longer = translate("--set", "decoding.min_length=6", "--set", "max_length_extra=9")
+    assert translate("beam=2") == translate("--beam", "2") != translate("--beam", "1")
+    assert translate("n_best=2") == translate("--n-best", "2")
+    longer = translate("decoding.min_length=6", "max_length_extra=9")
     assert all(len(line.split()) >= 6 for line in longer if line)
     assert longer != translate()
-    drawn = translate("--set", "sampling.seed=3", "--set", "sampling.top_k=4")
-    assert drawn == translate("--sample", "--seed", "3", "--top-k", "4")
+    drawn = translate("sampling.seed=3", "sampling.top_k=4")
+    assert drawn == translate("--sample", "--seed", "3", "--set", "sampling.top_k=4")
 
 
 def test_samples_follow_the_seed(translate):
-    options = ("--sample", "--top-p", "0.95", "--temperature", "1.5", "--seed")
+    options = ("--sample", "sampling.top_p=0.95", "sampling.temperature=1.5", "--seed")
     first = translate(*options, "1")
-    assert translate(*options, "1", "--batch-tokens", "1") == first
+    assert translate(*options, "1", "batch_tokens=1") == first
     assert translate(*options, "2") != first
 
 
 def test_options_of_draws_change_those_of_a_model_that_draws(translate, tmp_path):
     draws = save(tmp_path / "draws", seed=1, sampling={"temperature": 3.0, "seed": 2})
-    expected = translate("--sample", "--temperature", "3", "--seed", "7")
+    expected = translate("--sample", "sampling.temperature=3", "--seed", "7")
     assert expected != translate("--sample", "--seed", "7")
-    for options in (["--seed", "7"], ["--sample", "--seed", "7"], ["--set", "sampling.seed=7"]):
+    for options in (["--seed", "7"], ["--sample", "--seed", "7"], ["sampling.seed=7"]):
         assert translate(*options, models=(draws,)) == expected
     assert translate("--sample", models=(draws,)) == translate(models=(draws,))
-    assert translate("--set", "sampling=null", models=(draws,)) == translate()
+    assert translate("sampling=null", models=(draws,)) == translate()
     assert main(["translate", draws, "--input", str(tmp_path / "input"), "--seed", "7", "--beam", "2"]) == 2
 
 
@@ -218,10 +218,11 @@ def test_a_very_long_line(tmp_path, capsys):
     [
         (["--beam", "0"], 2, "--beam"),
         (["--n-best", "9"], 2, "n_best must be at most beam (4), but is 9"),
-        (["--sample", "--beam", "5"], 2, "--beam is for searching, and --sample draws"),
-        (["--top-k", "5"], 2, "--top-k is for random translations"),
-        (["--sample", "--top-p", "2"], 2, "sampling.top_p"),
-        (["--scores", "--json"], 2, "--scores is for plain text"),
+        (["--sample", "--beam", "5"], 2, "decoding settings: beam: sampling draws"),
+        (["--top-k", "5"], 2, "settings have no dashes: sampling.top_k=VALUE"),
+        (["--alignment-layer", "5"], 2, "settings have no dashes: alignment.layer=VALUE"),
+        (["sampling.top_p=2"], 2, "command line: sampling.top_p: must be"),
+        (["--scores", "--json"], 2, "--scores and --json are mutually exclusive"),
         (["--precision", "fp8"], 2, "unknown precision 'fp8'"),
         (["--device", "tpu"], 2, "unknown device 'tpu'"),
         (["--device", "cuda:99"], 2, "is not there"),
@@ -231,16 +232,11 @@ def test_a_very_long_line(tmp_path, capsys):
         (["--output", "./input"], 2, "is a text that is read, and would be replaced"),
         (["--threads", "99999999999"], 2, "--threads"),
         (["--shortlist-from", "."], 2, "no shortlist is there"),
-        (["--set", "no_repeat=3"], 2, "no_repeat: unknown key (did you mean no_repeat_ngram?)"),
+        (["no_repeat=3"], 2, "no_repeat: unknown key (did you mean no_repeat_ngram?)"),
         (["--set", "min_length"], 2, "'min_length' is not key=value, such as min_length=2"),
-        (["--set", "beam=many"], 2, "beam: must be"),
-        (["--set", "beam=2", "--beam", "2"], 2, "--set beam: another option sets beam, too"),
-        (["--beam", "2", "--set", "sampling.seed=3"], 2, "decoding settings: beam: sampling draws"),
-        (["--sample", "--set", "stop=first"], 2, "decoding settings: stop: sampling draws"),
-        (["--set", "term_search=prefer"], 2, "--set term_search: has no effect here: there are no terms"),
-        (["--set", "alignment.layer=1"], 2, "--set alignment: has no effect here: nothing is aligned"),
-        (["--stream", "--set", "window=3"], 2, "--set window: has no effect here: lines are not read ahead"),
-        (["--term-search", "prefer"], 2, "--term-search says how terms come in, and there are none"),
+        (["beam=many"], 2, "beam: must be"),
+        (["--beam", "2", "sampling.seed=3"], 2, "decoding settings: beam: sampling draws"),
+        (["--sample", "stop=first"], 2, "decoding settings: stop: sampling draws"),
     ],
 )
 def test_mistakes_are_one_line(model, tmp_path, monkeypatch, capsys, options, code, message):

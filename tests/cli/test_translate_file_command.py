@@ -83,7 +83,7 @@ def test_an_alignment_that_the_model_does_not_have_is_refused(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.html").write_text("<p>ein <b>hund</b></p>")
-    command = ["--input", "a.html", "--output", "b.html", "--set", f"alignment.{setting}", *QUIET]
+    command = ["--input", "a.html", "--output", "b.html", f"alignment.{setting}", *QUIET]
     assert main(["translate-file", str(model), *command]) == 2
     assert expected in capsys.readouterr().err
     assert not (tmp_path / "b.html").exists()
@@ -144,7 +144,6 @@ def test_paths_into_json(model, tmp_path, capsys):
         ("a.srt", "ein", ["-o", "o.vtt"], 2, "hint: such as --output o.srt\n"),
         ("a.txt", None, [], 3, "a.txt: no such file"),
         ("a.txt", "ein", ["--json-path", "a"], 2, "--json-path has an effect only on .json files"),
-        ("a.txt", "ein", ["--set", "n_best=2"], 2, "--set n_best: has no effect here: only the best"),
         ("a.txt", "ein", ["--output", "a.txt"], 2, "is a text that is read"),
         ("a.txt", "ein", ["--to", "fr"], 2, "the model translates from 'de' to 'en', not to 'fr'"),
         ("a.txt", "ein", ["--from", "fr"], 2, "the model translates from 'de' to 'en', not from 'fr'"),

@@ -86,7 +86,7 @@ def test_parts_of_another_job_are_not_mixed_in(launcher: Launcher) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--input", "-"], "so it must be a file"),
+        (["--input", "-"], "need a file to read from"),
         (["--output", "-"], "need a file to write to"),
         (["--stream"], "--stream is for one process"),
         (["--device", "cuda:0"], "cuda:0"),

@@ -12,7 +12,7 @@ import pytest
 
 from deepwire.config.merging import merge
 from deepwire.config.section import Section, ShorthandSection
-from deepwire.config.yaml_tree import MappingNode, ScalarNode, SourceLocation, plain
+from deepwire.config.yaml_tree import Node, SourceLocation, plain
 from deepwire.runfile import RunFile
 
 HERE = SourceLocation("run.yaml", 1, Path.cwd())
@@ -46,10 +46,10 @@ def test_what_may_be_written_as_a_plain_value_says_which_settings_that_is() -> N
 @pytest.mark.parametrize("section", SHORTHANDS, ids=lambda section: section.__name__)
 def test_a_key_changes_a_plain_value_in_this_key_alone(section: type[ShorthandSection]) -> None:
     """Also where it may be left out, and where it stands for a list of one."""
-    base, new = ScalarNode(plain_of(section), HERE), ScalarNode("new", HERE)
+    base, new = Node(plain_of(section), HERE), Node("new", HERE)
     for key in section.model_fields:
         for annotation in (section, or_(section, None), GenericAlias(list, (section,))):
-            changed = merge(base, MappingNode({key: new}, HERE), annotation)
+            changed = merge(base, Node({key: new}, HERE), annotation)
             kept = {} if key in section.instead_of_plain else dict.fromkeys(section.plain_sets, base.value)
             assert plain(changed) == {**kept, key: "new"}
 
@@ -57,9 +57,9 @@ def test_a_key_changes_a_plain_value_in_this_key_alone(section: type[ShorthandSe
 def test_null_and_a_value_of_a_wrong_kind_are_what_they_were() -> None:
     """Nothing is taken from null; a wrong value is not lost, so that it is still told."""
     section = SHORTHANDS[0]
-    later = MappingNode({"other": ScalarNode(1, HERE)}, HERE)
-    assert merge(ScalarNode(None, HERE), later, section) is later
-    assert plain(merge(ScalarNode("wrong", HERE), later, section)) == {
+    later = Node({"other": Node(1, HERE)}, HERE)
+    assert merge(Node(None, HERE), later, section) is later
+    assert plain(merge(Node("wrong", HERE), later, section)) == {
         **dict.fromkeys(section.plain_sets, "wrong"),
         "other": 1,
     }

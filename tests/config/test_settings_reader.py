@@ -286,7 +286,7 @@ def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
         ),
         (
             "data: {train: {prefix: a, 7: {weight: 1}}}",
-            "run.yaml:1: data.train.7: there is no such item: data.train is no list",
+            "run.yaml:1: data.train.7: unknown key (known: prefix, weight)",
         ),
         ("model: {heads: 1.5}", "run.yaml:1: model.heads: must be a whole number, not 1.5"),
         ("data: {source: 5}", "run.yaml:1: data.source: must be a text, not 5 (put it in quotes)"),

@@ -125,11 +125,11 @@ def test_the_option_of_the_commands(folders, tmp_path, monkeypatch, capsys):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     source, target = tmp_path / "s", tmp_path / "t"
     score = ("score", folders / "gtrans", "--source", source, "--target", target, "--precision", "fp32")
-    _, out, _ = run(capsys, *score, "--groups", "2")
+    _, out, _ = run(capsys, *score, "groups=2")
     assert [float(line) for line in out.split()] == pytest.approx(scores(folders / "second"), abs=1e-4)
     translate = ("translate", "--input", source, "--beam", "2", "--quiet", "--precision", "fp32")
     _, expected, _ = run(capsys, *translate, folders / "second")
-    code, out, _ = run(capsys, *translate, folders / "gtrans", "--groups", "2")
+    code, out, _ = run(capsys, *translate, folders / "gtrans", "groups=2")
     assert (code, out) == (0, expected)
     evaluate = ("evaluate", "--source", source, "--reference", target, "--output", tmp_path / "o")
     code, _, _ = run(
@@ -157,7 +157,7 @@ def test_the_option_of_the_commands(folders, tmp_path, monkeypatch, capsys):
 )
 def test_mistakes_on_the_command_line(folders, monkeypatch, capsys, name, groups, line):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"hund\n")))
-    code, out, err = run(capsys, "translate", folders / name, "--groups", groups)
+    code, out, err = run(capsys, "translate", folders / name, f"groups={groups}")
     assert (code, out) == (2, "")
     assert err.startswith(line)
     assert err.count("\n") == 1

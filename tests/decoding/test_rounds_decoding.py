@@ -61,12 +61,12 @@ def test_from_the_command_line(folders, tmp_path, capsys):
     text = tmp_path / "text"
     text.write_text("\n".join(SOURCES) + "\n")
     found = []
-    for options in ((), ("--rounds", "5")):
+    for options in ((), ("rounds=5")):
         command = ["translate", folders / "two", "--input", text, "--n-best", "1", "--json", *options]
         assert main([str(part) for part in command]) == 0
         found.append(capsys.readouterr().out)
     assert found[0] != found[1]
-    assert main(["translate", str(folders / "plain"), "--input", str(text), "--rounds", "2"]) == 2
+    assert main(["translate", str(folders / "plain"), "--input", str(text), "rounds=2"]) == 2
     assert "error: rounds 2: the encoder has no rounds" in capsys.readouterr().err
 
 

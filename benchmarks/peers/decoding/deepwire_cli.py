@@ -38,5 +38,5 @@ class DeepwireDecoder(Decoder):
         return [
             *(str(self.training.python), "-m", "deepwire", "translate", str(folder / "run"), "--quiet"),
             *("--input", str(text), "--output", str(output), "--threads", str(request.threads)),
-            *("--beam", str(request.beam), "--batch-tokens", str(tokens)),
+            *("--beam", str(request.beam), f"batch_tokens={tokens}"),
         ]

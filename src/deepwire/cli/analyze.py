@@ -10,12 +10,10 @@ from collections.abc import Callable
 
 import typer
 
-from deepwire.cli.analyses.alignment import alignment
-from deepwire.cli.analyses.coordinate_check import coordinate_check
 from deepwire.cli.analyses.internals import gates, gradients, report, signal, weights
-from deepwire.cli.analyses.layers import depth, linearise, similarity
+from deepwire.cli.analyses.layers import coordinate_check, depth, linearise, similarity
 from deepwire.cli.analyses.speed import speed
-from deepwire.cli.analyses.translations import agreement, compare, length
+from deepwire.cli.analyses.translations import agreement, alignment, compare, length
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     weights,

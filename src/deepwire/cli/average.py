@@ -47,15 +47,10 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
         name, at, _ = models[0].rpartition("@")
         with readable(models[0]):
             exists, is_model = run.path.exists(), (run.path / WEIGHTS).is_file()
-        if at and not exists:
-            raise UsageError(
-                f"{models[0]}: names one model, and the average of a run is one of its last checkpoints",
-                f"name the run, {name}, and perhaps --last N",
-            )
-        if is_model:
+        if is_model or (at and not exists):
             raise UsageError(
                 f"{models[0]}: is one model; average needs a run, or two models and more",
-                "name the run that it came from, or add another model",
+                f"name the run, {name}, and perhaps --last N" if at else "name the run that it came from",
             )
         if output is None:
             print(averaged(run, last or 5))

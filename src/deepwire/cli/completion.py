@@ -20,6 +20,11 @@ _LINES = ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 """What was typed so far: for bash, and for the other shells."""
 
 
+def known_keys() -> list[str]:
+    """The dotted keys of a run file."""
+    return KEYS.read_text(encoding="utf-8").splitlines()
+
+
 def is_asked() -> bool:
     """Whether a shell started this process for what may stand at the cursor."""
     return VARIABLE in os.environ
@@ -45,7 +50,7 @@ def _choices(parameter: Any) -> Iterable[str]:
     if "RUN.yaml" in metavar or "RECIPE" in metavar:
         return [*recipes.names(), *map(str, Path().glob("*.yaml"))]
     if metavar == "[KEY=VALUE]...":
-        return [f"{key}=" for key in KEYS.read_text(encoding="utf-8").splitlines()]
+        return [f"{key}=" for key in known_keys()]
     return metavar.split("|") if re.fullmatch(r"[a-z][\w+-]*(\|[a-z][\w+-]*)+", metavar) else ()
 
 

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from deepwire.cli.option_names import options_named
-from deepwire.errors import DataError, UsageError
+from deepwire.cli.line_by_line import ProgressLine, warn
+from deepwire.cli.options import Json, Overrides
+from deepwire.config.counts import counted
+from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deepwire.data.data_config import DataConfig
-    from deepwire.data.filtering.filter_report import CheckReport
     from deepwire.data.filtering.selection import Checked
 
 app = typer.Typer(help="Check parallel text; download files and check their digests.", no_args_is_help=True)
-
-
-_OPTIONS = {
-    "source_file": "--source",
-    "target_file": "--target",
-    "source_column and target_column are both": "both are",
-    "source_column and target_column are for tsv and jsonl only": "only --tsv and --jsonl have columns",
-    "source_column and target_column name": "--columns names",
-    "source_column and target_column choose": "--columns chooses",
-    "tsv: -": "--tsv -",
-    r"data\.on_bad_utf8": "--on-bad-utf8",
-}
 
 
 @app.command()
@@ -42,7 +33,7 @@ def check(
         str | None,
         typer.Argument(metavar="[RUN.yaml]", help="Run file or recipe whose data section to check."),
     ] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    overrides: Overrides = None,
     source: Annotated[Path | None, typer.Option(help="Source text, - for stdin.")] = None,
     target: Annotated[Path | None, typer.Option(help="Target text, line by line its translation.")] = None,
     tsv: Annotated[Path | None, typer.Option(help="Pairs in columns separated by tabs.")] = None,
@@ -62,22 +53,20 @@ def check(
     rejects: Annotated[
         Path | None, typer.Option(help="Write every dropped pair here: corpus, line, reason, source, target.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Read all text of a run file, or one parallel text, and report what training would use.
 
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
-    from deepwire.data.batches.epoch_order import share_lines
     from deepwire.data.text.corpus import naming_texts
     from deepwire.runfile import load_run_file
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
     files = {name: path for name, path in forms.items() if path is not None}
-    naming: AbstractContextManager[None] = options_named(_OPTIONS, UsageError, DataError)
+    naming: AbstractContextManager[None] = nullcontext()
     if run_file is None:
-        with options_named(_OPTIONS, UsageError, DataError):
-            data = _data_of_files(files, columns, languages, on_bad_utf8)
+        data = _data_of_files(files, columns, languages, on_bad_utf8)
     elif "=" in run_file and files:
         raise UsageError(f"{run_file}: there is no run file whose settings it could change", "leave it out")
     elif files or columns or languages or on_bad_utf8:
@@ -88,11 +77,12 @@ def check(
     with naming:
         checked = _checked(data, seed, samples, rejects, [] if run_file is None else [Path(run_file)])
     if as_json:
-        _print_json(checked)
-        return
-    _print_reports(
-        checked.reports, share_lines(checked.mix, data.sampling_temperature) if checked.mix else []
-    )
+        record: dict[str, object] = {name: report.to_dict() for name, report in checked.reports.items()}
+        if checked.mix:
+            record["mix"] = [share._asdict() for share in checked.mix]
+        print(json_line(record))
+    else:
+        _print_reports(checked, data.sampling_temperature)
 
 
 @app.command()
@@ -108,11 +98,6 @@ def download(
 
     Prints the digest and path of each file, as sha256sum does.
     """
-    from collections import Counter
-    from itertools import zip_longest
-
-    from deepwire.cli.line_by_line import ProgressLine, warn
-    from deepwire.config.counts import counted
     from deepwire.io import download as downloads
 
     digests = sha256 or []
@@ -139,7 +124,6 @@ def _checked(
     data: DataConfig, seed: int, samples: int, rejects: Path | None, read: Sequence[Path]
 ) -> Checked:
     """Check the text; dropped pairs are written to `rejects`, which is none of the files `read`."""
-    from deepwire.cli.line_by_line import ProgressLine
     from deepwire.data.filtering.selection import check_corpora, checked_files, reject_file
     from deepwire.io.output import check_output
 
@@ -202,24 +186,21 @@ def _labels_of(forms: dict[str, Path]) -> list[str]:
     return labels if all(labels) and labels[0] != labels[1] else ["source", "target"]
 
 
-def _print_json(checked: Checked) -> None:
-    record: dict[str, object] = {name: report.to_dict() for name, report in checked.reports.items()}
-    if checked.mix:
-        record["mix"] = [share._asdict() for share in checked.mix]
-    print(json_line(record))
-
-
-def _print_reports(reports: dict[str, CheckReport], mix: list[str]) -> None:
-    from deepwire.data.filtering.filter_report import TextLine, report_lines
-
-    lines = [line for role, report in reports.items() for line in report_lines(role, report.to_dict())]
-    lines += [TextLine("plain", line) for line in mix]
-    if not sys.stdout.isatty():
-        print("\n".join(line.text for line in lines))
-        return
+def _print_reports(checked: Checked, temperature: float) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from deepwire.data.batches.epoch_order import share_lines
+    from deepwire.data.filtering.filter_report import TextLine, report_lines
+
+    lines = [
+        line for role, report in checked.reports.items() for line in report_lines(role, report.to_dict())
+    ]
+    if checked.mix:
+        lines += [TextLine("plain", line) for line in share_lines(checked.mix, temperature)]
+    if not sys.stdout.isatty():
+        print("\n".join(line.text for line in lines))
+        return
     styles = {"title": "bold", "plain": "", "warning": "yellow", "quiet": "dim"}
     console = Console(highlight=False, soft_wrap=True)
     for line in lines:

@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.analyses.options import FindingOutputs, Plots
-from deepwire.cli.decoding_options import (
-    BatchTokens,
-    Beam,
+from deepwire.cli.analyses.options import FindingOutputs, Html, Json, Plots
+from deepwire.cli.evaluate import require_metrics
+from deepwire.cli.line_by_line import tell, warn
+from deepwire.cli.options import (
     Device,
-    LengthPenalty,
-    OtherSettings,
     Precision,
     Seen,
+    Settings,
     TestSamples,
     TestSeed,
-    search_settings,
-    with_others,
+    specified,
+    with_settings,
 )
-from deepwire.cli.evaluate import require_metrics
-from deepwire.errors import UsageError
+from deepwire.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest
     from deepwire.evaluation.metric_choice import LanguageMetrics
-    from deepwire.evaluation.multilingual.direction_names import Group
-    from deepwire.evaluation.multilingual.direction_table import DirectionsReport
-    from deepwire.evaluation.texts import SearchSettings
-    from deepwire.lab.report.finding import Finding, ModelSource
 
 _SYSTEM = "a model; a folder of DIRECTION.hyp; or a pattern with {direction} of models or files"
 
-SystemName = Annotated[str, typer.Argument(metavar="SYSTEM", help=f"What to evaluate: {_SYSTEM}.")]
-BaselineName = Annotated[
-    str | None, typer.Argument(metavar="[BASELINE]", help="What to compare with, in the same forms.")
+Systems = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="SYSTEM [BASELINE] [KEY=VALUE]...",
+        help=f"What to evaluate, and what to compare it with: {_SYSTEM}. KEY=VALUE: decoding settings.",
+    ),
 ]
 Test = Annotated[
     str | None,
@@ -111,13 +106,11 @@ Output = Annotated[
         "--output", "-o", help="Folder for translations of SYSTEM; those already there are not made again."
     ),
 ]
-Html = Annotated[Path | None, typer.Option("--html", help="Also write the table with bars as one HTML page.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON with all numbers.")]
 
 
+@with_settings("beam", "length_penalty")
 def evaluate_directions(
-    system: SystemName,
-    baseline: BaselineName = None,
+    systems: Systems,
     test: Test = None,
     directions: Directions = None,
     zero_shot: ZeroShot = False,
@@ -138,10 +131,8 @@ def evaluate_directions(
     output: Output = None,
     html: Html = None,
     plots: Plots = None,
-    beam: Beam = None,
-    length_penalty: LengthPenalty = None,
-    batch_tokens: BatchTokens = None,
-    set_: OtherSettings = None,
+    *,
+    settings: Settings,
     device: Device = "auto",
     precision: Precision = "auto",
     seen: Seen = False,
@@ -155,33 +146,40 @@ def evaluate_directions(
 
     deepwire evaluate-directions hyps/ours hyps/theirs --test opus-100-corpus --subset de,zh,br,te
     """
-    from deepwire.cli.line_by_line import warn
     from deepwire.evaluation.multilingual import direction_evaluation as work
+    from deepwire.evaluation.multilingual.direction_names import parse_directions, parse_group
+    from deepwire.evaluation.texts import SearchSettings
+    from deepwire.lab.direction_scores import directions_finding
+    from deepwire.lab.subject.model_and_text import model_source
 
-    read = [*_files_of(system), *_files_of(baseline), *_texts_at(test), *_texts_at(language_text), sizes]
-    outputs = FindingOutputs(as_json, html, plots, read=read, models=[system], needs_pictures=False)
-    changes = with_others(search_settings(beam, length_penalty, None, None, batch_tokens), set_)
+    if len(systems) > 2:
+        raise UsageError(f"SYSTEM and BASELINE are two, not {len(systems)}", "compare two at a time")
+    system, baseline = systems[0], systems[1] if len(systems) > 1 else None
+    folders = [Path(name) for name in systems if Path(name).is_dir()]
+    read = [*(file for folder in folders for file in folder.iterdir())]
+    read += [file for place in (test, language_text) for file in _texts_at(place)]
+    outputs = FindingOutputs(as_json, html, plots, read=[*read, sizes], models=[system], needs_pictures=False)
+    groups = [parse_group(text) for text in (*([subset] if subset else ()), *(group or ()))]
     request = work.DirectionsRequest(
         system=system,
         baseline=baseline,
         test=test,
-        directions=_directions(directions) or [],
+        directions=parse_directions(directions) if directions else [],
         zero_shot=zero_shot,
-        trained=_directions(trained),
+        trained=parse_directions(trained) if trained else None,
         metrics=_metrics(metric, tokenize, lowercase),
-        averages=work.DirectionAverages(centre, _groups(subset, group), sizes, high, low),
+        averages=work.DirectionAverages(centre, groups, sizes, high, low),
         paired=_paired(paired, baseline, samples, seed),
         language_text=language_text,
         output=output,
-        search=_search(changes, device, precision, seen),
+        search=SearchSettings(settings, device, precision, "seen" if seen else False),
     )
-    report = work.evaluate_directions(request, warn, _progress)
-    outputs.write([_finding(report, system, baseline)], more=report.to_json())
-
-
-def _files_of(system: str | None) -> list[Path]:
-    """The files in the folder of a system, such as its translations."""
-    return list(Path(system).iterdir()) if system and Path(system).is_dir() else []
+    report = work.evaluate_directions(request, warn, tell)
+    sources = []
+    for name in systems:
+        with suppress(ModelError):  # texts, and patterns of many models, have the title of the finding
+            sources.append(model_source(name))
+    outputs.write([directions_finding(report, sources)], more=report.to_json())
 
 
 def _texts_at(place: str | None) -> list[Path]:
@@ -192,36 +190,6 @@ def _texts_at(place: str | None) -> list[Path]:
         return list(Path(place).rglob("*"))
     folder = Path(place.partition("{")[0] + "x").parent
     return list(folder.iterdir()) if folder.is_dir() else []
-
-
-def _search(changes: Mapping[str, object], device: str, precision: str, seen: bool) -> SearchSettings:
-    from deepwire.evaluation.texts import SearchSettings
-
-    return SearchSettings(changes, device, precision, "seen" if seen else False)
-
-
-def _finding(report: DirectionsReport, system: str, baseline: str | None) -> Finding:
-    from deepwire.lab.direction_scores import directions_finding
-
-    return directions_finding(report, _models(system, baseline))
-
-
-def _models(*systems: str | None) -> list[ModelSource]:
-    """Names of the systems that are one model; others have the title of the finding."""
-    from deepwire.errors import ModelError
-    from deepwire.lab.subject.model_and_text import model_source
-
-    sources = []
-    for system in filter(None, systems):
-        with suppress(ModelError):
-            sources.append(model_source(system))
-    return sources
-
-
-def _directions(text: str | None) -> list[Direction] | None:
-    from deepwire.evaluation.multilingual.direction_names import parse_directions
-
-    return parse_directions(text) if text else None
 
 
 def _metrics(names: Sequence[str] | None, tokenize: str | None, lowercase: bool) -> LanguageMetrics:
@@ -240,19 +208,6 @@ def _paired(test: str, baseline: str | None, samples: int | None, seed: int | No
         paired.check(2)
         if baseline is not None:
             return paired
-    for option, value in (("--samples", samples), ("--seed", seed)):
-        if value is not None:
-            raise UsageError(f"{option} is for tests against a BASELINE, and there are none", "leave it out")
+    for option in specified(samples=samples, seed=seed):
+        raise UsageError(f"--{option} is for tests against a BASELINE, and there are none", "leave it out")
     return None
-
-
-def _groups(subset: str | None, groups: Sequence[str] | None) -> list[Group]:
-    from deepwire.evaluation.multilingual.direction_names import parse_group
-
-    return [parse_group(text) for text in (*([subset] if subset else ()), *(groups or ()))]
-
-
-def _progress(line: str) -> None:
-    import sys
-
-    print(line, file=sys.stderr)

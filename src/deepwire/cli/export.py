@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.decoding_options import Quiet, Rounds
-from deepwire.errors import DeepwireError, ModelError, UsageError, harmless
-from deepwire.io.atomic import require_absent
+from deepwire import __version__
+from deepwire.cli.line_by_line import tell
+from deepwire.cli.options import Quiet
+from deepwire.errors import DeepwireError, ModelError, UsageError
+from deepwire.io.atomic import free_name, new_folder, require_absent, write_json
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
@@ -41,6 +42,12 @@ Text = Annotated[Path | None, typer.Option(help="Source text to compare translat
 Reference = Annotated[Path | None, typer.Option(help="Its translation, to compare BLEU too.")]
 Into = Annotated[str, typer.Option(help="Language of the reference, of a model of several directions.")]
 Lines = Annotated[int | None, typer.Option(min=1, help="Compare on so many lines of the text; default 200.")]
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        min=1, max=1000, help="Rounds of an encoder with recurrent depth. Default: the model's own."
+    ),
+]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Do not compare translations.")]
 FromName = Annotated[str, typer.Option(help="Argos: what the source language is called, German.")]
 ToName = Annotated[str, typer.Option(help="Argos: what the target language is called, English.")]
@@ -82,13 +89,12 @@ def export(
     Examples: deepwire export runs/demo -o demo-ct2 --text test.de --reference test.en;
     deepwire export runs/demo@avg2 -o demo-onnx --format onnx --int8 --text test.de
     """
-    from deepwire.checkpoint.store import PARITY
-    from deepwire.io.atomic import free_name, new_folder
+    from deepwire.checkpoint.model_path import find_model
+    from deepwire.checkpoint.store import PARITY, load_model
 
     export_format = _format(format_name, from_name, to_name)
     kind = _quantization(export_format, quantization, int8)
     require_absent(output)
-    _require_comparison(model, export_format, reference)
     options = {
         "--text": text,
         "--reference": reference,
@@ -96,148 +102,49 @@ def export(
         "--lines": lines,
         "--most-different": most_different,
     }
-    _require_text({name: value for name, value in options.items() if value is not None}, unchecked=unchecked)
+    given = [f"{name} {value}" for name, value in options.items() if value is not None]
+    if unchecked and given:
+        raise UsageError(f"{', '.join(given)} and --unchecked contradict", "leave out one or the other")
+    if not unchecked and text is None:
+        raise UsageError(
+            "no text to compare translations on", "add --text FILE with source text, or --unchecked alone"
+        )
+    folder = find_model(model)
+    _require_format(model, folder, export_format, reference)
     sources, references = _read(text, reference, lines or LINES)
-    loaded = _with_rounds(_load(model, export_format), rounds)
+    loaded = _with_rounds(load_model(folder), rounds)
+    _require_lines(model, loaded, export_format)
     export_format.require(loaded)
     if not unchecked:
         _require_language(loaded, into)
     limits = _limits(export_format, kind, most_different)
-    # It gets its name when it has passed.
-    with new_folder(output) as folder:
-        export_format.write(loaded, folder, kind)
-        parity = (
-            None
-            if unchecked
-            else _compared(loaded, export_format, folder, (sources, references), into, limits)
-        )
-        _record(folder / PARITY, export_format, model, kind, parity, limits)
+    with new_folder(output) as made:  # it gets its name when it has passed
+        export_format.write(loaded, made, kind)
+        parity = None
+        if not unchecked:
+            parity = _compared(loaded, export_format, made, (sources, references), into, limits)
+        record = {
+            "model": model,
+            "deepwire": __version__,
+            "format": export_format.version(),
+            "quantization": kind,
+            "compared": parity and parity.to_json() | {"allowed_mean_difference": limits.mean},
+        }
+        write_json(made / PARITY, record)
         faults = [] if parity is None else parity.faults(limits)
         if faults:
             rejected = free_name(output, REJECTED)
-            folder.replace(rejected)
+            made.replace(rejected)
             raise DeepwireError(
                 f"{rejected}: {export_format.name} computes something else: {parity}; {'; '.join(faults)}",
                 "--most-different allows more",
             )
         require_absent(output)  # another process may have made it meanwhile
     if not quiet:
-        _tell(export_format.notes(loaded), parity)
+        for note in export_format.notes(loaded):
+            tell(f"note: {note}")
+        tell("not compared" if parity is None else str(parity))
     print(output)
-
-
-def _compared(
-    model: LoadedModel,
-    export_format: ExportFormat,
-    folder: Path,
-    texts: tuple[list[str], list[str] | None],
-    into: str,
-    limits: ParityLimits,
-) -> Parity:
-    """Compare both on the texts."""
-    from deepwire.convert.export_format import without_symbols
-    from deepwire.convert.parity import compare
-    from deepwire.convert.text_parity import compare_texts
-
-    exported = export_format.read(folder)
-    largest = limits.largest if limits.same else None
-    if export_format.never:
-        model = without_symbols(model, export_format.never)
-    if model.model.source_vocabulary:
-        return compare(model, exported, *texts, into, largest)
-    return compare_texts(model, exported, texts[0], largest)
-
-
-def _require_comparison(model: str, export_format: ExportFormat, reference: Path | None) -> None:
-    """Check that the format has such models.
-
-    Raises:
-        ModelError: It is a language model, and the format has none.
-        UsageError: There is a reference for a language model.
-    """
-    from deepwire.checkpoint.model_path import find_model
-    from deepwire.checkpoint.store import read_metadata
-
-    if read_metadata(find_model(model)).get("text") is not None:
-        if not export_format.has_language_models:
-            raise ModelError(
-                f"{model}: is a language model, and {export_format.name} has none", "use --format onnx"
-            )
-        if reference is not None:
-            raise UsageError("--reference: a language model translates nothing", "leave it out")
-
-
-def _require_text(options: Mapping[str, object], *, unchecked: bool) -> None:
-    """Check that there is a text to compare on where that is wanted.
-
-    Args:
-        options: Those of the comparison that were given, with their values.
-        unchecked: Whether --unchecked was given.
-
-    Raises:
-        UsageError: There is no text, or an option of a comparison that is not made.
-    """
-    if unchecked and options:
-        given = ", ".join(f"{name} {value}" for name, value in options.items())
-        raise UsageError(f"{given} and --unchecked contradict", "leave out one or the other")
-    if not unchecked and "--text" not in options:
-        raise UsageError(
-            "no text to compare translations on", "add --text FILE with source text, or --unchecked alone"
-        )
-
-
-def _tell(notes: tuple[str, ...], parity: Parity | None) -> None:
-    for note in notes:
-        print(f"note: {harmless(note)}", file=sys.stderr)
-    print("not compared" if parity is None else str(parity), file=sys.stderr)
-
-
-def _load(name: str, export_format: ExportFormat) -> LoadedModel:
-    """The model.
-
-    Raises:
-        ModelError: It reads documents, which the format does not, or symbols for placeholders, which nothing
-            would put back there.
-    """
-    from deepwire.checkpoint.model_path import find_model
-    from deepwire.checkpoint.store import load_model
-    from deepwire.decoding.model_loading import context_of
-
-    loaded = load_model(find_model(name))
-    if context_of(loaded).used and not export_format.reads_documents:
-        raise ModelError(
-            f"{name}: was trained with data.context, and {export_format.name} translates line by line",
-            "use --format onnx, or export a model that was trained without",
-        )
-    if loaded.vocabularies.has_symbols:
-        raise ModelError(
-            f"{name}: was trained with data.placeholders, and an exported model cannot put them back",
-            "export a model that was trained without",
-        )
-    return loaded
-
-
-def _with_rounds(model: LoadedModel, rounds: int | None) -> LoadedModel:
-    """The model with a number of rounds that it translates with.
-
-    Raises:
-        UsageError: Its encoder has no recurrent depth.
-    """
-    from dataclasses import replace
-
-    from deepwire.decoding.decoding_config import with_settings
-    from deepwire.decoding.model_loading import stored_config
-    from deepwire.decoding.models import as_configured
-
-    if rounds is None:
-        return model
-    decoding = with_settings(stored_config(model), {"rounds": rounds})
-    try:
-        as_configured([model.model], decoding)
-    except UsageError as error:
-        message = error.message.removeprefix(f"rounds {rounds}: ")
-        raise UsageError(f"--rounds {rounds}: {message}", error.hint) from None
-    return replace(model, metadata={**model.metadata, "decoding": decoding.model_dump(mode="json")})
 
 
 def _format(name: str, from_name: str, to_name: str) -> ExportFormat:
@@ -262,6 +169,45 @@ def _quantization(export_format: ExportFormat, name: str | None, int8: bool) -> 
     return kind
 
 
+def _require_format(model: str, folder: Path, export_format: ExportFormat, reference: Path | None) -> None:
+    """Check, before the weights are read, that the format has language models if this is one.
+
+    Raises:
+        ModelError: It has none.
+        UsageError: There is a reference for a language model.
+    """
+    from deepwire.checkpoint.store import read_metadata
+
+    if read_metadata(folder).get("text") is not None:
+        if not export_format.has_language_models:
+            raise ModelError(
+                f"{model}: is a language model, and {export_format.name} has none", "use --format onnx"
+            )
+        if reference is not None:
+            raise UsageError("--reference: a language model translates nothing", "leave it out")
+
+
+def _require_lines(name: str, model: LoadedModel, export_format: ExportFormat) -> None:
+    """Check that lines of plain text are all that the model reads.
+
+    Raises:
+        ModelError: It reads documents, which the format does not, or symbols for placeholders, which nothing
+            would put back there.
+    """
+    from deepwire.decoding.model_loading import context_of
+
+    if context_of(model).used and not export_format.reads_documents:
+        raise ModelError(
+            f"{name}: was trained with data.context, and {export_format.name} translates line by line",
+            "use --format onnx, or export a model that was trained without",
+        )
+    if model.vocabularies.has_symbols:
+        raise ModelError(
+            f"{name}: was trained with data.placeholders, and an exported model cannot put them back",
+            "export a model that was trained without",
+        )
+
+
 def _require_language(model: LoadedModel, name: str) -> None:
     """Check that the language of --text is known, of a model of several directions."""
     from deepwire.decoding.model_inputs import LanguageSelector
@@ -274,6 +220,23 @@ def _require_language(model: LoadedModel, name: str) -> None:
             f"the model translates into {', '.join(languages.targets)}",
         )
     LanguageSelector(languages, model.vocabularies, lambda _: None).select(name)
+
+
+def _with_rounds(model: LoadedModel, rounds: int | None) -> LoadedModel:
+    """The model with a number of rounds that it translates with.
+
+    Raises:
+        UsageError: Its encoder has no recurrent depth.
+    """
+    from deepwire.decoding.decoding_config import with_settings
+    from deepwire.decoding.model_loading import stored_config
+    from deepwire.decoding.models import as_configured
+
+    if rounds is None:
+        return model
+    decoding = with_settings(stored_config(model), {"rounds": rounds})
+    as_configured([model.model], decoding)
+    return replace(model, metadata={**model.metadata, "decoding": decoding.model_dump(mode="json")})
 
 
 def _limits(export_format: ExportFormat, kind: str, most_different: float | None) -> ParityLimits:
@@ -300,25 +263,23 @@ def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[s
     return first[0] if first else [], first[1] if len(first) > 1 else None
 
 
-def _record(
-    path: Path,
+def _compared(
+    model: LoadedModel,
     export_format: ExportFormat,
-    model: str,
-    quantization: str,
-    parity: Parity | None,
+    folder: Path,
+    texts: tuple[list[str], list[str] | None],
+    into: str,
     limits: ParityLimits,
-) -> None:
-    from deepwire import __version__
-    from deepwire.io.atomic import write_json
+) -> Parity:
+    """Compare both on the texts."""
+    from deepwire.convert.export_format import without_symbols
+    from deepwire.convert.parity import compare
+    from deepwire.convert.text_parity import compare_texts
 
-    compared = None if parity is None else parity.to_json() | {"allowed_mean_difference": limits.mean}
-    write_json(
-        path,
-        {
-            "model": model,
-            "deepwire": __version__,
-            "format": export_format.version(),
-            "quantization": quantization,
-            "compared": compared,
-        },
-    )
+    exported = export_format.read(folder)
+    largest = limits.largest if limits.same else None
+    if export_format.never:
+        model = without_symbols(model, export_format.never)
+    if model.model.source_vocabulary:
+        return compare(model, exported, *texts, into, largest)
+    return compare_texts(model, exported, texts[0], largest)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.errors import ModelError, UsageError, harmless
+from deepwire.cli.line_by_line import tell
+from deepwire.cli.options import Overrides, Quiet
+from deepwire.config.section import flatten
+from deepwire.errors import ModelError, UsageError
 from deepwire.io.atomic import require_absent
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.importers import Architecture, ForeignCheckpoint, Importer
-    from deepwire.config.yaml_tree import PlainValue
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.model.translation_model import TranslationModel
@@ -29,10 +30,6 @@ Checkpoint = Annotated[
     typer.Argument(
         metavar="CHECKPOINT", help="A .safetensors file, a .pt file of tensors, or a folder of transformers."
     ),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="What the checkpoint does not tell: model.heads=8"),
 ]
 Vocabulary = Annotated[
     Path | None, typer.Option(help="Its dictionary, or the folder that holds one for each language.")
@@ -54,7 +51,6 @@ LanguageNames = Annotated[
     ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the new model.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")]
 
 _UNTOLD = ("model.dropout.", "decoding.", "data.")
 """Assumptions that change no probability are not worth a note."""
@@ -269,11 +265,11 @@ def _differences(told: Architecture, config: RunFile, source_bos: bool, chosen: 
         )
     except ValidationError:
         return []  # shapes will tell more
-    stored: dict[str, PlainValue] = {"data.source_bos": told.known.get("data.source_bos")}
-    wanted: dict[str, PlainValue] = {"data.source_bos": source_bos}
+    stored: dict[str, object] = {"data.source_bos": told.known.get("data.source_bos")}
+    wanted: dict[str, object] = {"data.source_bos": source_bos}
     for leaves, section in ((stored, model), (wanted, config.model)):
-        leaves |= _leaves("model", section.model_dump(mode="json"))
-    keys = [leaf for key, value in told.known.items() for leaf in _leaves(key, value)]
+        leaves |= flatten({"model": section.model_dump(mode="json")})
+    keys = [leaf for key, value in told.known.items() for leaf in flatten({key: value})]
     # A choice written as its name alone is its type.
     keys = [key if key in stored else f"{key}.type" for key in keys]
     return [
@@ -286,17 +282,9 @@ def _differences(told: Architecture, config: RunFile, source_bos: bool, chosen: 
     ]
 
 
-def _leaves(prefix: str, value: PlainValue) -> dict[str, PlainValue]:
-    """Values by dotted key."""
-    if not isinstance(value, dict):
-        return {prefix: value}
-    below = ((f"{prefix}.{name}", inner) for name, inner in value.items())
-    return {key: leaf for name, inner in below for key, leaf in _leaves(name, inner).items()}
-
-
 def _tell(importer: Importer, model: TranslationModel, config: RunFile, notes: list[str]) -> None:
     total = sum(parameter.numel() for parameter in model.parameters())
     layers = f"{config.model.encoder.layers}+{config.model.decoder.layers} layers"
-    lines = [f"{importer.name}: {layers}, {total:,} parameters, {model.target_vocabulary:,} target subwords"]
-    lines += [f"note: not told by the checkpoint, assumed: {note}" for note in notes]
-    print(harmless("\n".join(lines)), file=sys.stderr)
+    tell(f"{importer.name}: {layers}, {total:,} parameters, {model.target_vocabulary:,} target subwords")
+    for note in notes:
+        tell(f"note: not told by the checkpoint, assumed: {note}")

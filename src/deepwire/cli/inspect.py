@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire import recipes
+from deepwire.cli.options import Json, Overrides
 from deepwire.command_line import again
+from deepwire.config.choice import plugins_of
 from deepwire.config.section import written
 from deepwire.errors import UsageError, harmless
 from deepwire.io.json_lines import json_line
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from deepwire.data.languages import Languages
     from deepwire.model.config import ModelConfig
     from deepwire.model.translation_model import TranslationModel
-    from deepwire.plugins import Plugin
 
 # What costs are counted for: tokens of a sentence on either side, and target tokens of an update.
 _LENGTH = 25
@@ -46,10 +47,8 @@ def inspect(
     subject: Annotated[
         str, typer.Argument(metavar="RUNFILE|RECIPE|MODEL", help="Run file, recipe, run directory or model.")
     ],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the run file or recipe.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    overrides: Overrides = None,
+    as_json: Json = False,
     cost: Annotated[
         bool, typer.Option("--cost", help="Also count operations and bytes of training and decoding.")
     ] = False,
@@ -68,6 +67,8 @@ def inspect(
 
     Examples: deepwire inspect multi30k/depth-lstm-tiny model.d_model=256; deepwire inspect runs/demo --json
     """
+    from deepwire.model.cost import meta_model
+
     if recipes.is_run_file(subject):
         subject_model = _from_run_file(subject, overrides or [], vocabulary_size, languages)
     elif overrides or vocabulary_size is not None or languages is not None:
@@ -76,7 +77,8 @@ def inspect(
         )
     else:
         subject_model = _from_model(subject)
-    model = _meta_model(subject_model)
+    sizes = (subject_model.source_vocabulary, subject_model.target_vocabulary, subject_model.languages)
+    model = meta_model(subject_model.model, *sizes)
     total, groups = sum(parameter.numel() for parameter in model.parameters()), model.parameter_groups()
     settings: dict[str, PlainValue] = subject_model.model.model_dump(mode="json")
     if subject_model.model.is_decoder_only:
@@ -162,13 +164,6 @@ def _from_model(name: str) -> Subject:
     return Subject(str(folder), "model", model, source, target, "the model", languages, named)
 
 
-def _meta_model(subject: Subject) -> TranslationModel:
-    """The model without memory for its values."""
-    from deepwire.model.cost import meta_model
-
-    return meta_model(subject.model, subject.source_vocabulary, subject.target_vocabulary, subject.languages)
-
-
 def _costs(model: TranslationModel) -> dict[str, dict[str, float]]:
     """Costs of a target token of training and of a step of decoding one sentence, under the key ``cost``."""
     from deepwire.model.cost import encoding_operations, step_cost, training_cost
@@ -222,7 +217,7 @@ def _record(
             "from": subject.vocabulary_from,
         },
         **({"languages": subject.languages} if subject.languages else {}),
-        **({"plugins": [plugin.to_json() for plugin in used]} if (used := _plugins(subject)) else {}),
+        **({"plugins": [plugin.to_json() for plugin in used]} if (used := plugins_of(subject.model)) else {}),
         **({} if subject.named is None else {"translates": subject.named.to_metadata()}),
         "model": settings,
     }
@@ -239,18 +234,11 @@ def _print(subject: Subject, total: int, groups: dict[str, int], settings: dict[
     lines = [f"{subject.kind} {subject.name}", f"vocabulary: {sizes} (from {subject.vocabulary_from})"]
     lines += [f"target languages: {subject.languages}"] if subject.languages else []
     lines += [] if subject.named is None else _directions(subject.named)
-    lines += [f"plugin: {plugin}" for plugin in _plugins(subject)]
+    lines += [f"plugin: {plugin}" for plugin in plugins_of(subject.model)]
     lines.append("")
     lines += [f"{name:<{width}}  {count:>{number}}  {share}".rstrip() for name, count, share in rows]
     lines += ["", *(f"{key}: {_inline(value)}" for key, value in settings.items())]
     print(harmless("\n".join(lines)))
-
-
-def _plugins(subject: Subject) -> list[Plugin]:
-    """The choices of other packages that it is made of."""
-    from deepwire.config.choice import plugins_of
-
-    return plugins_of(subject.model)
 
 
 def _directions(languages: Languages) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from deepwire.errors import DeepwireError, harmless
+from deepwire.io.output import open_output
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -123,17 +124,26 @@ def write_answers(
     Raises:
         DeepwireError: There were more or fewer answers than lines.
     """
-    from deepwire.io.output import open_output
+    from deepwire.config.counts import counted  # pydantic, which most of `deepwire --help` is spared
 
-    with _Progress(quiet) as progress, open_output(output) as out:
+    begun, count = time.monotonic(), 0
+
+    def summary() -> str:
+        seconds = time.monotonic() - begun
+        return f"{counted(count, 'line')} in {seconds:.1f} s ({count / max(seconds, 1e-9):.1f} lines/s)"
+
+    live = not quiet and sys.stderr.isatty() and not sys.stdout.isatty()
+    with ProgressLine(every=0.5, live=live) as progress, open_output(output) as out:
         for answer in answers:
             out.write(f"{form(answer)}\n")
             if flush:
                 out.flush()
-            progress.add()
-        if progress.count != lines.count:
-            raise DeepwireError(f"{lines.count} lines were read, but {progress.count} answers written")
-    progress.summarise()
+            count += 1
+            progress.show(summary)
+        if count != lines.count:
+            raise DeepwireError(f"{lines.count} lines were read, but {count} answers written")
+    if not quiet:
+        print(summary(), file=sys.stderr)
 
 
 def tell(text: str) -> None:
@@ -144,34 +154,3 @@ def tell(text: str) -> None:
 def warn(text: str) -> None:
     """Print a warning on stderr."""
     print(f"warning: {harmless(text)}", file=sys.stderr)
-
-
-class _Progress:
-    """Counts lines: one changing line where stderr is a terminal, a summary at the end."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.count, self._quiet, self._begun = 0, quiet, time.monotonic()
-        live = not quiet and sys.stderr.isatty() and not sys.stdout.isatty()
-        self._line = ProgressLine(every=0.5, live=live)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._line.end()
-
-    def add(self) -> None:
-        self.count += 1
-        self._line.show(self._text)
-
-    def summarise(self) -> None:
-        self._line.end()
-        if not self._quiet:
-            print(self._text(), file=sys.stderr)
-
-    def _text(self) -> str:
-        from deepwire.config.counts import counted
-
-        seconds = time.monotonic() - self._begun
-        speed = self.count / max(seconds, 1e-9)
-        return f"{counted(self.count, 'line')} in {seconds:.1f} s ({speed:.1f} lines/s)"

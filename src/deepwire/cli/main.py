@@ -13,7 +13,6 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, NoReturn
 
@@ -22,12 +21,7 @@ import typer
 from deepwire import __version__, command_line, plugins
 from deepwire.cli import completion
 from deepwire.cli.line_by_line import HarmlessFormatter
-from deepwire.cli.usage_errors import (
-    described,
-    leave_reading_to_commands,
-    naming_the_command,
-    warn_of_repeated,
-)
+from deepwire.cli.usage_errors import described, leave_reading_to_commands
 from deepwire.errors import DeepwireError, UsageError, harmless
 from deepwire.io.atomic import is_disk_full
 from deepwire.ops.process import allow_float32_choice
@@ -48,78 +42,50 @@ def limit_openmp_spinning() -> None:
         os.environ.setdefault("GOMP_SPINCOUNT", _SPINS)
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command: where its function (or group of commands) is, and what ``deepwire --help`` says of it."""
-
-    target: str
-    help: str
-
-
 COMMANDS = {
-    "data": Command("deepwire.cli.data:app", "Check parallel text; download files and check their digests."),
-    "prepare": Command(
-        "deepwire.cli.prepare:prepare", "Filter and segment the text of a run file once, for training."
-    ),
-    "train": Command(
-        "deepwire.cli.train:train", "Train a model; the same command continues an interrupted run."
-    ),
-    "translate": Command("deepwire.cli.translate:translate", "Translate text with a model, line by line."),
-    "translate-file": Command(
-        "deepwire.cli.translate_file:translate_file",
+    "data": ("data:app", "Check parallel text; download files and check their digests."),
+    "prepare": ("prepare:prepare", "Filter and segment the text of a run file once, for training."),
+    "train": ("train:train", "Train a model; the same command continues an interrupted run."),
+    "translate": ("translate:translate", "Translate text with a model, line by line."),
+    "translate-file": (
+        "translate_file:translate_file",
         "Translate a document: text, Markdown, HTML, subtitles, .po, XLIFF, .docx, .odt, JSON.",
     ),
-    "generate": Command("deepwire.cli.generate:generate", "Continue prompts with a language model."),
-    "serve": Command("deepwire.cli.serve:serve", "Translate for many clients over HTTP; with a web page."),
-    "score": Command("deepwire.cli.score:score", "Log-probabilities of given translations."),
-    "perplexity": Command(
-        "deepwire.cli.perplexity:perplexity",
-        "Perplexity of text with a language model: per token, word, byte.",
-    ),
-    "evaluate": Command(
-        "deepwire.cli.evaluate:evaluate", "BLEU, chrF, TER and significance, of files or of models."
-    ),
-    "evaluate-directions": Command(
-        "deepwire.cli.evaluate_directions:evaluate_directions",
+    "generate": ("generate:generate", "Continue prompts with a language model."),
+    "serve": ("serve:serve", "Translate for many clients over HTTP; with a web page."),
+    "score": ("score:score", "Log-probabilities of given translations."),
+    "perplexity": ("score:perplexity", "Perplexity of text with a language model: per token, word, byte."),
+    "evaluate": ("evaluate:evaluate", "BLEU, chrF, TER and significance, of files or of models."),
+    "evaluate-directions": (
+        "evaluate_directions:evaluate_directions",
         "The table of a model of many languages: every direction, averages, groups, win ratio.",
     ),
-    "distill": Command(
-        "deepwire.cli.synthesize:distill", "Translate training text with a teacher model, for a student."
+    "distill": ("synthesize:distill", "Translate training text with a teacher model, for a student."),
+    "back-translate": (
+        "synthesize:back_translate",
+        "Translate monolingual target text into training sources.",
     ),
-    "back-translate": Command(
-        "deepwire.cli.synthesize:back_translate", "Translate monolingual target text into training sources."
-    ),
-    "shortlist": Command(
-        "deepwire.cli.shortlist:shortlist",
+    "shortlist": (
+        "shortlist:shortlist",
         "Learn which target subwords a text may need, for faster translation.",
     ),
-    "average": Command(
-        "deepwire.cli.average:average", "Average the last checkpoints of a run into one model."
-    ),
-    "import": Command(
-        "deepwire.cli.import_model:import_model",
+    "average": ("average:average", "Average the last checkpoints of a run into one model."),
+    "import": (
+        "import_model:import_model",
         "Make a model of a checkpoint of fairseq, Neutron or Hugging Face's transformers.",
     ),
-    "export": Command(
-        "deepwire.cli.export:export",
-        "Write a model for another program, checked against ours.",
-    ),
-    "inspect": Command(
-        "deepwire.cli.inspect:inspect", "Parameters and settings of a run file, recipe or model."
-    ),
-    "models": Command("deepwire.cli.models:app", "List, get and offer trained models."),
-    "schema": Command(
-        "deepwire.cli.schema:schema", "JSON Schema of the run file, for editors and other programs."
-    ),
-    "study": Command(
-        "deepwire.cli.study:study", "Train systems by a plan with several seeds; one page of tested results."
-    ),
-    "analyze": Command(
-        "deepwire.cli.analyze:app",
+    "export": ("export:export", "Write a model for another program, checked against ours."),
+    "inspect": ("inspect:inspect", "Parameters and settings of a run file, recipe or model."),
+    "models": ("models:app", "List, get and offer trained models."),
+    "schema": ("schema:schema", "JSON Schema of the run file, for editors and other programs."),
+    "study": ("study:study", "Train systems by a plan with several seeds; one page of tested results."),
+    "analyze": (
+        "analyze:app",
         "What a model does inside: weights, gates, gradients, depth, alignment; comparison, speed, reports.",
     ),
-    "recipes": Command("deepwire.cli.recipes:app", "List the recipes shipped with deepwire, or show one."),
+    "recipes": ("recipes:app", "List the recipes shipped with deepwire, or show one."),
 }
+"""By name: where its function (or group of commands) is in `deepwire.cli`, and its line of help."""
 
 EPILOG = (
     "Exit codes: 0 done, 1 failure, 2 wrong command or run file, 3 wrong data, 4 wrong model or checkpoint, "
@@ -177,7 +143,7 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:  # the one place that may: whatever it is, the user gets a line and a code
         if debug:
             traceback.print_exc()
-        return _report(error, debug)
+        return _report(error, debug, arguments)
     return code
 
 
@@ -194,14 +160,16 @@ def build_app(verb: str | None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name, entry in COMMANDS.items():
+    for name, (target, help_text) in COMMANDS.items():
         if name != verb:
-            app.command(name=name, help=entry.help)(_unloaded_command)
+            app.command(name=name, help=help_text)(_unloaded_command)
             continue
-        module, _, attribute = entry.target.partition(":")
-        loaded: typer.Typer | Callable[..., None] = getattr(importlib.import_module(module), attribute)
+        module, _, attribute = target.partition(":")
+        loaded: typer.Typer | Callable[..., None] = getattr(
+            importlib.import_module(f"deepwire.cli.{module}"), attribute
+        )
         if isinstance(loaded, typer.Typer):
-            app.add_typer(loaded, name=name, help=entry.help)
+            app.add_typer(loaded, name=name, help=help_text)
         else:
             app.command(name=name)(loaded)
     return app
@@ -244,27 +212,26 @@ def _unloaded_command() -> None:
 
 
 def _invoke(arguments: Sequence[str]) -> int:
-    verb = next((argument for argument in arguments if not argument.startswith("-")), None)
+    verb = _verb(arguments)
     if verb in ("results", "questions"):
         raise UsageError(f"'deepwire {verb}' is now 'deepwire study'", "see deepwire study --help")
-    app = build_app(verb if verb in COMMANDS else None)
-    command = typer.main.get_command(app)
-    warn_of_repeated(command, arguments)
+    command = typer.main.get_command(build_app(verb if verb in COMMANDS else None))
     leave_reading_to_commands(command)
     try:
-        with (
-            naming_the_command(command, arguments),
-            command.make_context("deepwire", list(arguments)) as context,
-        ):
+        with command.make_context("deepwire", list(arguments)) as context:
             command.invoke(context)
     except typer.Exit as end:
         return end.exit_code
     return 0
 
 
-def _report(error: Exception, debug: bool) -> int:
+def _verb(arguments: Sequence[str]) -> str:
+    return next((argument for argument in arguments if not argument.startswith("-")), "")
+
+
+def _report(error: Exception, debug: bool, arguments: Sequence[str]) -> int:
     """Print what went wrong and what to do about it; return the exit code."""
-    lines, hint, code = _describe_error(error)
+    lines, hint, code = _describe_error(error, arguments)
     if code == 1 and not debug and not isinstance(error, DeepwireError | typer.TyperException | typer.Abort):
         hint = "run the same command with --debug to see the traceback"
     with suppress(OSError):  # where nobody can be told, because the terminal is gone, the code says it
@@ -275,12 +242,12 @@ def _report(error: Exception, debug: bool) -> int:
     return code
 
 
-def _describe_error(error: Exception) -> tuple[list[str], str, int]:
-    """(lines, hint, exit code) of any exception."""
+def _describe_error(error: Exception, arguments: Sequence[str]) -> tuple[list[str], str, int]:
+    """(lines, hint, exit code) of any exception of a command with these arguments."""
     if isinstance(error, DeepwireError):
         return error.message.splitlines() or [type(error).__name__], error.hint, error.exit_code
     if isinstance(error, typer.TyperException):
-        return described(error)
+        return described(error, _verb(arguments))
     if isinstance(error, typer.Abort):
         return ["the input ended too early"], "", 1
     if isinstance(error, MemoryError) or _is_torch_memory_error(error):
@@ -290,15 +257,9 @@ def _describe_error(error: Exception) -> tuple[list[str], str, int]:
         full = is_disk_full(error)
         hint = "free some space and run the same command again" if full else ""
         return [f"{where}{error.strerror}"], hint, 6 if full else 2 if error.errno in _WRONG_PATH else 1
-    return [f"unexpected {type(error).__name__}: {_first_line(error)}{_of_plugin(error)}"], "", 1
-
-
-def _of_plugin(error: Exception) -> str:
-    """The place in another package's part where an error was raised, or through which it came; or nothing."""
-    from deepwire import plugins
-
     place = plugins.place_in(error)
-    return f" (in {place})" if place else ""
+    where = f" (in {place})" if place else ""
+    return [f"unexpected {type(error).__name__}: {_first_line(error)}{where}"], "", 1
 
 
 def _is_torch_memory_error(error: Exception) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.cli.line_by_line import ProgressLine, tell, warn
+from deepwire.cli.options import Json, Model
 from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
 from deepwire.io.regular_files import read_regular
@@ -36,7 +37,7 @@ RegistryPlace = Annotated[
 @app.command("list")
 def list_models(
     registry: RegistryPlace = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what the registry says as JSON.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Show the models of a registry: directions, size, licence, and scores with their signatures.
 
@@ -49,7 +50,7 @@ def list_models(
     for model in shelf.models.values():
         _show(model)
     if not shelf.models:
-        print(f"{shelf.place}: has no models", file=sys.stderr)
+        tell(f"{shelf.place}: has no models")
 
 
 @app.command()
@@ -66,19 +67,17 @@ def get(
 
     Example: deepwire models get multi30k-de-en --registry https://host/models
     """
-    from deepwire.cli.line_by_line import ProgressLine
-
     shelf = _shelf(registry)
     model, target = shelf.find(name), to or Path("models") / name
     with ProgressLine(transient=False) as line:
         shelf.get(name, target, partial(line.count, "downloaded", unit="bytes"))
     print(f"{target} (licence: {model.licence})")
-    print(f"next: deepwire translate {target}", file=sys.stderr)
+    tell(f"next: deepwire translate {target}")
 
 
 @app.command()
 def add(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@avg5 or model.")],
+    model: Model,
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Folder of the registry; made if missing.")
     ],
@@ -109,7 +108,6 @@ def add(
 
 def _shelf(registry: str | None) -> Shelf:
     from deepwire.checkpoint.model_registry import Shelf
-    from deepwire.cli.line_by_line import warn
 
     place = registry or os.environ.get(_VARIABLE)
     if not place:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from deepwire.cli.line_by_line import ProgressLine
+from deepwire.cli.options import Json, Overrides, RunFileName
+from deepwire.io.atomic import unwound_by_signals
 from deepwire.io.json_lines import json_line
 
 if TYPE_CHECKING:
-    from deepwire.cli.line_by_line import ProgressLine
     from deepwire.data.prepare.prepared import Prepared
 
 
 def prepare(
-    run_file: Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file or recipe.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the run file.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    run_file: RunFileName,
+    overrides: Overrides = None,
+    as_json: Json = False,
 ) -> None:
     """Filter and segment the text of a run file, learn its vocabulary, and keep the result for training.
 
@@ -30,8 +28,6 @@ def prepare(
     Examples: deepwire prepare run.yaml; deepwire prepare run.yaml data.vocabulary.size=4k --json
     """
     from deepwire.api.prepare import prepare as prepare_text
-    from deepwire.cli.line_by_line import ProgressLine
-    from deepwire.io.atomic import unwound_by_signals
     from deepwire.runfile import load_run_file
 
     loaded = load_run_file(run_file, overrides or [])

@@ -7,6 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+import yaml
+
+from deepwire import plugins
+from deepwire import recipes as store
+from deepwire.cli.options import Json
+from deepwire.errors import UsageError
+from deepwire.io.json_lines import json_line
+from deepwire.recipes.notes import read_note
 
 if TYPE_CHECKING:
     from deepwire.model.config import ModelConfig
@@ -41,16 +49,12 @@ def show(
     ] = False,
 ) -> None:
     """Print the YAML of a recipe."""
-    from deepwire import recipes as store
-
     path = store.find(name)
     if path is None:
         raise store.unknown(name)
     if not resolved:
         print(path.read_text(encoding="utf-8"), end="")
         return
-    import yaml
-
     from deepwire.runfile import load_run_file
 
     print(yaml.safe_dump(load_run_file(name).resolved, sort_keys=False, allow_unicode=True), end="")
@@ -64,7 +68,7 @@ def check(
             metavar="[RECIPE]...", help="Recipes, or folders such as papers/dlcl-2019; all if none."
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Count the parameters of recipes and compare them with the printed numbers.
 
@@ -72,8 +76,6 @@ def check(
     model, the reason is shown. Exit code 1 if any other count does not fit. Recipes of figures are built with
     every value of their parameters.
     """
-    from deepwire import recipes as store
-
     chosen = [recipe for name in names for recipe in store.below(name)] if names else store.names()
     checks = list(_checks(chosen))
     values = _build_with_all_values(chosen)
@@ -86,10 +88,6 @@ def check(
 
 
 def _list() -> None:
-    from deepwire import plugins
-    from deepwire import recipes as store
-    from deepwire.recipes.notes import read_note
-
     notes = {name: read_note(name) for name in store.names()}
     groups: dict[str, list[str]] = {}
     for name in notes:
@@ -135,8 +133,6 @@ def _build_with_all_values(names: Sequence[str]) -> dict[str, dict[str, RecipePa
     Raises:
         UsageError: A value does not suit its recipe.
     """
-    from deepwire.errors import UsageError
-    from deepwire.recipes.notes import read_note
     from deepwire.runfile import load_run_file
 
     parameters_of = {name: note.parameters for name in names if (note := read_note(name)).parameters}
@@ -153,7 +149,6 @@ def _build_with_all_values(names: Sequence[str]) -> dict[str, dict[str, RecipePa
 
 def _checks(names: Sequence[str]) -> Iterator[tuple[str, RecipeNote, SizeCheck]]:
     """Every recipe of `names` with a printed size, counted."""
-    from deepwire.recipes.notes import read_note
     from deepwire.recipes.sizes import SizeCheck
     from deepwire.runfile import load_run_file
 
@@ -183,8 +178,6 @@ def _count(model: ModelConfig, source_vocabulary: int, target_vocabulary: int, l
 
 
 def _print_json(checks: Sequence[tuple[str, RecipeNote, SizeCheck]]) -> None:
-    from deepwire.io.json_lines import json_line
-
     for name, note, check in checks:
         source, target = check.published.vocabularies
         record = {

@@ -1,27 +1,38 @@
-"""``deepwire score``: log-probabilities of given translations."""
+"""``deepwire score`` and ``deepwire perplexity``: what models think of given text."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.decoding_options import (
+from deepwire.cli.line_by_line import CountedLines, warn, write_answers
+from deepwire.cli.options import (
     STDIO,
-    BatchTokens,
     Device,
-    Groups,
+    Input,
     Json,
     Models,
     Output,
     Precision,
     Quiet,
-    Rounds,
+    Settings,
     Threads,
-    specified,
+    To,
+    require_one,
     use_threads,
+    with_settings,
 )
+from deepwire.config.counts import counted
+from deepwire.errors import DataError, UsageError
+from deepwire.io.json_lines import json_line
+from deepwire.io.output import check_output, write_output
+
+if TYPE_CHECKING:
+    from deepwire.decoding.language_model import TextScore
 
 Source = Annotated[Path, typer.Option("--source", "-s", help="Source text; - is stdin.")]
 Target = Annotated[Path, typer.Option("--target", "-t", help="Its translation, line by line; - is stdin.")]
@@ -32,12 +43,8 @@ Normalize = Annotated[
     bool, typer.Option("--normalize", help="Divide by the number of subwords, EOS counted.")
 ]
 
-To = Annotated[
-    str | None,
-    typer.Option(metavar="LANGUAGE", help="Language of the translations, for models of several."),
-]
 
-
+@with_settings()
 def score(
     models: Models,
     source: Source,
@@ -47,9 +54,8 @@ def score(
     as_json: Json = False,
     per_token: PerToken = False,
     normalize: Normalize = False,
-    groups: Groups = None,
-    rounds: Rounds = None,
-    batch_tokens: BatchTokens = None,
+    *,
+    settings: Settings,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -61,22 +67,104 @@ def score(
 
     deepwire score runs/demo --source test.de --target test.en
     """
-    from functools import partial
-
     from deepwire.api.model import load
-    from deepwire.cli.line_by_line import CountedLines, warn, write_answers
     from deepwire.decoding.scoring import format_pair_score, format_pair_score_json
     from deepwire.decoding.translation_io import sentence_pairs
-    from deepwire.errors import UsageError
-    from deepwire.io.output import check_output
 
     if source == target == STDIO:
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
     check_output(output, (source, target))
     use_threads(threads)
-    settings = specified(groups=groups, rounds=rounds, batch_tokens=batch_tokens)
     translator = load(models, device, precision, settings=settings, warn=warn)
     write = format_pair_score_json if as_json else format_pair_score
     form = partial(write, normalize=normalize, per_token=per_token)
     lines = CountedLines(sentence_pairs(source, target, warn))
     write_answers(lines, translator.score(lines, to=to), form, output, flush=False, quiet=quiet)
+
+
+Context = Annotated[
+    int | None,
+    typer.Option(min=1, help="Most tokens that the model reads at once. Default: its block in training."),
+]
+Stride = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Longer documents are read in windows that advance by so many tokens. Default: context / 2.",
+    ),
+]
+Joined = Annotated[
+    bool, typer.Option("--joined", help="Documents see those before them, as in training; not each its own.")
+]
+PerDocument = Annotated[
+    bool, typer.Option("--per-document", help="Write the log-probability of each document, one a line.")
+]
+
+
+@with_settings()
+def perplexity(
+    models: Models,
+    input_: Input = STDIO,
+    output: Output = STDIO,
+    context: Context = None,
+    stride: Stride = None,
+    joined: Joined = False,
+    per_document: PerDocument = False,
+    as_json: Json = False,
+    *,
+    settings: Settings,
+    precision: Precision = "auto",
+    device: Device = "auto",
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Print the perplexity of a text with a language model: per token, per word and per byte.
+
+    Tokens are subwords, line breaks and ends of documents; bytes are those of the text, with one for each
+    line end. Each document is scored on its own.
+
+    deepwire perplexity runs/language-model < test.en
+    """
+    from deepwire.api.model import load
+    from deepwire.decoding.translation_io import read_text
+
+    require_one({"--joined": joined, "--per-document": per_document})
+    check_output(output, (input_,))
+    use_threads(threads)
+    model = load(models, device, precision, settings=settings, warn=warn)
+    lines = read_text(input_, warn)
+    if per_document:
+        scores = CountedLines(model.document_scores(lines, context=context, stride=stride))
+        form = _as_json if as_json else _document
+        write_answers(scores, scores, form, output, flush=False, quiet=quiet)
+        return
+    found = model.perplexity(_some(lines, input_), context=context, stride=stride, joined=joined)
+    write_output(output, (_as_json(found) if as_json else _summary(found)) + "\n")
+
+
+def _some(lines: Iterator[str], path: Path) -> Iterator[str]:
+    """The lines from the first that is not empty; looked for once the model has agreed to read them."""
+    from deepwire.data.text.files import display
+
+    first = next(filter(None, lines), None)
+    if first is None:
+        raise DataError(f"{display(path)}: has no line that is not empty")
+    yield first
+    yield from lines
+
+
+def _document(score: TextScore) -> str:
+    return f"{score.log_probability:.6f}"
+
+
+def _as_json(score: TextScore) -> str:
+    return json_line(score.to_dict())
+
+
+def _summary(score: TextScore) -> str:
+    return (
+        f"perplexity {score.perplexity:.2f} per token, {score.word_perplexity:.2f} per word, "
+        f"{score.byte_perplexity:.4f} per byte ({score.bits_per_byte:.4f} bits per byte)\n"
+        f"{counted(score.documents, 'document')}, {counted(score.tokens, 'token')}, "
+        f"{counted(score.words, 'word')}, {counted(score.bytes, 'byte')}"
+    )

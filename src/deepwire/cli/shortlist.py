@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepwire.cli.decoding_options import STDIO, Quiet, Threads, specified, use_threads
-from deepwire.cli.line_by_line import ProgressLine
+from deepwire.cli.line_by_line import ProgressLine, tell, warn
+from deepwire.cli.options import STDIO, Model, Quiet, Threads, specified, use_threads
+from deepwire.config.counts import parse_count
+from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+    from collections.abc import Callable
 
     from deepwire.data.batches.token_store import TokenStore
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding.shortlist import Shortlist
-    from deepwire.lab.shortlist_learning import LearningSettings
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@avg5 or model.")]
 Source = Annotated[
     Path | None, typer.Option("--source", "-s", help="Learn from this text and not from that of the run.")
 ]
@@ -37,7 +37,13 @@ First = Annotated[
     typer.Option(min=0, help="How many of the most frequent target subwords to have always. Default: 1000."),
 ]
 PairCount = Annotated[
-    str | None, typer.Option("--pairs", help="Learn from so many sentence pairs at most. Default: 1M.")
+    Any,
+    typer.Option(
+        "--pairs",
+        metavar="COUNT",
+        parser=parse_count,
+        help="Learn from so many sentence pairs at most. Default: 1M.",
+    ),
 ]
 Seen = Annotated[
     bool,
@@ -80,62 +86,44 @@ def shortlist(
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding import shortlist as store
     from deepwire.lab.shortlist_learning import (
+        LearningSettings,
         directions_into,
         learn_seen_shortlist,
         learn_shortlist,
     )
 
-    settings = _settings(best, first, pairs, seen)
+    given = specified(best=best, first=first, pairs=pairs)
+    for option in given if seen else ():
+        raise UsageError(f"--seen takes all subwords, so --{option} says nothing", "leave it out")
+    if pairs is not None and pairs < 1:
+        raise UsageError(f"--pairs must be at least 1, not {pairs}")
+    settings = LearningSettings(**given)  # type: ignore[arg-type]  # all are int
     use_threads(threads)
     folder = find_model(model)
-    require_translation(model, read_metadata(folder))
-    into = directions_into(Languages.from_metadata(read_metadata(folder)), to)
+    metadata = read_metadata(folder)
+    require_translation(model, metadata)
+    into = directions_into(Languages.from_metadata(metadata), to)
     vocabularies = Vocabularies.load(folder / VOCABULARY)
     place = output or store.shortlist_path(folder, store.SEEN if seen else store.SHORTLIST)
     store.check_shortlist_path(place)
     # Read now: what is wrong with it must not show up only after all has been learned.
     extended = to is not None and (place / store.RECORD).exists()
     others = store.Shortlist.load(place, vocabularies) if extended else None
-    progress, begun = _Progress(quiet), time.monotonic()
-    with _text(model, vocabularies, source, target, len(into), progress) as text:
+    begun = time.monotonic()
+    with (
+        ProgressLine(every=0.5, live=False if quiet else None) as progress,
+        _text(model, vocabularies, source, target, len(into), progress.count) as text,
+    ):
         if source is not None:
             into = dict.fromkeys(into)
         if seen:
-            learned = learn_seen_shortlist(text, vocabularies, into, progress.show)
+            learned = learn_seen_shortlist(text, vocabularies, into, progress.count)
         else:
-            learned = learn_shortlist(text, vocabularies, into, settings, progress.show)
+            learned = learn_shortlist(text, vocabularies, into, settings, progress.count)
     (learned if others is None else others.joined(learned)).save(place)
-    progress.end()
     if not quiet:
-        summary = _seen_in(learned) if seen else _likely(learned)
-        print(f"{summary}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
+        tell(f"{_seen_in(learned) if seen else _likely(learned)}, in {time.monotonic() - begun:.1f} s")
     print(place)
-
-
-def _settings(best: int | None, first: int | None, pairs: str | None, seen: bool) -> LearningSettings:
-    """How to learn.
-
-    Raises:
-        UsageError: A setting is impossible, or is for another kind of shortlist.
-    """
-    from deepwire.config.counts import parse_count
-    from deepwire.errors import UsageError
-    from deepwire.lab.shortlist_learning import LearningSettings
-
-    usual, written = LearningSettings(), specified(best=best, first=first, pairs=pairs)
-    if seen and written:
-        raise UsageError(
-            f"--seen takes all subwords, so --{next(iter(written))} says nothing", "leave it out"
-        )
-    try:
-        most = usual.pairs if pairs is None else parse_count(pairs)
-    except ValueError as error:
-        raise UsageError(f"--pairs {error}") from None
-    if most < 1:
-        raise UsageError(f"--pairs must be at least 1, not {most}")
-    return LearningSettings(
-        usual.best if best is None else best, usual.first if first is None else first, most
-    )
 
 
 def _likely(learned: Shortlist) -> str:
@@ -154,18 +142,14 @@ def _text(
     source: Path | None,
     target: Path | None,
     languages: int,
-    progress: _Progress,
+    progress: Callable[[str, int, int | None], None],
 ) -> AbstractContextManager[TokenStore]:
     """The text to learn from, segmented.
 
     Raises:
         UsageError: It is not known, or the files are in a language that is not named.
     """
-    from contextlib import nullcontext
-
-    from deepwire.cli.line_by_line import warn
     from deepwire.decoding.translation_io import sentence_pairs
-    from deepwire.errors import UsageError
     from deepwire.lab.shortlist_learning import tokenized_store
     from deepwire.lab.subject.model_and_text import run_of
     from deepwire.lab.subject.training_text import text_of_run
@@ -186,21 +170,4 @@ def _text(
             f"{model} is not a run directory, so its training text is not known",
             "give text to learn from with --source FILE and --target FILE",
         )
-    return nullcontext(text_of_run(run, vocabularies, progress.show).prepared.train)
-
-
-class _Progress:
-    """One line on stderr that counts; without a terminal one line for each step."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._plain, self._activity = not quiet and not sys.stderr.isatty(), ""
-        self._line = ProgressLine(every=0.5, live=not quiet and sys.stderr.isatty())
-
-    def show(self, activity: str, done: int, total: int | None) -> None:
-        self._line.count(activity, done, total)
-        if self._plain and activity != self._activity:
-            self._activity = activity
-            print(activity, file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        self._line.end()
+    return nullcontext(text_of_run(run, vocabularies, progress).prepared.train)

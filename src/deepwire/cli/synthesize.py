@@ -14,34 +14,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.decoding_options import (
+from deepwire import __version__
+from deepwire.cli.line_by_line import warn
+from deepwire.cli.options import (
     STDIO,
-    BatchTokens,
-    Beam,
     Device,
-    LengthPenalty,
+    From,
     Models,
-    OtherSettings,
     Precision,
     Quiet,
-    Seed,
-    Temperature,
+    Settings,
     Threads,
     To,
-    TopK,
-    TopP,
-    sampling_settings,
-    search_settings,
-    specified,
     use_threads,
-    with_others,
+    with_settings,
 )
-from deepwire.cli.translate import From, Sample
 from deepwire.config.counts import counted
+from deepwire.errors import DataError, UsageError
+from deepwire.io.output import check_output
 
 if TYPE_CHECKING:
+    from deepwire.api.model import Model
     from deepwire.decoding.resumable_parts import LineCounts, SyntheticCorpus
-    from deepwire.decoding.translator import Translator
     from deepwire.distributed.process_group import ProcessGroup
 
 SourceText = Annotated[
@@ -72,26 +66,18 @@ Languages = Annotated[
         help="Endings of the files: of the text, of the translations. Default: the model's own.",
     ),
 ]
-PartLines = Annotated[
-    int | None,
-    typer.Option(
-        "--part", min=1, max=1_000_000, help="Lines of a part, which stays done when the job is interrupted."
-    ),
-]
 
 
+@with_settings("beam", "length_penalty")
 def distill(
     models: Models,
     source: SourceText,
     output: OutputPrefix,
-    beam: Beam = None,
-    length_penalty: LengthPenalty = None,
     from_: From = None,
     to: To = None,
     languages: Languages = None,
-    part: PartLines = None,
-    batch_tokens: BatchTokens = None,
-    set_: OtherSettings = None,
+    *,
+    settings: Settings,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -100,46 +86,36 @@ def distill(
     """Translate training text with a teacher, for a student (sequence-level knowledge distillation).
 
     Writes PREFIX.de (the text), PREFIX.en (the translations) and PREFIX.json (how they were made). The same
-    command goes on where it was interrupted.
+    command goes on where it was interrupted; window=10k sets how many lines make a part that stays done.
 
     deepwire distill runs/teacher@avg5 --source train.de.gz --output distilled.gz
 
     torchrun --nproc-per-node 4 -m deepwire distill runs/teacher --source train.de --output distilled
     """
-    settings = search_settings(beam, length_penalty, None, None, batch_tokens) | specified(window=part)
-    work = _Work(
-        "distill",
-        models,
-        text=source,
-        output=output,
-        settings=with_others(settings, set_),
-        tag="",
-        named=(from_ or "", to or ""),
-        endings=languages,
-        device=device,
-        precision=precision,
-    )
-    _run(work, threads, quiet)
+    use_threads(threads)
+    named = from_ or "", to or ""
+    _Work("distill", models, source, output, settings, "", named, languages, device, precision).run(quiet)
 
 
+@with_settings(
+    "beam",
+    "length_penalty",
+    sample="sampling",
+    top_k="sampling.top_k",
+    top_p="sampling.top_p",
+    temperature="sampling.temperature",
+    seed="sampling.seed",
+)
 def back_translate(
     models: Models,
     input_: MonolingualText,
     output: OutputPrefix,
-    sample: Sample = False,
-    top_k: TopK = None,
-    top_p: TopP = None,
-    temperature: Temperature = None,
-    seed: Seed = None,
     tag: Tag = "",
-    beam: Beam = None,
-    length_penalty: LengthPenalty = None,
     from_: From = None,
     to: To = None,
     languages: Languages = None,
-    part: PartLines = None,
-    batch_tokens: BatchTokens = None,
-    set_: OtherSettings = None,
+    *,
+    settings: Settings,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -155,24 +131,11 @@ def back_translate(
     """
     from deepwire.decoding.resumable_parts import check_tag
 
-    tag = check_tag(tag)
-    settings = search_settings(beam, length_penalty, None, None, batch_tokens)
-    settings |= specified(
-        window=part, sampling=sampling_settings(models, sample, top_k, top_p, temperature, seed, beam)
+    tag, named = check_tag(tag), (from_ or "", to or "")
+    use_threads(threads)
+    _Work("back-translate", models, input_, output, settings, tag, named, languages, device, precision).run(
+        quiet
     )
-    work = _Work(
-        "back-translate",
-        models,
-        text=input_,
-        output=output,
-        settings=with_others(settings, set_),
-        tag=tag,
-        named=(from_ or "", to or ""),
-        endings=languages,
-        device=device,
-        precision=precision,
-    )
-    _run(work, threads, quiet)
 
 
 @dataclass(frozen=True)
@@ -183,21 +146,83 @@ class _Work:
     models: Sequence[str]
     text: Path
     output: Path
-    settings: Mapping[str, object]
+    settings: Settings
     tag: str
     named: tuple[str, str]
     endings: str | None
     device: str
     precision: str
 
+    def run(self, quiet: bool) -> None:
+        """Do it, in all processes that torchrun has started."""
+        from deepwire.decoding.resumable_parts import finished_counts, synthesize
+        from deepwire.decoding.translation_io import read_text
+        from deepwire.distributed.launch import join_process_group
+
+        begun = time.monotonic()
+        with join_process_group() as processes:
+            corpus = processes.run_on_main_first(self.corpus)
+            self.check_files(corpus)
+            translator, formats = self.load(corpus, processes)
+            job = self.describe(translator.config.model_dump(mode="json"), formats)
+            counts = finished_counts(corpus, job) if processes.main else None
+            if processes.broadcast_value(counts is not None):
+                if counts is not None and not quiet:
+                    print(f"nothing to do: {corpus.made} is there, {_said(counts)}", file=sys.stderr)
+                return
+            said: set[str] = set()
+
+            def tell(warning: str) -> None:
+                """Print it once, though the text is read twice."""
+                if processes.main and warning not in said:
+                    said.add(warning)
+                    warn(warning)
+
+            counts = synthesize(
+                translator,
+                corpus,
+                lambda: read_text(self.text, tell),
+                job,
+                workers=processes,
+                tag=self.tag,
+                direction=self.direction,
+            )
+            if counts is not None and not quiet:
+                print(f"{_said(counts)}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
+                print(f"next: data.train={corpus.prefix} in a run file; how it was made: {corpus.provenance}")
+
+    def check_files(self, corpus: SyntheticCorpus) -> None:
+        """Check that there is a text, which is not written over.
+
+        Raises:
+            UsageError: It comes from stdin, or would be written over.
+            DataError: It is not there, or empty.
+        """
+        from deepwire.decoding.translation_io import read_text
+
+        if self.text == STDIO:
+            raise UsageError(
+                f"deepwire {self.command} reads no stdin (-): an interrupted command goes on with its text",
+                "put the text into a file",
+            )
+        if next(iter(read_text(self.text, lambda _: None)), None) is None:
+            raise DataError(f"{self.text}: is empty", "give a file of text, one sentence a line")
+        for path in (corpus.given, corpus.made):
+            check_output(path, [self.text])
+
+    @cached_property
+    def _stored(self) -> Mapping[str, object]:
+        from deepwire.checkpoint.model_path import find_model
+        from deepwire.checkpoint.store import read_metadata
+
+        return read_metadata(find_model(self.models[0]))
+
     @cached_property
     def direction(self) -> tuple[str, str]:
         """The languages named, and those that follow where the model has one direction with these."""
-        from deepwire.checkpoint.model_path import find_model
-        from deepwire.checkpoint.store import read_metadata
         from deepwire.data.languages import Languages
 
-        languages = Languages.from_metadata(read_metadata(find_model(self.models[0])))
+        languages = Languages.from_metadata(self._stored)
         fitting = [
             direction
             for direction in (() if languages is None else languages.directions)
@@ -211,35 +236,31 @@ class _Work:
         Raises:
             UsageError: They are not known.
         """
-        from deepwire.checkpoint.model_path import find_model
-        from deepwire.checkpoint.store import read_metadata
         from deepwire.data.languages import Direction
         from deepwire.decoding.resumable_parts import SyntheticCorpus
-        from deepwire.errors import UsageError
 
-        stored = read_metadata(find_model(self.models[0]))
-        names = [str(stored.get(side, "")) for side in ("source", "target")]
-        # A model of several languages needs both, also to know what it translates.
-        names = [named or name for named, name in zip(self.direction, names, strict=True)]
+        names = [
+            named or str(self._stored.get(side, ""))
+            for named, side in zip(self.direction, ("source", "target"), strict=True)
+        ]
         if self.endings is not None:
             names = self.endings.split("-")
             with suppress(ValueError):  # any other endings are taken as well
                 names = list(Direction.parse(self.endings))
         plain = all(re.fullmatch(r"\w[\w-]*", name) for name in names)
-        if len(names) != 2 or not plain or names[0] == names[1]:
-            several = stored.get("directions")
-            if isinstance(several, list) and self.endings is None:
-                raise UsageError(
-                    f"{self.models[0]} has several directions",
-                    f"say which: --from de --to en; it has {', '.join(map(str, several))}",
-                )
-            known = "the model does not say its languages" if self.endings is None else repr(self.endings)
-            raise UsageError(f"--languages: {known}", "give the endings of both files: --languages de-en")
-        return SyntheticCorpus.of(self.output, *names)
+        if len(names) == 2 and plain and names[0] != names[1]:
+            return SyntheticCorpus.of(self.output, *names)
+        several = self._stored.get("directions")
+        if isinstance(several, list) and self.endings is None:
+            raise UsageError(
+                f"{self.models[0]} has several directions",
+                f"say which: --from de --to en; it has {', '.join(map(str, several))}",
+            )
+        known = "the model does not say its languages" if self.endings is None else repr(self.endings)
+        raise UsageError(f"--languages: {known}", "give the endings of both files: --languages de-en")
 
     def describe(self, config: Mapping[str, object], formats: Mapping[str, str]) -> dict[str, object]:
         """All that the result depends on, and where it came from."""
-        from deepwire import __version__
         from deepwire.checkpoint.model_files import fingerprint
         from deepwire.checkpoint.model_path import find_model
 
@@ -255,88 +276,23 @@ class _Work:
             "direction": self.direction,
         }
 
+    def load(self, corpus: SyntheticCorpus, processes: ProcessGroup) -> tuple[Model, dict[str, str]]:
+        """The model and its number formats, which timing may choose: those of an earlier call, if any."""
+        import torch
 
-def _run(work: _Work, threads: int | None, quiet: bool) -> None:
-    from deepwire.distributed.launch import join_process_group
-    from deepwire.errors import DataError, UsageError
+        from deepwire.cli.translate import load_in_processes
+        from deepwire.decoding.resumable_parts import recorded_job
+        from deepwire.ops.precision import set_fp32_matmul
 
-    use_threads(threads)
-    with join_process_group() as processes:
-        if work.text == STDIO:
-            raise UsageError(
-                f"deepwire {work.command} reads no stdin (-): an interrupted command goes on with its text",
-                "put the text into a file",
-            )
-        if not work.text.is_file():
-            said = "is a folder, not a file" if work.text.is_dir() else "no such file"
-            raise DataError(f"{work.text}: {said}", "give a file of text, one sentence a line")
-        _synthesize(work, processes, quiet=quiet or not processes.main)
-
-
-def _synthesize(work: _Work, processes: ProcessGroup, *, quiet: bool) -> None:
-    from deepwire.cli.line_by_line import warn
-    from deepwire.decoding.resumable_parts import finished_counts, synthesize
-    from deepwire.decoding.translation_io import read_text
-    from deepwire.errors import DataError, UsageError
-    from deepwire.io.output import check_output
-
-    begun = time.monotonic()
-    corpus = processes.run_on_main_first(work.corpus)
-    for path in (corpus.given, corpus.made):
-        if path.exists() and path.samefile(work.text):
-            raise UsageError(
-                f"{work.text}: is the text, and --output {work.output} would write to it",
-                "write to another --output",
-            )
-    if next(iter(read_text(work.text, lambda _: None)), None) is None:
-        raise DataError(f"{work.text}: is empty", "give a file of text, one sentence a line")
-    check_output(corpus.given)
-    translator, formats = _load(work, corpus, processes)
-    job = work.describe(translator.config.model_dump(mode="json"), formats)
-    counts = finished_counts(corpus, job) if processes.main else None
-    if processes.broadcast_value(counts is not None):
-        if counts is not None and not quiet:
-            print(f"nothing to do: {corpus.made} is there, {_said(counts)}", file=sys.stderr)
-        return
-    said: set[str] = set()
-
-    def tell(warning: str) -> None:
-        """Once, though the text is read twice."""
-        if processes.main and warning not in said:
-            said.add(warning)
-            warn(warning)
-
-    counts = synthesize(
-        translator,
-        corpus,
-        lambda: read_text(work.text, tell),
-        job,
-        workers=processes,
-        tag=work.tag,
-        direction=work.direction,
-    )
-    if counts is not None and not quiet:
-        print(f"{_said(counts)}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
-        print(f"next: data.train={corpus.prefix} in a run file; how it was made: {corpus.provenance}")
-
-
-def _load(work: _Work, corpus: SyntheticCorpus, processes: ProcessGroup) -> tuple[Translator, dict[str, str]]:
-    """The translator and its number formats, which timing may choose: those of an earlier call, if any."""
-    import torch
-
-    from deepwire.cli.loading_in_processes import load_in_processes
-    from deepwire.decoding.resumable_parts import recorded_job
-    from deepwire.ops.precision import set_fp32_matmul
-
-    earlier = processes.broadcast_value(recorded_job(corpus).get("formats") if processes.main else None)
-    formats = earlier if isinstance(earlier, dict) else {}
-    precision = work.precision
-    if precision == "auto":
-        precision = str(formats.get("precision", precision))
-    translator, precision = load_in_processes(work.models, work.settings, work.device, precision, processes)
-    products = formats.get("products", torch.get_float32_matmul_precision())
-    products = set_fp32_matmul("medium" if products == "medium" else "highest")
-    return translator, {"precision": precision, "products": products}
+        earlier = processes.broadcast_value(recorded_job(corpus).get("formats") if processes.main else None)
+        formats = earlier if isinstance(earlier, dict) else {}
+        precision = self.precision
+        if precision == "auto":
+            precision = str(formats.get("precision", precision))
+        model, precision = load_in_processes(self.models, self.settings, self.device, precision, processes)
+        products = formats.get("products", torch.get_float32_matmul_precision())
+        products = set_fp32_matmul("medium" if products == "medium" else "highest")
+        return model, {"precision": precision, "products": products}
 
 
 def _said(counts: LineCounts) -> str:

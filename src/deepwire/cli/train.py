@@ -6,13 +6,17 @@ import errno
 import os
 import shlex
 import sys
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from deepwire import plugins
+from deepwire.cli.options import Overrides, RunFileName
 from deepwire.command_line import again
+from deepwire.config.choice import plugins_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,11 +26,6 @@ if TYPE_CHECKING:
     from deepwire.distributed.process_group import ProcessGroup
     from deepwire.runfile import LoadedRunFile, RunFile
 
-RunFileName = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file, or the name of a recipe.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as training.max_updates=5k."),
-]
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Begin anew; a run that is there is moved aside to RUN.1, RUN.2, ...")
 ]
@@ -64,6 +63,7 @@ def train(
     deepwire train run.yaml --dry-run; torchrun --nproc-per-node 4 -m deepwire train run.yaml
     """
     from deepwire.api.specification import processes_of
+    from deepwire.api.training import dry_run as make_dry_run
     from deepwire.distributed.launch import join_process_group
     from deepwire.ops.process import configure_process
     from deepwire.runfile import load_run_file
@@ -76,7 +76,9 @@ def train(
         configure_process()
         loaded = _read_by_main(read, processes)
         if dry_run:
-            _dry_run(loaded, processes)
+            report = make_dry_run(loaded, processes=processes)
+            if processes.main:
+                print("\n".join(report.lines()))
             return
         run = _train(loaded, processes, fresh=fresh, quiet=quiet, log_command=log_command)
     if run.stop_reason is not None and run.stop_reason.exit_code:
@@ -96,8 +98,6 @@ def _train(
     loaded: LoadedRunFile, processes: ProcessGroup, *, fresh: bool, quiet: bool, log_command: str | None
 ) -> Run:
     """Train, and say what to do next."""
-    from contextlib import ExitStack
-
     from deepwire.api.training import train
     from deepwire.training.log_command import LogCommand
 
@@ -123,15 +123,6 @@ def _train(
                 raise
             _silence_stdout()  # the terminal is gone, and that may be why a signal ended the run
     return run
-
-
-def _dry_run(loaded: LoadedRunFile, processes: ProcessGroup) -> None:
-    """Make a few updates outside of any run directory and print what they tell."""
-    from deepwire.api.training import dry_run
-
-    report = dry_run(loaded, processes=processes)
-    if processes.main:
-        print("\n".join(report.lines()))
 
 
 def _silence_stdout() -> None:
@@ -160,9 +151,6 @@ def _summarise(loaded: LoadedRunFile, run: Run, processes: ProcessGroup) -> None
 
 def options_of_plugins(config: RunFile) -> str:
     """The options that let the stored model import its packages; none for those with entry points."""
-    from deepwire import plugins
-    from deepwire.config.choice import plugins_of
-
     packages = dict.fromkeys(plugin.package for plugin in plugins_of(config.model))
     return "".join(f"--plugin {package} " for package in packages if not plugins.is_announced(package))
 

@@ -3,49 +3,43 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.decoding_options import (
+from deepwire.cli.line_by_line import ProgressLine, tell, warn
+from deepwire.cli.options import (
     STDIO,
-    BatchTokens,
-    Beam,
-    Casing,
     Device,
-    Groups,
-    Guards,
-    LengthPenalty,
+    From,
     Models,
-    OtherSettings,
-    Placeholders,
     Precision,
     Quiet,
+    Settings,
     Terms,
-    TermSearch,
     Threads,
     To,
-    search_settings,
-    specified,
-    term_settings,
-    with_others,
+    with_settings,
 )
+from deepwire.errors import DataError, UsageError
+from deepwire.io.atomic import disk_errors, require_absent
+from deepwire.io.output import check_output, open_output
 
 if TYPE_CHECKING:
     from deepwire.api.model import Model
-    from deepwire.cli.line_by_line import ProgressLine
     from deepwire.decoding.translation_io import Candidate
-    from deepwire.decoding.translator import Translator
     from deepwire.serve.documents.document import Document, Options
 
-Input = Annotated[Path, typer.Option("--input", "-i", help="Document; the ending of its name says its kind.")]
+DocumentFile = Annotated[
+    Path, typer.Option("--input", "-i", help="Document; the ending of its name says its kind.")
+]
 OutputFile = Annotated[
     Path | None,
     typer.Option("--output", "-o", help="File to write. Default: beside the document, as report.en.docx."),
 ]
-From = Annotated[str | None, typer.Option("--from", metavar="LANGUAGE", help="Language of the document.")]
 JsonPath = Annotated[
     list[str] | None,
     typer.Option(
@@ -58,23 +52,17 @@ _MOST_BYTES = 1 << 30
 _WINDOW = 512  # sentences between two looks at the progress
 
 
+@with_settings("beam", "length_penalty", "term_search", "guards", "placeholders")
 def translate_file(
     models: Models,
-    input_: Input,
+    input_: DocumentFile,
     output: OutputFile = None,
     to: To = None,
     from_: From = None,
     json_path: JsonPath = None,
-    beam: Beam = None,
-    length_penalty: LengthPenalty = None,
-    groups: Groups = None,
-    batch_tokens: BatchTokens = None,
-    set_: OtherSettings = None,
+    *,
+    settings: Settings,
     terms: Terms = None,
-    term_search: TermSearch = None,
-    placeholders: Placeholders = False,
-    guards: Guards = False,
-    casing: Casing = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -87,10 +75,6 @@ def translate_file(
     deepwire translate-file runs/demo --input de.json --json-path "**.title" --output en.json
     """
     from deepwire.api.model import load
-    from deepwire.cli.line_by_line import ProgressLine, tell, warn
-    from deepwire.errors import UsageError
-    from deepwire.io.atomic import require_absent
-    from deepwire.io.output import check_output
     from deepwire.ops.process import configure_process
     from deepwire.serve.documents.document import Options
     from deepwire.serve.documents.registry import require_reader, require_same_kind
@@ -98,17 +82,11 @@ def translate_file(
     if json_path and input_.suffix.lower() != ".json":
         raise UsageError("--json-path has an effect only on .json files")
     require_reader(input_.name)
+    content, read = _content(input_), [input_, *([] if terms is None else [terms])]
     if output is not None:
         require_same_kind(str(input_), str(output))
-    content = _content(input_)
-    read = [input_, *([] if terms is None else [terms])]
-    if output is not None:
         check_output(output, read)
     configure_process(threads=threads, flush_denormals=False)
-    settings = search_settings(beam, length_penalty, groups, None, batch_tokens)
-    settings |= specified(placeholders=placeholders, guards=guards, casing=casing)
-    settings |= term_settings(terms, term_search)
-    settings = with_others(settings, set_, terms=terms is not None, alignment=True, window=False)
     model = load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
     if output is None:
@@ -122,17 +100,18 @@ def translate_file(
             warn(f"{input_}: {text}")
 
         progress.count(f"reading {input_.name}", 0)
-        asked = Options(source, target, tuple(json_path or ()), warn_of_document)
-        document = _read(input_, content, asked)
-        translated = _translated(model, document, Options(source, target), to, from_, input_, progress)
-    _write(output, translated)
-    if not quiet and output != STDIO:
+        options = Options(source, target, tuple(json_path or ()), warn_of_document)
+        translated = _translated(model, _document(input_, content, options), options, (to, from_), progress)
+    if output == STDIO:
+        sys.stdout.buffer.write(translated)
+        return
+    with disk_errors(output), open_output(output) as stream:
+        stream.buffer.write(translated)
+    if not quiet:
         tell(f"wrote {output}")
 
 
 def _content(path: Path) -> bytes:
-    from deepwire.errors import DataError
-
     if path.is_dir():
         raise DataError(f"{path}: is a folder, not a document")
     try:
@@ -157,13 +136,8 @@ def _languages(model: Model, from_: str | None, to: str | None) -> tuple[str, st
     return from_ or (sources[0] if len(sources) == 1 else ""), to or (targets[0] if len(targets) == 1 else "")
 
 
-def _read(path: Path, content: bytes, options: Options) -> Document:
-    """The document.
-
-    Raises:
-        DataError: With the name of the file in front, and its line.
-    """
-    from deepwire.errors import DataError
+def _document(path: Path, content: bytes, options: Options) -> Document:
+    """Read a document; its errors have the name of the file in front, and the line."""
     from deepwire.serve.documents.registry import read_document
 
     try:
@@ -177,58 +151,35 @@ def _read(path: Path, content: bytes, options: Options) -> Document:
 def _translated(
     model: Model,
     document: Document,
-    languages: Options,
-    to: str | None,
-    from_: str | None,
-    path: Path,
+    options: Options,
+    languages: tuple[str | None, str | None],
     progress: ProgressLine,
 ) -> bytes:
-    from deepwire.cli.line_by_line import warn
     from deepwire.data.text.sentences import SentenceSplitter
+    from deepwire.decoding.alignment import CannotAlignError
     from deepwire.serve.documents.translation_plan import TranslationPlan
 
-    encode = model.vocabularies.source.encode_lines
-    splitter = SentenceSplitter(
-        languages.source,
-        lambda texts: [len(ids) for ids in encode(texts)],
-        model.config.max_source_length,
+    def lengths(texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in model.vocabularies.source.encode_lines(texts)]
+
+    translator, aligned = model, False
+    if any(len(unit) > 1 for unit in document.units):  # markup to put at its words
+        with suppress(CannotAlignError):
+            translator, aligned = model.aligning(), True
+    plan = TranslationPlan(
+        document.units,
+        SentenceSplitter(options.source, lengths, model.config.max_source_length),
+        options.target,
+        aligned=aligned,
+        starts={0} if model.context.used else None,
     )
-    translator, aligned = _aligning(model, document)
-    starts = {0} if model.context.used else None
-    plan = TranslationPlan(document.units, splitter, languages.target, aligned=aligned, starts=starts)
-    progress.end()  # warnings have lines of their own
     for beginning in plan.untranslated:
-        warn(f"{path}: stays as it is, too long for the model and without a place for a cut: {beginning}")
+        options.warn(f"stays as it is, too long for the model and without a place for a cut: {beginning}")
     best: list[Candidate] = []
+    to, from_ = languages
     for translation in translator.translations(plan.texts, window=_WINDOW, to=to, from_=from_):
         best.append(translation.candidates[0])
         progress.count("translating", len(best), len(plan.texts), "sentences")
     return document.written(
         plan.finished([candidate.text for candidate in best], [candidate.alignment for candidate in best])
     )
-
-
-def _aligning(model: Model, document: Document) -> tuple[Translator, bool]:
-    """The model, which aligns its translations if it can and there is markup to put at their words.
-
-    Raises:
-        UsageError: The settings name a layer or head that it does not have.
-    """
-    from deepwire.decoding.alignment import CannotAlignError
-
-    if any(len(unit) > 1 for unit in document.units):
-        with suppress(CannotAlignError):
-            return model.aligning(), True
-    return model, False
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file that appears only when it is complete."""
-    from deepwire.io.atomic import disk_errors
-    from deepwire.io.output import open_output
-
-    if path == STDIO:
-        sys.stdout.buffer.write(content)
-        return
-    with disk_errors(path), open_output(path) as stream:
-        stream.buffer.write(content)

@@ -14,16 +14,7 @@ from deepwire.config.section import (
     sections,
     shorthand_at,
 )
-from deepwire.config.yaml_tree import (
-    MappingNode,
-    Node,
-    Problems,
-    ScalarNode,
-    SequenceNode,
-    SourceLocation,
-    parse_yaml,
-    plain,
-)
+from deepwire.config.yaml_tree import Node, Problems, SourceLocation, parse_yaml
 from deepwire.errors import UsageError
 
 COMMAND_LINE = "command line"
@@ -31,12 +22,7 @@ COMMAND_LINE = "command line"
 
 
 def merge(
-    base: Node,
-    later: Node,
-    annotation: object | None,
-    path: tuple[str, ...] = (),
-    *,
-    whole: bool = False,
+    base: Node, later: Node, annotation: object | None, path: tuple[str, ...] = (), *, whole: bool = False
 ) -> Node:
     """Merge ``later`` into ``base``: mappings key by key, everything else replaces.
 
@@ -46,106 +32,83 @@ def merge(
     ``path`` is where they stand, for errors. Where ``base`` is the ``whole`` of what is below, a mapping
     without a type is of its default one.
     """
-    if not isinstance(later, MappingNode):
+    if not isinstance(later.value, dict):
         return base if is_empty_section(later, annotation) else later
-    if isinstance(base, ScalarNode) and base.value is not None:
-        base = _written_out(base, later, annotation)
-    if isinstance(base, SequenceNode) and later.entries and all(key.isdecimal() for key in later.entries):
+    if isinstance(base.value, list) and later.value and all(key.isdecimal() for key in later.value):
         return _merge_items(base, later, annotation, path, whole=whole)
-    if not isinstance(base, MappingNode):
+    old = _written_out(base, later.value, annotation)
+    if old is None:
         return later
-    old, new = base.entries.get("type"), later.entries.get("type")
-    usual = default_type(annotation) if whole and old is None else None
-    before = old.value if isinstance(old, ScalarNode) else usual
-    if before is not None and isinstance(new, ScalarNode) and before != new.value:
+    before = old["type"].value if "type" in old else default_type(annotation) if whole else None
+    tag = later.value["type"].value if "type" in later.value else before
+    if before is not None and tag != before:
         return later
-    entries = dict(base.entries)
-    tag = getattr(new or old, "value", None)
-    for key, value in later.entries.items():
+    entries = dict(old)
+    for key, value in later.value.items():
         below = child(annotation, key, tag)
         inner = entries.get(key)
         entries[key] = value if inner is None else merge(inner, value, below, (*path, key), whole=whole)
-    return MappingNode(entries, later.location)
+    return Node(entries, later.location)
 
 
-def _written_out(plain: ScalarNode, later: MappingNode, annotation: object | None) -> Node:
-    """The settings that a plain value stands for; itself where it stands for none or is replaced."""
+def _written_out(base: Node, later: dict[str, Node], annotation: object | None) -> dict[str, Node] | None:
+    """The settings of a mapping, or those that a plain value stands for; None where they are replaced."""
+    if isinstance(base.value, dict):
+        return base.value
+    if isinstance(base.value, list) or base.value is None:
+        return None
     keys: tuple[str, ...] = ()
-    if isinstance(plain.value, str) and chosen_by_type(annotation):
+    if isinstance(base.value, str) and chosen_by_type(annotation):
         keys = ("type",)
-    elif (section := shorthand_at(annotation)) and later.entries.keys().isdisjoint(section.instead_of_plain):
+    elif (section := shorthand_at(annotation)) and later.keys().isdisjoint(section.instead_of_plain):
         keys = section.plain_sets
-    return MappingNode(dict.fromkeys(keys, plain), plain.location) if keys else plain
+    return dict.fromkeys(keys, base) if keys else None
 
 
 def is_empty_section(node: Node, annotation: object | None) -> bool:
     """Whether nothing is written where a section must be."""
-    null = isinstance(node, ScalarNode) and node.value is None
-    return null and bool(sections(annotation)) and type(None) not in alternatives(annotation)
+    return node.value is None and bool(sections(annotation)) and type(None) not in alternatives(annotation)
 
 
 def _merge_items(
-    base: SequenceNode, later: MappingNode, annotation: object | None, path: tuple[str, ...], *, whole: bool
+    base: Node, later: Node, annotation: object | None, path: tuple[str, ...], *, whole: bool
 ) -> Node:
-    items = list(base.items)
-    for key, value in later.entries.items():
+    assert isinstance(base.value, list)
+    assert isinstance(later.value, dict)
+    items = list(base.value)
+    for key, value in later.value.items():
         index = int(key[:9])
         if index >= len(items):
             raise UsageError(
                 f"{value.location}: {'.'.join(path)}: no item {key}: it has {len(items)}, counted from 0"
             )
         items[index] = merge(items[index], value, child(annotation, index), (*path, key), whole=whole)
-    return SequenceNode(items, base.location)
-
-
-def _override(
-    changes: MappingNode,
-    text: str,
-    section: type[Section],
-    problems: Problems,
-    example: str,
-) -> MappingNode:
-    """The tree of changes after ``key.sub=value``."""
-    location = changes.location
-    key, equals, value = text.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
-        problems.add(location, f"{text!r} is not key=value, such as {example}")
-        return changes
-    if parts == ["extends"]:
-        problems.add(location, "extends: cannot be set here; write it into a run file")
-        return changes
-    node = parse_yaml(value, location, problems, tuple(parts)) or ScalarNode(None, location)
-    for part in reversed(parts):
-        node = MappingNode({part: node}, location)
-    merged = merge(changes, node, section)
-    return merged if isinstance(merged, MappingNode) else changes
+    return Node(items, base.location)
 
 
 def tree_of_overrides(
-    section: type[Section], overrides: Sequence[str], problems: Problems, example: str
-) -> MappingNode:
+    section: type[Section], overrides: Sequence[tuple[str, str]], problems: Problems, example: str
+) -> Node:
     """The tree of ``key.sub=value`` settings; whether ``section`` has them is not looked at here.
 
     Args:
         section: What they are settings of.
-        overrides: The texts; later ones win.
+        overrides: The texts, each with what messages call its place; later ones win.
         problems: Receives those that are no settings.
         example: A right one, for errors.
     """
-    changes = MappingNode({}, SourceLocation(COMMAND_LINE, None, Path.cwd()))
-    for text in overrides:
-        changes = _override(changes, text, section, problems, example)
+    changes = Node({}, SourceLocation(COMMAND_LINE, None, Path.cwd()))
+    for place, text in overrides:
+        location = SourceLocation(place, None, Path.cwd())
+        key, equals, value = text.partition("=")
+        parts = key.strip().split(".")
+        if not equals or not all(parts):
+            problems.add(location, f"{text!r} is not key=value, such as {example}")
+        elif parts == ["extends"]:
+            problems.add(location, "extends: cannot be set here; write it into a run file")
+        else:
+            node = parse_yaml(value, location, problems, tuple(parts)) or Node(None, location)
+            for part in reversed(parts):
+                node = Node({part: node}, location)
+            changes = merge(changes, node, section)
     return changes
-
-
-def read_overrides(section: type[Section], overrides: Sequence[str], example: str) -> dict[str, object]:
-    """The plain values of `tree_of_overrides`.
-
-    Raises:
-        UsageError: With one line for each that is no setting.
-    """
-    problems = Problems()
-    changes = tree_of_overrides(section, overrides, problems, example)
-    problems.raise_if_any()
-    return {key: plain(value) for key, value in changes.entries.items()}

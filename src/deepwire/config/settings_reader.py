@@ -16,17 +16,7 @@ from deepwire.config.merging import COMMAND_LINE, is_empty_section, merge, tree_
 from deepwire.config.section import Section, alternatives, child
 from deepwire.config.unused_settings import find_unused_settings
 from deepwire.config.validation_messages import describe_value, note_errors
-from deepwire.config.yaml_tree import (
-    MappingNode,
-    Node,
-    Problems,
-    ScalarNode,
-    SequenceNode,
-    SourceLocation,
-    node_at,
-    parse_yaml,
-    plain,
-)
+from deepwire.config.yaml_tree import Node, Problems, SourceLocation, node_at, parse_yaml, plain
 from deepwire.errors import UsageError
 from deepwire.io.regular_files import open_regular, similar_file_names
 
@@ -57,7 +47,7 @@ class Settings(Generic[SectionType]):
     """A checked run file."""
 
     section: SectionType
-    tree: MappingNode
+    tree: Node
     document: SettingsDocument
     text: str
     """The file as it was read; of a mapping one that says the same, with what was given besides."""
@@ -65,15 +55,15 @@ class Settings(Generic[SectionType]):
     def location_of(self, path: Sequence[str | int]) -> SourceLocation | None:
         """Where the value at ``path`` (or the text that stands for it) was written; None for a default."""
         node = node_at(self.tree, path)
-        return node.location if isinstance(node, ScalarNode) else None
+        return None if node is None or isinstance(node.value, list | dict) else node.location
 
     def origins(self) -> dict[str, str]:
         """``file:line`` or ``command line`` of every written value, by dotted key."""
         locations: dict[str, str] = {}
 
         def visit(node: Node, path: str) -> None:
-            if isinstance(node, MappingNode):
-                for key, value in node.entries.items():
+            if isinstance(node.value, dict):
+                for key, value in node.value.items():
                     visit(value, f"{path}.{key}" if path else key)
             else:
                 locations[path] = str(node.location)
@@ -115,24 +105,22 @@ def read_settings(
         document = SettingsDocument(Path.cwd() / MAPPING, MAPPING, Path.cwd())
         text = json_of(name, indent=2)
         written = _tree_of(name, MAPPING, problems)
-    alone = MappingNode(dict(written.entries), written.location)
     tree = _extended(section, document, written, locate, own_keys, problems, ())
     # Put together first: which of them comes first must not decide whether a size survives a new type.
-    changes = tree_of_overrides(section, overrides, problems, "model.d_model=256")
+    typed = [(COMMAND_LINE, text) for text in overrides]
+    changes = tree_of_overrides(section, typed, problems, "model.d_model=256")
     if arguments:
-        given = merge(changes, _arguments(arguments, problems), section)
-        changes = given if isinstance(given, MappingNode) else changes
+        changes = merge(changes, _arguments(arguments, problems), section)
         if not isinstance(name, str):
-            text = json_of(plain(merge(_with_types(alone, tree), changes, section, whole=True)), indent=2)
-    merged = merge(tree, changes, section, whole=True)
-    whole = replace(merged, location=tree.location) if isinstance(merged, MappingNode) else tree
+            text = json_of(plain(merge(_with_types(written, tree), changes, section, whole=True)), indent=2)
+    whole = replace(merge(tree, changes, section, whole=True), location=tree.location)
     problems.raise_if_any()
     built = check(section, whole, trusted=trusted or not isinstance(name, str))
     _refuse_unused(built, whole, tree, document)
     return Settings(built, whole, document, text)
 
 
-def _refuse_unused(built: Section, tree: MappingNode, file: MappingNode, document: SettingsDocument) -> None:
+def _refuse_unused(built: Section, tree: Node, file: Node, document: SettingsDocument) -> None:
     """Refuse settings without effect, but those that only a later file or the command line makes so.
 
     Args:
@@ -153,7 +141,7 @@ def _refuse_unused(built: Section, tree: MappingNode, file: MappingNode, documen
     problems.raise_if_any("leave it out, or change the setting that leaves it without effect")
 
 
-def check(section: type[SectionType], tree: MappingNode, *, trusted: bool = False) -> SectionType:
+def check(section: type[SectionType], tree: Node, *, trusted: bool = False) -> SectionType:
     """Build ``section`` from a tree; names in it may import other packages if it is trusted.
 
     Raises:
@@ -167,7 +155,7 @@ def check(section: type[SectionType], tree: MappingNode, *, trusted: bool = Fals
     return built
 
 
-def _told(error: ValidationError, tree: MappingNode, section: type[Section], problems: Problems) -> Exception:
+def _told(error: ValidationError, tree: Node, section: type[Section], problems: Problems) -> Exception:
     """The lines for the user in place of pydantic's."""
     note_errors(error.errors(include_url=False), tree, section, problems)
     try:
@@ -203,6 +191,47 @@ def from_mapping(
     return built
 
 
+def read_overrides(
+    section: type[Section],
+    overrides: Sequence[str],
+    options: Mapping[str, str] | None = None,
+    *,
+    place: str = COMMAND_LINE,
+    example: str = "min_length=2",
+) -> dict[str, object]:
+    """Read settings of a command that change those of a section, as far as they can be checked alone.
+
+    Args:
+        section: What they are settings of.
+        overrides: ``key.sub=value``; later ones win.
+        options: The same of options, by the names that messages call them; an empty one was not given.
+        place: What messages call the place of the others.
+        example: A right setting, for messages.
+
+    Returns:
+        Plain values by key.
+
+    Raises:
+        UsageError: With one line for each that is wrong.
+    """
+    problems = Problems()
+    given = {option: text for option, text in (options or {}).items() if text}
+    texts = [*given.items(), *((place, text) for text in overrides)]
+    tree = tree_of_overrides(section, texts, problems, example)
+    problems.raise_if_any()
+    try:
+        section.model_validate(plain(tree))
+    except ValidationError as error:
+        # What does not fit together may fit with the settings that these change.
+        errors = [each for each in error.errors(include_url=False) if each["loc"]]
+        note_errors(errors, tree, section, problems)
+    for option, text in given.items():
+        key = text.partition("=")[0]
+        problems.lines = [line.replace(f"{option}: {key}: ", f"{option}: ") for line in problems.lines]
+    problems.raise_if_any()
+    return {key: plain(value) for key, value in _entries(tree).items()}
+
+
 def json_of(values: object, *, indent: int | None = None) -> str:
     """Values given in Python as JSON, and so as YAML: sections as mappings, paths and the like as text."""
     return json.dumps(values, default=_plain_value, ensure_ascii=False, indent=indent)
@@ -231,7 +260,7 @@ def _plain_numbers(values: object, annotation: object | None) -> object:
     return str(number) if _is_wrong_truth(number, annotation) else number
 
 
-def _tree_of(values: object, label: str, problems: Problems) -> MappingNode:
+def _tree_of(values: object, label: str, problems: Problems) -> Node:
     """The tree of plain values; ``label`` is what errors call them."""
     if not isinstance(values, Mapping):
         raise UsageError(f"{label}: must be a mapping, not {type(values).__name__}")
@@ -239,22 +268,31 @@ def _tree_of(values: object, label: str, problems: Problems) -> MappingNode:
         tree = parse_yaml(json_of(dict(values)), SourceLocation(label, None, Path.cwd()), problems)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{label}: not plain values: {error}") from None
-    return tree if isinstance(tree, MappingNode) else MappingNode({}, SourceLocation(label, None, Path.cwd()))
+    return tree or Node({}, SourceLocation(label, None, Path.cwd()))
 
 
-def _arguments(arguments: Mapping[str, object], problems: Problems) -> MappingNode:
+def _arguments(arguments: Mapping[str, object], problems: Problems) -> Node:
     tree = _tree_of(arguments, ARGUMENT, problems)
-    if tree.entries.pop("extends", None) is not None:
-        problems.add(tree.location, "extends: cannot be set here; write it into the settings")
-    for key in [key for key in tree.entries if "." in key]:
-        *sections, last = key.split(".")
-        told = f"{sections[0]}=" + "".join(f'{{"{part}": ' for part in [*sections[1:], last])
-        problems.add(tree.location, f"{key}: write {told}...{'}' * len(sections)}")
-        del tree.entries[key]
-    return tree
+    kept: dict[str, Node] = {}
+    for key, node in _entries(tree).items():
+        if key == "extends":
+            problems.add(tree.location, "extends: cannot be set here; write it into the settings")
+        elif "." in key:
+            first, *parts = key.split(".")
+            told = f"{first}=" + "".join(f'{{"{part}": ' for part in parts)
+            problems.add(tree.location, f"{key}: write {told}...{'}' * len(parts)}")
+        else:
+            kept[key] = node
+    return Node(kept, tree.location)
 
 
-def read_document(document: SettingsDocument, problems: Problems) -> MappingNode:
+def _entries(node: Node) -> dict[str, Node]:
+    """The entries of a mapping."""
+    assert isinstance(node.value, dict)
+    return node.value
+
+
+def read_document(document: SettingsDocument, problems: Problems) -> Node:
     """Read one YAML file whose top level is a mapping.
 
     Raises:
@@ -263,36 +301,36 @@ def read_document(document: SettingsDocument, problems: Problems) -> MappingNode
     return _parsed(document, _text(document), problems)
 
 
-def _parsed(document: SettingsDocument, text: str, problems: Problems) -> MappingNode:
+def _parsed(document: SettingsDocument, text: str, problems: Problems) -> Node:
     location = SourceLocation(document.label, 1, document.folder)
     node = parse_yaml(text, location, problems)
     if node is None:
         raise UsageError(
             f"{document.label}: is empty", "write at least data, see 'deepwire recipes show demo'"
         )
-    if not isinstance(node, MappingNode):
-        raise UsageError(f"{node.location}: a run file holds keys (like 'data:'), not {_what(node)}")
+    if not isinstance(node.value, dict):
+        said = describe_value(node) if isinstance(node.value, list) else f"only {describe_value(node)}"
+        raise UsageError(f"{node.location}: a run file holds keys (like 'data:'), not {said}")
     return node
 
 
 def _extended(
     section: type[Section],
     document: SettingsDocument,
-    tree: MappingNode,
+    tree: Node,
     locate: Locate,
     own_keys: frozenset[str],
     problems: Problems,
     parents: tuple[Path, ...],
-) -> MappingNode:
+) -> Node:
     """The tree of a file merged onto those of what it extends."""
-    extends = tree.entries.pop("extends", None)
+    own = {key: value for key, value in _entries(tree).items() if key != "extends"}
+    extends, tree = tree.below("extends"), Node(own, tree.location)
     if extends is None:
         return tree
-    if not isinstance(extends, ScalarNode) or not isinstance(extends.value, str) or not extends.value:
-        problems.add(
-            extends.location,
-            f"extends: must be a recipe or the path of a file, not {describe_value(extends)}",
-        )
+    if not isinstance(extends.value, str) or not extends.value:
+        said = f"extends: must be a recipe or the path of a file, not {describe_value(extends)}"
+        problems.add(extends.location, said)
         return tree
     try:
         base = locate(extends.value, document)
@@ -303,32 +341,30 @@ def _extended(
     if base.path in chain:
         raise UsageError(f"{extends.location}: extends: {extends.value} extends itself through this file")
     below = _extended(section, base, _parsed(base, text, problems), locate, own_keys, problems, chain)
-    inherited = {key: value for key, value in below.entries.items() if key not in own_keys}
-    merged = merge(MappingNode(inherited, below.location), tree, section, whole=True)
-    return merged if isinstance(merged, MappingNode) else tree
+    inherited = {key: value for key, value in _entries(below).items() if key not in own_keys}
+    return merge(Node(inherited, below.location), tree, section, whole=True)
 
 
 def _with_types(file: Node, tree: Node | None) -> Node:
     """A file whose sections say their types, so that changes make of it what they make of its whole tree."""
-    if not (isinstance(file, MappingNode) and isinstance(tree, MappingNode)):
+    if tree is None or not (isinstance(file.value, dict) and isinstance(tree.value, dict)):
         return file
-    entries = {key: _with_types(value, tree.entries.get(key)) for key, value in file.entries.items()}
-    types = {key: value for key, value in tree.entries.items() if key == "type"}
-    return MappingNode({**types, **entries}, file.location)
+    entries = {key: _with_types(value, tree.below(key)) for key, value in file.value.items()}
+    types = {key: value for key, value in tree.value.items() if key == "type"}
+    return Node({**types, **entries}, file.location)
 
 
 def _prepared(node: Node, annotation: object | None) -> Node:
     """The tree as pydantic shall see it: an empty section means its defaults, and true is not 1."""
-    if isinstance(node, MappingNode):
-        tag = getattr(node.entries.get("type"), "value", None)
-        below = {key: _prepared(value, child(annotation, key, tag)) for key, value in node.entries.items()}
-        return MappingNode(below, node.location)
-    if isinstance(node, SequenceNode):
-        inner = child(annotation, 0)
-        return SequenceNode([_prepared(item, inner) for item in node.items], node.location)
+    value = node.value
+    if isinstance(value, dict):
+        below = {key: _prepared(inner, child(annotation, key, node.type)) for key, inner in value.items()}
+        return Node(below, node.location)
+    if isinstance(value, list):
+        return Node([_prepared(item, child(annotation, 0)) for item in value], node.location)
     if is_empty_section(node, annotation):
-        return MappingNode({}, node.location)
-    return ScalarNode(str(node.value), node.location) if _is_wrong_truth(node.value, annotation) else node
+        return Node({}, node.location)
+    return Node(str(value), node.location) if _is_wrong_truth(value, annotation) else node
 
 
 def _is_wrong_truth(value: object, annotation: object | None) -> bool:
@@ -364,10 +400,6 @@ def _near_name(document: SettingsDocument) -> str:
     names = {path.with_suffix(written.suffix).name: path.name for path in written.parent.glob("*.y*ml")}
     near = similar_file_names(written.name, names, 1)
     return f"did you mean {Path(document.label).with_name(names[near[0]])}?" if near else ""
-
-
-def _what(node: Node) -> str:
-    return "a list" if isinstance(node, SequenceNode) else f"only {describe_value(node)}"
 
 
 def absolute(path: Path, folder: Path) -> Path:

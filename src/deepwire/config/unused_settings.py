@@ -9,7 +9,7 @@ from typing import Any
 
 from deepwire.config.section import Section
 from deepwire.config.validation_messages import describe_value
-from deepwire.config.yaml_tree import MappingNode, PlainValue, SourceLocation, node_at
+from deepwire.config.yaml_tree import Node, PlainValue, SourceLocation, node_at
 
 _Path = tuple[str | int, ...]
 
@@ -22,14 +22,14 @@ class UnusedSetting:
     text: str
 
 
-def find_unused_settings(section: Section, tree: MappingNode) -> Mapping[str, UnusedSetting]:
+def find_unused_settings(section: Section, tree: Node) -> Mapping[str, UnusedSetting]:
     """Settings of ``tree`` without effect, by dotted key; ``section`` was built from it."""
     unused: dict[str, UnusedSetting] = {}
     for path, _, reason in _unused(section, ()):
         node = node_at(tree, path)
         if node is not None:
             name = ".".join(str(part) for part in path)
-            value = "" if isinstance(node, MappingNode) else f" {describe_value(node)}"
+            value = "" if isinstance(node.value, dict) else f" {describe_value(node)}"
             unused[name] = UnusedSetting(node.location, f"{name}:{value} has no effect: {reason}")
     return unused
 

@@ -18,6 +18,7 @@ import yaml
 from deepwire.errors import UsageError
 
 PlainValue: TypeAlias = "str | int | float | bool | list[PlainValue] | dict[str, PlainValue] | None"
+NodeValue: TypeAlias = "str | int | float | bool | list[Node] | dict[str, Node] | None"
 
 MAX_DEPTH = 40
 MAX_VALUES = 20_000
@@ -26,10 +27,10 @@ _INTEGER = re.compile(r"[-+]?[0-9][0-9_]{0,40}")
 _OTHER_BASE = re.compile(r"0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 # The parser in C takes a fifth of the time. What it refuses, the one in Python reads again, for its messages;
 # and so it does with tabs, of which they take different ones.
 _QUICK = getattr(yaml, "CSafeLoader", None)
-_REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 
 @dataclass(frozen=True)
@@ -45,30 +46,25 @@ class SourceLocation:
 
 
 @dataclass(frozen=True)
-class ScalarNode:
-    """A text, number, truth value or nothing."""
+class Node:
+    """A value, list or mapping; the location of an entry of a mapping is the line of its key."""
 
-    value: str | int | float | bool | None
+    value: NodeValue
     location: SourceLocation
 
+    def below(self, key: str | int) -> Node | None:
+        """The entry of a mapping or item of a list; None where there is none."""
+        if isinstance(self.value, dict) and isinstance(key, str):
+            return self.value.get(key)
+        if isinstance(self.value, list) and isinstance(key, int) and 0 <= key < len(self.value):
+            return self.value[key]
+        return None
 
-@dataclass(frozen=True)
-class SequenceNode:
-    """A list."""
-
-    items: list[Node]
-    location: SourceLocation
-
-
-@dataclass(frozen=True)
-class MappingNode:
-    """A mapping; the location of an entry is the line of its key."""
-
-    entries: dict[str, Node]
-    location: SourceLocation
-
-
-Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
+    @property
+    def type(self) -> object:
+        """The name that chooses a section: its ``type``, or a plain value itself; None for none."""
+        chosen = self.below("type") if isinstance(self.value, dict) else self
+        return None if chosen is None or isinstance(chosen.value, list | dict) else chosen.value
 
 
 @dataclass
@@ -108,37 +104,41 @@ def parse_yaml(
     if _QUICK is not None and "\t" not in text:
         noted = len(problems.lines)
         try:
-            return _Builder(text, location, problems, path).document(_QUICK)
+            return _Builder(location, problems, path).document(text, _QUICK)
         except (yaml.YAMLError, UnicodeEncodeError):
             del problems.lines[noted:]
-    return _Builder(text, location, problems, path).in_python()
+    builder = _Builder(location, problems, path)
+    try:
+        return builder.document(text, yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        raise builder.syntax_error(error) from None
+    except yaml.reader.ReaderError as error:
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        line = text.count("\n", 0, error.position)
+        raise builder.error(line, f"character U+{code:04X} is not allowed") from None
 
 
 def plain(node: Node) -> PlainValue:
     """The value without the locations."""
-    if isinstance(node, MappingNode):
-        return {key: plain(value) for key, value in node.entries.items()}
-    if isinstance(node, SequenceNode):
-        return [plain(item) for item in node.items]
+    if isinstance(node.value, dict):
+        return {key: plain(value) for key, value in node.value.items()}
+    if isinstance(node.value, list):
+        return [plain(item) for item in node.value]
     return node.value
 
 
 def node_at(root: Node, path: Sequence[str | int]) -> Node | None:
-    """The node written at ``path``, or the plain text that stands for the section it is in, or None."""
+    """The node written at ``path``, or the plain value that stands for the section it is in, or None."""
     node = root
     for part in path:
-        if isinstance(node, ScalarNode):
+        if not isinstance(node.value, list | dict):
             break
-        if isinstance(node, MappingNode):
-            # A list of one may be written without the list; its index is no step down then.
-            below = node.entries.get(part) if isinstance(part, str) else node
-        elif isinstance(part, int):
-            below = node.items[part] if part < len(node.items) else None
-        else:
-            below = node  # a list that stands for the section whose list it is
-        if below is None:
-            return None
-        node = below
+        # A list of one may be written without the list, and a list may stand for the section that has it.
+        if isinstance(node.value, dict) == isinstance(part, str):
+            below = node.below(part)
+            if below is None:
+                return None
+            node = below
     return node
 
 
@@ -159,37 +159,20 @@ def resolve_scalar(text: str) -> str | int | float | bool | None:
     return text
 
 
-def _code(character: int | str | bytes) -> int:
-    return character if isinstance(character, int) else ord(character)
+def _line_of(event: yaml.Event) -> int:
+    return 0 if event.start_mark is None else event.start_mark.line
 
 
 class _Builder:
     """Turns the events of one YAML text into a tree."""
 
-    def __init__(
-        self, text: str, location: SourceLocation, problems: Problems, path: tuple[str, ...]
-    ) -> None:
-        self._text = text
-        self._location = location
-        self._problems = problems
-        self._path = path
+    def __init__(self, location: SourceLocation, problems: Problems, path: tuple[str, ...]) -> None:
+        self._location, self._problems, self._path = location, problems, path
         self._values = 0
 
-    def in_python(self) -> Node | None:
-        """The tree of the text, with a `UsageError` where it is not YAML."""
-        try:
-            return self.document(yaml.SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            raise self._syntax(error) from None
-        except yaml.reader.ReaderError as error:
-            line = self._text.count("\n", 0, error.position) + 1
-            raise UsageError(
-                f"{self._named(self._at(line))}: character U+{_code(error.character):04X} is not allowed"
-            ) from None
-
-    def document(self, loader: type[yaml.SafeLoader]) -> Node | None:
+    def document(self, text: str, loader: type[yaml.SafeLoader]) -> Node | None:
         """The tree of the text, with the parser's error where it is not YAML."""
-        events = iter(yaml.parse(self._text, Loader=loader))
+        events = iter(yaml.parse(text, Loader=loader))
         next(events)  # stream start
         if isinstance(next(events), yaml.StreamEndEvent):
             return None
@@ -198,30 +181,30 @@ class _Builder:
         follower = next(events)
         if not isinstance(follower, yaml.StreamEndEvent):
             raise self._error(follower, "a second document ('---') begins here; a run file is one document")
-        # "key: value" files whose only content is a comment still yield one empty scalar.
-        return None if isinstance(node, ScalarNode) and node.value is None else node
+        return None if node.value is None else node  # a text of comments alone has an empty scalar
 
-    def _at(self, line: int) -> SourceLocation:
-        return self._location if self._location.line is None else replace(self._location, line=line)
+    def error(self, line: int, text: str, hint: str = "") -> UsageError:
+        """An error in a line, counted from 0."""
+        return UsageError(": ".join(filter(None, (str(self._at(line)), ".".join(self._path), text))), hint)
 
-    def _where(self, event: yaml.Event) -> SourceLocation:
-        return self._at(event.start_mark.line + 1) if event.start_mark is not None else self._location
-
-    def _error(self, event: yaml.Event, text: str, hint: str = "") -> UsageError:
-        return UsageError(f"{self._named(self._where(event))}: {text}", hint)
-
-    def _named(self, at: SourceLocation) -> str:
-        return ": ".join([str(at), *([".".join(self._path)] if self._path else [])])
-
-    def _syntax(self, error: yaml.MarkedYAMLError) -> UsageError:
+    def syntax_error(self, error: yaml.MarkedYAMLError) -> UsageError:
+        """An error of the parser in words of ours."""
         mark = error.problem_mark or error.context_mark
-        at = self._named(self._at(mark.line + 1) if mark is not None else self._location)
-        problem = error.problem or "not valid YAML"
+        line, problem = 0 if mark is None else mark.line, error.problem or "not valid YAML"
         if "'\\t'" in problem:
-            return UsageError(f"{at}: a tab is used where YAML needs spaces", "replace the tab by spaces")
+            return self.error(line, "a tab is used where YAML needs spaces", "replace the tab by spaces")
         alias = "alias" in (error.context or "")
         hint = "put text that begins with * between quotes, such as '*embedding*'" if alias else ""
-        return UsageError(f"{at}: not valid YAML: {problem}", hint)
+        return self.error(line, f"not valid YAML: {problem}", hint)
+
+    def _at(self, line: int) -> SourceLocation:
+        return self._location if self._location.line is None else replace(self._location, line=line + 1)
+
+    def _where(self, event: yaml.Event) -> SourceLocation:
+        return self._at(_line_of(event))
+
+    def _error(self, event: yaml.Event, text: str, hint: str = "") -> UsageError:
+        return self.error(_line_of(event), text, hint)
 
     def _node(
         self, event: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int
@@ -231,55 +214,39 @@ class _Builder:
             raise self._error(event, f"more than {MAX_VALUES:,} values, so hardly a run file")
         if depth > MAX_DEPTH:
             raise self._error(event, f"nested more than {MAX_DEPTH} deep")
-        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise self._error(
-                event, "anchors and aliases (& and *) are not supported", "share settings with 'extends'"
-            )
-        if getattr(event, "tag", None) is not None:
-            raise self._error(
-                event,
-                f"tags ({str(getattr(event, 'tag', ''))[:60]}) are not supported",
-                "write the plain value",
-            )
+        if getattr(event, "anchor", None) is not None:  # an alias has one, too
+            text = "anchors and aliases (& and *) are not supported"
+            raise self._error(event, text, "share settings with 'extends'")
+        if (tag := getattr(event, "tag", None)) is not None:
+            raise self._error(event, f"tags ({str(tag)[:60]}) are not supported", "write the plain value")
         if isinstance(event, yaml.ScalarEvent):
             return self._scalar(event, path)
         if isinstance(event, yaml.SequenceStartEvent):
-            return self._items(event, events, path, depth)
-        return self._keys(event, events, path, depth)
+            items: list[Node] = []
+            while not isinstance(inner := next(events), yaml.SequenceEndEvent):
+                items.append(self._node(inner, events, (*path, str(len(items))), depth + 1))
+            return Node(items, self._where(event))
+        return self._mapping(event, events, path, depth)
 
-    def _scalar(self, event: yaml.ScalarEvent, path: tuple[str, ...]) -> ScalarNode:
-        location = self._where(event)
+    def _scalar(self, event: yaml.ScalarEvent, path: tuple[str, ...]) -> Node:
+        location, key = self._where(event), ".".join(path)
 
         def value_of(match: re.Match[str]) -> str:
-            name = match[1]
-            if not name.startswith("env:") or not match[0].endswith("}"):
-                self._problems.add(
-                    location, f"{'.'.join(path)}: {match[0]} is not understood; write ${{env:NAME}}"
-                )
-                return ""
-            value = os.environ.get(name.removeprefix("env:"))
-            if value is None:
-                self._problems.add(
-                    location, f"{'.'.join(path)}: the environment variable {name[4:]} is not set"
-                )
-            return value or ""
+            kind, _, name = match[1].partition(":")
+            if kind != "env" or not match[0].endswith("}"):
+                self._problems.add(location, f"{key}: {match[0]} is not understood; write ${{env:NAME}}")
+            elif name not in os.environ:
+                self._problems.add(location, f"{key}: the environment variable {name} is not set")
+            return os.environ.get(name, "")
 
         text = _REFERENCE.sub(value_of, event.value)
         if "\0" in text:
-            self._problems.add(location, f"{'.'.join(path)}: holds the character U+0000")
-        return ScalarNode(text if event.style else resolve_scalar(text), location)
+            self._problems.add(location, f"{key}: holds the character U+0000")
+        return Node(text if event.style else resolve_scalar(text), location)
 
-    def _items(
+    def _mapping(
         self, start: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int
-    ) -> SequenceNode:
-        items: list[Node] = []
-        while not isinstance(event := next(events), yaml.SequenceEndEvent):
-            items.append(self._node(event, events, (*path, str(len(items))), depth + 1))
-        return SequenceNode(items, self._where(start))
-
-    def _keys(
-        self, start: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int
-    ) -> MappingNode:
+    ) -> Node:
         entries: dict[str, Node] = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent) or event.tag is not None or event.anchor is not None:
@@ -292,4 +259,4 @@ class _Builder:
                 where = f" (first on line {first.line})" if first.line is not None else ""
                 self._problems.add(location, f"{'.'.join(inner)}: given twice{where}")
             entries[key] = value
-        return MappingNode(entries, self._where(start))
+        return Node(entries, self._where(start))

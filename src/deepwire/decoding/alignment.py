@@ -109,13 +109,13 @@ class AttentionAligner:
             raise UsageError(
                 f"alignment layer {self.layer + 1}: of the decoder, those that look at the source are "
                 f"{', '.join(str(layer + 1) for layer in layers)}",
-                "choose one of these with --alignment-layer or decoding.alignment.layer",
+                "choose one of these with alignment.layer=N",
             )
         heads = self._heads[self.layer]
         if (self.config.head or 1) > heads:
             raise UsageError(
                 f"alignment head {self.config.head}: layer {self.layer + 1} has heads 1 to {heads}",
-                "choose one of these with --alignment-head or decoding.alignment.head",
+                "choose one of these with alignment.head=N",
             )
 
     @cached_property
@@ -247,8 +247,8 @@ class Attention(NamedTuple):
     @property
     def options(self) -> str:
         """The options of ``deepwire translate`` that choose it."""
-        head = "" if self.head is None else f" --alignment-head {self.head}"
-        return f"--alignment --alignment-layer {self.layer}{head} --alignment-step {self.step}"
+        head = "" if self.head is None else f" alignment.head={self.head}"
+        return f"--alignment alignment.layer={self.layer}{head} alignment.step={self.step}"
 
 
 def stored_pairs(

@@ -10,7 +10,7 @@ from deepwire import recipes
 from deepwire.config.counts import Count
 from deepwire.config.section import Section
 from deepwire.config.settings_reader import SettingsDocument, check, read_document
-from deepwire.config.yaml_tree import MappingNode, Problems
+from deepwire.config.yaml_tree import Problems
 
 
 class PublishedSize(Section):
@@ -84,5 +84,5 @@ def note_of(document: SettingsDocument) -> RecipeNote:
     problems = Problems()
     tree = read_document(document, problems)
     problems.raise_if_any()
-    note = tree.entries.get("recipe")
-    return check(RecipeNote, note) if isinstance(note, MappingNode) else RecipeNote(description="")
+    note = tree.below("recipe")
+    return RecipeNote(description="") if note is None else check(RecipeNote, note)

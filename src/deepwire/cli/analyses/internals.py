@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.analyses.options import (
-    FindingOutputs,
-    Html,
-    Json,
-    Model,
-    Output,
-    Overrides,
-    Plots,
-    Reference,
-    Sentences,
-    Source,
-    read_direction,
-)
-from deepwire.cli.decoding_options import Device, DirectionName, Threads
+from deepwire.cli.analyses.options import Findings, Reference, Sentences, Source, analysis
+from deepwire.cli.line_by_line import tell
+from deepwire.cli.options import Device, DirectionName, Model, Overrides, Threads, use_threads
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +25,7 @@ AllWeights = Annotated[
 ]
 
 
+@analysis
 def weights(
     model: Model,
     layer: Layer = None,
@@ -46,11 +35,7 @@ def weights(
     sentences: Sentences = 500,
     direction: DirectionName = None,
     device: Device = "auto",
-    as_json: Json = False,
-    html: Html = None,
-    plots: Plots = None,
-    output: Output = None,
-) -> None:
+) -> Findings:
     """How a model weighs what comes from different depths: DLCL, GTrans, lanes, attention residuals, ...
 
     Weights that depend on the text are averaged over the run's data.test, or over --source and --reference.
@@ -59,12 +44,11 @@ def weights(
     """
     from deepwire.lab.internals.connection_weights import analyse_weights
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=[model])
-    parsed = read_direction(direction)
-    text = (source, reference, sentences, device, parsed)
-    outputs.write([analyse_weights(model, layer, *text, blank=not all_weights)])
+    text = (source, reference, sentences, device, direction)
+    return [analyse_weights(model, layer, *text, blank=not all_weights)]
 
 
+@analysis
 def gates(
     model: Model,
     source: Source = None,
@@ -72,33 +56,22 @@ def gates(
     sentences: Sentences = 500,
     direction: DirectionName = None,
     device: Device = "auto",
-    as_json: Json = False,
-    html: Html = None,
-    plots: Plots = None,
-    output: Output = None,
-) -> None:
+) -> Findings:
     """How open the gates over depth are over text, and how far back a layer's output reaches.
 
     For depth-wise LSTMs, Runge-Kutta gates, self-dependency units, collaboration, attention over layers.
     """
     from deepwire.lab.internals.gates import analyse_gates
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=[model])
-    outputs.write([analyse_gates(model, source, reference, sentences, device, read_direction(direction))])
+    return [analyse_gates(model, source, reference, sentences, device, direction)]
 
 
-def gradients(
-    run: Model,
-    as_json: Json = False,
-    html: Html = None,
-    plots: Plots = None,
-    output: Output = None,
-) -> None:
+@analysis
+def gradients(run: Model) -> Findings:
     """The norm of each layer's gradient during training, as recorded with training.record.gradients=N."""
     from deepwire.lab.internals.gradient_norms import analyse_gradients
 
-    outputs = FindingOutputs(as_json, html, plots, output)
-    outputs.write([analyse_gradients(run)])
+    return [analyse_gradients(run)]
 
 
 Subjects = Annotated[
@@ -107,13 +80,8 @@ Subjects = Annotated[
 ]
 
 
-def report(
-    subjects: Subjects,
-    as_json: Json = False,
-    html: Html = None,
-    plots: Plots = None,
-    output: Output = None,
-) -> None:
+@analysis
+def report(subjects: Subjects) -> Findings:
     """Every analysis that needs nothing but the model, and findings made before, in one report.
 
     deepwire analyze report runs/a runs/b speed.json --html report.html
@@ -121,16 +89,15 @@ def report(
     from deepwire.lab import analyse_all
     from deepwire.lab.report.pages import read_findings
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=[*map(Path, subjects)])
     findings: list[Finding] = []
     for subject in subjects:
         if Path(subject).suffix == ".json":
             findings += read_findings(Path(subject))
         else:
-            findings += analyse_all([subject], lambda line: print(f"left out: {line}", file=sys.stderr))
+            findings += analyse_all([subject], lambda line: tell(f"left out: {line}"))
     if not findings:
         raise UsageError("none of the analyses applies", "see 'deepwire analyze --help' for what each needs")
-    outputs.write(findings, f"Analyses of {', '.join(subjects)}")
+    return findings
 
 
 Subject = Annotated[
@@ -144,6 +111,7 @@ Seeds = Annotated[
 Tokens = Annotated[int, typer.Option(min=1, help="Target tokens of the training text to read.")]
 
 
+@analysis
 def signal(
     subject: Subject,
     overrides: Overrides = None,
@@ -151,20 +119,14 @@ def signal(
     tokens: Tokens = 2048,
     device: Device = "auto",
     threads: Threads = None,
-    as_json: Json = False,
-    html: Html = None,
-    plots: Plots = None,
-    output: Output = None,
-) -> None:
+) -> Findings:
     """How large signals and gradients are in every layer, in the first forward pass or after training.
 
     deepwire analyze signal demo model.initialization=xavier --seeds 5
 
     deepwire analyze signal runs/demo
     """
-    from deepwire.cli.decoding_options import use_threads
     from deepwire.lab.internals.signal_propagation import analyse_signal
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=[Path(subject)])
     use_threads(threads)
-    outputs.write([analyse_signal(subject, overrides or (), seeds=seeds, tokens=tokens, device=device)])
+    return [analyse_signal(subject, overrides or (), seeds=seeds, tokens=tokens, device=device)]

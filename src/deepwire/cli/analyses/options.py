@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
+from deepwire.cli.line_by_line import warn
+from deepwire.cli.options import set_parameters, specified
 from deepwire.errors import UsageError
+from deepwire.io.output import STDOUT, check_output, write_output
 
 if TYPE_CHECKING:
     from deepwire.data.languages import Direction
@@ -18,47 +23,14 @@ if TYPE_CHECKING:
     from deepwire.lab.subject.model_and_text import ParallelText
     from deepwire.lab.subject.scorer import Scorer
 
-Choice = TypeVar("Choice", bound=str)
-ALL = "both"
-
-
-def one_of(written: str, choices: tuple[Choice, ...], option: str) -> Choice:
-    """The choice that was written.
-
-    Raises:
-        UsageError: It is not one of the choices.
-    """
-    for choice in choices:
-        if choice == written:
-            return choice
-    raise _unknown(written, choices, option)
-
-
-def one_or_all(written: str, choices: tuple[Choice, ...], option: str) -> tuple[Choice, ...]:
-    """The choice that was written, or all of them for ``both``.
-
-    Raises:
-        UsageError: It is not one of the choices.
-    """
-    if written not in (*choices, ALL):
-        raise _unknown(written, (*choices, ALL), option)
-    return tuple(choice for choice in choices if written in (choice, ALL))
-
-
-def _unknown(written: str, choices: tuple[str, ...], option: str) -> UsageError:
-    return UsageError(f"{option}: unknown choice {written!r}", f"choose one of {', '.join(choices)}")
-
-
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@last, RUN@avg5 or model.")]
+Findings: TypeAlias = Sequence[Any]  # of `deepwire.lab.report.finding.Finding`
 Runs = Annotated[list[str], typer.Argument(metavar="MODEL...", help="Run directories or models.")]
 Source = Annotated[
     Path | None, typer.Option("--source", "-s", help="Text to read. Default: data.test of the run file.")
 ]
 Reference = Annotated[Path | None, typer.Option("--reference", "-r", help="Its translation.")]
 Sentences = Annotated[int | None, typer.Option(min=1, help="Only so many sentences from the beginning.")]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the run file or recipe.")
-]
+Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses per sentence. Default: the model's own.")]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one line of JSON with all numbers instead of text.")
 ]
@@ -71,6 +43,18 @@ Plots = Annotated[
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write text or JSON there, not to stdout.")
 ]
+
+
+def numbers(text: str) -> list[int]:
+    """Whole numbers from ``1,2,4``; none from an empty text.
+
+    Raises:
+        BadParameter: The text is something else.
+    """
+    try:
+        return [int(part) for part in text.split(",")] if text else []
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no list of whole numbers such as 1,2,4") from None
 
 
 @dataclass(frozen=True)
@@ -100,7 +84,6 @@ class FindingOutputs:
 
     def __post_init__(self) -> None:
         from deepwire.evaluation.texts import test_files
-        from deepwire.io.output import check_output
         from deepwire.lab.report.plots import require_matplotlib
 
         if self.plots is not None or (self.html is not None and self.needs_pictures):
@@ -128,7 +111,6 @@ class FindingOutputs:
         Raises:
             ResourceError: Something cannot be written.
         """
-        from deepwire.io.output import STDOUT, write_output
         from deepwire.lab.report.finding import to_json
         from deepwire.lab.report.pages import as_text, save_html, save_plots
 
@@ -148,15 +130,49 @@ class FindingOutputs:
         except UsageError as error:
             if self.needs_pictures:
                 raise
-            print(f"warning: {self.html}: without plots: {error}", file=sys.stderr)
+            warn(f"{self.html}: without plots: {error}")
             return False
         return True
+
+
+_OUTPUTS: Mapping[str, tuple[Any, object]] = {
+    "as_json": (Json, False),
+    "html": (Html, None),
+    "plots": (Plots, None),
+    "output": (Output, None),
+}
+
+
+def analysis(command: Callable[..., Findings]) -> Callable[..., None]:
+    """Make a command of a function that returns findings: with options that say where these are written.
+
+    Its first parameter is the model or models, or whatever else it looks at.
+    """
+    own = list(inspect.signature(command, eval_str=True).parameters.values())
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        where = {name: given.pop(name) for name in _OUTPUTS}
+        subject = given[own[0].name]
+        models = [subject] if isinstance(subject, str) else subject
+        read = [*map(Path, models), *(value for value in given.values() if isinstance(value, Path))]
+        outputs = FindingOutputs(**where, read=read, models=models)
+        findings = command(**given)
+        outputs.write(findings, f"Analyses of {', '.join(models)}" if len(findings) > 1 else "")
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    outputs = [
+        inspect.Parameter(name, kind, default=default, annotation=annotation)
+        for name, (annotation, default) in _OUTPUTS.items()
+    ]
+    set_parameters(run, [*own, *outputs])
+    return run
 
 
 def open_scorers(
     models: Sequence[str],
     pairs: ParallelText,
-    settings: dict[str, object],
+    beam: int | None,
     device: str,
     precision: str,
     direction: Direction | None = None,
@@ -166,41 +182,16 @@ def open_scorers(
     Args:
         models: MODEL names.
         pairs: The text.
-        settings: Decoding settings that replace the models' own; None leaves one as it is.
-        device, precision: See ``deepwire translate``.
+        beam: Hypotheses per sentence; None: as the models have it.
+        device, precision: As in ``deepwire translate``.
         direction: Of the text; needed by models of several directions.
 
     Raises:
         UsageError: A model does not translate in the direction.
     """
-    from deepwire.cli.decoding_options import specified
-    from deepwire.cli.line_by_line import warn
     from deepwire.evaluation.texts import SearchSettings, selected_targets
     from deepwire.lab.subject.scorer import Scorer
 
-    search = SearchSettings(specified(**settings), device, precision)
+    search = SearchSettings(specified(beam=beam), device, precision)
     targets = selected_targets(models, direction)
     return [Scorer(name, pairs, search, warn, to=to) for name, to in zip(models, targets, strict=True)]
-
-
-def read_direction(text: str | None) -> Direction | None:
-    """The direction that ``--direction`` names; None where it is left out.
-
-    Raises:
-        UsageError: It is no direction.
-    """
-    from deepwire.evaluation.multilingual.direction_names import parse_direction
-
-    return None if text is None else parse_direction(text)
-
-
-def numbers(text: str, option: str) -> list[int]:
-    """Whole numbers from ``1,2,4``.
-
-    Raises:
-        UsageError: The text is something else.
-    """
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(f"{option}: {text!r} is no list of whole numbers", f"write {option} 1,2,4") from None

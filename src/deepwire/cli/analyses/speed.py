@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from deepwire.cli.analyses.options import (
-    FindingOutputs,
-    Html,
-    Json,
-    Output,
-    Plots,
+    Findings,
     Reference,
     Sentences,
     Source,
+    analysis,
     numbers,
     open_scorers,
-    read_direction,
 )
-from deepwire.cli.decoding_options import Device, DirectionName, Precision, Threads, use_threads
 from deepwire.cli.line_by_line import tell
+from deepwire.cli.options import Device, DirectionName, Precision, Threads, use_threads
+from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     from deepwire.lab.report.finding import ModelSource
-    from deepwire.lab.speed.speed_sweep import Axis, MeasuredArchitecture, Mode, Workload
+    from deepwire.lab.speed.speed_sweep import Axis, MeasuredArchitecture
 
 Subjects = Annotated[
     list[str], typer.Argument(metavar="RUNFILE|RECIPE|MODEL...", help="What to measure; untrained will do.")
 ]
 Wanted = Annotated[
-    str,
+    Literal["training", "decoding", "both", "text"],
     typer.Option(
-        metavar="training|decoding|both|text",
         help="Random sentences against every axis, or a text translated by trained models.",
     ),
 ]
@@ -46,24 +41,28 @@ Beside = Annotated[
         "a text; its start is subtracted. May be given several times.",
     ),
 ]
-Batch = Annotated[str, typer.Option(metavar="1,8,64", help="Sentences at once.")]
-Beam = Annotated[str, typer.Option(metavar="1,4,8", help="Hypotheses per sentence.")]
-Length = Annotated[str, typer.Option(metavar="10,20,40", help="Subwords of every sentence.")]
+Batch = Annotated[Any, typer.Option(parser=numbers, metavar="1,8,64", help="Sentences at once.")]
+Beam = Annotated[Any, typer.Option(parser=numbers, metavar="1,4,8", help="Hypotheses per sentence.")]
+Length = Annotated[Any, typer.Option(parser=numbers, metavar="10,20,40", help="Subwords of every sentence.")]
 Depth = Annotated[
-    str, typer.Option(metavar="2,4,8", help="Layers of both stacks, with random weights; none: --depth ''.")
+    Any,
+    typer.Option(
+        parser=numbers, metavar="2,4,8", help="Layers of both stacks, with random weights; none: --depth ''."
+    ),
 ]
 Base = Annotated[
-    str, typer.Option(metavar="32,4,20", help="Batch, beam and length while another axis moves.")
+    Any,
+    typer.Option(parser=numbers, metavar="32,4,20", help="Batch, beam and length while another axis moves."),
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="Times that each is done; the fastest counts.")]
 Size = Annotated[
     int | None, typer.Option(min=5, help="Entries of the vocabulary, where a run file does not say it.")
 ]
 
-_TEXT = "text"
 _MOST = 100_000  # of a batch, a beam, a length or a depth
 
 
+@analysis
 def speed(
     subjects: Subjects,
     mode: Wanted = "both",
@@ -82,11 +81,7 @@ def speed(
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
-    as_json: Json = False,
-    html: Html = None,
-    plots: Plots = None,
-    output: Output = None,
-) -> None:
+) -> Findings:
     """Sentences and tokens a second, and memory, against batch, beam, length and depth.
 
     deepwire analyze speed multi30k/transformer-tiny multi30k/mhplstm-tiny --mode decoding --plots plots
@@ -95,30 +90,32 @@ def speed(
     """
     from deepwire.decoding.model_loading import pick_device
     from deepwire.lab.speed.speed_finding import TextWork, speed_finding
+    from deepwire.lab.speed.speed_sweep import AXES, Workload
     from deepwire.lab.speed.text_speed import Program
     from deepwire.lab.subject.model_and_text import read_pairs
 
-    outputs = FindingOutputs(
-        as_json, html, plots, output, read=(*map(Path, subjects), source, reference), models=subjects
-    )
-    modes, work = _modes(mode), _base(base)
-    values = _values({"batch": batch, "beam": beam, "length": length, "depth": depth})
+    axes: dict[Axis, list[int]] = {"batch": batch, "beam": beam, "length": length, "depth": depth}
+    for axis, values in axes.items():
+        for value in values:
+            if not 1 <= value <= _MOST:
+                raise UsageError(f"--{axis} must be at least 1 and at most {_MOST:,}, not {value}")
+    if len(base) != 3 or min(base) < 1:
+        raise UsageError("--base: must be batch, beam and length", "write --base 32,4,20")
+    work = Workload(*base)
     use_threads(threads)
     systems = [_architecture(name, vocabulary_size) for name in subjects]
     programs = [Program.parse(command, threads) for command in beside or ()]
     text = None
-    if programs or mode == _TEXT:
+    if programs or mode == "text":
         _check_trained(systems)
-        parsed = read_direction(direction)
-        pairs = read_pairs(subjects[0], source, reference, sentences, parsed)
-        text = TextWork(
-            open_scorers(subjects, pairs, {"beam": work.beam}, device, precision, parsed), programs
-        )
+        pairs = read_pairs(subjects[0], source, reference, sentences, direction)
+        scorers = open_scorers(subjects, pairs, work.beam, device, precision, direction)
+        text = TextWork(scorers, programs)
     made = speed_finding(
         [architecture for architecture, _ in systems],
         [source for _, source in systems if source is not None],
-        values,
-        modes,
+        {axis: values for axis, values in axes.items() if values},
+        [each for each in AXES if mode in (each, "both")],
         work,
         rounds=rounds,
         device=pick_device(device),
@@ -126,32 +123,7 @@ def speed(
         tell=tell,
         text=text,
     )
-    outputs.write([made])
-
-
-def _modes(mode: str) -> list[Mode]:
-    """The passes over random sentences; none where a text is to be translated."""
-    from deepwire.cli.analyses.options import ALL, one_of
-    from deepwire.lab.speed.speed_sweep import AXES
-
-    chosen = one_of(mode, (*AXES, ALL, _TEXT), "--mode")
-    return [axis for axis in AXES if chosen in (axis, ALL)]
-
-
-def _values(written: Mapping[Axis, str]) -> dict[Axis, list[int]]:
-    """The values of every axis that is looked at.
-
-    Raises:
-        UsageError: One is no number, or such as nothing is measured with.
-    """
-    from deepwire.errors import UsageError
-
-    values = {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
-    for axis, each in values.items():
-        for value in each:
-            if not 1 <= value <= _MOST:
-                raise UsageError(f"--{axis} must be at least 1 and at most {_MOST:,}, not {value}")
-    return values
+    return [made]
 
 
 def _check_trained(systems: Sequence[tuple[MeasuredArchitecture, ModelSource | None]]) -> None:
@@ -160,8 +132,6 @@ def _check_trained(systems: Sequence[tuple[MeasuredArchitecture, ModelSource | N
     Raises:
         UsageError: One is a run file or recipe.
     """
-    from deepwire.errors import UsageError
-
     for architecture, source in systems:
         if source is None:
             raise UsageError(
@@ -170,20 +140,9 @@ def _check_trained(systems: Sequence[tuple[MeasuredArchitecture, ModelSource | N
             )
 
 
-def _base(text: str) -> Workload:
-    from deepwire.errors import UsageError
-    from deepwire.lab.speed.speed_sweep import Workload
-
-    sizes = numbers(text, "--base")
-    if len(sizes) != 3 or min(sizes) < 1:
-        raise UsageError(f"--base: {text!r} is not batch, beam and length", "write --base 32,4,20")
-    return Workload(*sizes)
-
-
 def _architecture(name: str, vocabulary_size: int | None) -> tuple[MeasuredArchitecture, ModelSource | None]:
     """The architecture of a run file, recipe or model; with its fingerprint where it is a model."""
     from deepwire.cli.inspect import find_subject
-    from deepwire.errors import UsageError
     from deepwire.lab.speed.speed_sweep import MeasuredArchitecture
     from deepwire.lab.subject.model_and_text import open_model
 

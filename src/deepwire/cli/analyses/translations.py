@@ -1,36 +1,34 @@
-"""``deepwire analyze compare``, ``agreement`` and ``length``: what models make of text."""
+"""``deepwire analyze compare``, ``agreement``, ``length``, ``alignment``: what models make of text."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deepwire.cli.analyses.options import (
-    FindingOutputs,
-    Html,
-    Json,
-    Output,
-    Plots,
+    Beam,
+    Findings,
     Reference,
     Runs,
     Sentences,
     Source,
+    analysis,
     numbers,
     open_scorers,
-    read_direction,
 )
-from deepwire.cli.decoding_options import (
-    BatchTokens,
-    Beam,
+from deepwire.cli.line_by_line import tell
+from deepwire.cli.options import (
     Device,
     DirectionName,
+    Model,
     Precision,
+    TestSamples,
+    TestSeed,
     Threads,
     use_threads,
 )
-from deepwire.cli.line_by_line import tell
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,16 +37,13 @@ if TYPE_CHECKING:
 Paired = Annotated[
     str, typer.Option(help="Test of the differences to the first: bootstrap or randomization.")
 ]
-Samples = Annotated[
-    int | None, typer.Option(min=1, help="Resamples (default 1000) or shuffles (default 10000).")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of the test.")]
 Examples = Annotated[int, typer.Option(min=0, help="How many of the sentences that differ most to show.")]
 NoTranslation = Annotated[
     bool, typer.Option("--no-translation", help="Settings, curves and sizes only: nothing is translated.")
 ]
 
 
+@analysis
 def compare(
     runs: Runs,
     source: Source = None,
@@ -56,17 +51,13 @@ def compare(
     sentences: Sentences = None,
     direction: DirectionName = None,
     paired: Paired = "bootstrap",
-    samples: Samples = None,
-    seed: Seed = 12345,
+    samples: TestSamples = None,
+    seed: TestSeed = None,
     examples: Examples = 10,
     no_translation: NoTranslation = False,
     device: Device = "auto",
     precision: Precision = "auto",
-    as_json: Json = False,
-    html: Html = None,
-    plots: Plots = None,
-    output: Output = None,
-) -> None:
+) -> Findings:
     """Runs side by side: settings, learning curves, size, speed, BLEU and chrF with tests, examples.
 
     Language models have perplexities and bits per byte instead, of --reference or their data.test.
@@ -76,7 +67,6 @@ def compare(
     from deepwire.evaluation.comparison import PairedTest
     from deepwire.lab.compare.run_comparison import ComparisonRequest, compare_runs
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=runs)
     text = {"--source": source, "--reference": reference, "--sentences": sentences}
     if no_translation and (given := [option for option, value in text.items() if value is not None]):
         raise UsageError(f"{given[0]} is for translating, and --no-translation does not", "leave one out")
@@ -85,14 +75,14 @@ def compare(
         source=source,
         reference=reference,
         sentences=sentences,
-        direction=read_direction(direction),
+        direction=direction,
         paired=PairedTest(paired, 0, samples, seed),
         examples=examples,
         translate=not no_translation,
         device=device,
         precision=precision,
     )
-    outputs.write([compare_runs(request, tell)])
+    return [compare_runs(request, tell)]
 
 
 Contrastive = Annotated[
@@ -120,6 +110,7 @@ Sample = Annotated[int | None, typer.Option(min=1, help="Only so many contrasts,
 SampleSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the sample. Default: 1.")]
 
 
+@analysis
 def agreement(
     models: Runs,
     contrastive: Contrastive,
@@ -133,35 +124,32 @@ def agreement(
     seed: SampleSeed = None,
     device: Device = "auto",
     precision: Precision = "auto",
-    as_json: Json = False,
-    html: Html = None,
-    plots: Plots = None,
-    output: Output = None,
-) -> None:
+) -> Findings:
     """How often a model prefers a translation to the same one with an error: overall, by error, by distance.
 
     deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
     """
-    from deepwire.lab.contrastive_scoring import analyse_agreement
+    from deepwire.lab.contrastive_scoring import analyse_agreement, drawn
 
-    outputs = FindingOutputs(
-        as_json, html, plots, output, read=(contrastive, source, reference, distances), models=models
-    )
     if seed is not None and sample is None:
         raise UsageError("--seed is that of --sample, and all contrasts are scored", "leave it out")
     contrasts = _read_contrasts(contrastive, source, reference, distances)
-    drawn, name = _sample(contrasts, str(contrastive), sample, seed)
+    name = str(contrastive)
+    if sample is not None and sample < len(contrasts):
+        seed = 1 if seed is None else seed
+        name = f"{name} ({sample:,} of {len(contrasts):,}, drawn with seed {seed})"
+        contrasts = drawn(contrasts, sample, seed)
     finding = analyse_agreement(
         models,
-        drawn,
+        contrasts,
         name,
         normalize=normalize,
         longest=longest,
-        direction=read_direction(direction),
+        direction=direction,
         device=device,
         precision=precision,
     )
-    outputs.write([finding])
+    return [finding]
 
 
 def _read_contrasts(
@@ -180,22 +168,11 @@ def _read_contrasts(
     return read_lingeval(contrastive)
 
 
-def _sample(
-    contrasts: list[Contrast], name: str, size: int | None, seed: int | None
-) -> tuple[list[Contrast], str]:
-    """The contrasts to score, and what the finding calls them."""
-    from deepwire.lab.contrastive_scoring import drawn
-
-    if size is None or size >= len(contrasts):
-        return contrasts, name
-    seed = 1 if seed is None else seed
-    return drawn(contrasts, size, seed), f"{name} ({size:,} of {len(contrasts):,}, drawn with seed {seed})"
-
-
 Bounds = Annotated[
-    str | None,
+    Any,
     typer.Option(
         metavar="15,30,45",
+        parser=numbers,
         help="Longest source of each part but the last, in words (in a script without spaces, characters). "
         "Default: parts of equal size.",
     ),
@@ -204,6 +181,7 @@ Parts = Annotated[int, typer.Option(min=1, help="Number of parts, where --bounds
 Rounds = Annotated[int, typer.Option(min=1, help="Times that each part is translated; the fastest counts.")]
 
 
+@analysis
 def length(
     models: Runs,
     bounds: Bounds = None,
@@ -214,15 +192,10 @@ def length(
     sentences: Sentences = None,
     direction: DirectionName = None,
     beam: Beam = None,
-    batch_tokens: BatchTokens = None,
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
-    as_json: Json = False,
-    html: Html = None,
-    plots: Plots = None,
-    output: Output = None,
-) -> None:
+) -> Findings:
     """BLEU and decoding speed by length of the source, models beside each other.
 
     deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
@@ -236,13 +209,45 @@ def length(
     )
     from deepwire.lab.subject.model_and_text import read_pairs
 
-    outputs = FindingOutputs(as_json, html, plots, output, read=(source, reference), models=models)
     use_threads(threads)
-    parsed = read_direction(direction)
-    pairs = read_pairs(models[0], source, reference, sentences, parsed)
+    pairs = read_pairs(models[0], source, reference, sentences, direction)
     lengths = text_lengths(pairs.source.lines, unit_of(pairs.source.lines))
-    chosen = equal_bounds(lengths, parts) if bounds is None else numbers(bounds, "--bounds")
+    chosen = equal_bounds(lengths, parts) if bounds is None else bounds
     buckets = cut(lengths, chosen)
-    changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
-    scorers = open_scorers(models, pairs, changes, device, precision, parsed)
-    outputs.write([source_length_finding(scorers, buckets, rounds, tell)])
+    scorers = open_scorers(models, pairs, beam, device, precision, direction)
+    return [source_length_finding(scorers, buckets, rounds, tell)]
+
+
+Gold = Annotated[
+    Path,
+    typer.Option("--gold", "-g", help="Right alignments, a line each: i-j sure, i?j or ipj possible."),
+]
+FirstWord = Annotated[int, typer.Option("--first-word", min=0, max=1, help="Number of the first word there.")]
+
+
+@analysis
+def alignment(
+    model: Model,
+    gold: Gold,
+    source: Source = None,
+    reference: Reference = None,
+    sentences: Sentences = None,
+    direction: DirectionName = None,
+    first_word: FirstWord = 0,
+    device: Device = "auto",
+) -> Findings:
+    """Alignment error rate of each layer and head of the cross-attention, and the options for the best one.
+
+    deepwire analyze alignment runs/a --gold gold.align --source gold.de --reference gold.en
+    """
+    from deepwire.evaluation.texts import selected_target
+    from deepwire.lab.attention_alignments import analyse_alignment
+    from deepwire.lab.subject.model_and_text import read_pairs
+
+    pairs = read_pairs(
+        model, source, reference, direction=direction
+    )  # the whole text, as the gold alignments
+    to = selected_target(model, direction) or ""
+    return [
+        analyse_alignment(model, pairs, gold, first=first_word, sentences=sentences, to=to, device=device)
+    ]
