@@ -83,7 +83,7 @@ def _usage(command: Any) -> str:
 
 def _options(command: Any) -> Iterator[str]:
     arguments = [parameter for parameter in command.params if _is_argument(parameter)]
-    options = [parameter for parameter in command.params if not _is_argument(parameter)]
+    options = [each for each in command.params if not _is_argument(each) and not each.hidden]
     if arguments:
         yield from ("| argument | meaning |", "|---|---|")
         yield from (

@@ -23,19 +23,18 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions
 from importlib.metadata import version as distribution_version
+from pathlib import Path
 from typing import Literal, TypeVar, get_args, overload
 
 from deepwire.errors import ModelError, UsageError
-from deepwire.plugin_import import PluginImportError, import_module
 
 GROUP = "deepwire.plugins"
 Kind = Literal[
     "connection", "mixer", "aggregation", "fusion", "initialization", "optimizer", "schedule", "metric"
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-
-_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")  # of a choice: my_package.MyConfig
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 SectionT = TypeVar("SectionT", bound=type)
 MakeT = TypeVar("MakeT", bound=Callable[..., object])
 
@@ -77,44 +76,36 @@ _own: dict[Kind, frozenset[str]] = defaultdict(frozenset, {"metric": OWN_METRICS
 _allowed: set[str] = set()
 
 
-def register_connection(section: SectionT) -> SectionT:
-    """Make a connection known by the ``type`` of its settings, a `ConnectionSection`; also as a decorator.
+def _registrar(kind: Kind, base: str) -> Callable[[SectionT], SectionT]:
+    def register(section: SectionT) -> SectionT:
+        given: object = section  # whatever a caller took for one
+        fields: Mapping[str, object] = getattr(given, "model_fields", {}) if isinstance(given, type) else {}
+        tag = getattr(fields.get("type"), "default", None)
+        if not isinstance(tag, str):
+            raise UsageError(
+                f"plugin {_place(section)}: a {kind} needs settings with a type of their own",
+                'give its section type: Literal["its_name"] = "its_name"',
+            )
+        _add(kind, tag, section)
+        return section
+
+    register.__name__ = register.__qualname__ = f"register_{kind}"
+    register.__doc__ = f"""Make a {kind} known by the ``type`` of its settings, `{base}`; also as a decorator.
 
     Raises:
         UsageError: It has no ``type``, or its name is taken. A name of deepwire's own is refused at the
             latest when a choice of the kind is made, as nothing heavy is imported here.
     """
-    return _register("connection", section)
+    return register
 
 
-def register_mixer(section: SectionT) -> SectionT:
-    """The same for the settings of a mixer, a `MixerSection`."""
-    return _register("mixer", section)
-
-
-def register_aggregation(section: SectionT) -> SectionT:
-    """The same for the settings of an aggregation, an `AggregationSection`."""
-    return _register("aggregation", section)
-
-
-def register_fusion(section: SectionT) -> SectionT:
-    """The same for the settings of a fusion, a `FusionSection`."""
-    return _register("fusion", section)
-
-
-def register_initialization(section: SectionT) -> SectionT:
-    """The same for an `Initialization`."""
-    return _register("initialization", section)
-
-
-def register_optimizer(section: SectionT) -> SectionT:
-    """The same for the settings of an optimizer, an `OptimizerSection`."""
-    return _register("optimizer", section)
-
-
-def register_schedule(section: SectionT) -> SectionT:
-    """The same for the settings of a schedule of the learning rate, a `ScheduleSection`."""
-    return _register("schedule", section)
+register_connection = _registrar("connection", "ConnectionSection")
+register_mixer = _registrar("mixer", "MixerSection")
+register_aggregation = _registrar("aggregation", "AggregationSection")
+register_fusion = _registrar("fusion", "FusionSection")
+register_initialization = _registrar("initialization", "Initialization")
+register_optimizer = _registrar("optimizer", "OptimizerSection")
+register_schedule = _registrar("schedule", "ScheduleSection")
 
 
 @overload
@@ -154,10 +145,7 @@ def use(package: str) -> None:
         hint = "for parts.py it is parts, with the folder of the file on PYTHONPATH"
         raise UsageError(f"plugin {package!r}: must be the name of a package, not of a file", hint)
     allow(package)
-    try:
-        import_module(package)
-    except PluginImportError as failure:
-        raise UsageError(f"plugin {package}: {failure}", failure.hint) from failure.__cause__
+    _imported(f"plugin {package}", package)
 
 
 def allow(package: str) -> None:
@@ -191,8 +179,8 @@ def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
         return _registered[kind][name]
     if entries := _announced().get((kind, name)):
         if len(entries) > 1:
-            both = " and ".join(sorted(map(_place, entries)))
-            raise PluginError(f"{kind} {name}: both {both} have this name; write the one that you mean")
+            places = " and ".join(sorted(map(_place, entries)))
+            raise PluginError(f"{kind} {name}: both {places} have this name; write the one that you mean")
         _registered[kind][name] = _loaded(f"{kind} {name}", entries[0].module, entries[0].attr)
     elif PLACE.fullmatch(name):
         package = _package(name)
@@ -250,7 +238,7 @@ def check_recorded(recorded: object, where: str) -> list[str]:
     """Check that the parts of a stored model are here and allowed, and make them known by their names.
 
     Args:
-        recorded: What `Plugin.to_json` gave for each of its plugins; None without any.
+        recorded: The list of what `Plugin.to_json` gave for each of its plugins; None without any.
         where: What messages call the model.
 
     Returns:
@@ -302,26 +290,11 @@ def _require_allowed(plugin: Plugin, where: str) -> None:
 
 def _recorded(entry: object, where: str) -> Plugin:
     told = entry if isinstance(entry, Mapping) else {}
-    kind, name, package, version, place = (
-        str(told.get(key, "")) for key in ("kind", "name", "package", "version", "place")
-    )
-    for each in KINDS:
-        if kind == each and package.isidentifier() and _package(place) == package:
-            return Plugin(each, name, package, version, place)
-    raise ModelError(f"{where}: its record of plugins is damaged")
-
-
-def _register(kind: Kind, section: SectionT) -> SectionT:
-    given: object = section  # whatever a caller took for one
-    fields: Mapping[str, object] = getattr(given, "model_fields", {}) if isinstance(given, type) else {}
-    tag = getattr(fields.get("type"), "default", None)
-    if not isinstance(tag, str):
-        raise UsageError(
-            f"plugin {_place(section)}: a {kind} needs settings with a type of their own",
-            'give its section type: Literal["its_name"] = "its_name"',
-        )
-    _add(kind, tag, section)
-    return section
+    fields = {key: str(told.get(key, "")) for key in ("kind", "name", "package", "version", "place")}
+    sound = fields["package"].isidentifier() and _package(fields["place"]) == fields["package"]
+    if not sound or fields["kind"] not in KINDS:
+        raise ModelError(f"{where}: its record of plugins is damaged")
+    return Plugin(**fields)  # type: ignore[arg-type]  # of a known kind
 
 
 def _require_name(kind: Kind, name: object) -> None:
@@ -365,29 +338,55 @@ def _announced() -> Mapping[tuple[str, str], Sequence[EntryPoint]]:
     announced: dict[tuple[str, str], dict[str, EntryPoint]] = defaultdict(dict)
     for entry in entry_points(group=GROUP):
         kind, _, name = entry.name.partition(".")
-        reason = ""
-        if kind not in KINDS:
-            reason = f"its name must begin with {', '.join(KINDS[:-1])} or {KINDS[-1]} and a dot"
-        elif name in _own[kind]:
-            reason = f"deepwire has a {kind} of this name"
-        if reason:
-            said = f"warning: entry point {entry.name} of {_package(entry.module)} is left out: {reason}"
-            logging.getLogger("deepwire").warning(said)
-        else:
+        if kind in KINDS and name not in _own[kind]:
             announced[kind, name].setdefault(entry.value, entry)
+            continue
+        reason = f"its name must begin with {', '.join(KINDS[:-1])} or {KINDS[-1]} and a dot"
+        reason = f"deepwire has a {kind} of this name" if kind in KINDS else reason
+        said = f"warning: entry point {entry.name} of {_package(entry.module)} is left out: {reason}"
+        logging.getLogger("deepwire").warning(said)
     return {key: list(entries.values()) for key, entries in announced.items()}
 
 
 def _loaded(label: str, module: str, attribute: str) -> object:
     try:
-        value = import_module(module)
+        value = _imported(label, module)
+    except UsageError as failure:
+        raise PluginError(f"{failure.message}{failure.hint and '; '}{failure.hint}") from failure.__cause__
+    try:
         for part in attribute.split("."):
             value = getattr(value, part)
     except AttributeError:
         raise PluginError(f"{module} has no {attribute}") from None
-    except PluginImportError as failure:
-        raise PluginError(f"{label}: {failure}{failure.hint and '; '}{failure.hint}") from failure.__cause__
     return value
+
+
+def _imported(label: str, module: str) -> object:
+    """Import a module of another package; whatever is wrong in it becomes one line that says where."""
+    try:
+        return importlib.import_module(module)
+    except (Exception, SystemExit) as error:
+        missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        text = str(error) if missing else f"{_reason(error)}{_source_line(error, _package(module))}"
+        hint = "is it installed, or its folder on PYTHONPATH?" if missing else ""
+        raise UsageError(f"{label}: cannot be imported: {' '.join(text.split())}", hint) from error
+
+
+def _reason(error: BaseException) -> str:
+    text = error.msg if isinstance(error, SyntaxError) else str(error)
+    return ": ".join(part for part in (type(error).__name__, text) if part)
+
+
+def _source_line(error: BaseException, package: str) -> str:
+    """Where a package failed to be imported; empty where none of its lines was reached."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}:{error.lineno})"
+    places = [
+        f" ({frame.filename}:{frame.lineno})"
+        for frame in traceback.extract_tb(error.__traceback__)
+        if package in Path(frame.filename).with_suffix("").parts
+    ]
+    return places[-1] if places else ""
 
 
 def _version(package: str) -> str:

@@ -36,7 +36,7 @@ def test_every_figure_stands_on_a_page() -> None:
 def test_the_reference_has_every_command_and_option() -> None:
     pages = command_reference.pages()
     assert set(pages) == {f"reference/commands/{name}.md" for name in (*COMMANDS, "index")}
-    assert "| `--length-penalty` | number |" in pages["reference/commands/translate.md"]
+    assert "| `--length-penalty` | `NUMBER` |" in pages["reference/commands/translate.md"]
     assert "## `deepwire data download`" in pages["reference/commands/data.md"]
     assert all("None" not in page for page in pages.values())
     # An empty default is none, and a limit that no one reaches is not told.

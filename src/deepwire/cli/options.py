@@ -168,7 +168,7 @@ def _parameter(name: str, key: str) -> inspect.Parameter:
     field = _field(key)
     kinds: list[Any] = [kind for kind in alternatives(field.annotation) if kind is not type(None)]
     choices = [value for kind in kinds if get_origin(kind) is Literal for value in get_args(kind)]
-    metavar = None if _is_switch(field) else "|".join(choices) or kinds[0].__name__.upper()
+    metavar = None if _is_switch(field) else "|".join(choices) or ("TEXT" if str in kinds else "NUMBER")
     option = typer.Option(
         f"--{name.replace('_', '-')}",
         metavar=metavar,
