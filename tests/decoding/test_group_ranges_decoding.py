@@ -132,18 +132,8 @@ def test_the_option_of_the_commands(folders, tmp_path, monkeypatch, capsys):
     code, out, _ = run(capsys, *translate, folders / "gtrans", "groups=2")
     assert (code, out) == (0, expected)
     evaluate = ("evaluate", "--source", source, "--reference", target, "--output", tmp_path / "o")
-    code, _, _ = run(
-        capsys,
-        *evaluate,
-        "--model",
-        folders / "gtrans",
-        "--groups",
-        "2",
-        "--beam",
-        "2",
-        "--precision",
-        "fp32",
-    )
+    model = ("--model", folders / "gtrans", "--beam", "2", "--precision", "fp32")
+    code, _, _ = run(capsys, *evaluate, *model, "groups=2")
     assert (code, (tmp_path / "o").read_text()) == (0, expected)
 
 
@@ -152,7 +142,7 @@ def test_the_option_of_the_commands(folders, tmp_path, monkeypatch, capsys):
     [
         ("gtrans", "4", "error: groups 4: the decoder has 3 groups, counted from 1\n"),
         ("plain", "1:2", "error: groups 1:2: the decoder does not predict with a mixture of groups\n"),
-        ("gtrans", "2:1", "error: decoding settings: groups: must be a group such as 4 or a range such as "),
+        ("gtrans", "2:1", "error: command line: groups: must be a group such as 4 or a range such as "),
     ],
 )
 def test_mistakes_on_the_command_line(folders, monkeypatch, capsys, name, groups, line):

@@ -61,7 +61,7 @@ def test_from_the_command_line(folders, tmp_path, capsys):
     text = tmp_path / "text"
     text.write_text("\n".join(SOURCES) + "\n")
     found = []
-    for options in ((), ("rounds=5")):
+    for options in ((), ("rounds=5",)):
         command = ["translate", folders / "two", "--input", text, "--n-best", "1", "--json", *options]
         assert main([str(part) for part in command]) == 0
         found.append(capsys.readouterr().out)

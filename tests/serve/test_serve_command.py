@@ -119,7 +119,7 @@ def test_who_is_told_that_it_serves_may_end_it_at_once(
         (["--cors", "*", "--cors", "http://a.org"], 2, "--cors * admits all pages"),
         (["--cors", "http://[::1]:80/", "--cors", "null"], 2, "--cors http://[::1]:80/"),
         (["--beam", "0"], 2, "--beam"),
-        (["--memory", "much"], 2, "--memory much: must be a size such as 500M or 4G"),
+        (["--memory", "much"], 2, "must be a size such as 500M or 4G"),
         (["--url-prefix", "a?b"], 2, "--url-prefix a?b: must be a path such as /mt"),
         (["--url-prefix", "/a/../b"], 2, "--url-prefix /a/../b: must be a path such as /mt, without . or .."),
         (["--url-prefix", "."], 2, "--url-prefix .: must be a path such as /mt, without . or .."),

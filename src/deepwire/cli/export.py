@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -95,20 +96,14 @@ def export(
     export_format = _format(format_name, from_name, to_name)
     kind = _quantization(export_format, quantization, int8)
     require_absent(output)
-    options = {
+    compared = {
         "--text": text,
         "--reference": reference,
         "--into": into or None,
         "--lines": lines,
         "--most-different": most_different,
     }
-    given = [f"{name} {value}" for name, value in options.items() if value is not None]
-    if unchecked and given:
-        raise UsageError(f"{', '.join(given)} and --unchecked contradict", "leave out one or the other")
-    if not unchecked and text is None:
-        raise UsageError(
-            "no text to compare translations on", "add --text FILE with source text, or --unchecked alone"
-        )
+    _require_text(compared, unchecked=unchecked)
     folder = find_model(model)
     _require_format(model, folder, export_format, reference)
     sources, references = _read(text, reference, lines or LINES)
@@ -131,20 +126,24 @@ def export(
             "compared": parity and parity.to_json() | {"allowed_mean_difference": limits.mean},
         }
         write_json(made / PARITY, record)
-        faults = [] if parity is None else parity.faults(limits)
-        if faults:
-            rejected = free_name(output, REJECTED)
-            made.replace(rejected)
-            raise DeepwireError(
-                f"{rejected}: {export_format.name} computes something else: {parity}; {'; '.join(faults)}",
-                "--most-different allows more",
-            )
+        _require_parity(export_format, made, output, parity, limits)
         require_absent(output)  # another process may have made it meanwhile
     if not quiet:
         for note in export_format.notes(loaded):
             tell(f"note: {note}")
         tell("not compared" if parity is None else str(parity))
     print(output)
+
+
+def _require_text(options: Mapping[str, object], *, unchecked: bool) -> None:
+    """Check that there is a text to compare on, and that no option is for a comparison that is not made."""
+    given = [f"{name} {value}" for name, value in options.items() if value is not None]
+    if unchecked and given:
+        raise UsageError(f"{', '.join(given)} and --unchecked contradict", "leave out one or the other")
+    if not unchecked and options["--text"] is None:
+        raise UsageError(
+            "no text to compare translations on", "add --text FILE with source text, or --unchecked alone"
+        )
 
 
 def _format(name: str, from_name: str, to_name: str) -> ExportFormat:
@@ -249,6 +248,20 @@ def _limits(export_format: ExportFormat, kind: str, most_different: float | None
     return ParityLimits(
         EXACT, same=export_format.computes_the_same, largest=export_format.largest_difference or SAME
     )
+
+
+def _require_parity(
+    export_format: ExportFormat, made: Path, output: Path, parity: Parity | None, limits: ParityLimits
+) -> None:
+    """Put an exported model aside that differs too much, and refuse it."""
+    faults = [] if parity is None else parity.faults(limits)
+    if faults:
+        rejected = free_name(output, REJECTED)
+        made.replace(rejected)
+        raise DeepwireError(
+            f"{rejected}: {export_format.name} computes something else: {parity}; {'; '.join(faults)}",
+            "--most-different allows more",
+        )
 
 
 def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[str], list[str] | None]:

@@ -7,11 +7,11 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,12 +28,21 @@ from deepwire.cli.options import (
 from deepwire.config.counts import parse_bytes
 from deepwire.config.settings_reader import read_overrides
 from deepwire.errors import UsageError
+from deepwire.serve.access import (
+    Token,
+    bind,
+    check_origins,
+    is_loopback,
+    read_hosts,
+    read_token,
+    require_safe,
+    url,
+)
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Iterator
 
-    from deepwire.serve.model_pool import ModelPool
     from deepwire.serve.request import Limits
     from deepwire.serve.server import RequestMiddleware
     from deepwire.serve.service import Service
@@ -93,9 +102,10 @@ Cors = Annotated[
     ),
 ]
 Memory = Annotated[
-    str | None,
+    Any,
     typer.Option(
         metavar="SIZE",
+        parser=parse_bytes,
         help="Of several models, keep so much in memory (stored weights, such as 4G), load others on demand.",
     ),
 ]
@@ -154,22 +164,15 @@ def serve(
 
     from deepwire.ops.allocator import share_memory
     from deepwire.ops.process import configure_process
-    from deepwire.serve.access import (
-        Token,
-        bind,
-        check_origins,
-        is_loopback,
-        read_hosts,
-        read_token,
-        require_safe,
-    )
     from deepwire.serve.libretranslate.fields import ApiKeys, read_keys
     from deepwire.serve.libretranslate.interface import Choices, libretranslate_site
     from deepwire.serve.model_pool import load_pool
+    from deepwire.serve.prometheus_metrics import Metrics
     from deepwire.serve.routes import own_site
     from deepwire.serve.server import RequestMiddleware
+    from deepwire.serve.service import Service
 
-    limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
+    limits, prefix = _limits(limit or []), _prefix(url_prefix)
     check_origins(cors or [])
     token = None if token_file is None else read_token(token_file, warn)
     keys = [] if api_keys is None else read_keys(api_keys)
@@ -179,44 +182,30 @@ def serve(
         share_memory()
         configure_process(threads=threads, flush_denormals=False)
         pool = load_pool(
-            models, device, precision, settings=settings, warn=warn, memory=room, pivot=pivot, terms=terms
+            models, device, precision, settings=settings, warn=warn, memory=memory, pivot=pivot, terms=terms
         )
 
-        def guarded(service: Service) -> RequestMiddleware:
-            """The addresses of the service, for those who may use them."""
-            if api == "libretranslate":
-                needed = ApiKeys(keys, api_key_url or "", token)
-                site = libretranslate_site(service, Choices(needed, not no_cosmetics, not no_files, prefix))
-            else:
-                site = own_site(service, files=not no_files)
-            site = site.for_pages_of(cors) if cors else site
-            admitted = token
-            if keys:  # to deepwire's interface each key is a token, too
-                admitted = Token(*keys) if token is None else token.or_any(keys)
-            # A stranger's page may have a name that leads here, and only the address would keep it out.
-            checked = bool(host_name) or (admitted is None and is_loopback(bound))
-            return RequestMiddleware(service, admitted, hosts if checked else None, site, prefix)
-
-        _serve(pool, limits, guarded, bound, prefix)
+        service = Service(pool, limits, Metrics())
+        if api == "libretranslate":
+            needed = ApiKeys(keys, api_key_url or "", token)
+            site = libretranslate_site(service, Choices(needed, not no_cosmetics, not no_files, prefix))
+        else:
+            site = own_site(service, files=not no_files)
+        site = site.for_pages_of(cors) if cors else site
+        if keys:  # to deepwire's interface each key is a token, too
+            token = Token(*keys) if token is None else token.or_any(keys)
+        # A stranger's page may have a name that leads here, and only the address would keep it out.
+        checked = bool(host_name) or (token is None and is_loopback(bound))
+        guard = RequestMiddleware(service, token, hosts if checked else None, site, prefix)
+        _run(guard, service, bound, f"serving {pool.name} at {url(bound)}{prefix}")
 
 
-def _serve(
-    pool: ModelPool,
-    limits: Limits,
-    guarded: Callable[[Service], RequestMiddleware],
-    bound: socket.socket,
-    prefix: str,
-) -> None:
+def _run(guard: RequestMiddleware, service: Service, bound: socket.socket, line: str) -> None:
     """Serve until a signal comes, and end the process as it wants it."""
     from deepwire.cli.main import INTERRUPTED
-    from deepwire.serve.access import url
-    from deepwire.serve.prometheus_metrics import Metrics
     from deepwire.serve.server import Server
-    from deepwire.serve.service import Service
 
-    service = Service(pool, limits, Metrics())
-    server = Server(guarded(service), service)
-    line = f"serving {pool.name} at {url(bound)}{prefix}"
+    server = Server(guard, service)
     server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
     interrupted = server.stopped_by is signal.SIGINT
     if service.batcher.alive:  # what it still translates is for nobody, and no reason to stay
@@ -255,18 +244,6 @@ def _prefix(path: str) -> str:
     if resolved or not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", plain):
         raise UsageError(f"--url-prefix {path}: must be a path such as /mt, without . or ..")
     return f"/{plain}" if plain else ""
-
-
-def _bytes(size: str | None) -> int | None:
-    """The number of bytes of `500M` or `4G`.
-
-    Raises:
-        UsageError: It is no size.
-    """
-    try:
-        return None if size is None else parse_bytes(size)
-    except ValueError as error:
-        raise UsageError(f"--memory {size}: {error}") from None
 
 
 def _limits(changes: Sequence[str]) -> Limits:

@@ -164,7 +164,7 @@ def _named_in(message: str, node: Node) -> SourceLocation | None:
 
 
 def _of_unions(mistakes: Sequence[_Mistake]) -> Iterator[tuple[_Mistake, list[str]]]:
-    """Of members of a union only the mistakes in the one that fits best, and what else may stand there."""
+    """Leave of a union only the mistakes in the member that fits best; and what else may stand there."""
     unions: dict[tuple[str | int, ...], dict[str, list[_Mistake]]] = {}
     for mistake in mistakes:
         if mistake.member is None:
