@@ -196,7 +196,7 @@ def test_a_model_of_one_direction_may_be_told_that_one(toys):
         tool.translate(["a"], from_="en")
     letters = [Request("a", fields={"text": "a", "to": to}, to=to) for to in ("Ann", "en", "fr", "it")]
     assert len(list(tool.translations(letters))) == 4
-    assert warnings == ["line 3: \"to\" is 'fr', but the model translates into 'en' only; the field stays"]
+    assert not warnings, "a field of that name may be a person"
 
 
 def test_a_model_with_one_target_language_needs_none(toys, multilingual):

@@ -106,7 +106,7 @@ def test_a_source_that_is_cut_says_so(toys):
 
 @pytest.mark.parametrize("pairs", ["abc", ["ab"], [("ab",)], [("ab", None)]])
 def test_what_is_no_pair_of_texts_is_refused(toys, pairs):
-    with pytest.raises(UsageError, match="not pairs|pair 1: must be a source and a target text, not"):
+    with pytest.raises(UsageError, match=r"not pairs|pair 1: must be a source and a target text, not"):
         list(translator(toys).score(pairs))
 
 

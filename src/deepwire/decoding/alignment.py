@@ -87,12 +87,6 @@ class AlignedPair(NamedTuple):
 class AttentionAligner:
     """Aligns by one attention of a model, or by the mean of the heads of one layer.
 
-    Args:
-        model: The model; of an ensemble the first one.
-        config: Which attention.
-        batch_tokens: Subwords of a batch of the search.
-        device: Where the model is.
-
     Raises:
         CannotAlignError: The model has no layer that looks at the source.
         UsageError: It has no such layer or head.
@@ -254,14 +248,7 @@ class Attention(NamedTuple):
 def stored_pairs(
     store: TokenStore, vocabularies: Vocabularies, languages: Languages | None, *, bos: bool
 ) -> list[AlignedPair]:
-    """At most 500 pairs of a prepared text, from all parts of it; without context.
-
-    Args:
-        store: The text.
-        vocabularies: Its subwords.
-        languages: Of a model of several directions.
-        bos: Whether the model reads BOS in front of a source.
-    """
+    """At most 500 pairs of a prepared text, from all parts of it; without context."""
     select = LanguageSelector(languages, vocabularies, lambda _: None).select
     pairs = []
     for line in range(0, len(store), -(-len(store) // _MOST_PAIRS) or 1):
@@ -277,13 +264,7 @@ def stored_pairs(
 def best_attention(
     model: EnsembleMember, pairs: Sequence[AlignedPair], device: torch.device
 ) -> Attention | None:
-    """The one whose links have the largest `mutual_information`; None without attention to the source.
-
-    Args:
-        model: In evaluation mode.
-        pairs: Sentences and translations; some hundred are enough.
-        device: Where the model is.
-    """
+    """The one whose links have the largest `mutual_information`; None without attention to the source."""
     try:
         linked, written = _linked_subwords(model, pairs, device)
     except ModelError:
@@ -297,9 +278,6 @@ def mutual_information(sources: Tensor, targets: Tensor) -> float:
 
     Of n links the mean of log p(s | t) / p(s), where p(s) = n(s) / n, and p(s | t) is counted in the other
     links, mixed with one more that is drawn from p(s): a pair that stands there once proves nothing.
-
-    Args:
-        sources, targets: `[n]` the numbers of the subwords of each link.
     """
     keys = sources.numpy() * (int(targets.max()) + 1) + targets.numpy()
     both, of_source, of_target = map(_occurrences, (keys, sources.numpy(), targets.numpy()))

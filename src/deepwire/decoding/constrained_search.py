@@ -369,13 +369,7 @@ def _joined(free: Tensor, begun: Tensor, going_on: Tensor) -> Tensor:
 
 
 def _allocated(values: Tensor, banks: Tensor, width: int) -> Tensor:
-    """The candidates `[N, W]` that stay: the best of each bank, then the second of each, and so on.
-
-    Args:
-        values: `[N, C]`, what counts within a bank.
-        banks: `[N, C]`, the first bank comes first.
-        width: W.
-    """
+    """The candidates `[N, W]` that stay: the best of each bank, then the second of each, and so on."""
     order = values.argsort(dim=1, descending=True, stable=True)
     order = order.gather(1, banks.gather(1, order).argsort(dim=1, stable=True))
     sorted_banks = banks.gather(1, order)

@@ -19,11 +19,7 @@ _GROUPS = re.compile(r"([1-9][0-9]{0,3})(?::([1-9][0-9]{0,3}))?")
 
 
 def _as_group_range(value: object) -> str:
-    """Check `4` or `3:6`.
-
-    Raises:
-        ValueError: It is neither.
-    """
+    """Check `4` or `3:6`."""
     text = str(value).strip()
     match = None if isinstance(value, bool) else _GROUPS.fullmatch(text)
     if match is None or int(match[2] or match[1]) < int(match[1]):

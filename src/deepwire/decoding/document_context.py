@@ -28,9 +28,6 @@ class Documents:
     Where targets have context, a line waits for the translation of the line in front of it: first lines of
     documents are translated together, then second ones, and so on. Otherwise all are translated together, in
     one wave where the model reads no context.
-
-    Args:
-        context: How many lines stand in front of one.
     """
 
     def __init__(self, context: ContextConfig) -> None:
@@ -111,13 +108,7 @@ def contexts_of(
 
 @dataclass(frozen=True)
 class ContextEncoder:
-    """Encodes what a model reads in front of lines.
-
-    Args:
-        vocabularies: Of the model.
-        languages: Its languages, if it has several directions.
-        context: How many lines stand in front of one.
-    """
+    """Encodes what a model reads in front of lines."""
 
     vocabularies: Vocabularies
     languages: Languages | None = None
@@ -172,11 +163,7 @@ class ContextEncoder:
 
 
 def require_no_context(context: ContextConfig, reason: str) -> None:
-    """Refuse work that takes lines one by one, or in parts, of a model that reads documents.
-
-    Raises:
-        UsageError: It does.
-    """
+    """Refuse work that takes lines one by one, or in parts, of a model that reads documents."""
     if context.used:
         raise UsageError(
             f"the model was trained with data.context and reads documents in their order, {reason}",

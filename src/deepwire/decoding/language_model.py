@@ -49,10 +49,6 @@ class LineBreaks:
     """A language model with one more subword: a line break, which has the number behind the last one.
 
     In documents a line break is BOS, which no search lets a model predict.
-
-    Args:
-        model: The model.
-        line_break: The number.
     """
 
     def __init__(self, model: StepModel, line_break: int) -> None:
@@ -70,25 +66,17 @@ class LineBreaks:
 
 @dataclass(frozen=True)
 class TextGenerator:
-    """Continues prompts, in batches, in their order.
-
-    Args:
-        model: A language model, or several as one.
-        vocabulary: Its vocabulary.
-        text: What its documents are.
-        config: How to search, or to draw.
-        limit: Most subwords behind a prompt.
-        device: Where the model is.
-        positions: Tokens whose positions it has learned; None: there is no end.
-    """
+    """Continues prompts, in batches, in their order."""
 
     model: DecodingModel
     vocabulary: Vocabulary
     text: TextConfig
     config: DecodingConfig
     limit: int
+    """Most subwords behind a prompt."""
     device: torch.device
     positions: int | None = None
+    """Tokens whose positions the model has learned; None: there is no end."""
 
     def texts(self, prompts: Iterable[str], *, first: int = 1) -> Iterator[GeneratedText]:
         """A text for each prompt; `first` is the number of the first one, which seeds random draws.
@@ -259,15 +247,6 @@ class TextScorer:
     The model reads at most `context` tokens at once. A longer document is read in windows that advance by
     `stride` tokens: but for the first `context` ones, each token has from `context - stride` to `context - 1`
     tokens before it. A small stride gives lower perplexities and takes longer.
-
-    Args:
-        model: A language model, or several as one.
-        vocabulary: Its vocabulary.
-        text: What its documents are.
-        context: Most tokens at once; 1 or more.
-        stride: Tokens that a window scores; from 1 to `context`.
-        batch_tokens: Padded tokens in a batch.
-        device: Where the model is.
     """
 
     model: DecodingModel
@@ -343,9 +322,6 @@ def text_scorer(
         context: Most tokens that it reads at once; default: the block that it was trained with.
         stride: Tokens by which windows advance; default: half of `context`.
         positions: Tokens whose positions the model has learned; None: there is no end.
-
-    Raises:
-        UsageError: A setting is impossible.
     """
     context = text.block if context is None else whole_argument(context, "context", 1)
     stride = max(1, context // 2) if stride is None else whole_argument(stride, "stride", 1)

@@ -151,12 +151,6 @@ class LongLines:
     """Cuts lines that have too many subwords: into sentences, and these at punctuation or spaces.
 
     Without the package that tells sentences apart only the latter.
-
-    Args:
-        vocabulary: Of the source.
-        longest: So many subwords a model reads.
-        languages: Source and target language, where they are known; else empty.
-        warn: Hears what cannot be cut.
     """
 
     def __init__(self, vocabulary: Vocabulary, longest: int, languages: tuple[str, str], warn: Tell) -> None:
@@ -311,8 +305,7 @@ class LineEncoder:
         if not request.to and is_blank(item.text):
             return None  # there is nothing to translate, and so no language
         if self.selector.languages is None and request.fields:
-            self.selector.look_at_field(line, request.to)
-            return None
+            return None  # "to" of a JSON line is handed through: it may be a person
         try:
             return self.selector.select(request.to, request.from_)
         except UsageError as error:
@@ -327,16 +320,7 @@ def nothing_to_translate(text: str) -> bool:
 
 @dataclass(frozen=True)
 class LineSearch:
-    """Searches for translations of lines, in batches of similar length.
-
-    Args:
-        model: The model, or several as one.
-        vocabularies: Theirs.
-        config: How to search.
-        device: Where they are.
-        languages: Of models with several directions.
-        shortlist: What target subwords each batch is translated with; None = all of them.
-    """
+    """Searches for translations of lines, in batches of similar length."""
 
     model: DecodingModel
     vocabularies: Vocabularies

@@ -46,10 +46,6 @@ def expected_chrf(texts: Sequence[str], weights: Sequence[float]) -> NDArray[np.
 
     chrF is that of sacrebleu for sentences: character n-grams up to 6 without spaces, precision and recall
     averaged over the orders that both texts have.
-
-    Args:
-        texts: N texts.
-        weights: How often each counts as reference.
     """
     size = len(texts)
     precision, recall, orders = (np.zeros((size, size)) for _ in range(3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,13 +27,7 @@ _LEARNED_SCRIPT = 0.01
 
 
 class SourceCheck:
-    """Warns once where text is clearly not what a model reads: by its script, if long also by its language.
-
-    Args:
-        vocabulary: The pieces of the source.
-        direction: Source and target language, where they are known and the model has no others.
-        warn: Receives the warning.
-    """
+    """Warns once where text is clearly not what a model reads: by its script, and if long its language."""
 
     def __init__(self, vocabulary: Vocabulary, direction: tuple[str, str] | None, warn: Tell) -> None:
         self._vocabulary, self._direction, self._warn = vocabulary, direction, warn
@@ -124,18 +117,8 @@ class TargetLanguage(NamedTuple):
     """What the decoder reads first: BOS or a tag."""
 
 
-_LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*")
-
-
 class LanguageSelector:
-    """The languages that a model translates into, by their names.
-
-    Args:
-        languages: Those of the model; None for a model of one direction.
-        vocabularies: Whose pieces the tags come after.
-        warn: Receives a note for each direction that the model was not trained in.
-        direction: Source and target language of a model of one direction, where they are known.
-    """
+    """The languages that a model translates into, by their names."""
 
     def __init__(
         self,
@@ -148,14 +131,9 @@ class LanguageSelector:
         self._sizes = vocabularies.source.size, vocabularies.target.size
         self._warn = warn
         self._noted: set[Direction] = set()
-        self._looked_at_field = False
 
     def check(self, to: str, from_: str) -> None:
-        """Require that the model knows these languages, those that are not empty.
-
-        Raises:
-            UsageError: It does not, or has one other direction only.
-        """
+        """Require that the model knows these languages, those that are not empty."""
         if self.languages is None or to:
             self.select(to, from_)
         elif from_:
@@ -163,10 +141,6 @@ class LanguageSelector:
 
     def select(self, to: str = "", from_: str = "") -> TargetLanguage | None:
         """The target language of that name; None with a model of one direction.
-
-        Args:
-            to: Its name; it may be empty where there is only one.
-            from_: The language of the text, where it is known.
 
         Raises:
             UsageError: The model does not know a language, or cannot be told one, or must be told one.
@@ -188,18 +162,6 @@ class LanguageSelector:
         return TargetLanguage(
             index, tags[0] if languages.tags_source else None, tags[1] if languages.tags_target else BOS
         )
-
-    def look_at_field(self, line: int, to: str) -> None:
-        """Look at ``to`` of a JSON line, which a model of one direction hands through: it may be a person.
-
-        Another language than that of the model is warned about once.
-        """
-        target = "" if self.direction is None else self.direction[1]
-        if target and to != target and _LANGUAGE.fullmatch(to) and not self._looked_at_field:
-            self._looked_at_field = True
-            self._warn(
-                f'line {line}: "to" is {to!r}, but the model translates into {target!r} only; the field stays'
-            )
 
     def _require_direction(self, to: str, from_: str) -> None:
         source, target = self.direction or ("", "")

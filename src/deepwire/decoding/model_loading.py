@@ -62,11 +62,7 @@ class LoadedModels:
     """Tokens whose positions all of them have learned; None: there is no end."""
 
     def require_translation(self) -> None:
-        """Require that the models translate.
-
-        Raises:
-            ModelError: They are language models.
-        """
+        """Require that the models translate."""
         require_translation(self.models[0].folder, self.models[0].metadata)
 
 
@@ -124,16 +120,7 @@ def longest_source(positions: int | None, source_bos: bool, languages: Languages
 
 
 def require_learned(config: DecodingConfig, positions: int | None, longest: int | None) -> None:
-    """Require that lines are cut where learned positions end: all behind would be read as the last.
-
-    Args:
-        config: What somebody asks for.
-        positions: How many positions are learned; None: they have no end.
-        longest: See `longest_source`.
-
-    Raises:
-        UsageError: Lines may be longer.
-    """
+    """Require that lines are cut where learned positions end: all behind would be read as the last."""
     if longest is not None and config.max_source_length > longest:
         raise UsageError(
             f"max_source_length={config.max_source_length}: the model has learned {positions} positions, "
@@ -143,11 +130,7 @@ def require_learned(config: DecodingConfig, positions: int | None, longest: int 
 
 
 def pick_device(name: str | None) -> torch.device:
-    """The device of that name; `auto` and None are the first GPU if there is one, otherwise the CPU.
-
-    Raises:
-        UsageError: There is no device of that name, or not on this machine.
-    """
+    """The device of that name; `auto` and None are the first GPU if there is one, otherwise the CPU."""
     if name is None or name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -174,11 +157,7 @@ def fastest_precision(device: torch.device) -> str:
 
 
 def number_formats(device: torch.device, precision: str) -> tuple[torch.dtype, Packing]:
-    """Format of the model, and of weights that are packed for decoding.
-
-    Raises:
-        UsageError: There is no such precision, or the device does not have it.
-    """
+    """Format of the model, and of weights that are packed for decoding."""
     if precision == "auto":
         precision = fastest_precision(device)
     if precision not in PRECISIONS:
@@ -191,11 +170,7 @@ def number_formats(device: torch.device, precision: str) -> tuple[torch.dtype, P
 
 
 def pack_weights(model: TranslationModel, packing: Packing) -> None:
-    """Lay the weights of a model out for decoding, in place.
-
-    Raises:
-        UsageError: There are no kernels for that number format.
-    """
+    """Lay the weights of a model out for decoding, in place."""
     try:
         pack_linears(model, packing)
     except ValueError as error:
@@ -239,11 +214,7 @@ def languages_of(model: LoadedModel) -> Languages | None:
 
 
 def text_of(model: LoadedModel) -> TextConfig | None:
-    """The documents of a stored language model; None where it translates.
-
-    Raises:
-        ModelError: It does not say it, or says what it cannot be.
-    """
+    """The documents of a stored language model; None where it translates."""
     if model.model.source_vocabulary:
         return None
     try:
@@ -253,11 +224,7 @@ def text_of(model: LoadedModel) -> TextConfig | None:
 
 
 def context_of(model: LoadedModel) -> ContextConfig:
-    """The sentences of a document that a stored model says it reads in front of one.
-
-    Raises:
-        ModelError: It is damaged.
-    """
+    """The sentences of a document that a stored model says it reads in front of one."""
     return _read_from(model, ContextConfig.from_metadata)
 
 
@@ -274,11 +241,7 @@ def _source_bos(model: LoadedModel) -> bool:
 
 
 def stored_config(model: LoadedModel) -> DecodingConfig:
-    """The settings stored with the model.
-
-    Raises:
-        ModelError: They are damaged.
-    """
+    """The settings stored with the model."""
     stored = model.metadata.get("decoding", {})
     if not isinstance(stored, dict):
         raise ModelError(f"{model.folder}: the stored decoding settings are damaged")
@@ -352,11 +315,7 @@ def translator_of(
 
 
 def model_names(models: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:
-    """The MODEL names that `load` is given.
-
-    Raises:
-        UsageError: It is given something else.
-    """
+    """The MODEL names that `load` is given."""
     names: object = [models] if isinstance(models, str | PathLike) else models
     if not isinstance(names, Sequence) or not all(isinstance(name, str | PathLike) for name in names):
         raise UsageError(

@@ -184,11 +184,7 @@ class Ensemble:
 
 
 def as_configured(models: Sequence[EnsembleMember], config: DecodingConfig) -> Sequence[EnsembleMember]:
-    """The models with the groups and rounds that the configuration chooses.
-
-    Raises:
-        UsageError: They do not have them.
-    """
+    """The models with the groups and rounds that the configuration chooses."""
     changed = []
     for number, member in enumerate(models, 1):
         which, model, setting = f", model {number}" if len(models) > 1 else "", member, ""

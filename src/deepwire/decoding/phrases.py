@@ -108,12 +108,7 @@ def _goes_on(piece: str) -> bool:
 
 
 def phrase_of(vocabulary: Vocabulary, texts: Mapping[str, bool]) -> Phrase | None:
-    """The phrase that is one of some texts; None where the vocabulary can write none of them.
-
-    Args:
-        vocabulary: The vocabulary.
-        texts: Each with whether its last word may go on behind it.
-    """
+    """The phrase that is one of some texts; None where the vocabulary can write none of them."""
     forms = dict[tuple[int, ...], bool]()
     for text, goes_on in texts.items():
         if form := _written(vocabulary, text):
@@ -136,10 +131,6 @@ def _written(vocabulary: Vocabulary, text: str) -> tuple[int, ...]:
 
 class PreferredPhrases:
     """Makes the preferred phrases of a batch of sentences cheaper.
-
-    Args:
-        phrases: Of each sentence, each as often as it is wanted; perhaps none.
-        device: Where the search takes place.
 
     Attributes:
         most: `[N]` what the phrases of a sentence can bring: the longest form of each.
@@ -185,12 +176,7 @@ class PreferredPhrases:
         self.most = self.most.index_select(0, sentences)
 
     def add(self, log_probs: Tensor, history: Tensor) -> None:
-        """Prefer the phrases, in place.
-
-        Args:
-            log_probs: `[N, W, V]`, changed.
-            history: `[N, W, t]` the subwords of each hypothesis so far.
-        """
+        """Prefer the phrases, in place."""
         width, first, following = log_probs.size(1), self._parts.first, self._parts.next
         if first.size(1):
             index = first.unsqueeze(1).expand(-1, width, -1)

@@ -65,9 +65,6 @@ class PartsFolder:
     def held(self, job: Mapping[str, object]) -> Iterator[None]:
         """Make the folder or take what an interrupted job left in it, for this process alone.
 
-        Args:
-            job: All that the output depends on, as values that JSON can hold.
-
         Raises:
             UsageError: Another process works there, or what is there is not of this job.
             ResourceError: The folder cannot be written.
@@ -151,9 +148,6 @@ def translate_parts(
         size: Lines of a part.
         workers: The processes.
 
-    Returns:
-        How many lines the text has.
-
     Raises:
         DeepwireError: The processes did not read the same number of lines.
     """
@@ -233,11 +227,7 @@ class LineCounts:
 
 
 def check_tag(tag: str) -> str:
-    """The tag without spaces around it.
-
-    Raises:
-        UsageError: It would break a line in two, or one translation could not be told from the next.
-    """
+    """The tag without spaces around it."""
     tag = tag.strip()
     if not tag.isprintable():
         raise UsageError(f"--tag: {tag!r} is no word of one line", "give a word such as '<BT>'")
@@ -245,11 +235,7 @@ def check_tag(tag: str) -> str:
 
 
 def recorded_job(corpus: SyntheticCorpus) -> dict[str, object]:
-    """The job of an earlier call for the same files, finished or not; empty without one.
-
-    Raises:
-        ModelError: If its record is damaged.
-    """
+    """The job of an earlier call for the same files, finished or not; empty without one."""
     parts = PartsFolder.of(corpus.made).path / JOB
     if parts.exists():
         return read_json(parts)
@@ -258,11 +244,7 @@ def recorded_job(corpus: SyntheticCorpus) -> dict[str, object]:
 
 
 def finished_counts(corpus: SyntheticCorpus, job: Mapping[str, object]) -> LineCounts | None:
-    """The counts of an earlier call of the same job; None if there is something left to do.
-
-    Raises:
-        UsageError: If files of another job are there.
-    """
+    """The counts of an earlier call of the same job; None if there is something left to do."""
     files = [corpus.given, corpus.made, corpus.provenance]
     existing = [path for path in files if path.exists()]
     if not existing or PartsFolder.of(corpus.made).path.exists():

@@ -112,11 +112,7 @@ def generate(model: StepModel, batch: Batch, config: DecodingConfig) -> list[lis
 
 
 def require_finite(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
-    """The hypotheses of a sentence, if there is one and all scores are finite.
-
-    Raises:
-        ModelError: Otherwise.
-    """
+    """The hypotheses of a sentence, if there is one and all scores are finite."""
     if hypotheses and all(math.isfinite(hypothesis.score) for hypothesis in hypotheses):
         return hypotheses
     raise ModelError(
@@ -169,10 +165,6 @@ class Constraints:
 
     In order of force: a target prefix, the longest output (then only EOS is left), the shortest output,
     no repeated n-gram; PAD and BOS never occur, UNK only with an `unknown_penalty` or in a prefix.
-
-    Args:
-        config: How to search.
-        batch: What is searched for.
     """
 
     def __init__(self, config: DecodingConfig, batch: Batch) -> None:
@@ -355,11 +347,7 @@ class Search:
         raise NotImplementedError
 
     def collect(self, rows: Sequence[int]) -> None:
-        """Move the hypotheses of these sentences of the batch to the results.
-
-        Raises:
-            ModelError: One has none, or one whose score is not finite.
-        """
+        """Move the hypotheses of these sentences of the batch to the results."""
         found = self.hypotheses_of(torch.tensor(list(rows), device=self.sums.device))
         for row, hypotheses in zip(rows, found, strict=True):
             self.results[self.numbers[row]] = require_finite(hypotheses)
@@ -482,11 +470,6 @@ class BeamSearch(Search):
     are finished, other ends are dropped; the first `beam` that go on stay open. The rule `optimal` goes on
     until no open hypothesis can enter the n-best list, since a log-probability only falls; `first` also stops
     a sentence at its `beam`-th finished hypothesis, as fairseq does. Finished hypotheses are ranked by score.
-
-    Args:
-        config: How to search.
-        constraints: What may follow.
-        beam: Open hypotheses of a sentence; None: as `config` says.
     """
 
     def __init__(self, config: DecodingConfig, constraints: Constraints, beam: int | None = None) -> None:

@@ -26,7 +26,7 @@ from deepwire.checkpoint.model_files import (
 )
 from deepwire.checkpoint.store import WEIGHTS
 from deepwire.config.counts import shown
-from deepwire.data.vocabulary import UNK, Vocabularies
+from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.atomic import json_text, new_folder
 from deepwire.io.regular_files import read_json
@@ -42,30 +42,12 @@ class ShortlistTable:
             after these there are none.
         targets: `[n]` target subwords, those of source subword 0 first.
         size: Entries of the target vocabulary.
-
-    Raises:
-        ModelError: The parts do not fit each other.
     """
 
     always: Tensor
     offsets: Tensor
     targets: Tensor
     size: int
-
-    def __post_init__(self) -> None:
-        parts = (self.always, self.offsets, self.targets)
-        if any(part.dim() != 1 or part.dtype != torch.int64 for part in parts) or len(self.offsets) < 2:
-            raise ModelError("the table of the shortlist is no table")
-        named = torch.cat([self.always, self.targets])
-        steps = self.offsets.diff()
-        if (
-            int(self.offsets[0]) != 0
-            or int(self.offsets[-1]) != len(self.targets)
-            or bool((steps < 0).any())
-            or bool((named < 0).any() or (named >= self.size).any())
-            or not bool(torch.isin(torch.arange(UNK + 1), self.always).all())
-        ):
-            raise ModelError("the table of the shortlist is damaged")
 
     @classmethod
     def of_all(cls, always: Tensor, size: int) -> ShortlistTable:
@@ -154,11 +136,7 @@ class Shortlist:
     made_from: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
     def table(self, language: str) -> ShortlistTable:
-        """The table of a target language.
-
-        Raises:
-            UsageError: There is none.
-        """
+        """The table of a target language."""
         if language not in self.tables:
             known = ", ".join(self.tables)
             raise UsageError(
@@ -174,11 +152,7 @@ class Shortlist:
         )
 
     def save(self, folder: Path) -> None:
-        """Write everything in one step; a shortlist that is already there is replaced.
-
-        Raises:
-            ResourceError: The disk is full or cannot be written.
-        """
+        """Write everything in one step; a shortlist that is already there is replaced."""
         tensors = {
             f"{language}.{part}": getattr(table, part)
             for language, table in self.tables.items()
@@ -197,11 +171,6 @@ class Shortlist:
     @classmethod
     def load(cls, folder: Path, vocabularies: Vocabularies, own: Path | None = None) -> Shortlist:
         """Read what `save` wrote.
-
-        Args:
-            folder: Where it is; it may lie in the run of another model.
-            vocabularies: Those of the model that uses it.
-            own: Where that model has its own shortlist; None: not known.
 
         Raises:
             ModelError: It is damaged, or of another vocabulary.
@@ -222,15 +191,17 @@ class Shortlist:
                 f"learn it for this model: {_learning(own or folder)}",
             )
         made_from, tensors = record.get("tables"), read_tensors(folder / TABLES, torch.device("cpu"))
+        if record.get("format") != _FORMAT or not isinstance(made_from, dict):
+            raise ModelError(
+                f"{folder}: written by another version of deepwire", f"learn it again: {_learning(folder)}"
+            )
         try:
-            if record.get("format") != _FORMAT or not isinstance(made_from, dict):
-                raise ModelError("written by another version of deepwire")
             size = vocabularies.target.size
             tables = {
                 str(name): ShortlistTable(**{part: tensors[f"{name}.{part}"] for part in _PARTS}, size=size)
                 for name in made_from
             }
-        except (KeyError, ModelError) as error:
+        except KeyError as error:
             raise ModelError(f"{folder / TABLES}: {error}", f"learn it again: {_learning(folder)}") from None
         return cls(tables, vocabularies.digest, made_from)
 
@@ -244,11 +215,7 @@ def _learning(folder: Path) -> str:
 
 
 def check_shortlist_path(folder: Path) -> None:
-    """See, before anything is learned, that a shortlist can be saved there and replaces nothing else.
-
-    Raises:
-        UsageError: Something else is there, or no folder can be made.
-    """
+    """See, before anything is learned, that a shortlist can be saved there and replaces nothing else."""
     is_shortlist = folder.is_dir() and ((folder / RECORD).is_file() or not any(folder.iterdir()))
     if folder.exists() and not is_shortlist:
         raise UsageError(f"{folder}: exists, and is no shortlist", "name another folder with --output")
@@ -264,23 +231,14 @@ def shortlist_path(model: Path, name: str = SHORTLIST) -> Path:
 
 
 def load_shortlist(choice: ShortlistChoice, model: Path, vocabularies: Vocabularies) -> Shortlist | None:
-    """The shortlist that was chosen for a model directory; None for False.
-
-    Raises:
-        ModelError: It is damaged, or of another vocabulary.
-        UsageError: There is none.
-    """
+    """The shortlist that was chosen for a model directory; None for False."""
     folder = shortlist_folder(choice, model)
     own = shortlist_path(model, SEEN if folder is not None and folder.name == SEEN else SHORTLIST)
     return None if folder is None else Shortlist.load(folder, vocabularies, own)
 
 
 def shortlist_folder(choice: ShortlistChoice, model: Path) -> Path | None:
-    """The folder of the shortlist that was chosen for a model directory; None for False.
-
-    Raises:
-        UsageError: What was chosen is no folder.
-    """
+    """The folder of the shortlist that was chosen for a model directory; None for False."""
     if isinstance(choice, bool):
         return shortlist_path(model) if choice else None
     if not isinstance(choice, str | os.PathLike):

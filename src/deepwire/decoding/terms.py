@@ -184,15 +184,7 @@ class LineConstraints:
         placeholders: bool,
         terms: Terminology | None,
     ) -> Self:
-        """The constraints of a line.
-
-        Args:
-            vocabularies: Of the model; those with symbols for placeholders are always given these.
-            line: The line.
-            prefix: What its translation begins with in any case.
-            placeholders: Whether a model without symbols must keep placeholders, too.
-            terms: Terms and their translations.
-        """
+        """The constraints of a line."""
         if vocabularies.has_symbols:
             protected = protect(line)
             # Where the symbols of a kind are used up, the others are read as they are.

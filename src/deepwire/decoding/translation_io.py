@@ -113,11 +113,7 @@ class EmptyTranslations:
 
 
 def require_several(values: object, name: str = "texts", example: str = '["..."]') -> None:
-    """Refuse a single text: it is a sequence of its characters, which nobody wants translated one by one.
-
-    Raises:
-        UsageError: These are no values one after the other.
-    """
+    """Refuse a single text: it is a sequence of its characters, which nobody wants translated one by one."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise UsageError(f"not {name} but {type(values).__name__}", f"give a list of {name}: {example}")
 
@@ -134,11 +130,7 @@ def checked_texts(texts: Iterable[object], *, lines: bool) -> Iterator[str]:
 
 
 def request_of(line: int, text: object) -> Request:
-    """A request for a text that stands at `line`, counted from 1.
-
-    Raises:
-        UsageError: It is no text.
-    """
+    """A request for a text that stands at `line`, counted from 1."""
     if not isinstance(text, str | Request):
         raise UsageError(f"line {line}: must be a text, not {type(text).__name__}")
     return text if isinstance(text, Request) else Request(text)
@@ -148,11 +140,6 @@ def requests_of(
     texts: Iterable[object], prefixes: Iterable[str] | None = None, to: Iterable[str] | None = None
 ) -> list[Request]:
     """A request for each text.
-
-    Args:
-        texts: The texts, or requests for some.
-        prefixes: Texts that each translation must begin with; None = what requests say.
-        to: The languages to translate each into; None = what requests say.
 
     Raises:
         UsageError: One of them is no text, or there are more or fewer than there are texts.
@@ -176,11 +163,7 @@ def _with_each(requests: list[Request], values: Iterable[str], name: str) -> Ite
 
 
 def checked_pairs(pairs: Iterable[object]) -> Iterator[tuple[str, str]]:
-    """Source and target texts, checked one after the other.
-
-    Raises:
-        UsageError: One is no pair of texts.
-    """
+    """Source and target texts, checked one after the other."""
     require_several(pairs, "pairs", '[("...", "...")]')
     for number, pair in enumerate(pairs, 1):
         match pair:
@@ -270,11 +253,6 @@ def text_requests(path: Path, prefixes: Path | None, warn: Tell) -> Iterator[Req
 def column_requests(path: Path, column: int, warn: Tell) -> Iterator[Request]:
     """A request for each line of a text file with the language to translate into in a column of its own.
 
-    Args:
-        path: Two columns with a tab between them; the text may hold more tabs.
-        column: Where the language is: 1, before the text, or 2, after it.
-        warn: Receives warnings.
-
     Raises:
         DataError: a line that is not empty has no tab or no language.
     """
@@ -298,7 +276,6 @@ def json_requests(path: Path, warn: Tell) -> Iterator[Request]:
         DataError: a line is no JSON object with a text.
     """
     several: list[str] = []
-    halves: list[str] = []
     for number, line in enumerate(read_text(path, warn), 1):
         where = f"{display(path)}:{number}"
         try:
@@ -317,14 +294,11 @@ def json_requests(path: Path, warn: Tell) -> Iterator[Request]:
         text = fields["text"]
         if has_several_lines(text):
             several.append(where)
-        if any(each != without_surrogates(each) for each in (text, prefix)):
-            halves.append(where)
         # What a model of one direction hands through need not be a language, and not even a text.
         to, from_ = (name if isinstance(name := fields.get(key), str) else "" for key in ("to", "from"))
         text, prefix = (plain(without_surrogates(each)) for each in (text, prefix))
         yield Request(text, prefix, fields, to, from_, where=where)
     warn_of_several_lines(several, warn)
-    _warn_of(halves, "half of a surrogate pair is read as U+FFFD", warn)
 
 
 def has_several_lines(text: str) -> bool:
@@ -334,13 +308,9 @@ def has_several_lines(text: str) -> bool:
 
 def warn_of_several_lines(places: Sequence[str], warn: Tell) -> None:
     """Say that each of these texts is read as one sentence, although they have several lines."""
-    _warn_of(places, "several lines are read as one sentence; give each line on its own", warn)
-
-
-def _warn_of(places: Sequence[str], what: str, warn: Tell) -> None:
     if places:
         more = f" (here and in {counted(len(places) - 1, 'more line')})" if len(places) > 1 else ""
-        warn(f"{places[0]}: {what}{more}")
+        warn(f"{places[0]}: several lines are read as one sentence; give each line on its own{more}")
 
 
 def sentence_pairs(first: Path, second: Path, warn: Tell) -> Iterator[tuple[str, str]]:
