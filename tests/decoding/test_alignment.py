@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from deepwire.data.text.pairs import Pair
-from deepwire.data.vocabulary import EOS, PAD, Vocabularies
+from deepwire.data.vocabulary import PAD, Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.alignment import AlignedPair, AttentionAligner, best_links
+from deepwire.decoding.alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.terms import Term, Terminology
 from deepwire.decoding.translation_io import FORMATS, Request
@@ -122,12 +122,6 @@ def test_what_is_copied_is_aligned_with_itself(looking, vocabularies):
     model = translator(looking, vocabularies, guards=True).aligning()
     (found,) = model.translations([Request("12 -- 13")])
     assert found.candidates[0].alignment.pharaoh() == "0-0 1-1 2-2"
-
-
-def test_neither_tags_nor_the_end_are_words():
-    weights = torch.tensor([[[0.4, 0.1, 0.2, 0.3], [0.5, 0.2, 0.1, 0.2]]])
-    assert best_links(weights, [AlignedPair([9, 5, 6, EOS], 1, [7])], False) == [[(1, 0)]]
-    assert best_links(weights, [AlignedPair([9, 5, 6, EOS], 1, [7])], True) == [[(0, 0)]]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import math
-
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -156,25 +153,6 @@ def test_beam_one_is_greedy(toys):
         assert [found[0].ids for found in searched] == [found[0].ids for found in greedy]
         for one, other in zip(searched, greedy, strict=True):
             assert one[0].score == pytest.approx(other[0].score, abs=1e-5)
-
-
-def test_greedy_takes_the_best_subword_at_each_step(toys):
-    model = toys.Model()
-    source = toys.random_sources(1, model.size)[0]
-    found = generate(model, Batch(toys.padded([source]), [10]), config(beam=1))[0][0]
-    expected: list[int] = []
-    while len(expected) < 10:
-        state, tokens = model.start(toys.padded([source])), [BOS, *expected]
-        for token in tokens:
-            log_probs, state = model.step(torch.tensor([token]), state)
-        log_probs[0, [PAD, BOS, UNK]] = -math.inf
-        if not expected:
-            log_probs[0, EOS] = -math.inf
-        best = int(log_probs.argmax())
-        if best == EOS:
-            break
-        expected.append(best)
-    assert list(found.ids) == expected
 
 
 def test_finished_sentences_leave_the_batch(toys):

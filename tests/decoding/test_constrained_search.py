@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from deepwire.data.vocabulary import BOS, EOS
-from deepwire.decoding.constrained_search import _allocated, constrained_search
+from deepwire.decoding.constrained_search import constrained_search
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.phrases import Phrase, WordBounds
 from deepwire.decoding.search import Batch, generate
@@ -167,26 +167,10 @@ def test_what_has_been_read_counts_in_score_and_translation(toys):
     assert best.score == pytest.approx(total / (len(best.ids) + 1), abs=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_no_translation_comes_twice(toys, seed):
-    """The same subwords may have their phrase in several places."""
-    phrases = [[open_phrase((5,), (5, 5))], [Phrase(((6,),)), Phrase(((6,),))]] * 2
-    for hypotheses in search(toys, phrases, seed=seed, n_best=4, limit=5):
-        ids = [one.ids for one in hypotheses]
-        assert len(ids) == len(set(ids)) > 1
-
-
 def test_equal_phrases_are_all_there(toys):
     for hypotheses in search(toys, [[Phrase(((6,),))] * 3, [Phrase(((7, 8),))] * 2] * 2):
         ids = hypotheses[0].ids
         assert ids.count(6) >= 3 or sum(pair == (7, 8) for pair in pairwise(ids)) >= 2
-
-
-def test_the_best_of_each_bank_come_first():
-    values = torch.tensor([[0.1, 0.9, 0.5, 0.4, -torch.inf, 0.8]])
-    banks = torch.tensor([[0, 1, 1, 2, 0, 1]])
-    assert _allocated(values, banks, 4).tolist() == [[0, 1, 3, 5]]
-    assert _allocated(values, banks, 2).tolist() == [[0, 1]]
 
 
 def test_more_phrases_than_a_number_has_bits_are_cut(toys):

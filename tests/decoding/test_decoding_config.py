@@ -26,11 +26,6 @@ def test_impossible_values(settings, message):
         DecodingConfig.model_validate(settings)
 
 
-def test_samples_need_no_beam():
-    config = DecodingConfig.model_validate({"n_best": 50, "sampling": {}, "batch_tokens": "16k"})
-    assert (config.width, config.batch_tokens) == (50, 16_000)
-
-
 def test_one_setting_of_sampling_leaves_the_others_as_they_are():
     stored = DecodingConfig.model_validate({"sampling": {"temperature": 0.3, "seed": 7}})
     for named, expected in (
@@ -56,8 +51,3 @@ def test_length_penalties():
     assert divisor(0.6, "gnmt", 7) == pytest.approx(2**0.6)
     assert divisor(1.0, "average", 7) == pytest.approx(7)
     assert divisor(0.0, "gnmt", 100) == divisor(0.0, "average", 100) == 1
-
-
-def test_the_longest_output():
-    assert DecodingConfig().output_limit(10) == 70
-    assert DecodingConfig(max_length_ratio=0.1, max_length_extra=0).output_limit(3) == 1

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import math
-
 import pytest
 import torch
 from pydantic import ValidationError
@@ -90,15 +87,6 @@ def test_the_search_reports_the_scores_of_the_range(folders, beam):
     assert None in flags
 
 
-def test_null_takes_all_groups_back(folders):
-    translator = deepwire.load(folders / "second", "cpu", "fp32")
-    whole = translator.with_search(groups=None)
-    assert whole.config.groups is None
-    pairs = [(line, whole.translate([line])[0]) for line in SOURCES]
-    expected = deepwire.load(folders / "gtrans", "cpu", "fp32")
-    assert list(whole.score(pairs)) == list(expected.score(pairs)) != list(translator.score(pairs))
-
-
 def test_models_that_do_not_have_the_groups(folders):
     with pytest.raises(UsageError, match=r"^groups 2:4: the decoder has 3 groups, counted from 1$"):
         deepwire.load(folders / "gtrans", settings={"groups": "2:4"})
@@ -137,22 +125,6 @@ def test_the_option_of_the_commands(folders, tmp_path, monkeypatch, capsys):
     assert (code, (tmp_path / "o").read_text()) == (0, expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "groups", "line"),
-    [
-        ("gtrans", "4", "error: groups 4: the decoder has 3 groups, counted from 1\n"),
-        ("plain", "1:2", "error: groups 1:2: the decoder does not predict with a mixture of groups\n"),
-        ("gtrans", "2:1", "error: command line: groups: must be a group such as 4 or a range such as "),
-    ],
-)
-def test_mistakes_on_the_command_line(folders, monkeypatch, capsys, name, groups, line):
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"hund\n")))
-    code, out, err = run(capsys, "translate", folders / name, f"groups={groups}")
-    assert (code, out) == (2, "")
-    assert err.startswith(line)
-    assert err.count("\n") == 1
-
-
 def test_run_files(tmp_path):
     assert load_run_file("multi30k/gtrans-tiny", ["decoding.groups=2"]).config.decoding.groups == "2"
     path = tmp_path / "run.yaml"
@@ -161,10 +133,3 @@ def test_run_files(tmp_path):
         load_run_file(path)
     with pytest.raises(UsageError, match=r"decoding\.groups 1: the decoder does not predict with a mixture"):
         load_run_file("multi30k/transformer-tiny", ["decoding.groups=1"])
-
-
-def test_probabilities_of_a_range_sum_to_one(folders):
-    translator = deepwire.load(folders / "gtrans", precision="fp32", settings={"groups": "2:3"})
-    source = torch.tensor([[4, 5, 2]])
-    log_probs, _ = translator.model.step(torch.tensor([1]), translator.model.start(source))
-    assert math.isclose(log_probs.exp().sum().item(), 1, abs_tol=1e-5)

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.line_steps import nothing_to_translate
 from deepwire.decoding.search import generate
 from deepwire.decoding.second_search import is_degenerate, loops
 from deepwire.decoding.translation_io import EmptyTranslations
@@ -30,12 +29,6 @@ def test_a_source_may_repeat_itself():
     assert not is_degenerate([5] * 9, [6] * 9, 20)
     assert is_degenerate([5, 6], [6] * 9, 20)
     assert is_degenerate([5, 6], [6, 7, 8], 3)
-
-
-def test_lines_without_words():
-    assert nothing_to_translate("12:30 – 13:45 (%s) https://a.de")
-    assert not nothing_to_translate("12 Hunde")
-    assert not nothing_to_translate("  ")
 
 
 def test_nearly_only_empty_translations_are_warned_about():

@@ -63,14 +63,6 @@ def test_every_placeholder_is_kept(toys, learned, symbols, search):
         assert answers[5].text == "12 : 12"
 
 
-def test_placeholders_are_lost_where_nobody_asked_for_them(toys, learned):
-    """The test above can fail."""
-    answers = translator(toys, learned[False]).translate(LINES)
-    assert any(
-        count_placeholders(line) - count_placeholders(text) for line, text in zip(LINES, answers, strict=True)
-    )
-
-
 @pytest.mark.parametrize("symbols", [False, True])
 def test_samples_keep_placeholders(toys, learned, symbols):
     tool = translator(toys, learned[symbols], placeholders=True, n_best=3, sampling={})
@@ -110,9 +102,3 @@ def test_nothing_stands_in_front_of_a_prefix(toys, learned, settings):
 def test_terms_and_samples_exclude_each_other(toys, learned):
     with pytest.raises(UsageError, match="sampling"):
         translator(toys, learned[False], Terminology((Term("Hund", ("dog",)),)), sampling={})
-
-
-def test_scores_of_pairs_see_symbols(toys, learned):
-    tool = translator(toys, learned[True])
-    one, other, lacking = tool.score([("Hund 7", "dog 7"), ("Hund 12", "dog 12"), ("Hund 7", "dog 8")])
-    assert one.log_probability == other.log_probability != lacking.log_probability

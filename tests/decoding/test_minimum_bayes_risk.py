@@ -14,7 +14,6 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.minimum_bayes_risk import expected_chrf, most_agreed
 from deepwire.decoding.translation_io import Candidate
 from deepwire.decoding.translator import Translator
-from deepwire.errors import UsageError
 
 PIECES = 12
 
@@ -72,13 +71,6 @@ def test_epsilon_leaves_out_what_is_improbable_and_never_all(toys) -> None:
     assert tool.translate(lines, sampling={"epsilon": 0.99}) == greedy
     assert tool.translate(lines, sampling={"epsilon": 1e-9}) == tool.translate(lines, sampling={})
     assert tool.translate(lines, sampling={"top_k": 5, "epsilon": 0.99}) == greedy
-
-
-def test_what_it_cannot_choose_from_is_refused(toys) -> None:
-    tool = Translator([toys.Model(size=PIECES)], toys.vocabularies(PIECES), DecodingConfig())
-    for mbr in (1, 3):
-        with pytest.raises(UsageError, match=f"of two translations or more, but is {mbr}"):
-            tool.with_search(n_best=4, sampling={"mbr": mbr})
 
 
 def test_many_ngrams_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:

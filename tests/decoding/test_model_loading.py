@@ -73,25 +73,6 @@ def test_a_line_is_cut_where_learned_positions_end(save):
     assert len(deepwire.load(path, settings={"max_source_length": 1}).translate(["zwei"], beam=2)) == 1
 
 
-@pytest.mark.parametrize(
-    ("named", "direction"),
-    [
-        ({"source": "de", "target": "en"}, ("de", "en")),
-        ({"source": "source", "target": "target"}, None),
-        ({}, None),
-    ],
-)
-def test_a_model_knows_its_direction_where_its_run_file_named_it(save, named, direction):
-    assert load(save("one", **named)).direction == direction
-
-
-def test_from_the_package(save):
-    path = save("one", decoding={"max_length_ratio": 1, "max_length_extra": 1})
-    lines = deepwire.load(path).translate(["ein hund", "", "katzen"])
-    assert [line == "" for line in lines] == [False, True, False]
-    assert deepwire.load([path, path]).translate(["ein hund", "", "katzen"]) == lines
-
-
 def test_bos_on_the_source_as_in_training(save, monkeypatch):
     translator = load(save("one", source_bos=True))
     sources = []
@@ -169,21 +150,6 @@ def test_partners_must_fit(save):
         load([one, other])
     with pytest.raises(ModelError, match=r"one and .*bos differ in data\.source_bos"):
         load([one, save("bos", source_bos=True)])
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"beam": 0}, "beam: "),
-        ({"beams": 4}, "settings: beams: unknown key .did you mean beam.."),
-        ({"sampling": {"topp": 1}}, "settings: sampling.topp: unknown key .did you mean sampling.top_p.."),
-        ({"beam": "x"}, "settings: beam: must be a whole number, not 'x'"),
-        ({"n_best": 9}, "n_best must be at most beam"),
-    ],
-)
-def test_impossible_settings(save, settings, message):
-    with pytest.raises(UsageError, match=message):
-        load(save("one"), settings=settings)
 
 
 @pytest.mark.parametrize("stored", [{"beam": 0}, [4]])

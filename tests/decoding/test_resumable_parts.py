@@ -38,13 +38,3 @@ def test_parts_without_their_job_are_refused(tmp_path: Path) -> None:
     (folder.path / "job.json").unlink()
     with pytest.raises(UsageError, match=r"out.parts: has files, but no job\.json"), folder.held({"beam": 4}):
         pass
-
-
-def test_a_folder_of_something_else_is_not_taken(tmp_path: Path) -> None:
-    """It would be removed with all that is in it when the job is done."""
-    folder = PartsFolder.of(tmp_path / "out")
-    folder.path.mkdir()
-    (folder.path / "letter.txt").write_text("by hand")
-    with pytest.raises(UsageError, match=r"out.parts: has files, but no job\.json"), folder.held({"beam": 4}):
-        pass
-    assert not folder.begun()

@@ -7,7 +7,6 @@ import torch
 
 import deepwire
 from deepwire.checkpoint.store import save_model
-from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
@@ -55,19 +54,6 @@ def test_a_model_without_rounds_refuses_them(folders):
         deepwire.load(folders / "plain", settings={"rounds": 3})
     with pytest.raises(UsageError, match=r"^rounds 3, model 2: the encoder has no rounds"):
         deepwire.load([folders / "two", folders / "plain"], settings={"rounds": 3})
-
-
-def test_from_the_command_line(folders, tmp_path, capsys):
-    text = tmp_path / "text"
-    text.write_text("\n".join(SOURCES) + "\n")
-    found = []
-    for options in ((), ("rounds=5",)):
-        command = ["translate", folders / "two", "--input", text, "--n-best", "1", "--json", *options]
-        assert main([str(part) for part in command]) == 0
-        found.append(capsys.readouterr().out)
-    assert found[0] != found[1]
-    assert main(["translate", str(folders / "plain"), "--input", str(text), "rounds=2"]) == 2
-    assert "error: rounds 2: the encoder has no rounds" in capsys.readouterr().err
 
 
 def test_a_run_file_without_rounds_refuses_them(tmp_path):

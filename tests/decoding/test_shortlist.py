@@ -20,7 +20,6 @@ from deepwire.decoding.shortlist import (
     ShortlistTable,
     batch_shortlist,
     load_shortlist,
-    shortlist_path,
 )
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
@@ -261,9 +260,3 @@ def test_what_is_stored_comes_back_and_damage_is_seen(tmp_path, toys):
     (tmp_path / "list" / "shortlist.safetensors").write_bytes(content[:-1] + b"\1")
     with pytest.raises(ModelError, match="damaged"):
         Shortlist.load(tmp_path / "list", words)
-
-
-def test_a_run_has_one_for_all_its_checkpoints(tmp_path):
-    run = tmp_path / "run"
-    assert shortlist_path(run / "checkpoints" / "update-000100") == shortlist_path(run / "averages" / "avg5")
-    assert shortlist_path(run) == run / "shortlist"

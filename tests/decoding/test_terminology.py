@@ -58,11 +58,3 @@ def test_terms_in_a_translation(term, text, count):
 def test_wrong_files(tmp_path, text, message):
     with pytest.raises(DataError, match=message):
         terms(tmp_path, text)
-
-
-def test_what_is_repaired_while_it_is_read_is_said(tmp_path):
-    path = tmp_path / "terms.tsv"
-    path.write_bytes(b"Gew\xe4hr\twarranty\n")
-    warnings: list[str] = []
-    assert [term.source for term in Terminology.read(path, warnings.append).terms] == ["Gew\ufffdhr"]
-    assert warnings == [f"{path}: bytes of 1 line are not UTF-8 and were read as U+FFFD"]

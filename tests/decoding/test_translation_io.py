@@ -6,7 +6,6 @@ import json
 import pytest
 
 from deepwire.decoding.translation_io import (
-    FORMATS,
     Candidate,
     Request,
     Translation,
@@ -119,11 +118,6 @@ def test_wrong_json_names_the_line(file, line, message):
         list(json_requests(path, print))
 
 
-def test_missing_file(tmp_path):
-    with pytest.raises(DataError, match="no such file"):
-        list(read_text(tmp_path / "nothing", print))
-
-
 def test_plain_and_scores():
     assert format_plain(ANSWER) == "good day"
     assert format_scored(ANSWER) == "-1.0000\tgood day"
@@ -143,7 +137,3 @@ def test_json_keeps_other_fields_and_is_utf8():
     assert (record["id"], record["odd"], record["text"]) == (7, "\ud800", "Guten Tag")
     assert (record["line"], record["translation"], record["score"]) == (3, "good day", -1.0)
     assert [one["translation"] for one in record["n_best"]] == ["good day", "hello"]
-
-
-def test_names_of_formats_stay_what_interrupted_jobs_have_recorded():
-    assert list(FORMATS) == ["plain", "scored", "n_best", "as_json"]

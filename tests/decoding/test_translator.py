@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
 
@@ -56,10 +55,6 @@ def test_a_line_stays_one_line_whatever_the_vocabulary_can_spell(toys, monkeypat
         assert [one.text for one in answer.candidates] == [f"a{expected}b"] * 2
 
 
-def test_no_lines(toys):
-    assert translator(toys).translate([]) == []
-
-
 @pytest.mark.parametrize(
     ("lines", "message"),
     [("abc", "not texts but str"), (b"abc", "bytes"), (["a", None], "line 2: must be a text")],
@@ -67,13 +62,6 @@ def test_no_lines(toys):
 def test_what_is_no_list_of_texts_is_refused(toys, lines, message):
     with pytest.raises(UsageError, match=message):
         translator(toys).translate(lines)
-
-
-def test_empty_lines_never_reach_the_model(toys):
-    model = toys.Model()
-    answers = list(translator(toys, model=model).translations(["", "  ", "\u2003"]))
-    assert model.rows_seen == []
-    assert [(answer.text, answer.score) for answer in answers] == [("", 0.0)] * 3
 
 
 @settings(max_examples=20, deadline=None)
@@ -156,17 +144,6 @@ def test_prefixes(toys):
             tool.translate(["abc", "def"], wrong)
 
 
-@pytest.mark.parametrize("window", [0, -1])
-def test_a_window_holds_a_line(toys, window):
-    tool = translator(toys)
-    for ask in (
-        lambda: list(tool.translations(["a"], window=window)),
-        lambda: list(tool.score([("a", "b")], window=window)),
-    ):
-        with pytest.raises(UsageError, match=f"window: must be a whole number of 1 or more, not {window}"):
-            ask()
-
-
 def test_arguments_of_another_kind_are_refused(toys):
     tool = translator(toys)
     for ask in (
@@ -179,39 +156,6 @@ def test_arguments_of_another_kind_are_refused(toys):
             ask()
 
 
-@pytest.mark.parametrize("options", [{}, {"prefixes": ["A", ""]}, {"to": ["en", "en"]}])
-def test_what_is_no_text_is_named_whatever_stands_beside_it(toys, options):
-    with pytest.raises(UsageError, match="line 2: must be a text, not int"):
-        translator(toys).translate(["abc", cast("str", 1)], **options)
-
-
-def test_prefixes_go_with_requests_too(toys):
-    tool = translator(toys)
-    given = cast("list[str]", [Request("abc"), Request("fgh", "b")])
-    assert tool.translate(given, ["hh", ""]) == tool.translate(["abc", "fgh"], ["hh", ""])
-
-
-def test_what_came_with_a_line_is_handed_through(toys):
-    answer = next(iter(translator(toys).translations([Request("abc", fields={"id": 7})])))
-    assert answer.request.fields == {"id": 7}
-
-
-def test_a_line_too_long_is_translated_in_pieces(toys):
-    """At spaces near the middle; scores are sums."""
-    warnings: list[str] = []
-    tool = translator(toys, warnings, max_source_length=5, n_best=2)
-    whole, *parts = tool.translations(["abc ab, cafe bb", "abc ab,", "cafe", "bb"])
-    first = list(tool.translations(["abc", "ab,", "cafe bb"]))
-    assert warnings == []
-    assert whole.text in (
-        " ".join(part.text for part in parts),
-        " ".join(part.text for part in first),
-        f"{parts[0].text} {first[2].text}",
-    )
-    assert len(whole.candidates) == 2
-    assert whole.request.text == "abc ab, cafe bb"
-
-
 def test_a_word_too_long_stays_and_is_named(toys):
     warnings: list[str] = []
     tool = translator(toys, warnings, max_source_length=5)
@@ -219,12 +163,6 @@ def test_a_word_too_long_stays_and_is_named(toys):
     abc, ab, cafe = tool.translate(["abc", "ab", "cafe"])
     assert [first, second, third] == [abc, f"{ab} abcdefgh", cafe]
     assert warnings[0] == "line 2: a word too long for the model stays as it is: abcdefgh"
-
-
-def test_the_line_breaks_of_a_long_text_are_spaces(toys):
-    tool = translator(toys, [], max_source_length=3)
-    (answer,) = tool.translations([Request("abc\nab cafe bb")])
-    assert "\n" not in answer.text
 
 
 @pytest.mark.parametrize("own", ["guards", "placeholders"])
