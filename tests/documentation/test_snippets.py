@@ -20,14 +20,12 @@ from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
-import torch
 import zstandard
 
 import deepwire
 from deepwire import runfile
 from deepwire.config.settings_reader import Settings, read_settings
 from deepwire.errors import UsageError
-from deepwire.model.config import ModelConfig
 from deepwire.runfile import RunFile
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -69,11 +67,6 @@ GIVEN: Mapping[str, Mapping[str, Any]] = {
         "references": [["a dog"]],
         "base": ["a cat"],
         "new": ["a dog"],
-    },
-    "languages.md": {
-        "config": ModelConfig.model_validate({"d_model": 16, "heads": 2, "languages": {"norm": True}}),
-        "size": 10,
-        **dict.fromkeys(("source", "target_input", "target_output"), torch.ones(4, 2, dtype=torch.long)),
     },
 }
 """Values that a page speaks of without showing where they come from."""
