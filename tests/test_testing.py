@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from deepwire.errors import UsageError
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
+from deepwire.model.context import Context
 from deepwire.model.initialization import LipschitzConfig
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, State
 from deepwire.model.mixers.self_attention import SelfAttention, SelfAttentionConfig
 from deepwire.model.stack_spec import StackSpec
 from deepwire.testing import (
@@ -46,10 +47,10 @@ class Faulty(PreNorm):
         self.spare = nn.Linear(4, 4) if config.fault == "unused" else None
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the output, and perhaps what may not be known, or is of another pass."""
-        (x,) = super().write(state, index, read, output, languages)
+        (x,) = super().write(state, index, read, output, context)
         if self.fault == "future":
             x = x + 0.1 * torch.cat((x[:, 1:], x[:, :1]), 1)
         elif self.fault == "batch":
@@ -109,9 +110,9 @@ class ForgetfulConfig(SelfAttentionConfig):
 
     type: Literal["forgetful"] = "forgetful"  # type: ignore[assignment]
 
-    def build(self, spec: StackSpec) -> TokenMixer:
+    def build(self, spec: StackSpec) -> Mixer:
         """One mixer."""
-        return Forgetful(spec, None)
+        return Forgetful(spec)
 
 
 class Forgetful(SelfAttention):

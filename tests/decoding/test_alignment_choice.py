@@ -22,7 +22,7 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.mixers.merged_attention import MergedAttention, MergedAttentionConfig
-from deepwire.model.mixers.mixer import TokenMixer
+from deepwire.model.mixers.mixer import SourceMixer
 from deepwire.training.guided_alignment import GuidedAlignment, GuidedAlignmentConfig
 
 CPU = torch.device("cpu")
@@ -84,7 +84,7 @@ def test_a_model_that_does_not_look_at_the_source_has_none():
 class Pooling(MergedAttention):
     """It reads the source in another way, which nobody can look at."""
 
-    source_weights = TokenMixer.source_weights  # type: ignore[assignment]
+    source_weights = SourceMixer.source_weights  # type: ignore[assignment]
 
 
 class PoolingConfig(MergedAttentionConfig):

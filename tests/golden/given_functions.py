@@ -13,8 +13,9 @@ from torch.nn import functional
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.layers import RMSNorm
-from deepwire.model.stack import Stack
+from deepwire.model.stack import Stack, StackParts
 from deepwire.model.stack_spec import Side
 
 DIM = 16
@@ -32,8 +33,6 @@ class GivenFunction(nn.Module):
         """Of `[B, T, d]`."""
         inner = functional.gelu(functional.linear(x, self.W1, self.b1))
         return functional.linear(inner, self.W2, self.b2)
-
-    parallel = forward
 
 
 def encoder_of(settings: Mapping[str, object], *, heads: int = 2) -> Stack:
@@ -56,15 +55,8 @@ def encoder_of(settings: Mapping[str, object], *, heads: int = 2) -> Stack:
 
 def with_sublayers(stack: Stack, mixers: list[nn.Module], feed_forwards: list[nn.Module]) -> Stack:
     """The stack with other sub-layers."""
-    return Stack(
-        DIM,
-        stack.connection,
-        stack.aggregation,
-        stack.fusion,
-        mixers,  # type: ignore[arg-type]
-        (),
-        feed_forwards,  # type: ignore[arg-type]
-    )
+    sockets = stack.connection, stack.aggregation, stack.fusion
+    return type(stack)(DIM, StackParts(*sockets, mixers, (), feed_forwards))  # type: ignore[arg-type]
 
 
 def use_rms_norms(stack: Stack, eps: float) -> None:
@@ -108,7 +100,7 @@ def check_case(stack: Stack, golden: Mapping[str, Tensor], renamed: Mapping[str,
             part = parameter if rows == slice(None) else parameter[rows]
             part.copy_(golden[f"p.{each}"].reshape(part.shape))
     x = golden["in.x"].clone().requires_grad_()
-    (result,), *_ = stack(x)
+    (result,), *_ = stack(x, Context())
     assert close(result, golden["out.result"], OUTPUT_TOLERANCE)
     (result * golden["ct.result"]).sum().backward()
     assert close(x.grad, golden["g.in.x"], GRADIENT_TOLERANCE)
@@ -133,7 +125,8 @@ def given_stack(
         return [function for function, call in calls if call.kind == wanted]
 
     parts = (of("mixer"), of("cross"), of("feed_forward"))
-    return Stack(DIM, own.connection, own.aggregation, own.fusion, *parts), functions  # type: ignore[arg-type]
+    sockets = own.connection, own.aggregation, own.fusion
+    return Stack(DIM, StackParts(*sockets, *parts)), functions  # type: ignore[arg-type]
 
 
 def below(golden: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

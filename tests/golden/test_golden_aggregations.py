@@ -25,6 +25,7 @@ from whole_models import FairseqModel, NeutronModel
 from deepwire.model.aggregations.hierarchical import Combiner
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.layers import LayerNorm
 
 COMBINER = {
@@ -51,7 +52,7 @@ def test_combiner(name: str, combiner: Combiner) -> None:
     places = {key: (Place(COMBINER[key]),) for key in golden.params}
     load(combiner, golden.params, places)
     inputs = [tensor.clone().requires_grad_() for _, tensor in sorted(golden.group("in/x").items())]
-    merged = combiner(inputs)
+    merged = combiner(inputs, Context())
     assert deviation(merged, golden["out/y"]) < OUTPUT_TOLERANCE
     (merged * golden["cot/R"]).sum().backward()
     for number, x in enumerate(inputs):

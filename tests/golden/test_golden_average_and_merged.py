@@ -23,6 +23,7 @@ from whole_models import FairseqModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.mixers.average_attention import AverageAttention, AverageAttentionConfig, running_mean
 
 DIM, PAD, VOCABULARY = 32, 1, 48
@@ -47,7 +48,7 @@ def test_average_attention(name: str, network: Literal["none", "normalised"]) ->
     places = {key: average_place(key) for key in golden.params}
     load(mixer, golden.params, places)
     query, value = (golden[f"in/{key}"].clone().requires_grad_() for key in "qv")
-    found = mixer.combine(query, running_mean(value))
+    found = mixer.combine(query, running_mean(value), Context())
     assert deviation(found, golden["out/y"]) < OUTPUT_TOLERANCE
     (found * golden["cot/R"]).sum().backward()
     for key, tensor in (("q", query), ("v", value)):

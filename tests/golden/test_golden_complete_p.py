@@ -14,6 +14,7 @@ import deepwire.training.optimizers.adam as module
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
 from deepwire.training.optimizers.optimizer import make_optimizer
@@ -75,7 +76,7 @@ def test_adam_gets_the_settings_of_each_group(row: dict[str, Any], monkeypatch: 
 def test_multipliers_and_initial_values(row: dict[str, Any]) -> None:
     model = model_of(row)
     x, gives = torch.randn(1, 2, 64), torch.randn(1, 2, 64)
-    (after,) = model.encoder.connection.write((x,), 0, x, gives)
+    (after,) = model.encoder.connection.write((x,), 0, x, gives, Context())
     torch.testing.assert_close(after, x + row["residual_branch_multiplier"] * gives)
     without_bias = model.head.logits(x) - model.head.logits(torch.zeros_like(x))
     torch.testing.assert_close(without_bias, row["output_multiplier"] * x @ model.head.table.weight.t())

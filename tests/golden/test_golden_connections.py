@@ -30,8 +30,8 @@ from whole_models import FairseqModel
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Sublayer
+from deepwire.model.context import Context
 from deepwire.model.cross_attention import CrossAttention
-from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 
 DIM, PAD = 32, 1
@@ -154,15 +154,13 @@ class OneSublayer(nn.Module):
             assert self.mask is not None
             bias = torch.zeros(self.mask.unsqueeze(1).shape)
             bias = bias.masked_fill_(self.mask.unsqueeze(1).bool(), float("-inf"))
-            return self.sublayer(read, self.sublayer.project(self.memory, bias))
-        if isinstance(self.sublayer, FeedForward):
-            return self.sublayer(read)
-        return self.sublayer.parallel(read, None)
+            return self.sublayer(read, self.sublayer.project(self.memory, Context(padding=bias)))
+        return self.sublayer(read, Context())
 
     def forward(self, x: Tensor) -> Tensor:
-        state = self.connection.start(x)
-        read = self.connection.read(state, 0)
-        return self.connection.write(state, 0, read, self.evaluate(read))[0]
+        state = self.connection.start(x, Context())
+        read = self.connection.read(state, 0, Context())
+        return self.connection.write(state, 0, read, self.evaluate(read), Context())[0]
 
 
 @pytest.mark.parametrize(

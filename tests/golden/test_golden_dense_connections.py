@@ -19,8 +19,11 @@ from given_functions import (
 from golden_names import OUTPUT_TOLERANCE
 from torch import Tensor, nn
 
+from deepwire.model.context import Context
 from deepwire.model.layers import RMSNorm
+from deepwire.model.mixers.mixer import SideMixer, SideState, State
 from deepwire.model.mixers.self_attention import SelfAttention
+from deepwire.model.mixers.shared_values import SharedValueAttention
 
 FUNCTIONS = {r"F(\d)\.(\w+)": r"mixers.\1.\2"}
 NORMS = {
@@ -120,36 +123,30 @@ def test_values_of_layers_below(name: str, mixer: object, own: Mapping[str, str]
     below: tuple[Tensor, ...] = ()
     x = golden["in.x"]
     for layer, each in enumerate(stack.mixers):
-        assert isinstance(each, SelfAttention)
-        _, key, value, below = each._project_above(stack.connection.norms[layer](x), below)
+        assert isinstance(each, SharedValueAttention)
+        _, key, value, below = each._mixed(stack.connection.norms[layer](x), below, None)
         if name == "lime":
             assert close(key, golden[f"out.keys{layer}"], OUTPUT_TOLERANCE)
         assert close(value, golden[f"out.values{layer}"], OUTPUT_TOLERANCE)
         x = golden[f"out.layer{layer + 1}"]
 
 
-class GivenAttention(nn.Module):
+class GivenAttention(SideMixer):
     """W_o(s(W_k k) * W_q q + W_v v), one position at a time, in the place of the mixer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.W_q, self.W_k, self.W_v, self.W_o = (nn.Parameter(torch.empty(DIM, DIM)) for _ in range(4))
 
-    def parallel(self, x: Tensor, *_: object) -> Tensor:
-        """All of one vector."""
-        return self.mix(x, x, x)
+    def forward_beside(self, x: Tensor, side: SideState, context: Context) -> tuple[Tensor, SideState]:
+        """Of one vector each; all of one in the lowest layer."""
+        return self.mix(x, *(side or (x, x))), side
 
-    def parallel_above(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        below: tuple[Tensor, ...],
-        memory: object,
-        languages: Tensor | None,
-        of_keys: tuple[Tensor, Tensor],
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Of one vector each."""
-        return self.mix(x, *of_keys), below
+    def init_state(self, rows: int, like: Tensor) -> State:
+        """It never steps."""
+        raise NotImplementedError
+
+    step_beside = init_state  # type: ignore[assignment]
 
     def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """The equation."""

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, Sublayer
+from deepwire.model.context import Context
 
 DIM = 32
 HIDDEN = {"h1": "one_layer", "h2glu": "glu", "h2gelu": "gelu"}
@@ -85,7 +86,7 @@ def test_cell(name: str) -> None:
     # A cell's parameters have no number: `gate.W_i`.
     inputs = leaves(golden)
     state = (inputs["O_prev"], inputs["C_prev"])
-    output, cell = connection.write(state, 0, state[0], inputs["x"])
+    output, cell = connection.write(state, 0, state[0], inputs["x"], Context())
     assert_as_recorded(golden, {"Output": output, "Cell": cell}, inputs, connection, places)
 
 
@@ -104,10 +105,10 @@ def test_encoder_stack(name: str) -> None:
     }
     connection, places = build(golden, config, 3, ("mixer",))
     inputs = leaves(golden)
-    state = connection.start(inputs["E"])
+    state = connection.start(inputs["E"], Context())
     outputs: dict[str, Tensor] = {}
     for layer in range(3):
-        state = connection.write(state, layer, state[0], inputs[f"A{layer + 1}"])
+        state = connection.write(state, layer, state[0], inputs[f"A{layer + 1}"], Context())
         outputs |= {f"Output_{layer + 1}": state[0], f"Cell_{layer + 1}": state[1]}
     assert_as_recorded(golden, outputs, inputs, connection, places)
 
@@ -117,10 +118,10 @@ def test_depth_rnn_stack() -> None:
     golden = case("dwrnn_enc3_h2glu")
     connection, places = build(golden, {"type": "depth_rnn", "hidden": "glu"}, 3, ("mixer",))
     inputs = leaves(golden)
-    state = connection.start(inputs["E"])
+    state = connection.start(inputs["E"], Context())
     outputs: dict[str, Tensor] = {}
     for layer in range(3):
-        state = connection.write(state, layer, state[0], inputs[f"A{layer + 1}"])
+        state = connection.write(state, layer, state[0], inputs[f"A{layer + 1}"], Context())
         outputs[f"Output_{layer + 1}"] = state[0]
     assert_as_recorded(golden, outputs, inputs, connection, places)
 
@@ -132,12 +133,12 @@ def test_decoder_stack(merge: str) -> None:
     config = {"type": "depth_lstm", "hidden": "glu", "share": "gates", "merge": merge}
     connection, places = build(golden, config, 3, ("mixer", "cross"))
     inputs = leaves(golden)
-    state = connection.start(inputs["E"])
+    state = connection.start(inputs["E"], Context())
     outputs: dict[str, Tensor] = {}
     for layer in range(3):
-        state = connection.write(state, 2 * layer, state[0], inputs[f"S{layer + 1}"])
+        state = connection.write(state, 2 * layer, state[0], inputs[f"S{layer + 1}"], Context())
         if merge == "two":
             outputs[f"OutputA_{layer + 1}"] = state[0]
-        state = connection.write(state, 2 * layer + 1, state[0], inputs[f"X{layer + 1}"])
+        state = connection.write(state, 2 * layer + 1, state[0], inputs[f"X{layer + 1}"], Context())
         outputs |= {f"Output_{layer + 1}": state[0], f"Cell_{layer + 1}": state[1]}
     assert_as_recorded(golden, outputs, inputs, connection, places)

@@ -11,6 +11,7 @@ from golden_names import GRADIENT_TOLERANCE, OUTPUT_TOLERANCE
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.gated_deltanet import GatedDeltaNet, GatedDeltaNetConfig
 from deepwire.model.mixers.mamba2 import StateSpace
@@ -163,7 +164,7 @@ def test_layer_of_gated_deltanet(name: str) -> None:
     golden = golden_case(name)
     mixer, single = deltanet(golden, DELTANETS[name])
     (x,) = differentiable(golden, "x")
-    output = mixer.parallel(x, None)
+    output = mixer(x, Context())
     assert close(output, golden["out.result"], OUTPUT_TOLERANCE)
     (output * golden["ct.result"]).sum().backward()
     assert close(x.grad, golden["g.in.x"], GRADIENT_TOLERANCE)
@@ -178,6 +179,8 @@ def test_layer_of_gated_deltanet(name: str) -> None:
     with torch.no_grad():
         for position in range(x.size(1)):
             here = slice(position, position + 1)
-            output, state = mixer.step(x[:, here], state, CacheIndex(len(x), position=position))
+            output, state = mixer.step(
+                x[:, here], state, Context(index=CacheIndex(len(x), position=position))
+            )
             assert close(output, golden["out.result"][:, here], OUTPUT_TOLERANCE)
     assert close(state[0], golden["out.last_state"], OUTPUT_TOLERANCE)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.attn_res import AttnRes
 from deepwire.model.connections.manifold import ManifoldWeights
+from deepwire.model.context import Context
 from deepwire.model.layers import RMSNorm
 from deepwire.model.stack import Stack
 from deepwire.model.stack_spec import Side
@@ -112,7 +113,7 @@ def place_of(name: str, stack: Stack, functions: list[GivenFunction]) -> nn.Para
 def result_of(stack: Stack, x: Tensor, side: Side) -> Tensor:
     """The result of a stack of given functions."""
     memory = [None] * len(stack.mixers) if side == "decoder" else []
-    (result,), _, _ = stack(x, memory=memory)
+    (result,), _, _ = stack(x, Context(memory=tuple(memory)))  # type: ignore[arg-type]
     return result
 
 

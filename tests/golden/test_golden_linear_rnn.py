@@ -12,6 +12,7 @@ from golden_names import GRADIENT_TOLERANCE, OUTPUT_TOLERANCE
 from torch import Tensor, nn
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import LayerNorm
 from deepwire.model.mixers.linear_rnn import LinearRNN, MinGRUConfig, MinLSTMConfig, SSRUConfig
@@ -51,7 +52,7 @@ def test_outputs_and_gradients(case: tuple[str, LinearRNN, dict[str, Tensor]]) -
     """What the mixer makes of whole sequences; SSRU also with its residual and norm, as one loss has both."""
     name, mixer, golden = case
     x = golden["in.x"].clone().requires_grad_()
-    output = mixer.parallel(x, None)
+    output = mixer(x, Context())
     assert close(output, golden["out.result"], OUTPUT_TOLERANCE)
     loss = (output * golden["ct.result"]).sum()
     if "out.layer" in golden:
@@ -80,7 +81,7 @@ def test_steps_and_states(case: tuple[str, LinearRNN, dict[str, Tensor]]) -> Non
         state = mixer.init_state(len(x), x)
         for position in range(x.size(1)):
             output, state = mixer.step(
-                x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+                x[:, position : position + 1], state, Context(index=CacheIndex(len(x), position=position))
             )
             wanted = golden.get("out.step", golden["out.result"])[:, position : position + 1]
             assert close(output, wanted, OUTPUT_TOLERANCE)

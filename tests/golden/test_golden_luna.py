@@ -20,10 +20,11 @@ from golden_names import (
 from torch import Tensor, nn
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.mixers.luna import LunaConfig
-from deepwire.model.mixers.luna_attention import (
+from deepwire.model.mixers.luna import (
     LunaCausalAttention,
+    LunaConfig,
     LunaCrossAttention,
     LunaSelfAttention,
 )
@@ -32,7 +33,7 @@ from deepwire.model.stack_spec import Side, StackSpec
 NESTED = {"pq": "packing.query", "pc": "packing.key_value", "q": "query", "c": "key_value", "o": "output"}
 
 
-def context(side: Side, heads: int) -> StackSpec:
+def spec_of(side: Side, heads: int) -> StackSpec:
     """Of stacks whose sequence has three rows."""
     settings = {"d_model": 16, "heads": heads, "dropout": 0.0, "bias": {"attention": True}}
     return replace(ModelConfig.model_validate(settings).specs()[side], layers=1)
@@ -62,13 +63,14 @@ def check_inputs(golden: Case, inputs: Mapping[str, Tensor]) -> None:
 
 def test_encoder_attention() -> None:
     golden = case("luna_self")
-    mixer = LunaConfig(length=3, pack_heads=2).build(context("encoder", 4))
+    mixer = LunaConfig(length=3, pack_heads=2).build(spec_of("encoder", 4))
     assert isinstance(mixer, LunaSelfAttention)
     names = {theirs: ours if ours.startswith("pack") else f"unpack.{ours}" for theirs, ours in NESTED.items()}
     places = loaded(mixer, golden, names)
     x, p = differentiable(golden, "x", "p")
     shown = torch.zeros(2, 1, 1, 3)
-    output, packed = mixer.accompany(x, (p, shown), torch.zeros(2, 1, 1, x.size(1)))
+    padding = torch.zeros(2, 1, 1, x.size(1))
+    output, (packed,) = mixer.forward_beside(x, (p, shown), Context(padding=padding))
     assert deviation(output, golden["out/result"]) < OUTPUT_TOLERANCE
     assert deviation(packed, golden["out/projected"]) < OUTPUT_TOLERANCE
     ((output * golden["cot/result"]).sum() + (packed * golden["cot/projected"]).sum()).backward()
@@ -78,12 +80,13 @@ def test_encoder_attention() -> None:
 
 def test_attention_from_target_to_source() -> None:
     golden = case("luna_cross")
-    cross = LunaConfig(length=3).cross_attention(context("decoder", 2))
+    cross = LunaConfig(length=3).cross_attention(spec_of("decoder", 2))
     assert isinstance(cross, LunaCrossAttention)
     places = loaded(cross, golden, NESTED)
     x, p, encoded = differentiable(golden, "x", "p", "memory")
-    padding = torch.zeros(2, 1, 1, encoded.size(1))
-    memory, packed = cross.project_beside(encoded, padding, (p, torch.zeros(2, 1, 1, 3)))
+    shown, padding = torch.zeros(2, 1, 1, 3), torch.zeros(2, 1, 1, encoded.size(1))
+    packed = cross.packed(encoded, (p, shown), Context(padding=padding))
+    memory = cross.project(packed, Context(padding=shown))
     output = cross(x, memory)
     assert deviation(output, golden["out/result"]) < OUTPUT_TOLERANCE
     assert deviation(packed, golden["out/projected"]) < OUTPUT_TOLERANCE
@@ -95,7 +98,7 @@ def test_attention_from_target_to_source() -> None:
 def test_causal_attention_whole_and_step_by_step() -> None:
     """The steps give the same outputs, and the sums that the authors' code keeps."""
     golden = case("luna_causal")
-    mixer = LunaConfig(length=3).build(context("decoder", 2))
+    mixer = LunaConfig(length=3).build(spec_of("decoder", 2))
     assert isinstance(mixer, LunaCausalAttention)
     places = loaded(
         mixer,
@@ -104,7 +107,8 @@ def test_causal_attention_whole_and_step_by_step() -> None:
     )
     x, p = differentiable(golden, "x", "p")
     memory = mixer.remember((p.expand(2, -1, -1), torch.zeros(2, 1, 1, 3)))
-    output = mixer.parallel(x, None, memory)
+    context = Context(memory=(memory,))
+    output = mixer(x, context)
     assert deviation(output, golden["out/result"]) < OUTPUT_TOLERANCE
     (output * golden["cot/result"]).sum().backward()
     check_inputs(golden, {"x": x, "p": p})
@@ -112,7 +116,7 @@ def test_causal_attention_whole_and_step_by_step() -> None:
     state, index = mixer.init_state(2, x), CacheIndex(2)
     with torch.no_grad():
         for position in range(x.size(1)):
-            found, state = mixer.step(x[:, position : position + 1], state, index, memory)
+            found, state = mixer.step(x[:, position : position + 1], state, replace(context, index=index))
             assert deviation(found[:, 0], golden["out/step"][:, position]) < OUTPUT_TOLERANCE
             index = index.advanced()
     assert deviation(state[0], golden["out/key_sum"]) < OUTPUT_TOLERANCE

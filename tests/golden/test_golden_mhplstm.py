@@ -25,6 +25,7 @@ from whole_models import NeutronModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.mhplstm import MHPLSTM, MHPLSTMConfig
 
@@ -124,7 +125,7 @@ def test_decoder_mixer(name: str) -> None:
     """Outputs, all gradients, and the same step by step with its two states."""
     golden, (arrange, settings, changes) = case(name), CASES[name]
     mixer = build("decoder", settings, arrange(golden.params), changes)
-    x = check_module(golden, lambda x: mixer.parallel(x, None))
+    x = check_module(golden, lambda x: mixer(x, Context()))
     grads = arrange(golden.grads)
     assert set(grads) == {parameter for parameter, _ in mixer.named_parameters()}
     check_gradients(mixer, grads, places(grads), GRADIENT_TOLERANCE)
@@ -132,7 +133,7 @@ def test_decoder_mixer(name: str) -> None:
         state = mixer.init_state(x.size(0), x)
         for position in range(x.size(1)):
             here = slice(position, position + 1)
-            step, state = mixer.step(x[:, here], state, CacheIndex(len(x), position=position))
+            step, state = mixer.step(x[:, here], state, Context(index=CacheIndex(len(x), position=position)))
             assert deviation(step, golden["out/y"][:, here]) < OUTPUT_TOLERANCE
             if "step/cell_state" in golden.tensors:
                 assert deviation(state[0], golden["step/csum_state"][:, position]) < OUTPUT_TOLERANCE
@@ -145,11 +146,11 @@ def test_encoder_mixer() -> None:
     arranged = released(golden.params)
     mixer = build("encoder", {**JOINT, "hidden_size": 128}, arranged, {})
     x = golden["in/x"].clone().requires_grad_()
-    assert deviation(mixer.parallel(x, None), golden["out/y_nomask"]) < OUTPUT_TOLERANCE
+    assert deviation(mixer(x, Context()), golden["out/y_nomask"]) < OUTPUT_TOLERANCE
     padding = torch.zeros(3, 1, 1, 7).masked_fill_(golden["in/mask"].view(3, 1, 1, 7).bool(), float("-inf"))
     whole = ~golden["in/mask"].view(3, 7).any(1)
     assert whole.any()
-    y = mixer.parallel(x, padding)
+    y = mixer(x, Context(padding=padding))
     assert deviation(y[whole], golden["out/y"][whole]) < OUTPUT_TOLERANCE
     (y * golden["cot/R"])[whole].sum().backward()
     assert x.grad is not None

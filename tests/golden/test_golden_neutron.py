@@ -25,9 +25,10 @@ from whole_models import NeutronModel
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, Sublayer
+from deepwire.model.context import Context
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import SinusoidalConfig
-from deepwire.model.layers import NoNorm
+from deepwire.model.layers import FeedForward, NoNorm
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import linear_cross_entropy
@@ -53,9 +54,10 @@ class Sublayers(nn.Module):
         self.connection: Connection = connection
 
     def forward(self, x: Tensor) -> Tensor:
-        state = self.connection.start(x)
-        read = self.connection.read(state, 0)
-        return self.connection.write(state, 0, read, self.sublayer(read))[0]
+        state = self.connection.start(x, Context())
+        read = self.connection.read(state, 0, Context())
+        given = (read, Context()) if isinstance(self.sublayer, FeedForward) else (read,)
+        return self.connection.write(state, 0, read, self.sublayer(*given), Context())[0]
 
 
 def settings(order: Order, **changes: object) -> ModelConfig:
@@ -87,7 +89,7 @@ class Causal(nn.Module):
         self.mixer = config.build(model.specs()["decoder"])
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.mixer.parallel(x, None)
+        return self.mixer(x, Context())
 
 
 @pytest.mark.parametrize("order", ["v1", "v2"])
@@ -146,7 +148,7 @@ def test_cross_attention(order: Order) -> None:
             self.cross = cross
 
         def forward(self, x: Tensor) -> Tensor:
-            return cross(x, cross.project(encoded, bias))
+            return cross(x, cross.project(encoded, Context(padding=bias)))
 
     module.sublayer = Bound()
     parts = {

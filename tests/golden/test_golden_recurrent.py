@@ -24,6 +24,7 @@ from whole_models import NeutronModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.atr import ATRCell
 from deepwire.model.mixers.gru import GRUCell
@@ -83,7 +84,7 @@ def test_cell(name: str) -> None:
     load(cell, golden.params, places)
     leaves = [golden[f"in/{leaf}"].clone().requires_grad_() for leaf in "xhc"[: 1 + cell.leaves]]
     input_map, recurrent = cell.linear_maps()
-    found = cell(input_map.apply(leaves[0]), tuple(leaves[1:]), recurrent, None)
+    found = cell(input_map.apply(leaves[0]), tuple(leaves[1:]), recurrent, None, Context())
     total = torch.zeros(())
     for number, output in enumerate(found):
         assert deviation(output, golden[f"out/{number}"]) < OUTPUT_TOLERANCE
@@ -107,13 +108,13 @@ def test_sequence(name: str) -> None:
     golden, mixer = case(name), RecurrentMixer(SEQUENCES[name])
     places = sequence_places(type(mixer.cell), golden.params)
     load(mixer, golden.params, places)
-    x = check_module(golden, lambda x: mixer.parallel(x, None))
+    x = check_module(golden, lambda x: mixer(x, Context()))
     check_gradients(mixer, golden.grads, places, GRADIENT_TOLERANCE)
     with torch.no_grad():
         state = mixer.init_state(x.size(0), x)
         for position in range(x.size(1)):
             step, state = mixer.step(
-                x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+                x[:, position : position + 1], state, Context(index=CacheIndex(len(x), position=position))
             )
             assert deviation(step, golden["step/y"][:, position : position + 1]) < OUTPUT_TOLERANCE
 

@@ -18,7 +18,7 @@ from torch import nn
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.admin import Admin
-from deepwire.model.cross_attention import Memory
+from deepwire.model.context import Context, Memory
 from deepwire.model.depth_constants import deepnorm_gain, deepnorm_residual_scale, sub_ln_gain
 from deepwire.model.stack import Stack
 from deepwire.model.stack_spec import Side
@@ -93,7 +93,7 @@ def test_outputs_and_gradients(name: str) -> None:
             place.copy_(golden[f"p.{each}"])
     x = golden["in.x"].clone().requires_grad_()
     memory = [None] * layers[side] if side == "decoder" else []
-    (result,), *_ = stack(x, memory=memory)
+    (result,), *_ = stack(x, Context(memory=tuple(memory)))  # type: ignore[arg-type]
     assert close(result, golden["out.result"], OUTPUT_TOLERANCE)
     (result * golden["ct.result"]).sum().backward()
     assert close(x.grad, golden["g.in.x"], GRADIENT_TOLERANCE)
@@ -111,7 +111,7 @@ def test_profile_of_admin() -> None:
             if not name.startswith("omega"):
                 own_parameter(name, stack, functions, renamed).copy_(value)
         stack.connection.profiling = True
-        (result,), *_ = stack(golden["in.profile"])
+        (result,), *_ = stack(golden["in.profile"], Context())
     assert close(result, golden["out.profile_result"], OUTPUT_TOLERANCE)
     assert isinstance(stack.connection, Admin)
     for scale, expected in zip(stack.connection.scales, golden["out.omega_start"], strict=True):
@@ -177,8 +177,8 @@ def test_sub_ln(name: str, layers: int, heads: int) -> None:
     memory: tuple[Memory, ...] = ()
     if side == "decoder":
         bias = torch.zeros(2, 1, 1, golden["in.memory"].size(1))
-        memory = stack.project_memory([golden["in.memory"]], bias)
-    (result,), *_ = stack(x, memory=memory)
+        memory = stack.project_memory([golden["in.memory"]], Context(padding=bias))
+    (result,), *_ = stack(x, Context(memory=tuple(memory)))
     assert close(result, golden["out.result"], OUTPUT_TOLERANCE)
     (result * golden["ct.result"]).sum().backward()
     assert close(x.grad, golden["g.in.x"], GRADIENT_TOLERANCE)

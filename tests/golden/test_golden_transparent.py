@@ -22,6 +22,7 @@ from whole_models import FairseqModel, NeutronModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 
 PAD, EOS = 1, 2
 
@@ -77,7 +78,7 @@ def test_pre_norm_mixes_normalised_layers() -> None:
     )
     final = model.encoder.connection.normalise
     with torch.no_grad():
-        assert deviation(layers[0], final(model.source_embedding(source))) < OUTPUT_TOLERANCE
+        assert deviation(layers[0], final(model.source_embedding(source), Context())) < OUTPUT_TOLERANCE
     for decoder_layer in range(3):
         shares = weights[:, decoder_layer].softmax(0)
         expected = sum(share * layer for share, layer in zip(shares, layers, strict=True))

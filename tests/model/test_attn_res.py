@@ -10,6 +10,7 @@ from torch import Tensor
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.attn_res import AttnRes
+from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import check_connection
 
@@ -88,11 +89,11 @@ def test_number_of_sources(block: object, layers: int, sources: int) -> None:
     config = config_of({"type": "attn_res", "block": block}, layers=layers)
     connection = config.encoder.connection.build(config.specs()["encoder"])
     x = torch.randn(2, 3, 16)
-    state = connection.start(x)
+    state = connection.start(x, Context())
     total = x
     for index in range(len(connection.calls)):
         output = torch.randn(2, 3, 16)
-        state = connection.write(state, index, connection.read(state, index), output)
+        state = connection.write(state, index, connection.read(state, index, Context()), output, Context())
         total = total + output
     assert len(state) == 2 * sources
     torch.testing.assert_close(connection.stream(state), total)
@@ -104,9 +105,11 @@ def test_an_aggregation_changes_the_stream(sources: str) -> None:
     """What an aggregation makes of the stream is the stream afterwards."""
     config = config_of({"type": "attn_res", "block": 2, "sources": sources})
     connection = config.encoder.connection.build(config.specs()["encoder"])
-    state = connection.start(torch.randn(2, 3, 16))
+    state = connection.start(torch.randn(2, 3, 16), Context())
     for index in range(3):
-        state = connection.write(state, index, connection.read(state, index), torch.randn(2, 3, 16))
+        state = connection.write(
+            state, index, connection.read(state, index, Context()), torch.randn(2, 3, 16), Context()
+        )
     other = torch.randn(2, 3, 16)
     changed = connection.with_stream(state, other)
     torch.testing.assert_close(connection.stream(changed), other)
@@ -119,9 +122,11 @@ def test_the_history_is_not_copied() -> None:
     config = config_of({"type": "attn_res", "block": "full"})
     connection = config.encoder.connection.build(config.specs()["encoder"])
     assert isinstance(connection, AttnRes)
-    state = connection.start(torch.randn(2, 3, 16))
+    state = connection.start(torch.randn(2, 3, 16), Context())
     for index in range(4):
-        following = connection.write(state, index, connection.read(state, index), torch.randn(2, 3, 16))
+        following = connection.write(
+            state, index, connection.read(state, index, Context()), torch.randn(2, 3, 16), Context()
+        )
         middle = len(state) // 2
         assert all(new is old for new, old in zip(following[:middle], state[:middle], strict=True))
         state = following

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.average_attention import (
     AverageAttention,
@@ -19,7 +20,7 @@ from deepwire.model.mixers.average_attention import (
     NormalisedFeedForward,
     running_mean,
 )
-from deepwire.model.mixers.mixer import TokenMixer
+from deepwire.model.mixers.mixer import Mixer
 from deepwire.testing import SMALL, check_model, small_model
 
 AAN = {"type": "average_attention"}
@@ -51,11 +52,11 @@ def test_steps_add_up_to_the_cumulative_mean(seed: int, length: int, scale: floa
     mixer = mixer_of(AverageAttentionConfig(feed_forward="none")).double()
     x = scale * torch.randn(2, length, 16, dtype=torch.float64)
     with torch.no_grad():
-        whole = mixer.parallel(x, None)
+        whole = mixer(x, Context())
         state = mixer.init_state(2, x)
         for position in range(length):
             found, state = mixer.step(
-                x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+                x[:, position : position + 1], state, Context(index=CacheIndex(len(x), position=position))
             )
             assert torch.allclose(found[:, 0], whole[:, position], atol=1e-9 * scale, rtol=1e-9)
 
@@ -78,7 +79,7 @@ def test_sums_are_no_narrower_than_float32(dtype: torch.dtype) -> None:
         state = mixer.init_state(1, x)
         step = x[:, :1, :1].expand(1, 1, 16)
         for position in range(300):
-            _, state = mixer.step(step, state, CacheIndex(1, position=position))
+            _, state = mixer.step(step, state, Context(index=CacheIndex(1, position=position)))
     assert state[0].dtype == torch.promote_types(dtype, torch.float32)
     assert torch.allclose(state[0] / 300, step.to(state[0].dtype))
 
@@ -90,9 +91,9 @@ def test_closed_gates_and_open_gates() -> None:
     with torch.no_grad():
         mixer.gates.weight.zero_()
         mixer.gates.bias.copy_(torch.cat((torch.full((16,), 50.0), torch.full((16,), -50.0))))
-        assert torch.allclose(mixer.parallel(x, None), x)
+        assert torch.allclose(mixer(x, Context()), x)
         mixer.gates.bias.neg_()
-        assert torch.allclose(mixer.parallel(x, None), running_mean(x))
+        assert torch.allclose(mixer(x, Context()), running_mean(x))
 
 
 @pytest.mark.parametrize(
@@ -133,17 +134,17 @@ def test_dropout_is_inside_the_network_only() -> None:
     """Without the network training is deterministic; with it, what was asked for is dropped."""
     x = torch.ones(1, 3, 16)
     bare = mixer_of(AverageAttentionConfig(feed_forward="none"), {"dropout": 0.5}).train()
-    assert torch.equal(bare.parallel(x, None), bare.parallel(x, None))
+    assert torch.equal(bare(x, Context()), bare(x, Context()))
     only_output = {"dropout": {"embedding": 0, "attention": 0, "activation": 0, "sublayer": 0.5}}
     normalised = mixer_of(AverageAttentionConfig(feed_forward="normalised"), only_output).train()
     network = normalised.feed_forward
     assert isinstance(network, NormalisedFeedForward)
     nn.init.constant_(network.get_parameter("norm.bias"), 1.0)
     torch.manual_seed(0)
-    dropped = (network(x) == 0).float().mean().item()
+    dropped = (network(x, Context()) == 0).float().mean().item()
     assert 0.2 < dropped < 0.8
     plain = mixer_of(AverageAttentionConfig(), only_output).train()
-    assert torch.equal(plain.parallel(x, None), plain.parallel(x, None))
+    assert torch.equal(plain(x, Context()), plain(x, Context()))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_the_decoder_keeps_its_cross_attention() -> None:
     """Average attention takes the place of self-attention only."""
     model = small_model({"decoder": {"mixer": "average_attention"}})
     assert len(model.decoder.crosses) == 3
-    assert all(isinstance(mixer, TokenMixer) for mixer in model.decoder.mixers)
+    assert all(isinstance(mixer, Mixer) for mixer in model.decoder.mixers)
 
 
 def mixer_of(config: AverageAttentionConfig, changes: Mapping[str, object] | None = None) -> AverageAttention:

@@ -11,6 +11,7 @@ from torch import nn
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.collaboration import DepthGRU, Gate
+from deepwire.model.context import Context
 from deepwire.testing import check_model, small_model
 
 ENCODER = {"layers": 4, "connection": "collaboration", "fusion": "blocks"}
@@ -51,8 +52,8 @@ def test_each_decoder_layer_reads_its_own_block():
         # The layers above a block do not change what its decoder layer reads.
         model.encoder.mixers[3].output.weight.zero_()
         (lower_after, upper_after), _ = model.encode(source)
-        memory = model.decoder.project_memory((lower, upper), torch.zeros(1, 1, 1, 4))
-        key = model.decoder.crosses[1].project(upper, torch.zeros(1, 1, 1, 4)).key
+        memory = model.decoder.project_memory((lower, upper), Context(padding=torch.zeros(1, 1, 1, 4)))
+        key = model.decoder.crosses[1].project(upper, Context(padding=torch.zeros(1, 1, 1, 4))).key
     assert torch.equal(lower, lower_after)
     assert not torch.allclose(upper, upper_after)
     assert torch.equal(memory[1].key, key)

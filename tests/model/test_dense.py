@@ -16,6 +16,7 @@ from torch.nn import functional
 from deepwire.model.aggregations.dense import DenseConfig
 from deepwire.model.aggregations.dlcl import DLCL, DLCLConfig
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.stack_spec import NormStyle
 from deepwire.testing import check_model
 
@@ -27,10 +28,10 @@ STYLES: list[NormStyle] = ["input", "output"]
 
 def reads(aggregation: DLCL, outputs: Tensor) -> list[Tensor]:
     """What layers 1 to L read, and the stack's output; `outputs` are y_0 to y_L."""
-    history, read = aggregation.start(outputs[0])
+    history, read = aggregation.start(outputs[0], Context())
     found = [read]
     for layer, output in enumerate(outputs[1:]):
-        history, read = aggregation.close(history, output, layer)
+        history, read = aggregation.close(history, output, layer, Context())
         found.append(read)
     return found
 
@@ -147,8 +148,8 @@ def test_dropout_of_the_combination() -> None:
     """In training alone."""
     aggregation = DenseConfig(dropout=0.5).build(CONTEXT)
     x = torch.randn(4, 5, DIM)
-    assert (aggregation.start(x)[1] == 0).any()
-    assert not (aggregation.eval().start(x)[1] == 0).any()
+    assert (aggregation.start(x, Context())[1] == 0).any()
+    assert not (aggregation.eval().start(x, Context())[1] == 0).any()
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,10 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire.model.aggregations.aggregation import Aggregation, History
+from deepwire.model.aggregations.mudd import MUDD
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.testing import check_aggregation, check_model
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
@@ -35,10 +37,10 @@ def aggregation_of(aggregation: object, layers: int) -> Aggregation:
 
 def run(aggregation: Aggregation, vectors: list[Tensor]) -> tuple[History, list[Tensor]]:
     """The history at the end, and what each layer reads when the layers give these vectors."""
-    history, first = aggregation.start(vectors[0])
+    history, first = aggregation.start(vectors[0], Context())
     reads = [first]
     for layer, output in enumerate(vectors[1:]):
-        history, read = aggregation.close(history, output, layer)
+        history, read = aggregation.close(history, output, layer, Context())
         reads.append(read)
     return history, reads
 
@@ -108,23 +110,23 @@ def test_four_ways_written_out() -> None:
     values = {name: torch.randn_like(value) for name, value in aggregation.named_parameters()}
     aggregation.load_state_dict(values)
     y = [torch.randn(2, 3, 16) for _ in range(3)]
-    history, _ = aggregation.start(y[0])
-    assert aggregation.ways(history, 0) is None
-    history, read = aggregation.close(history, y[1], 0)
-    ways = aggregation.ways(history, 1)
-    assert ways is not None
+    history, _ = aggregation.start(y[0], Context())
+    history, read = aggregation.close(history, y[1], 0, Context())
+    assert isinstance(aggregation, MUDD)
+    read_as_query, read_as_key, read_as_value = aggregation.inputs(history, 0, Context())
     normalised = y[1] / (y[1].square().mean(-1, keepdim=True) + 1e-6).sqrt()
     hidden = torch.nn.functional.gelu(normalised @ values["makers.0.input"].T)
     weights = (hidden @ values["makers.0.output"].T).unflatten(-1, (4, 2)) + values["makers.0.static"]
     query, key, value, stream = torch.einsum("btwj,btjd->wbtd", weights, torch.stack(y[:2], -2))
     assert torch.allclose(read, stream, atol=1e-5)
-    assert torch.allclose(ways.query, query, atol=1e-5)
-    for number, (found, wanted) in enumerate(((ways.key, key), (ways.value, value))):
+    assert torch.allclose(read_as_query, query, atol=1e-5)
+    for number, (found, wanted) in enumerate(((read_as_key, key), (read_as_value, value))):
         gain, bias = (values[f"norms.0.{number}.{leaf}"] for leaf in ("weight", "bias"))
         expected = torch.nn.functional.layer_norm(wanted, (16,), gain, bias, 1e-6)
         assert torch.allclose(found, expected, atol=1e-4)
-    history, _ = aggregation.close(history, y[2], 1)
+    history, _ = aggregation.close(history, y[2], 1, Context())
     assert len(history) == 3
+    assert aggregation.inputs(history, 1, Context()) == ()
 
 
 def test_four_ways_begin_as_the_ordinary_stack() -> None:

@@ -11,6 +11,7 @@ from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.depth_recurrent import DepthRecurrent
+from deepwire.model.context import Context
 from deepwire.testing import check_model
 
 Layout = dict[str, object]
@@ -75,23 +76,29 @@ def test_which_vectors_are_normalised(
     for connection, expected, output in zip(
         connections(LAYOUTS[layout], kind), queries, outputs, strict=True
     ):
-        state = connection.start(5 * torch.randn(2, 3, 16) + 3)
+        state = connection.start(5 * torch.randn(2, 3, 16) + 3, Context())
         found = []
         with torch.no_grad():
             for index in range(len(connection.calls)):
-                read = connection.read(state, index)
+                read = connection.read(state, index, Context())
                 if normalised(read):
                     found.append(index)
-                state = connection.write(state, index, read, 5 * torch.randn_like(read) + 3)
-            assert normalised(connection.normalise(5 * state[0] + 3)) == output
+                state = connection.write(state, index, read, 5 * torch.randn_like(read) + 3, Context())
+            assert normalised(connection.normalise(5 * state[0] + 3, Context())) == output
         assert found == expected
 
 
 def test_a_query_without_norm_is_what_the_layer_has_read_and_attended_to() -> None:
     _, decoder = connections(LAYOUTS["both"])
     x, attended = torch.randn(2, 3, 16), torch.randn(2, 3, 16)
-    state = decoder.write(decoder.start(x), 0, decoder.read(decoder.start(x), 0), attended)
-    assert torch.allclose(decoder.read(state, 1), x + attended)
+    state = decoder.write(
+        decoder.start(x, Context()),
+        0,
+        decoder.read(decoder.start(x, Context()), 0, Context()),
+        attended,
+        Context(),
+    )
+    assert torch.allclose(decoder.read(state, 1, Context()), x + attended)
 
 
 @pytest.mark.parametrize("merge", ["add", "concat", "two"])

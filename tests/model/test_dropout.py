@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.fusions.transparent import Transparent
 from deepwire.model.stack import Stack
 from deepwire.model.stack_spec import SIDES, DropoutConfig
@@ -127,7 +128,7 @@ def test_mixers_drop_what_their_second_layer_gives(mixer: dict[str, str], patter
     """Looked at alone, as the connection drops all that a mixer gives at the same place."""
     model = small_model({"decoder": {"mixer": mixer}, "dropout": shut("sublayer")})
     module = model.decoder.mixers[0].train()
-    module.parallel(torch.randn(2, 3, 16), None).sum().backward()
+    module(torch.randn(2, 3, 16), Context()).sum().backward()
     names = {name for name, _ in module.named_parameters() if re.fullmatch(pattern, name)}
     assert names == without_gradient(module)
 
@@ -136,7 +137,7 @@ def test_two_layer_gates_of_mhplstm_drop_after_their_activation() -> None:
     mixer = {"type": "mhplstm", "gates": "two_layer"}
     model = small_model({"decoder": {"mixer": mixer}, "dropout": shut("activation")})
     module = model.decoder.mixers[0].train()
-    module.parallel(torch.randn(2, 3, 16), None).sum().backward()
+    module(torch.randn(2, 3, 16), Context()).sum().backward()
     names = {"cells.gate_outputs.0.weight", "cells.gate_outputs.1.weight", "cells.inner_gate_norm.weight"}
     assert names <= without_gradient(module)
 

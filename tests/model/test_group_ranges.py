@@ -7,6 +7,7 @@ import torch
 from pydantic import ValidationError
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.testing import check_causality, check_padding, check_selection, check_steps, small_model
 
 GROUPS = {"type": "groups", "size": 2}
@@ -104,7 +105,7 @@ def test_layers_above_the_last_group_are_not_evaluated(last, layers):
         assert used == set(range(layers))
         used.clear()
         state = restricted.start(SOURCE)
-        assert len(state.memory) == len(state.states) == layers
+        assert len(state.context.memory) == len(state.states) == layers
         restricted.step(TARGET[:, 0], state)
     assert used == set(range(layers))
 
@@ -137,7 +138,7 @@ def test_released_dense_groups_are_means():
     model = gtrans(representation="mean", probabilities="geometric")
     fusion = model.decoder.fusion
     layers = [torch.randn(2, 3, 16) for _ in range(5)]
-    found = fusion(layers, lambda x: x)
+    found = fusion(layers, lambda x: x, Context())
     gates = fusion.layer_gates.sigmoid()
     gated = [gate * layer for gate, layer in zip(gates, layers, strict=True)]
     expected = [(gated[0] + gated[1]) / 2, (gated[2] + gated[3]) / 2, gated[4]]
@@ -148,7 +149,7 @@ def test_one_encoder_group_without_norm():
     model = small_model({"encoder": {"fusion": {"type": "groups", "size": 3, "norm": False}}})
     fusion = model.encoder.fusion
     top = torch.randn(2, 3, 16)
-    (found,) = fusion([top], lambda x: x)
+    (found,) = fusion([top], lambda x: x, Context())
     assert torch.allclose(found, fusion.gates.sigmoid() * top)
 
 

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 from torch.nn.functional import conv1d
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.cost import OperationCounter, meta_model, step_cost
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.head_states import DecayRate, ShortConvolution
-from deepwire.model.mixers.mixer import TokenMixer
+from deepwire.model.mixers.mixer import Mixer
 from deepwire.model.mixers.mlstm import matrix_lstm
 from deepwire.testing import SIZE, check_mixer, check_model, small_model
 
@@ -46,19 +47,19 @@ def test_around_other_connections(name: str) -> None:
     )
 
 
-def mixer(settings: Mapping[str, object], **model: object) -> TokenMixer:
+def mixer(settings: Mapping[str, object], **model: object) -> Mixer:
     """The second mixer of a small decoder."""
     found = small_model({**model, "decoder": {"mixer": settings}}).decoder.mixers[1]
-    assert isinstance(found, TokenMixer)
+    assert isinstance(found, Mixer)
     return found
 
 
-def steps(built: TokenMixer, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+def steps(built: Mixer, x: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     """All positions, one after the other, and the last state."""
     state, outputs = built.init_state(len(x), x), []
     for position in range(x.size(1)):
         output, state = built.step(
-            x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+            x[:, position : position + 1], state, Context(index=CacheIndex(len(x), position=position))
         )
         outputs.append(output)
     return torch.cat(outputs, 1), state
@@ -70,7 +71,7 @@ def test_a_long_text_is_read_alike_at_once_and_step_by_step(settings: Mapping[st
     torch.manual_seed(1)
     built, x = mixer(settings), torch.randn(2, 150, 16)
     with torch.no_grad():
-        torch.testing.assert_close(built.parallel(x, None), steps(built, x)[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(built(x, Context()), steps(built, x)[0], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -96,12 +97,12 @@ def test_half_precision(name: str, whole_model: bool) -> None:
     """Under autocast and in a bfloat16 model; matrices stay float32 from step to step."""
     torch.manual_seed(1)
     built, x = mixer({"type": name}), torch.randn(2, 70, 16)
-    expected = built.parallel(x, None).detach()
+    expected = built(x, Context()).detach()
     scale = float(expected.abs().max())
     if whole_model:
         built, x = built.bfloat16(), x.bfloat16()
     with torch.autocast("cpu", torch.bfloat16, enabled=not whole_model):
-        found = built.parallel(x, None)
+        found = built(x, Context())
         assert found.dtype == torch.bfloat16
         torch.testing.assert_close(found.float(), expected, rtol=0.1, atol=0.1 * scale)
         found.float().sum().backward()
@@ -125,8 +126,8 @@ def test_compiled_without_a_break(name: str, side: str) -> None:
     built = (model.encoder if side == "encoder" else model.decoder).mixers[0]
     x = torch.randn(2, 5, 16, dtype=torch.float64, requires_grad=True)
     torch._dynamo.reset()
-    found = torch.compile(built.parallel, backend="aot_eager", fullgraph=True)(x, None)
-    expected = built.parallel(x, None)
+    found = torch.compile(built.forward, backend="aot_eager", fullgraph=True)(x, Context())
+    expected = built(x, Context())
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(found.sum(), x), torch.autograd.grad(expected.sum(), x))
 

@@ -18,6 +18,7 @@ from deepwire.model.aggregations.hierarchical import (
     HierarchicalConfig,
 )
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.layers import LayerNorm, RMSNorm
 from deepwire.testing import check_model
 
@@ -37,10 +38,10 @@ def merge(combiner: Combiner, *vectors: Tensor) -> Tensor:
 
 def run(aggregation: Hierarchical, embedding: Tensor, outputs: list[Tensor]) -> list[Tensor]:
     """What each layer reads, and the stack's output at the end."""
-    history, read = aggregation.start(embedding)
+    history, read = aggregation.start(embedding, Context())
     reads = [read]
     for layer, output in enumerate(outputs):
-        history, read = aggregation.close(history, output, layer)
+        history, read = aggregation.close(history, output, layer, Context())
         reads.append(read)
     return reads
 
@@ -103,16 +104,16 @@ def test_activations(activation: CombinerActivation) -> None:
         for parameter in combiner.input.parameters():
             parameter.zero_()
     total = functional.layer_norm(vectors[0] + vectors[1], (8,), eps=1e-6)
-    assert torch.allclose(combiner(vectors), total, atol=1e-5) == (activation != "sigmoid")
+    assert torch.allclose(combiner(vectors, Context()), total, atol=1e-5) == (activation != "sigmoid")
 
 
 def test_dropout_in_training_alone() -> None:
     """Two passes differ in training; in evaluation they are equal."""
     vectors = torch.randn(2, 4, 8).unbind(0)
     combiner = Combiner(2, 8, 12, LayerNorm(8, 1e-6), dropout=0.5)
-    assert not torch.equal(combiner(vectors), combiner(vectors))
+    assert not torch.equal(combiner(vectors, Context()), combiner(vectors, Context()))
     combiner.eval()
-    assert torch.equal(combiner(vectors), combiner(vectors))
+    assert torch.equal(combiner(vectors, Context()), combiner(vectors, Context()))
 
 
 @pytest.mark.parametrize(

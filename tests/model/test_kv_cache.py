@@ -68,7 +68,7 @@ def walk(
             if step % 5 == 0 or step == steps - 1:
                 full = exact.log_probs(source.repeat_interleave(width, 0), read.flatten(0, 1))[:, -1]
                 worst = torch.maximum(worst, (found.double() - full).abs().max())
-    return float(worst), state.cache_index.capacity
+    return float(worst), state.index.capacity
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
@@ -118,7 +118,9 @@ def test_a_reordering_moves_no_keys() -> None:
     assert stores
     for old, new in zip(before.states, after.states, strict=True):
         assert new is old
-    assert all(memory is kept for memory, kept in zip(before.memory, after.memory, strict=True))
+    assert all(
+        memory is kept for memory, kept in zip(before.context.memory, after.context.memory, strict=True)
+    )
 
 
 def test_slots_that_nobody_sees_make_room() -> None:

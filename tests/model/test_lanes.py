@@ -11,6 +11,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.lanes import Lanes
+from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import check_connection
 
@@ -91,9 +92,11 @@ def test_mixes_are_doubly_stochastic(name: str, rows: float) -> None:
 def test_an_aggregation_changes_the_stream(settings: dict[str, object]) -> None:
     """What an aggregation makes of the stream is the stream afterwards, and lanes keep their differences."""
     connection = connection_of(settings)
-    state = connection.start(torch.randn(2, 3, 16))
+    state = connection.start(torch.randn(2, 3, 16), Context())
     for index in range(3):
-        state = connection.write(state, index, connection.read(state, index), torch.randn(2, 3, 16))
+        state = connection.write(
+            state, index, connection.read(state, index, Context()), torch.randn(2, 3, 16), Context()
+        )
     other = torch.randn(2, 3, 16)
     changed = connection.with_stream(state, other)
     torch.testing.assert_close(connection.stream(changed), other)
@@ -107,15 +110,15 @@ def test_table_of_weights() -> None:
     connection = connection_of({"type": "hyper", "dynamic": False, "lanes": 3})
     table, _ = connection.depth_weights()
     outputs = [torch.randn(2, 3, 16) for _ in range(5)]
-    state = connection.start(outputs[0])
+    state = connection.start(outputs[0], Context())
     for index, output in enumerate(outputs[1:]):
-        read = connection.read(state, index)
+        read = connection.read(state, index, Context())
         weights = table.values[index, : index + 1]
         mixed = sum(weight * each for weight, each in zip(weights, outputs, strict=False))
         torch.testing.assert_close(read, connection.norms[index](mixed))
-        state = connection.write(state, index, read, output)
+        state = connection.write(state, index, read, output, Context())
     mixed = sum(weight * each for weight, each in zip(table.values[4], outputs, strict=True))
-    torch.testing.assert_close(connection.result(state), mixed)
+    torch.testing.assert_close(connection.result(state, Context()), mixed)
     assert table.values[0, 1:].isnan().all()
 
 

@@ -19,6 +19,7 @@ from torch.nn import functional
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.languages import LanguageTransform
 from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
 from deepwire.model.mixers.head_linear import HeadNorm
@@ -119,7 +120,7 @@ def test_layer_norm_by_language() -> None:
     torch.nn.init.normal_(norm.weight)
     torch.nn.init.normal_(norm.bias)
     x = torch.randn(2, 4, 5)
-    found = norm(x, torch.tensor([2, 0]))
+    found = norm(x, Context(torch.tensor([2, 0])))
     for row, language in enumerate((2, 0)):
         expected = functional.layer_norm(x[row], (5,), norm.weight[language], norm.bias[language], 1e-6)
         assert torch.allclose(found[row], expected, atol=1e-6)
@@ -260,7 +261,7 @@ def test_languages_must_be_told_and_fit() -> None:
     assert torch.equal(
         plain.log_probs(source, target_input, languages=SPOKEN), plain.log_probs(source, target_input)
     )
-    assert plain.start(source, languages=SPOKEN).languages is None
+    assert plain.start(source, languages=SPOKEN).context.languages is None
 
 
 @pytest.mark.parametrize(
@@ -285,8 +286,8 @@ def test_one_language_may_stand_for_all_rows(stacks: str) -> None:
         pack_linears(built, "none")
         scores += [built.score(*pairs, languages=spoken) for spoken in (one, each)]
         state = built.start(source, languages=each)
-        assert state.languages is not None
-        assert state.languages.tolist() == [2]
+        assert state.context.languages is not None
+        assert state.context.languages.tolist() == [2]
         state = state.expand(2)
         for position in range(2):
             step, state = built.step(target_input[:, position].repeat_interleave(2), state)
@@ -335,7 +336,7 @@ def test_a_pass_that_fails_leaves_nothing_behind() -> None:
         built.log_probs(source, target_input, languages=torch.tensor([0, 1, 7]))
     assert torch.equal(built.log_probs(source, target_input, languages=SPOKEN), expected)
     with pytest.raises(ValueError, match="the languages of the rows were not given"):
-        built.decoder.connection.norms[0](torch.zeros(1, 1, 16))
+        built.decoder.connection.norms[0](torch.zeros(1, 1, 16), Context())
 
 
 def test_two_models_in_turn_and_copies_do_not_disturb_each_other() -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.layer_drop import LayerDropConfig
 
@@ -80,9 +81,9 @@ def test_the_last_layer_is_the_identity(
     close = model.decoder.aggregation.close
 
     def watched(
-        history: tuple[Tensor, ...], output: Tensor, layer: int, languages: Tensor | None = None
+        history: tuple[Tensor, ...], output: Tensor, layer: int, context: Context
     ) -> tuple[tuple[Tensor, ...], Tensor]:
-        following, read = close(history, output, layer, languages)
+        following, read = close(history, output, layer, context)
         seen.append((output, read))
         return following, read
 

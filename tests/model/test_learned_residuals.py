@@ -11,6 +11,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.laurel import LAuReLConfig
+from deepwire.model.context import Context
 from deepwire.testing import check_connection
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
@@ -42,8 +43,8 @@ def connection_of(connection: object) -> Connection:
 
 def written(module: Connection, x: Tensor, output: Tensor) -> Tensor:
     """The stream after the second sub-layer gave `output`."""
-    state = module.start(x)
-    return module.write(state, 1, module.read(state, 1), output)[0]
+    state = module.start(x, Context())
+    return module.write(state, 1, module.read(state, 1, Context()), output, Context())[0]
 
 
 @pytest.mark.parametrize("connection", CHOICES)
@@ -72,9 +73,9 @@ def test_laurel_with_earlier_inputs_written_out() -> None:
     shares = [parameter for name, parameter in module.named_parameters() if name.startswith("shares")]
     assert [len(share) for share in shares] == [1, 2, 2]  # four sub-layers
     x, outputs = torch.randn(2, 3, 16), torch.randn(4, 2, 3, 16)
-    inputs, state = [x], module.start(x)
+    inputs, state = [x], module.start(x, Context())
     for number, output in enumerate(outputs):
-        state = module.write(state, number, module.read(state, number), output)
+        state = module.write(state, number, module.read(state, number, Context()), output, Context())
         expected = inputs[-1] + output
         for back in range(1, min(number, 2) + 1):
             expected = expected + shares[number - 1][back - 1] * inputs[-1 - back]
@@ -106,9 +107,9 @@ def test_laurel_begins_as_pre_norm_but_for_its_scale(kind: str) -> None:
     config = config_of({"type": "laurel", "weights": kind, "rank": 3})
     module = config.encoder.connection.build(config.specs()["encoder"])
     x, *outputs = torch.randn(5, 1, 2, 16)
-    state = module.start(x)
+    state = module.start(x, Context())
     for index, output in enumerate(outputs):
-        state = module.write(state, index, module.read(state, index), output)
+        state = module.write(state, index, module.read(state, index, Context()), output, Context())
     assert torch.allclose(state[0], (x + sum(outputs)) / 5, atol=1e-6)
 
 

@@ -9,6 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.linear_rnn import LinearRNN, MinGRU, MinLSTM, positive
 from deepwire.testing import check_mixer, check_model, small_model
@@ -60,10 +61,10 @@ def test_each_direction_of_an_encoder_has_a_mixer(name: str) -> None:
     padding = torch.zeros(2, 1, 1, 5)
     padding[1, ..., 3:] = float("-inf")
     with torch.no_grad():
-        found = both.parallel(x, padding)
-        torch.testing.assert_close(found[..., :8], both.ahead.parallel(x, None))
+        found = both(x, Context(padding=padding))
+        torch.testing.assert_close(found[..., :8], both.ahead(x, Context()))
         for row, length in ((0, 5), (1, 3)):
-            turned = both.back.parallel(x[row : row + 1, :length].flip(1), None).flip(1)
+            turned = both.back(x[row : row + 1, :length].flip(1), Context()).flip(1)
             torch.testing.assert_close(found[row : row + 1, :length, 8:], turned)
 
 
@@ -73,16 +74,18 @@ def test_half_precision(name: str, whole_model: bool) -> None:
     """Under autocast and in a bfloat16 model; the state stays float32 from step to step."""
     torch.manual_seed(1)
     built, x = mixer(name), torch.randn(2, 6, 16)
-    expected = built.parallel(x, None)
+    expected = built(x, Context())
     if whole_model:
         built, x = built.bfloat16(), x.bfloat16()
     with torch.autocast("cpu", torch.bfloat16, enabled=not whole_model):
-        found = built.parallel(x, None)
+        found = built(x, Context())
         assert found.dtype == x.dtype
         torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05)
         state = built.init_state(2, x)
         for position in range(6):
-            step, state = built.step(x[:, position : position + 1], state, CacheIndex(2, position=position))
+            step, state = built.step(
+                x[:, position : position + 1], state, Context(index=CacheIndex(2, position=position))
+            )
             torch.testing.assert_close(step[:, 0], found[:, position], rtol=0.02, atol=0.02)
     assert state[0].dtype == torch.float32
 
@@ -133,8 +136,8 @@ def test_compiled_without_a_break(side: str) -> None:
     found = (built.encoder if side == "encoder" else built.decoder).mixers[0]
     x = torch.randn(2, 5, 16, dtype=torch.float64, requires_grad=True)
     torch._dynamo.reset()
-    compiled = torch.compile(found.parallel, backend="aot_eager", fullgraph=True)(x, None)
-    expected = found.parallel(x, None)
+    compiled = torch.compile(found.forward, backend="aot_eager", fullgraph=True)(x, Context())
+    expected = found(x, Context())
     torch.testing.assert_close(compiled, expected)
     torch.testing.assert_close(torch.autograd.grad(compiled.sum(), x), torch.autograd.grad(expected.sum(), x))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,8 +11,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
-from deepwire.model.mixers.luna import LunaConfig, LunaSequence
-from deepwire.model.mixers.luna_attention import LunaCausalAttention, LunaSelfAttention
+from deepwire.model.context import Context
+from deepwire.model.mixers.luna import LunaCausalAttention, LunaConfig, LunaSelfAttention, LunaSequence
 from deepwire.model.stack_spec import Side, StackSpec
 from deepwire.ops.causal_product import CHUNK
 from deepwire.testing import TOLERANCE, batch, check_mixer, check_model, small_model
@@ -22,7 +21,7 @@ LUNA = {"mixer": "luna"}
 UNTIED = {"mixer": {"type": "luna", "tie": False, "length": 3, "pack_heads": 2}}
 
 
-def context(side: Side, connection: str = "post_norm", *, partner: bool = True) -> StackSpec:
+def spec_of(side: Side, connection: str = "post_norm", *, partner: bool = True) -> StackSpec:
     """Of a stack of two layers, d 8 with 2 heads, whose partner has Luna too."""
     stacks: dict[str, dict[str, object]] = {
         "encoder": {"layers": 2, "connection": connection, **LUNA},
@@ -49,7 +48,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, heads: int, bias: Tensor) 
 def test_encoder_attention_packs_and_unpacks_what_is_not_hidden() -> None:
     """Keys and values apart, four heads for packing; padding and hidden rows of P count for nothing."""
     torch.manual_seed(0)
-    mixer = LunaConfig(tie=False, pack_heads=4).build(context("encoder")).double()
+    mixer = LunaConfig(tie=False, pack_heads=4).build(spec_of("encoder")).double()
     assert isinstance(mixer, LunaSelfAttention)
     x, p = torch.randn(2, 5, 8).double(), torch.randn(2, 3, 8).double()
     padding, hidden = torch.zeros(2, 1, 1, 5).double(), torch.zeros(2, 1, 1, 3).double()
@@ -58,7 +57,7 @@ def test_encoder_attention_packs_and_unpacks_what_is_not_hidden() -> None:
     packed = attend(mixer.packing.query(p), keys, values, 4, padding[:, 0])
     keys, values = mixer.unpack.key_value(packed).chunk(2, -1)
     wanted = mixer.unpack.output(attend(mixer.unpack.query(x), keys, values, 2, hidden[:, 0]))
-    found, moved = mixer.accompany(x, (p, hidden), padding)
+    found, (moved,) = mixer.forward_beside(x, (p, hidden), Context(padding=padding))
     torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(moved, packed)
 
@@ -66,12 +65,12 @@ def test_encoder_attention_packs_and_unpacks_what_is_not_hidden() -> None:
 def test_causal_attention_position_by_position() -> None:
     """Keys and values apart, hidden rows of P, two target rows for each sentence."""
     torch.manual_seed(0)
-    mixer = LunaConfig(tie=False).build(context("decoder")).double()
+    mixer = LunaConfig(tie=False).build(spec_of("decoder")).double()
     assert isinstance(mixer, LunaCausalAttention)
     x, p = torch.randn(4, 3, 8).double(), torch.randn(2, 5, 8).double()
     hidden = torch.zeros(2, 1, 1, 5).double()
     hidden[1, ..., 4:] = float("-inf")
-    found = mixer.parallel(x, None, mixer.remember((p, hidden)))
+    found = mixer(x, Context(memory=(mixer.remember((p, hidden)),)))
     queries = mixer.query(x)
     keys, values = mixer.key_value(x).chunk(2, -1)
     for row in range(4):
@@ -94,12 +93,12 @@ def test_causal_attention_position_by_position() -> None:
 
 
 def test_the_sequence_begins_scaled_with_positions_and_as_long_as_the_sentence() -> None:
-    sequence = LunaConfig(length=4).companion(context("encoder"))
+    sequence = LunaConfig(length=4).companion(spec_of("encoder"))
     assert isinstance(sequence, LunaSequence)
     padding = torch.zeros(3, 1, 1, 6)
     padding[1, ..., 2:] = float("-inf")
     padding[2, ..., 3:] = float("-inf")
-    p, bias = sequence.start(padding, ())
+    p, bias = sequence.start(Context(padding=padding), ())
     assert sequence.table is not None
     sines = torch.tensor([math.sin(3 / 10000 ** (i / 3)) for i in range(4)])
     torch.testing.assert_close(p[0, 3, :4], sequence.table[3, :4] * 8**0.5 + sines)
@@ -121,7 +120,7 @@ def test_the_sequence_begins_scaled_with_positions_and_as_long_as_the_sentence()
 def test_it_has_the_norms_of_the_connection_that_are_read(
     side: Side, connection: str, partner: bool, norms: int
 ) -> None:
-    sequence = LunaConfig().companion(context(side, connection, partner=partner))
+    sequence = LunaConfig().companion(spec_of(side, connection, partner=partner))
     assert sum(value.dim() == 1 for value in sequence.parameters()) == 2 * norms
 
 
@@ -137,23 +136,23 @@ def test_the_way_of_the_sequence_through_an_encoder() -> None:
     sequence = model.encoder.companion
     assert isinstance(sequence, LunaSequence)
     bias = torch.zeros(source.shape)[:, None, None].masked_fill((source == 0)[:, None, None], float("-inf"))
-    stream = model.source_embedding(source)
-    p, shown = sequence.start(bias, ())
+    stream, beside = model.source_embedding(source), Context(padding=bias)
+    p, shown = sequence.start(beside)
     norms = model.encoder.connection.get_submodule("norms")
     for layer in range(2):
-        output, moved = model.encoder.mixers[layer].accompany(stream, (p, shown), bias)
-        p = sequence.output_norms[layer](p + moved)
-        stream = norms[2 * layer](stream + output)
-        stream = norms[2 * layer + 1](stream + model.encoder.feed_forwards[layer](stream))
-    results, _, carried = model.encoder(model.source_embedding(source), padding=bias)
+        output, (moved,) = model.encoder.mixers[layer].forward_beside(stream, (p, shown), beside)
+        p = sequence.output_norms[layer](p + moved, beside)
+        stream = norms[2 * layer](stream + output, beside)
+        stream = norms[2 * layer + 1](stream + model.encoder.feed_forwards[layer](stream, beside), beside)
+    results, _, carried = model.encoder(model.source_embedding(source), beside)
     torch.testing.assert_close(results[0], stream)
     torch.testing.assert_close(carried[0], p)
-    memory = model.decoder.project_memory(results, bias, None, carried)
+    memory = model.decoder.project_memory(results, beside, carried)
     assert len(memory) == 4
     expected = model.decoder.mixers[0].pack_query(p).view(3, -1, 4, 4).transpose(1, 2)
     torch.testing.assert_close(memory[2].key, expected)
     packed = model.decoder.crosses[0].packing(p, stream, bias)
-    second = model.decoder.companion.output_norms[0](p + packed)
+    second = model.decoder.companion.output_norms[0](p + packed, beside)
     expected = model.decoder.mixers[1].pack_query(second).view(3, -1, 4, 4).transpose(1, 2)
     torch.testing.assert_close(memory[3].key, expected)
 
@@ -207,16 +206,6 @@ def test_a_length_that_comes_from_the_encoder_is_unused() -> None:
     assert dict(config.unused_settings())["decoder.mixer.length"]
     alone = ModelConfig.model_validate({"decoder": UNTIED})
     assert "decoder.mixer.length" not in dict(alone.unused_settings())
-
-
-def test_attention_without_its_sequence_is_refused() -> None:
-    x = torch.zeros(1, 2, 8)
-    for side in ("encoder", "decoder"):
-        with pytest.raises(ValueError, match="travels beside the stream"):
-            LunaConfig().build(context(side)).parallel(x, None)
-    cross = LunaConfig().cross_attention(replace(context("decoder"), layers=1))
-    with pytest.raises(ValueError, match="travels beside the stream"):
-        cross.project(x, torch.zeros(1, 1, 1, 2))
 
 
 @pytest.mark.parametrize(

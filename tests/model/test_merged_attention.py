@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.mixers.average_attention import running_mean
 from deepwire.model.mixers.merged_attention import MergedAttention, MergedAttentionConfig
 from deepwire.testing import SMALL, check_model, small_model
@@ -47,7 +48,7 @@ def test_it_is_attention_plus_average(value: str) -> None:
         heads.append(scores.softmax(-1) @ values[..., part])
     averaged = (mixer.average_value or mixer.value)(x)
     expected = mixer.output(torch.cat(heads, -1) + running_mean(averaged))
-    found = mixer.parallel(x, None, mixer.project(encoded, bias))
+    found = mixer(x, Context(memory=(mixer.project(encoded, Context(padding=bias)),)))
     assert torch.allclose(found, expected, atol=1e-9)
 
 
@@ -56,18 +57,21 @@ def test_rows_of_a_sentence_share_its_memory() -> None:
     mixer = mixer_of("shared")
     x, encoded, bias = torch.randn(4, 5, 16), torch.randn(2, 4, 16), padding_bias().float()
     with torch.no_grad():
-        found = mixer.parallel(x, None, mixer.project(encoded, bias))
-        copied = mixer.project(encoded.repeat_interleave(2, 0), bias.repeat_interleave(2, 0))
-        assert torch.allclose(found, mixer.parallel(x, None, copied), atol=1e-6)
+        found = mixer(x, Context(memory=(mixer.project(encoded, Context(padding=bias)),)))
+        copied = mixer.project(encoded.repeat_interleave(2, 0), Context(padding=bias.repeat_interleave(2, 0)))
+        assert torch.allclose(found, mixer(x, Context(memory=(copied,))), atol=1e-6)
 
 
 def test_dropout_is_on_the_attention_weights_only() -> None:
     """With nothing to attend to but zeros, training is deterministic; otherwise weights are dropped."""
     mixer = mixer_of("own", {"dropout": 0.5}).train()
     x, bias = torch.randn(2, 5, 16), torch.zeros(2, 1, 1, 4)
-    silent, loud = mixer.project(torch.zeros(2, 4, 16), bias), mixer.project(torch.randn(2, 4, 16), bias)
-    assert torch.equal(mixer.parallel(x, None, silent), mixer.parallel(x, None, silent))
-    assert not torch.equal(mixer.parallel(x, None, loud), mixer.parallel(x, None, loud))
+    silent, loud = (
+        mixer.project(torch.zeros(2, 4, 16), Context(padding=bias)),
+        mixer.project(torch.randn(2, 4, 16), Context(padding=bias)),
+    )
+    assert torch.equal(mixer(x, Context(memory=(silent,))), mixer(x, Context(memory=(silent,))))
+    assert not torch.equal(mixer(x, Context(memory=(loud,))), mixer(x, Context(memory=(loud,))))
 
 
 @pytest.mark.parametrize(("value", "matrices"), [("shared", 4), ("own", 5)])
@@ -93,12 +97,6 @@ def test_wrong_settings_are_refused(section: Mapping[str, object], message: str)
     """When the section is read."""
     with pytest.raises(ValidationError, match=message):
         ModelConfig.model_validate(section)
-
-
-def test_it_cannot_run_without_the_encoder() -> None:
-    """Called without memory it says what is missing."""
-    with pytest.raises(ValueError, match="memory of the encoder"):
-        mixer_of("shared").parallel(torch.randn(1, 2, 16), None)
 
 
 def padding_bias() -> Tensor:

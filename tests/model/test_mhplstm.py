@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.mhplstm import MHPLSTM, MHPLSTMConfig
 from deepwire.model.stack_spec import Side
@@ -127,7 +128,7 @@ def test_equals_the_formula(
     padding = torch.zeros(len(lengths), 1, 1, max(lengths), dtype=torch.float64)
     for row, length in enumerate(lengths):
         padding[row, ..., length:] = float("-inf")
-    found = built.parallel(x, padding if side == "encoder" else None)
+    found = built(x, Context(padding=padding if side == "encoder" else None))
     for row, length in enumerate(lengths):
         expected = formula(built, MHPLSTMConfig.model_validate(wanted), x[row, :length])
         torch.testing.assert_close(found[row, :length], expected)
@@ -135,7 +136,7 @@ def test_equals_the_formula(
         state = built.init_state(len(lengths), x)
         for position in range(max(lengths)):
             step, state = built.step(
-                x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+                x[:, position : position + 1], state, Context(index=CacheIndex(len(x), position=position))
             )
             torch.testing.assert_close(step[:, 0], found[:, position])
 
@@ -216,7 +217,7 @@ def test_padding_gets_no_gradient_in_the_encoder() -> None:
     padding = torch.zeros(2, 1, 1, 5, dtype=torch.float64)
     padding[0, ..., 3:] = float("-inf")
     real = (padding == 0).view(2, 5)
-    built.parallel(x, padding)[real].sum().backward()
+    built(x, Context(padding=padding))[real].sum().backward()
     assert x.grad is not None
     assert x.grad[real].any(-1).all()
     assert not x.grad[~real].any()
@@ -227,9 +228,9 @@ def test_dropout_acts_in_training_only() -> None:
     config = ModelConfig.model_validate({"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.5})
     built = MHPLSTMConfig().build(config.specs()["decoder"])
     x = torch.randn(2, 5, 16)
-    torch.testing.assert_close(built.eval().parallel(x, None), built.parallel(x, None), rtol=0, atol=0)
-    before = built.parallel(x, None)
-    assert not torch.allclose(built.train().parallel(x, None), before)
+    torch.testing.assert_close(built.eval()(x, Context()), built(x, Context()), rtol=0, atol=0)
+    before = built(x, Context())
+    assert not torch.allclose(built.train()(x, Context()), before)
 
 
 @pytest.mark.parametrize("norms", ["per_head", "joint"])
@@ -239,18 +240,18 @@ def test_half_precision(norms: str, whole_model: bool) -> None:
     torch.manual_seed(1)
     built = mixer("decoder", {"norms": norms}).float()
     x = torch.randn(2, 6, 16)
-    expected = built.parallel(x, None)
+    expected = built(x, Context())
     if whole_model:
         built, x = built.bfloat16(), x.bfloat16()
     with torch.autocast("cpu", torch.bfloat16, enabled=not whole_model):
-        found = built.parallel(x, None)
+        found = built(x, Context())
         assert found.dtype == torch.bfloat16
         torch.testing.assert_close(found.float(), expected, rtol=0.1, atol=0.1)
         found.float().sum().backward()
         state = built.init_state(2, x)
         for position in range(6):
             step, state = built.step(
-                x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+                x[:, position : position + 1], state, Context(index=CacheIndex(len(x), position=position))
             )
             torch.testing.assert_close(step[:, 0], found[:, position], rtol=0.05, atol=0.05)
     assert {leaf.dtype for leaf in state} == {torch.float32}
@@ -263,7 +264,7 @@ def test_a_long_memory_is_as_long_in_bfloat16() -> None:
         cells.gate_norm.weight[:, 1] = 0
         cells.gate_norm.bias[:, 1] = 6
     by_head = torch.randn(4, 256, 1, 4, dtype=torch.bfloat16)
-    keep, _ = cells.gates(by_head, sum_of_past(by_head.transpose(0, 1)).transpose(0, 1))
+    keep, _ = cells.gates(by_head, sum_of_past(by_head.transpose(0, 1)).transpose(0, 1), Context())
     kept = keep.double().prod(1)
     torch.testing.assert_close(
         kept, torch.full_like(kept, torch.tensor(6.0).double().sigmoid().item() ** 256), rtol=1e-3, atol=0
@@ -278,8 +279,8 @@ def test_compiled_without_a_break() -> None:
     padding = torch.zeros(2, 1, 1, 5, dtype=torch.float64)
     padding[0, ..., 3:] = float("-inf")
     torch._dynamo.reset()
-    compiled = torch.compile(built.parallel, backend="aot_eager", fullgraph=True)
-    found, expected = compiled(x, padding), built.parallel(x, padding)
+    compiled = torch.compile(built, backend="aot_eager", fullgraph=True)
+    found, expected = compiled(x, Context(padding=padding)), built(x, Context(padding=padding))
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(found.sum(), x), torch.autograd.grad(expected.sum(), x))
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.mixers.mixed_attention import MixedAttention, MixedAttentionConfig
 from deepwire.testing import SMALL, check_model, small_model
 
@@ -74,7 +75,7 @@ def test_one_softmax_over_the_source_and_the_past() -> None:
     """Head by head and word by word, with the same projections for both sides."""
     mixer = mixer_of().eval()
     x, encoded, bias = torch.randn(2, 5, 16).double(), torch.randn(2, 3, 16).double(), padding_bias()
-    found = mixer.parallel(x, None, mixer.project(encoded, bias))
+    found = mixer(x, Context(memory=(mixer.project(encoded, Context(padding=bias)),)))
     weight = mixer.query_key_value.weight
     for row in range(2):
         source = encoded[row, : 3 - row]
@@ -92,23 +93,20 @@ def test_rows_of_a_sentence_share_its_memory() -> None:
     """Two rows a sentence give what two copies of the memory would."""
     mixer = mixer_of().eval()
     x, encoded, bias = torch.randn(4, 5, 16).double(), torch.randn(2, 3, 16).double(), padding_bias()
-    copied = mixer.project(encoded.repeat_interleave(2, 0), bias.repeat_interleave(2, 0))
-    found = mixer.parallel(x, None, mixer.project(encoded, bias))
-    torch.testing.assert_close(found, mixer.parallel(x, None, copied))
+    copied = mixer.project(encoded.repeat_interleave(2, 0), Context(padding=bias.repeat_interleave(2, 0)))
+    found = mixer(x, Context(memory=(mixer.project(encoded, Context(padding=bias)),)))
+    torch.testing.assert_close(found, mixer(x, Context(memory=(copied,))))
 
 
 def test_dropout_is_on_the_weights_of_both() -> None:
     """With all weights dropped nothing is left."""
     mixer = mixer_of({"dropout": {"attention": 0.999999}})
-    x, memory = torch.randn(2, 5, 16).double(), mixer.project(torch.randn(2, 3, 16).double(), padding_bias())
-    assert mixer.eval().parallel(x, None, memory).any()
-    assert not mixer.train().parallel(x, None, memory).any()
-
-
-def test_it_cannot_run_without_the_encoder() -> None:
-    """Called without memory it says what is missing."""
-    with pytest.raises(ValueError, match="memory of the encoder"):
-        mixer_of().parallel(torch.randn(1, 2, 16).double(), None)
+    x, memory = (
+        torch.randn(2, 5, 16).double(),
+        mixer.project(torch.randn(2, 3, 16).double(), Context(padding=padding_bias())),
+    )
+    assert mixer.eval()(x, Context(memory=(memory,))).any()
+    assert not mixer.train()(x, Context(memory=(memory,))).any()
 
 
 def test_layers_are_one_and_train_as_one() -> None:
@@ -138,8 +136,8 @@ def test_a_decoder_layer_reads_the_encoder_layer_beside_it() -> None:
     source = torch.tensor([[4, 9, 5, 2]])
     results, bias = model.encode(source)
     assert len(results) == 3
-    memory = model.decoder.project_memory(results, bias)
-    query, key, value = model.decoder.mixers[1]._project(results[1])
+    memory = model.decoder.project_memory(results, Context(padding=bias))
+    query, key, value = model.decoder.mixers[1].qkv(results[1])
     torch.testing.assert_close(memory[1].key, key)
     torch.testing.assert_close(memory[1].value, value)
     assert query.shape == key.shape

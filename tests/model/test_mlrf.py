@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.fusions.mlrf import AttentionFusion, FeedForwardFusion, LinearFusion, MLRFConfig
 from deepwire.testing import check_model
 
@@ -36,12 +37,12 @@ def test_linear(kept: list[Tensor]) -> None:
     fusion = MLRFConfig(form="linear").build(CONTEXT)
     assert isinstance(fusion, LinearFusion)
     assert fusion.keeps == {0, 1, 2, 3}
-    (found,) = fusion(kept, torch.tanh)
+    (found,) = fusion(kept, torch.tanh, Context())
     assert torch.allclose(found, norm(torch.stack(kept).tanh().mean(0)), atol=1e-5)
     with torch.no_grad():
         fusion.weights.copy_(torch.tensor([0.0, 1.0, -1.0, 2.0]))
     shares = fusion.weights.exp() / fusion.weights.exp().sum()
-    (found,) = fusion(kept, lambda x: x)
+    (found,) = fusion(kept, lambda x: x, Context())
     assert torch.allclose(found, norm((shares.view(4, 1, 1, 1) * torch.stack(kept)).sum(0)), atol=1e-5)
 
 
@@ -50,7 +51,7 @@ def test_feed_forward(kept: list[Tensor]) -> None:
     torch.manual_seed(0)
     fusion = MLRFConfig(form="feed_forward").build(CONTEXT).eval()
     assert isinstance(fusion, FeedForwardFusion)
-    (found,) = fusion(kept, lambda x: x)
+    (found,) = fusion(kept, lambda x: x, Context())
     hidden = (torch.cat(kept, -1) @ fusion.input.weight.t() + fusion.input.bias).clamp(min=0)
     assert hidden.size(-1) == 12
     assert torch.allclose(found, norm(hidden @ fusion.output.weight.t() + fusion.output.bias), atol=1e-5)
@@ -61,7 +62,7 @@ def test_attention(kept: list[Tensor]) -> None:
     torch.manual_seed(0)
     fusion = MLRFConfig(hops=3, hidden=5).build(CONTEXT).eval()
     assert isinstance(fusion, AttentionFusion)
-    (found,) = fusion(kept, lambda x: x)
+    (found,) = fusion(kept, lambda x: x, Context())
     layers = torch.stack([layer[1, 2] for layer in kept])
     scores = ((layers + fusion.layer_embedding) @ fusion.input.weight.t()).tanh() @ fusion.score.weight.t()
     weights = scores.exp() / scores.exp().sum(0)

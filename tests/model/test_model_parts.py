@@ -14,6 +14,7 @@ from deepwire.model.aggregations.dlcl import DLCL
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionWrapper
+from deepwire.model.context import Context
 from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.model.embedding import LearnedConfig, LearnedPositions
 from deepwire.model.mixers.self_attention import RelativeKeys, SelfAttentionConfig
@@ -75,7 +76,7 @@ def test_relative_positions_with_values_are_their_equations(side: Side, table: s
             keys = torch.stack([key[s, part] + mixer.relative.table[row] for s, row in pairs])
             values = torch.stack([value[s, part] + mixer.relative_values.table[row] for s, row in pairs])
             expected[t, part] = (keys @ query[t, part] / 2).softmax(0) @ values
-    found = mixer.eval().parallel(x, None)
+    found = mixer.eval()(x, Context())
     torch.testing.assert_close(found[0], expected @ mixer.output.weight.t())
 
 
@@ -87,8 +88,8 @@ def test_dropped_attention_weights_drop_the_vectors_of_the_values_too() -> None:
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter)
     x = torch.randn(1, 6, 16)
-    assert mixer.eval().parallel(x, None).any()
-    assert not mixer.train().parallel(x, None).any()
+    assert mixer.eval()(x, Context()).any()
+    assert not mixer.train()(x, Context()).any()
 
 
 def test_learned_positions_beyond_the_table_use_its_last_row() -> None:
@@ -108,9 +109,9 @@ def test_an_enforced_window_hides_older_layers() -> None:
     aggregation = model(config).encoder.aggregation
     assert isinstance(aggregation, DLCL)
     outputs = [torch.randn(1, 1, 16, requires_grad=True) for _ in range(5)]
-    history, read = aggregation.start(outputs[0])
+    history, read = aggregation.start(outputs[0], Context())
     for layer, output in enumerate(outputs[1:]):
-        history, read = aggregation.close(history, output, layer)
+        history, read = aggregation.close(history, output, layer, Context())
     (read * torch.randn_like(read)).sum().backward()
     reached = [output.grad is not None and bool(output.grad.any()) for output in outputs]
     assert reached == [False, False, False, True, True]
@@ -275,7 +276,7 @@ def test_a_stack_with_other_parts_runs_as_before(recurrence: object) -> None:
     for name, parameter in stack.named_parameters():
         assert other.get_parameter(name.replace("connection.", "connection.inner.")) is parameter
     x, padding = torch.randn(1, 5, 16), torch.zeros(1, 1, 1, 5)
-    assert torch.equal(other(x, padding=padding)[0][0], less(x, padding=padding)[0][0])
+    assert torch.equal(other(x, Context(padding=padding))[0][0], less(x, Context(padding=padding))[0][0])
 
 
 def test_what_is_left_out_by_number_needs_the_same_calls() -> None:

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.cost import meta_model, step_cost
 from deepwire.model.embedding import RotaryConfig
 from deepwire.model.kv_cache import KeyValueCache
@@ -66,9 +67,9 @@ def test_rms_norms_of_languages() -> None:
     norm.weight.data = torch.tensor([[1.0], [2.0], [3.0]]).expand(3, 4).clone()
     x = torch.randn(2, 5, 4)
     plain = RMSNorm(4, 1e-6)(x)
-    both = norm(x, torch.tensor([2, 0]))
+    both = norm(x, Context(torch.tensor([2, 0])))
     assert torch.allclose(both, torch.stack((3 * plain[0], plain[1])))
-    assert torch.allclose(norm(x, torch.tensor([1])), 2 * plain)
+    assert torch.allclose(norm(x, Context(torch.tensor([1]))), 2 * plain)
 
 
 @pytest.mark.parametrize("name", ["swiglu", "geglu"])
@@ -85,7 +86,7 @@ def test_gated_feed_forward_has_three_matrices_of_the_stated_width(name: str) ->
     else:
         active = gate * 0.5 * (1 + torch.erf(gate / math.sqrt(2)))
     assert network.output.weight.shape == (4, 6)
-    assert torch.allclose(network(x), (active * value) @ network.output.weight.T)
+    assert torch.allclose(network(x, Context()), (active * value) @ network.output.weight.T)
 
 
 def by_complex_numbers(x: Tensor, base: float, first: int) -> Tensor:
@@ -176,7 +177,7 @@ def test_self_attention_of_today_by_its_formula() -> None:
     assert isinstance(mixer, SelfAttention)
     x = torch.randn(5, 16).double()
     with torch.no_grad():
-        assert torch.allclose(mixer.parallel(x[None], None)[0], by_formula(x, mixer, 4, 2), atol=1e-6)
+        assert torch.allclose(mixer(x[None], Context())[0], by_formula(x, mixer, 4, 2), atol=1e-6)
 
 
 def test_fewer_heads_of_keys_make_cache_memory_and_model_smaller() -> None:
@@ -189,7 +190,7 @@ def test_fewer_heads_of_keys_make_cache_memory_and_model_smaller() -> None:
         cache = state.states[0]
         assert isinstance(cache, KeyValueCache)
         weights = sum(parameter.numel() for parameter in model.parameters())
-        return cache.keys.numel(), state.memory[0].value.numel(), weights
+        return cache.keys.numel(), state.context.memory[0].value.numel(), weights
 
     before, after = sizes(plain), sizes(grouped)
     assert (before[0], before[1]) == (4 * after[0], 4 * after[1])

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from deepwire.model.aggregations import AGGREGATIONS
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.parametrization import CompletePConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
@@ -59,10 +60,10 @@ def test_branches_are_divided_by_the_depth() -> None:
     model = build(config(layers=8))  # four times the base, in both stacks
     x, gives = torch.randn(1, 3, 16), torch.randn(1, 3, 16)
     for stack in (model.encoder, model.decoder):
-        (after,) = stack.connection.write((x,), 0, x, gives)
+        (after,) = stack.connection.write((x,), 0, x, gives, Context())
         torch.testing.assert_close(after, x + gives / 4)
     half = build(config(layers=8, parametrization={**COMPLETE_P, "alpha": 0.5}))
-    (after,) = half.encoder.connection.write((x,), 0, x, gives)
+    (after,) = half.encoder.connection.write((x,), 0, x, gives, Context())
     torch.testing.assert_close(after, x + gives / 2)
 
 
@@ -88,7 +89,7 @@ def test_logits_and_attention_follow_the_width(heads: int) -> None:
     with torch.no_grad():  # queries are the first rows
         other.query_key_value.weight[:64] *= (64 / heads / 8) ** -0.5
     x = torch.randn(1, 5, 64)
-    torch.testing.assert_close(mixer.parallel(x, None), other.parallel(x, None))
+    torch.testing.assert_close(mixer(x, Context()), other(x, Context()))
 
 
 def test_embeddings_begin_as_in_the_base_at_any_width() -> None:
@@ -198,11 +199,11 @@ def test_every_sum_is_divided(connection: object) -> None:
     x, gives = torch.randn(1, 3, 16), torch.randn(1, 3, 16)
     ends = []
     for stack, scale in ((deep.stack("encoder"), factor), (plain.stack("encoder"), 1.0)):
-        state = stack.connection.start(x)
+        state = stack.connection.start(x, Context())
         for index in range(len(stack.connection.calls)):
-            read = stack.connection.read(state, index)
-            state = stack.connection.write(state, index, read, scale * gives)
-        ends.append(stack.connection.result(state))
+            read = stack.connection.read(state, index, Context())
+            state = stack.connection.write(state, index, read, scale * gives, Context())
+        ends.append(stack.connection.result(state, Context()))
     torch.testing.assert_close(*ends)
 
 

@@ -9,6 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.testing import batch, check_model, check_recomputation, small_model
 from deepwire.training.layer_drop import RoundsDraw
@@ -49,10 +50,7 @@ def test_rounds_by_the_equations(rounds: int) -> None:
         for layer in layers:
             for index, part in ((2 * layer, encoder.mixers), (2 * layer + 1, encoder.feed_forwards)):
                 normal = norms[0][index](x)
-                made = (
-                    part[layer].parallel(normal, padding) if part is encoder.mixers else part[layer](normal)
-                )
-                x = x + norms[1][index](made)
+                x = x + norms[1][index](part[layer](normal, Context(padding=padding)))
         return encoder.connection.final_norm(x)
 
     with torch.no_grad():
@@ -60,7 +58,7 @@ def test_rounds_by_the_equations(rounds: int) -> None:
         state = torch.zeros_like(entered)
         for _ in range(rounds):
             state = run(torch.cat((state, entered), -1) @ encoder.joint.weight.T, [1, 2])
-        (found,), _, _ = encoder.with_rounds(rounds)(x, padding=padding)
+        (found,), _, _ = encoder.with_rounds(rounds)(x, Context(padding=padding))
     assert torch.allclose(found, run(state, [3]))
 
 
@@ -73,7 +71,7 @@ def test_only_the_last_rounds_have_gradients() -> None:
     def gradient(backward: int) -> torch.Tensor:
         encoder.recurrence = encoder.recurrence.model_copy(update={"backward": backward})
         encoder.train()
-        (result,), _, _ = encoder(x, padding=padding)
+        (result,), _, _ = encoder(x, Context(padding=padding))
         weight = encoder.get_parameter("joint.weight")
         found: torch.Tensor = torch.autograd.grad(result.sin().sum(), weight)[0]
         return found
@@ -86,7 +84,7 @@ def test_only_the_last_rounds_have_gradients() -> None:
 def test_training_begins_with_noise_and_translation_does_not() -> None:
     encoder = encoder_of()
     x, padding = torch.randn(2, 5, 16).double(), torch.zeros(2, 1, 1, 5).double()
-    runs = [encoder.train(trains)(x, padding=padding)[0][0] for trains in (True, True, False, False)]
+    runs = [encoder.train(trains)(x, Context(padding=padding))[0][0] for trains in (True, True, False, False)]
     assert not torch.allclose(runs[0], runs[1])
     assert torch.equal(runs[2], runs[3])
 

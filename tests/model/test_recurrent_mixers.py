@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.atr import ATRCell
 from deepwire.model.mixers.gru import GRUCell
@@ -75,8 +76,8 @@ def test_an_encoder_reads_each_sentence_from_both_ends(name: str) -> None:
     for row, length in enumerate(lengths):
         padding[row, ..., length:] = float("-inf")
     with torch.no_grad():
-        found = mixer.parallel(x, padding)
-        unpadded = mixer.parallel(x[:1], None)
+        found = mixer(x, Context(padding=padding))
+        unpadded = mixer(x[:1], Context())
         torch.testing.assert_close(unpadded, found[:1])
         for row, length in enumerate(lengths):
             for part, half, words in (
@@ -99,7 +100,7 @@ def test_an_encoder_is_not_read_step_by_step() -> None:
 def advance(cell: Cell, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """One step without dropout."""
     read, recurrent = cell.linear_maps()
-    return cell(read.apply(x), state, recurrent, None)
+    return cell(read.apply(x), state, recurrent, None, Context())
 
 
 def disturbed(cell: Cell) -> Cell:
@@ -216,12 +217,12 @@ def test_a_sequence_is_its_steps(name: str, width: int, dim: int, length: int, s
     x = torch.randn(2, length, width)
     with torch.no_grad():
         mixer.initial.normal_()
-        whole = mixer.parallel(x, None)
+        whole = mixer(x, Context())
         assert whole.shape == (2, length, dim)
         state = mixer.init_state(2, x)
         for position in range(length):
             found, state = mixer.step(
-                x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+                x[:, position : position + 1], state, Context(index=CacheIndex(len(x), position=position))
             )
             torch.testing.assert_close(found[:, 0], whole[:, position], atol=2e-5, rtol=1e-5)
 
@@ -232,7 +233,7 @@ def test_the_initial_state_is_learned_and_begins_at_zero(name: str) -> None:
     mixer = RecurrentMixer(CELLS[name](4, 4))
     assert not mixer.initial.any()
     x = torch.randn(1, 3, 4).expand(5, 3, 4)
-    y = mixer.parallel(x, None)
+    y = mixer(x, Context())
     torch.testing.assert_close(y, y[:1].expand_as(y))
     y.square().sum().backward()
     assert mixer.initial.grad is not None
@@ -246,10 +247,10 @@ def test_dropout_falls_on_the_candidate(name: str) -> None:
     mixer = RecurrentMixer(CELLS[name](8, 8))
     mixer.cell.dropout = 0.999999
     x = torch.randn(4, 6, 8)
-    assert not mixer.train().parallel(x, None).any()
-    assert mixer.eval().parallel(x, None).any()
+    assert not mixer.train()(x, Context()).any()
+    assert mixer.eval()(x, Context()).any()
     mixer.cell.dropout = 0.5
-    found, again = mixer.train().parallel(x, None), mixer.parallel(x, None)
+    found, again = mixer.train()(x, Context()), mixer(x, Context())
     assert not torch.equal(found, again)
 
 
@@ -291,10 +292,10 @@ def test_a_compiled_graph_leaves_the_loop_out() -> None:
 
     torch._dynamo.reset()
     mixer = RecurrentMixer(CELLS["atr"](4, 4))
-    compiled = torch.compile(lambda x: mixer.parallel(2 * x, None) + 1, backend=backend, dynamic=True)
+    compiled = torch.compile(lambda x: mixer(2 * x, Context()) + 1, backend=backend, dynamic=True)
     for length in (3, 5, 9):
         x = torch.randn(2, length, 4)
-        torch.testing.assert_close(compiled(x), mixer.parallel(2 * x, None) + 1)
+        torch.testing.assert_close(compiled(x), mixer(2 * x, Context()) + 1)
     assert len(graphs) == 2  # before the loop and after it
 
 

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import check_model, small_model
 
@@ -97,12 +98,14 @@ def test_a_mixer_without_norm_reads_and_keeps_the_raw_stream(residual: str) -> N
         replace(config.specs()["decoder"], sublayers=("mixer", "cross"))
     )
     x, output = torch.randn(2, 3, 16) * 5 + 1, torch.randn(2, 3, 16)
-    state = connection.start(x)
-    read = connection.read(state, 0)
+    state = connection.start(x, Context())
+    read = connection.read(state, 0, Context())
     assert torch.equal(read, x)
-    state = connection.write(state, 0, read, output)
+    state = connection.write(state, 0, read, output, Context())
     assert torch.equal(state[0], x + output)
-    assert connection.read(state, 1).mean(-1).abs().max() < 1e-5  # the norm in front of the others stays
+    assert (
+        connection.read(state, 1, Context()).mean(-1).abs().max() < 1e-5
+    )  # the norm in front of the others stays
 
 
 CHOICES: list[dict[str, object]] = [

@@ -14,6 +14,7 @@ from torch import nn
 import deepwire
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.testing import check_model
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
@@ -34,13 +35,13 @@ def test_two_layers_written_out(share: str) -> None:
         connection.alpha.copy_(alpha[::2] if share == "layer" else alpha)
     sublayers = [nn.Linear(16, 16) for _ in range(4)]
     x = torch.randn(2, 3, 16)
-    state = connection.start(x)
+    state = connection.start(x, Context())
     expected = x
     for index, sublayer in enumerate(sublayers):
-        read = connection.read(state, index)
-        state = connection.write(state, index, read, sublayer(read))
+        read = connection.read(state, index, Context())
+        state = connection.write(state, index, read, sublayer(read), Context())
         expected = expected + alpha[index] * sublayer(expected)
-    assert torch.allclose(connection.normalise(state[0]), expected, atol=1e-6)
+    assert torch.allclose(connection.normalise(state[0], Context()), expected, atol=1e-6)
 
 
 def test_begins_as_the_identity() -> None:

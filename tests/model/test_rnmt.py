@@ -9,6 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.testing import SMALL, check_model, small_model
 
@@ -50,15 +51,17 @@ def test_four_layers_written_out() -> None:
     embedded, encoded = torch.randn(2, 5, 16), torch.randn(2, 3, 16)
     bias = torch.zeros(2, 1, 1, 3)
     with torch.no_grad():
-        (found,), _, _ = stack(embedded, memory=stack.project_memory([encoded], bias))
+        (found,), _, _ = stack(
+            embedded, Context(memory=stack.project_memory([encoded], Context(padding=bias)))
+        )
         cross = stack.crosses[0]
         assert isinstance(cross, CrossAttention)
-        x = stack.mixers[0].parallel(embedded, None)
+        x = stack.mixers[0](embedded, Context())
         projected = encoded @ cross.projection.weight.t()
-        attended = cross(x, CrossAttention.project(cross, projected, bias))
-        x = stack.mixers[1].parallel(torch.cat((x, attended), -1), None)
+        attended = cross(x, CrossAttention.project(cross, projected, Context(padding=bias)))
+        x = stack.mixers[1](torch.cat((x, attended), -1), Context())
         for layer in (2, 3):
-            x = x + stack.mixers[layer].parallel(torch.cat((x, attended), -1), None)
+            x = x + stack.mixers[layer](torch.cat((x, attended), -1), Context())
         expected = torch.cat((stack.connection.norm(x), attended), -1)
     torch.testing.assert_close(found, expected)
 
@@ -93,10 +96,10 @@ def test_four_encoder_layers_written_out() -> None:
     assert not len(stack.feed_forwards)
     x = embedded = torch.randn(2, 5, 16)
     with torch.no_grad():
-        (found,), *_ = stack(embedded)
+        (found,), *_ = stack(embedded, Context())
         for layer in range(4):
             mixer = stack.mixers[layer]
-            ahead, back = mixer.ahead.parallel(x, None), mixer.back.parallel(x.flip(1), None).flip(1)
+            ahead, back = mixer.ahead(x, Context()), mixer.back(x.flip(1), Context()).flip(1)
             assert ahead.shape == back.shape == (2, 5, 16)
             both = torch.cat((ahead, back), -1)
             x = both if layer < 2 else x + both
@@ -110,8 +113,8 @@ def test_dropout_falls_on_all_encoder_layers() -> None:
     settings = {"layers": 3, "mixer": "atr", "connection": "rnmt"}
     model = small_model({"encoder": settings, "dropout": {"sublayer": 0.999999}})
     x = torch.randn(2, 5, 16)
-    assert model.encoder(x)[0][0].any()
-    assert not model.train().encoder(x)[0][0].any()
+    assert model.encoder(x, Context())[0][0].any()
+    assert not model.train().encoder(x, Context())[0][0].any()
 
 
 def test_dropout_falls_on_all_layers_but_the_first() -> None:
@@ -119,10 +122,10 @@ def test_dropout_falls_on_all_layers_but_the_first() -> None:
     connection = {"layers": 2, "mixer": "atr", "connection": "rnmt"}
     model = small_model({**UNTIED, "decoder": connection, "dropout": {"sublayer": 0.999999, "attention": 0}})
     stack = model.train().decoder
-    memory = stack.project_memory([torch.randn(2, 3, 16)], torch.zeros(2, 1, 1, 3))
+    memory = stack.project_memory([torch.randn(2, 3, 16)], Context(padding=torch.zeros(2, 1, 1, 3)))
     x = torch.randn(2, 5, 16)
-    (dropped,), _, _ = stack(x, memory=memory)
-    (kept,), _, _ = stack.eval()(x, memory=memory)
+    (dropped,), _, _ = stack(x, Context(memory=memory))
+    (kept,), _, _ = stack.eval()(x, Context(memory=memory))
     torch.testing.assert_close(dropped[..., 16:], kept[..., 16:])
     torch.testing.assert_close(dropped[..., :16], stack.connection.norm.bias.expand(2, 5, 16))
 
@@ -132,7 +135,7 @@ def test_the_prediction_reads_stream_and_attention() -> None:
     model = small_model({**UNTIED, "decoder": {"mixer": "atr", "connection": "rnmt"}})
     assert model.head.table.weight.shape == (23, 32)
     assert model.target_embedding.table.weight.shape == (23, 16)
-    assert len(model.start(torch.tensor([[4, 2]])).memory) == 1
+    assert len(model.start(torch.tensor([[4, 2]])).context.memory) == 1
 
 
 @pytest.mark.parametrize(

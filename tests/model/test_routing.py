@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.cost import meta_model
 from deepwire.model.fusions.dynamic_combination import DynamicCombination, DynamicCombinationConfig
 from deepwire.model.fusions.routing import (
@@ -121,7 +122,7 @@ def test_dynamic_combination(kept: list[Tensor]) -> None:
     fusion = DynamicCombinationConfig(maps=2).build(CONTEXT).eval()
     assert isinstance(fusion, DynamicCombination)
     assert fusion.keeps == {1, 2, 3}
-    (found,) = fusion(kept, torch.tanh)
+    (found,) = fusion(kept, torch.tanh, Context())
     layers = [layer.tanh() for layer in kept]
     side_by_side = torch.cat(layers, -1)
     wanted = sum(network(fusion.networks[number], side_by_side) * layers[number] for number in range(3))
@@ -140,7 +141,7 @@ def test_fusions_route_what_their_networks_make(kept: list[Tensor]) -> None:
         ],
         2,
     )
-    (found,) = dynamic(kept, torch.tanh)
+    (found,) = dynamic(kept, torch.tanh, Context())
     torch.testing.assert_close(found, dynamic_routing(votes, 3).view(2, 5, 8))
     by_em = EMRoutingConfig(capsules=2, input_maps=2, norm=False).build(CONTEXT).eval()
     assert isinstance(by_em, EMRoutingFusion)
@@ -148,12 +149,12 @@ def test_fusions_route_what_their_networks_make(kept: list[Tensor]) -> None:
     activation = torch.cat([network(each, layers) for each in by_em.activations.networks], -1).sigmoid()
     betas = torch.zeros(2)
     routed = em_routing(votes, activation, betas, betas, iterations=3, inverse_temperature=0.01)
-    (found,) = by_em(kept, torch.tanh)
+    (found,) = by_em(kept, torch.tanh, Context())
     wanted = (routed.mean * routed.activation.unsqueeze(-1)).view(2, 5, 8)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
     assert isinstance(by_em.norm, NoNorm)
     by_em.activated, by_em.norm = False, CONTEXT.norm()
-    (found,) = by_em(kept, torch.tanh)
+    (found,) = by_em(kept, torch.tanh, Context())
     wanted = functional.layer_norm(routed.mean.view(2, 5, 8), (8,), eps=CONTEXT.norm_eps)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
 

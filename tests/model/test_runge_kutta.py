@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, Sublayer
+from deepwire.model.context import Context
 from deepwire.model.layers import NoNorm
 from deepwire.testing import check_model
 
@@ -42,10 +43,10 @@ def connection_of(options: Options, kinds: tuple[Sublayer, ...] = ENCODER) -> Co
 
 
 def run(connection: Connection, x: Tensor, sublayers: Callable[[Sublayer, int], nn.Module]) -> Tensor:
-    state = connection.start(x)
+    state = connection.start(x, Context())
     for index, call in enumerate(connection.calls):
-        read = connection.read(state, index)
-        state = connection.write(state, index, read, sublayers(call.kind, call.layer)(read))
+        read = connection.read(state, index, Context())
+        state = connection.write(state, index, read, sublayers(call.kind, call.layer)(read), Context())
         if call.closes:
             assert len(state) == 1
     return state[0]

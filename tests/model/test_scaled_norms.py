@@ -16,6 +16,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.residual import PostNormConfig
+from deepwire.model.context import Context
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import LANGUAGES, check_connection, check_initialization, check_model
@@ -35,11 +36,11 @@ def connection_of(connection: object, layers: int = 2, side: Side = "encoder") -
 
 def run(connection: Connection, sublayers: list[nn.Linear], x: Tensor) -> Tensor:
     """What a stack of these sub-layers gives."""
-    state = connection.start(x)
+    state = connection.start(x, Context())
     for index, sublayer in enumerate(sublayers):
-        read = connection.read(state, index)
-        state = connection.write(state, index, read, sublayer(read))
-    return connection.normalise(connection.result(state))
+        read = connection.read(state, index, Context())
+        state = connection.write(state, index, read, sublayer(read), Context())
+    return connection.normalise(connection.result(state, Context()), Context())
 
 
 @pytest.mark.parametrize(
@@ -186,8 +187,8 @@ def test_the_stream_keeps_its_number_format(connection: str) -> None:
     module = connection_of(connection)
     x = torch.randn(1, 2, 16, dtype=torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
-        state = module.start(x)
-        state = module.write(state, 0, module.read(state, 0), x)
+        state = module.start(x, Context())
+        state = module.write(state, 0, module.read(state, 0, Context()), x, Context())
     assert all(tensor.dtype == torch.bfloat16 for tensor in state)
 
 

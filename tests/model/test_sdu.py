@@ -14,6 +14,7 @@ from torch.nn import functional
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
+from deepwire.model.context import Context
 from deepwire.testing import check_model
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
@@ -63,10 +64,10 @@ def test_two_layers_written_out(form: str, gate: str, residual: str) -> None:
     connection: Any = connection_of({"form": form, "gate": gate, "residual": residual})
     sublayers = [nn.Linear(16, 16) for _ in range(4)]
     x = torch.randn(2, 3, 16)
-    state, expected = connection.start(x), x
+    state, expected = connection.start(x, Context()), x
     for index, sublayer in enumerate(sublayers):
-        read = connection.read(state, index)
-        state = connection.write(state, index, read, sublayer(read))
+        read = connection.read(state, index, Context())
+        state = connection.write(state, index, read, sublayer(read), Context())
         norm = connection.norms[index]
         normal = functional.layer_norm(expected, (16,), norm.weight, norm.bias, norm.eps)
         expected = written_out(
@@ -92,10 +93,10 @@ def test_units_in_the_lowest_layers_only() -> None:
     assert parameters({"type": "sdu", "layers": 2}) - parameters("pre_norm") == 2 * 5 * 525_312
     connection = connection_of({"layers": 1})
     x, output = torch.randn(2, 3, 16), torch.randn(2, 3, 16)
-    state = connection.start(x)
-    read = connection.read(state, 2)
-    assert torch.equal(connection.write(state, 2, read, output)[0], read + output)
-    assert not torch.equal(connection.write(state, 1, read, output)[0], read + output)
+    state = connection.start(x, Context())
+    read = connection.read(state, 2, Context())
+    assert torch.equal(connection.write(state, 2, read, output, Context())[0], read + output)
+    assert not torch.equal(connection.write(state, 1, read, output, Context())[0], read + output)
 
 
 CHOICES: list[dict[str, object]] = [
@@ -123,7 +124,7 @@ def test_dropout_of_output_and_unit() -> None:
         connection.units[0].weight.zero_()
         connection.units[0].bias.copy_(torch.cat((torch.full((16,), 40.0), torch.full((16,), 50.0))))
     x = torch.zeros(4, 50, 16)
-    added = connection.write(connection.start(x), 0, x, torch.ones_like(x))[0]
+    added = connection.write(connection.start(x, Context()), 0, x, torch.ones_like(x), Context())[0]
     counts = torch.tensor([(added.round() == value).sum() for value in (0, 2, 80, 82)]) / added.numel()
     assert torch.allclose(counts, torch.full((4,), 0.25), atol=0.05)
 

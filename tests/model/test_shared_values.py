@@ -9,8 +9,8 @@ from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.mixers.mixer import Below
-from deepwire.model.mixers.self_attention import SelfAttention
+from deepwire.model.mixers.mixer import SideState
+from deepwire.model.mixers.shared_values import SharedValueAttention
 from deepwire.model.stack import Stack
 from deepwire.testing import check_mixer, check_model
 from deepwire.training.layer_drop import LayerDropConfig
@@ -37,11 +37,11 @@ def encoder_of(mixer: object) -> Stack:
 
 def used(stack: Stack, x: Tensor) -> list[tuple[Tensor, Tensor]]:
     """The keys and values of every layer, each of which reads `x`."""
-    below: Below = ()
+    below: SideState = ()
     found = []
     for mixer in stack.mixers:
-        assert isinstance(mixer, SelfAttention)
-        _, key, value, below = mixer._project_above(x, below)
+        assert isinstance(mixer, SharedValueAttention)
+        _, key, value, below = mixer._mixed(x, below, None)
         found.append((key, value))
     return found
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.fusions.transparent import Transparent, TransparentConfig
 from deepwire.model.stack_spec import DropoutConfig
 from deepwire.testing import check_model, small_model
@@ -33,7 +34,7 @@ def test_each_decoder_layer_gets_its_mixture() -> None:
     with torch.no_grad():
         built.weights.normal_()
         kept = list(torch.randn(4, 2, 5, 6).unbind(0))
-        mixed = built(kept, torch.tanh)
+        mixed = built(kept, torch.tanh, Context())
     assert built.keeps == {0, 1, 2, 3}
     assert len(mixed) == 2
     for decoder_layer, found in enumerate(mixed):
@@ -48,7 +49,7 @@ def test_each_decoder_layer_gets_its_mixture() -> None:
 def test_equal_shares_at_first() -> None:
     """Weights of zero give the mean of the layers to every decoder layer."""
     kept = list(torch.randn(4, 2, 5, 6).unbind(0))
-    for found in fusion(dropout=0.0)(kept, lambda x: x):
+    for found in fusion(dropout=0.0)(kept, lambda x: x, Context()):
         assert torch.allclose(found, torch.stack(kept).mean(0), atol=1e-6)
 
 
@@ -90,7 +91,7 @@ def test_decoder_layers_attend_to_their_own_mixture() -> None:
     source = torch.tensor([[4, 9, 5, 17, 2]])
 
     def keys() -> Sequence[Tensor]:
-        return [memory.key for memory in model.start(source).memory]
+        return [memory.key for memory in model.start(source).context.memory]
 
     with torch.no_grad():
         before = keys()

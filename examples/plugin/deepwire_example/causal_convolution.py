@@ -8,10 +8,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.context import Context
 from deepwire.model.layers import Linear
-from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, MixerSection, State
 from deepwire.model.stack_spec import Side, StackSpec
 
 
@@ -27,12 +26,12 @@ class CausalConvolutionConfig(MixerSection):
         """None."""
         return False
 
-    def build(self, spec: StackSpec) -> TokenMixer:
+    def build(self, spec: StackSpec) -> Mixer:
         """One convolution of a decoder."""
         return CausalConvolution(spec.dim, self.width)
 
 
-class CausalConvolution(TokenMixer):
+class CausalConvolution(Mixer):
     """y_t = W (sum_k w_k * x_{t - k}) + b over the last positions, feature by feature.
 
     `kernel` is w, `[width, d]`, the oldest position first. The state while decoding is the last width - 1
@@ -44,32 +43,18 @@ class CausalConvolution(TokenMixer):
         self.kernel = nn.Parameter(torch.full((width, dim), width**-0.5))
         self.output = Linear(dim, dim, bias=True)
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[B, T, d]`; nothing is in front of the first position."""
-        (before,) = self.init_state(x.size(0), x)
-        return self._mix(torch.cat((before, x), 1))
+        return self.step(x, self.init_state(x.size(0), x), context)[0]
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """Nothing read yet."""
         return (like.new_zeros(rows, self.kernel.size(0) - 1, self.kernel.size(1)),)
 
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Mix `[rows, 1, d]` with the positions before it."""
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Mix the next positions, `[rows, T, d]`, with those before them."""
         seen = torch.cat((state[0], x), 1)
-        return self._mix(seen), (seen[:, 1:],)
+        return self._mix(seen), (seen[:, x.size(1) :],)
 
     def _mix(self, x: Tensor) -> Tensor:
         """`[B, T + width - 1, d]` to `[B, T, d]`."""

@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
+from deepwire.model.context import Context
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
@@ -39,25 +40,25 @@ class Highway(Connection):
         self.final_norm = spec.norm()
         self.dropout = Dropout(spec.dropout.sublayer)
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream."""
-        read: Tensor = self.norms[index](state[0], languages)
+        read: Tensor = self.norms[index](state[0], context)
         return read
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Let the output in as far as the gate is open."""
         gate = (self.gates[index](read) + self.bias).sigmoid()
         return (state[0] + gate * (self.dropout(output) - state[0]),)
 
-    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def normalise(self, x: Tensor, context: Context) -> Tensor:
         """The final norm."""
-        normal: Tensor = self.final_norm(x, languages)
+        normal: Tensor = self.final_norm(x, context)
         return normal
 
     def gate_probes(self) -> tuple[GateProbe, ...]:

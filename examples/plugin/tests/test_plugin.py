@@ -9,6 +9,7 @@ from deepwire_example.highway import HighwayConfig
 from deepwire_example.lion import LionConfig
 from deepwire_example.polynomial import PolynomialConfig
 
+from deepwire.model.context import Context
 from deepwire.testing import check_connection, check_mixer
 from deepwire.training.testing import check_optimizer, check_schedule
 
@@ -45,4 +46,4 @@ def test_the_formula_of_the_convolution() -> None:
         x = torch.randn(1, 3, 2)
         before = torch.cat((torch.zeros(1, 1, 2), x[:, :2]), 1)
         expected = mixer.output(mixer.kernel[0] * before + mixer.kernel[1] * x)
-        assert torch.allclose(mixer.parallel(x, None), expected, atol=1e-6)
+        assert torch.allclose(mixer(x, Context()), expected, atol=1e-6)

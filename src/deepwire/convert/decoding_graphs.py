@@ -22,7 +22,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from deepwire.model.cross_attention import Memory
+from deepwire.model.context import Context, Memory
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.growing_cache import GrowingCacheIndex
@@ -81,13 +81,14 @@ class _Encoder(nn.Module):
         self.model = model
 
     def forward(self, source: Tensor, languages: Tensor | None) -> Tensors:
-        """Read `[N, S]`: results, padding bias and the value of the companion."""
+        """Read `[N, S]`: results, padding bias and what travelled beside the stream."""
         embedding = self.model.source_embedding
         vectors = embedding.vectors_at(torch.arange(source.size(1)))
         embedded = embedding.placed(source, vectors, languages)
-        results, bias, carried = self.model.encode_embedded(embedded, source, languages)
-        self.counts = len(results), len(carried)
-        return _distinct(*results, bias, *carried)
+        results, side, context = self.model.encode_embedded(embedded, source, languages)
+        assert context.padding is not None
+        self.counts = len(results), len(side)
+        return _distinct(*results, context.padding, *side)
 
 
 class _Start(nn.Module):
@@ -98,9 +99,11 @@ class _Start(nn.Module):
     def forward(self, encoded: Tensors, languages: Tensor | None) -> Tensors:
         """Begin to decode: the memory, and a state of one hypothesis a sentence."""
         _are_sizes(encoded, encoded[0].size(0))
-        results, bias, carried = encoded[: self.results], encoded[self.results], encoded[self.results + 1 :]
-        self.example = state = self.model.start_from(results, bias, carried, languages)
-        return _distinct(*_joined(state.memory), *(leaf.unsqueeze(1) for leaf in _joined(state.states)))
+        results, padding, side = encoded[: self.results], encoded[self.results], encoded[self.results + 1 :]
+        self.example = state = self.model.start_from(results, side, Context(languages, padding))
+        return _distinct(
+            *_joined(state.context.memory), *(leaf.unsqueeze(1) for leaf in _joined(state.states))
+        )
 
 
 class _Prompt(nn.Module):
@@ -127,8 +130,8 @@ class _Prompt(nn.Module):
             embedded.append(embedding.placed(part, positions, languages))
             first += part.size(1)
         x = torch.cat(embedded, 1)
-        index = GrowingCacheIndex(sentences, length=length)
-        state = DecoderState((), model.decoder.init_states(sentences, x[:, :1]), index, sentences, languages)
+        context = Context(languages, index=GrowingCacheIndex(sentences, length=length))
+        state = DecoderState(context, model.decoder.init_states(sentences, x[:, :1]), sentences)
         log_probs, self.example = model.read_at(x, state)
         flat = (log_probs, *_joined(self.example.states))
         return _distinct(*(leaf.unsqueeze(1) for leaf in flat))
@@ -155,13 +158,12 @@ class _Step(nn.Module):
             leaves = tuple(next(rest) for _ in range(count))
             old.append(KeyValueCache(*leaves) if cached else leaves)
         used = next((state[0].size(2) for state in old if isinstance(state, KeyValueCache)), 0)
-        state = DecoderState(
-            tuple(Memory(*memory[first : first + 3]) for first in range(0, len(memory), 3)),
-            tuple(old),
-            GrowingCacheIndex(sentences * width, used=used, number=position),
-            sentences,
+        context = Context(
             None if languages is None else languages.unsqueeze(1).expand(-1, width).flatten(),
+            memory=tuple(Memory(*memory[first : first + 3]) for first in range(0, len(memory), 3)),
+            index=GrowingCacheIndex(sentences * width, used=used, number=position),
         )
+        state = DecoderState(context, tuple(old), sentences)
         vectors = self.model.target_embedding.vectors_at(position.unsqueeze(0))
         log_probs, following = self.model.step_at(vectors, tokens.flatten(), state)
         flat = (log_probs, *_joined(following.states))
@@ -317,7 +319,7 @@ class _Continuation(_Example):
 
 def _state_names(state: DecoderState) -> tuple[list[str], list[str]]:
     """Names of memory and states."""
-    memory = _names("memory", [("key", "value", "bias")] * len(state.memory))
+    memory = _names("memory", [("key", "value", "bias")] * len(state.context.memory))
     return memory, _names("state", [range(len(each)) for each in state.states])
 
 

@@ -207,7 +207,7 @@ class _CapturedStep:
     def __init__(
         self, model: TranslationModel, tokens: Tensor, state: CudaGraphState, capture: GraphCapture
     ) -> None:
-        width, device = state.cache_index.width, tokens.device
+        width, device = state.index.width, tokens.device
         self._batch: weakref.ref[_BatchToken] | None = None
         self._tokens = tokens.new_zeros(state.rows)
         vectors = model.vectors_of(state)
@@ -221,9 +221,9 @@ class _CapturedStep:
         self._inputs = _tensors(self._state)
 
         def work() -> tuple[Tensor, DecoderState]:
-            index = replace(self._state.cache_index, graph_step=self._graph_step)
+            index = replace(self._state.index, graph_step=self._graph_step)
             with few_shapes():  # the best kernels, and Python waits once for them
-                return model.step_at(self._vectors, self._tokens, replace(self._state, cache_index=index))
+                return model.step_at(self._vectors, self._tokens, self._state.at(index))
 
         (self._log_probs, self._after), self._replay = capture.capture(work)
 
@@ -243,14 +243,14 @@ class _CapturedStep:
         self._tokens[: tokens.numel()].copy_(tokens)
         if self._vectors is not None and vectors is not None:
             self._vectors.copy_(vectors)
-        index = state.cache_index
+        index = state.index
         self._graph_step.position.fill_(index.position)
         torch.add(self._row_slots, index.used, out=self._graph_step.slots)
         self._replay()
         after = self._after
-        index = replace(index, ancestry=after.cache_index.ancestry, used=index.used + index.width).advanced()
+        index = replace(index, ancestry=after.index.ancestry, used=index.used + index.width).advanced()
         return self._log_probs, replace(
-            state, memory=after.memory, states=after.states, cache_index=index, languages=after.languages
+            state, context=replace(after.context, index=index), states=after.states
         )
 
     def _assign(self, batch: _BatchToken) -> None:
@@ -276,7 +276,7 @@ def _tensors(state: DecoderState) -> list[Tensor]:
 
 def _shape(state: DecoderState) -> Hashable:
     """The shape that states must share to be read by the same graph."""
-    index = state.cache_index
+    index = state.index
     shapes = ((tensor.shape, tensor.dtype) for tensor in _tensors(state))
     return index.groups, index.width, index.capacity, *shapes
 

@@ -27,6 +27,7 @@ from deepwire.lab.subject.model_and_text import check_layer, present
 from deepwire.lab.subject.scorer import Scorer
 from deepwire.lab.subject.training_text import TrainingText
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
+from deepwire.model.context import Context
 from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.layers import NoNorm
 from deepwire.model.stack_spec import SIDES, Side
@@ -55,18 +56,18 @@ class OneLayerLinear(ConnectionWrapper):
         super().__init__(inner, (*inner.calls[:place], linear, *inner.calls[place + replaced :]))
         self.cell, self.place, self.replaced = cell, place, replaced
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """As before, but for the linear layer: see the class."""
         if index == self.place:
             return torch.cat(state, -1) if self.cell == "map" else self.inner.stream(state)
-        return self.inner.read(state, self._before(index), languages)
+        return self.inner.read(state, self._before(index), context)
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """As before, but for the linear layer: its output is the layer's."""
         if index != self.place:
-            return self.inner.write(state, self._before(index), read, output, languages)
+            return self.inner.write(state, self._before(index), read, output, context)
         if self.cell == "map":
             return output.chunk(len(state), -1)
         return self.inner.with_stream(state, output)
@@ -91,17 +92,17 @@ class LayerTap(ConnectionWrapper):
         self.before: dict[int, DepthState] = {}
         self.after: dict[int, DepthState] = {}
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """As before."""
         if index in self._first:
             self.before[self._first[index]] = self._passed(state)
-        return self.inner.read(state, index, languages)
+        return self.inner.read(state, index, context)
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """As before."""
-        state = self.inner.write(state, index, read, output, languages)
+        state = self.inner.write(state, index, read, output, context)
         if index in self._last:
             self.after[self._last[index]] = self._passed(state)
         return state
@@ -118,7 +119,7 @@ class _ForAllLanguages(nn.Module):
         super().__init__()
         self.linear = linear
 
-    def forward(self, x: Tensor, _languages: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, _context: Context) -> Tensor:
         """Map `[B, T, d]`, the same for all target languages."""
         mapped: Tensor = self.linear(x)
         return mapped
@@ -189,7 +190,7 @@ def _passed_on(model: TranslationModel, side: Side) -> DepthState:
     example = next(model.parameters()).new_zeros(1, 1, model.config.size(side)[0])
     # Norms may be those of target languages; all of them give the same shapes, so any language will do.
     languages = torch.zeros(1, dtype=torch.long, device=example.device)
-    return model.stack(side).connection.start(example, languages=languages)
+    return model.stack(side).connection.start(example, Context(languages))
 
 
 def _place(connection: Connection, layer: int) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.model.aggregations.aggregation import Aggregation
 from deepwire.model.apply_initialization import initialize
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.connection import Connection
+from deepwire.model.connections.connection import Call, Connection
 from deepwire.model.decoder_only import DecoderOnly
 from deepwire.model.embedding import Embedding, SideEmbedding, TokenEmbedding
 from deepwire.model.encoder_decoder import EncoderDecoder
@@ -20,9 +20,12 @@ from deepwire.model.fusions.fusion import Fusion
 from deepwire.model.head import OutputHead
 from deepwire.model.language_model import LanguageModel
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
-from deepwire.model.mixers.mixer import TokenMixer
+from deepwire.model.mixers.luna import LunaConfig
+from deepwire.model.mixers.mixer import Mixer
+from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.model.shared_layers import share_layers
-from deepwire.model.stack import Stack
+from deepwire.model.side_stack import LunaStack, MUDDStack, SideStack
+from deepwire.model.stack import Stack, StackParts
 from deepwire.model.stack_config import StackConfig
 from deepwire.model.stack_spec import Side, SocketSection, StackSpec, Sublayer
 from deepwire.model.translation_model import TranslationModel
@@ -168,34 +171,30 @@ def _stack(config: StackConfig, spec: StackSpec) -> Stack:
     def layers(kind: Sublayer) -> list[int]:
         return sorted({call.layer for call in connection.calls if call.kind == kind})
 
-    stack = Stack(
-        spec.dim,
+    def mixer(layer: int, call: Call) -> Mixer:
+        ways = config.aggregation.gives_ways and layer > 0
+        told = replace(spec.of_mixer(call.width, call.gives, layer), ways=ways)
+        return _made(config.mixer.build(told), Mixer, config.mixer, side)
+
+    parts = StackParts(
         connection,
         _made(config.aggregation.build(spec), Aggregation, config.aggregation, side),
         _fusion(config, spec),
-        [
-            _made(
-                config.mixer.build(
-                    replace(
-                        spec.of_mixer(call.width, call.gives, layer),
-                        ways=config.aggregation.gives_ways and layer > 0,
-                    )
-                ),
-                TokenMixer,
-                config.mixer,
-                side,
-            )
-            for layer, call in sorted(mixer_calls.items())
-        ],
+        [mixer(layer, call) for layer, call in sorted(mixer_calls.items())],
         [
             config.mixer.cross_attention(spec) or config.connection.cross_attention(spec)
             for _ in layers("cross")
         ],
         [spec.feed_forward_network() for _ in layers("feed_forward")],
         [spec.feed_forward_network() for _ in layers("inner_feed_forward")],
-        config.mixer.companion(spec),
     )
-    return stack if config.recurrence is None else config.recurrence.build(stack, spec)
+    if config.recurrence is not None:
+        return RecurrentStack(config.recurrence, spec.dim, parts)
+    if isinstance(config.mixer, LunaConfig):
+        return LunaStack(spec, parts, config.mixer.companion(spec))
+    if config.aggregation.gives_ways:
+        return MUDDStack(spec.dim, parts)
+    return (SideStack if config.mixer.reads_below else Stack)(spec.dim, parts)
 
 
 def _language_embeddings(config: ModelConfig, languages: int) -> dict[Side, LanguageEmbedding | None]:

@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from torch import Tensor, nn
 
+from deepwire.model.context import Context, Memory
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.layers import Linear
 from deepwire.model.stack_spec import StackSpec
-from deepwire.ops.attention import attention, attention_weights, finite_bias
-
-
-class Memory(NamedTuple):
-    """Keys and values of one decoder layer, made once per sentence; never copied per beam.
-
-    Shapes: key and value `[N, K, S, h]` with K heads, bias `[N, 1, 1, S]` (0 at words, the lowest number at
-    padding).
-    """
-
-    key: Tensor
-    value: Tensor
-    bias: Tensor
-
-    def read(self, query: Tensor, dropout: float = 0.0) -> Tensor:
-        """Attend from queries `[N, H, T, h]`; the result is `[N, H, T, h]`, with dropout on the weights."""
-        return attention(
-            query, self.key, self.value, bias=self.bias, causal=False, dropout=dropout, finite=True
-        )
-
-    def weights(self, query: Tensor) -> Tensor:
-        """The weight that each head gives to each source position, `[N, H, T, S]`."""
-        return attention_weights(query, self.key, bias=self.bias, causal=False, finite=True)
 
 
 class CrossAttention(nn.Module):
@@ -58,28 +34,12 @@ class CrossAttention(nn.Module):
         self.query_norm = spec.head_norm() if spec.qk_norm else None
         self.key_norm = spec.head_norm() if spec.qk_norm else None
 
-    def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
-        """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`, -inf at padding.
-
-        `languages` `[N]` or `[1]` are the target languages of the sentences, for norms of `spec.norm`.
-        """
+    def project(self, encoded: Tensor, context: Context) -> Memory:
+        """Make the memory of encoder output `[N, S, d]`, in the context of the encoder."""
         both = self.key_value(encoded).unflatten(-1, (self.parts, self.key_heads, -1))
         parts = both.permute(2, 0, 3, 1, 4).contiguous().unbind()
         key = parts[0] if self.key_norm is None else self.key_norm(parts[0])
-        return Memory(key, parts[-1], finite_bias(bias, parts[0].dtype))
-
-    def project_beside(
-        self, encoded: Tensor, padding: Tensor, carried: tuple[Tensor, ...], languages: Tensor | None = None
-    ) -> tuple[Memory, Tensor]:
-        """`project` beside a companion (`deepwire.model.mixers.companion`): also what it is moved by.
-
-        Only the cross-attentions of mixers with a companion have it.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no companion")
-
-    def packed_weights(self, encoded: Tensor, padding: Tensor, carried: tuple[Tensor, ...]) -> Tensor:
-        """How much of each source position is in each key of `project_beside`, `[N, 1, l, S]`."""
-        raise NotImplementedError(f"{type(self).__name__} has no companion")
+        return Memory(key, parts[-1], context.memory_bias(parts[0].dtype))
 
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
         """Attend from `[N * W, T, d]` to the memory of N sentences; W rows of a sentence follow each other.

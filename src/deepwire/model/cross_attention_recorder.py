@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from torch import Tensor
 
 from deepwire.errors import ModelError
-from deepwire.model.cross_attention import CrossAttention, Memory
-from deepwire.model.mixers.companion import Carried
+from deepwire.model.context import Memory
 
 Layers = Collection[int] | None
 """Layers, from 0; None: all that attend to the source."""
@@ -39,12 +38,10 @@ class CrossAttentionRecorder:
         self.weights: dict[int, Tensor] = {}
         self._packed: dict[int, Tensor] = {}
 
-    def record_packing(
-        self, layer: int, cross: CrossAttention, encoded: Tensor, bias: Tensor, read: Carried
-    ) -> None:
-        """Record what a cross-attention with a companion packs of the source before it attends to that."""
+    def record_packing(self, layer: int, packed_weights: Callable[[], Tensor]) -> None:
+        """Record what a cross-attention of Luna packs of the source before it attends to that."""
         if self.layers is None or layer in self.layers:
-            self._packed[layer] = cross.packed_weights(encoded, bias, read)
+            self._packed[layer] = packed_weights()
 
     def record(self, layer: int, reader: SourceReader, x: Tensor, memory: Memory) -> None:
         """Record one evaluation of a layer."""

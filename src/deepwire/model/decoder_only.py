@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import OutputHead
@@ -16,7 +17,7 @@ from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import one_if_equal
 from deepwire.model.perturbation import Input
 from deepwire.model.prompts import at_places, joined_places
-from deepwire.model.stack import Stack
+from deepwire.model.stack import Stack, StackOutput
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
@@ -84,9 +85,8 @@ class DecoderOnly(TranslationModel):
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Results `[B, S + T, d]` of source and target joined, and where the T of the target are in it."""
         x, targets = self._embedded(source, languages, read, target)
-        results: tuple[Tensor, ...]
-        results, _, _ = self.decoder(x, languages=languages)
-        return results, targets
+        output: StackOutput = self.decoder(x, Context(languages))
+        return output.results, targets
 
     def _embedded(
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input
@@ -127,7 +127,7 @@ class DecoderOnly(TranslationModel):
         prompt = source[:, :0] if prompt is None else prompt
         x, _ = self._embedded(source, languages, Input(source), Input(prompt))
         states = self.decoder.init_states(sentences, x[:, :1])
-        state = DecoderState((), states, CacheIndex(sentences), sentences, languages)
+        state = DecoderState(Context(languages, index=CacheIndex(sentences)), states, sentences)
         return self._prefilled(x, self._lengths(source) + self._lengths(prompt), state)
 
     def _with(self, stacks: Mapping[Side, Stack], head: OutputHead) -> Self:

@@ -8,38 +8,47 @@ from typing import Self
 
 from torch import Tensor
 
-from deepwire.model.cross_attention import Memory
+from deepwire.model.context import Context, Memory
 from deepwire.model.kv_cache import BeamAncestry, CacheIndex, KeyValueCache
 from deepwire.model.mixers.mixer import State
 
 
 @dataclass(frozen=True)
 class DecoderState:
-    """Memory of N sentences and mixer states of N * W rows; the W rows of a sentence are consecutive.
+    """A context with the memory of N sentences, and mixer states of N * W rows.
+
+    The W rows of a sentence are consecutive.
 
     Attributes:
-        memory: One for each layer; first axis: sentences.
+        context: Languages of the rows, memory, and the position of the decoder.
         states: One for each mixer call; first axis of every tensor: rows, or in a `KeyValueCache` the groups
-            of `cache_index`.
-        cache_index: The position of the decoder, and which cache slots its rows attend to.
-        languages: Target language of each row, `[rows]`, or of all, `[1]`, where the model depends on it.
+            of the index.
+        sentences: N.
     """
 
-    memory: tuple[Memory, ...]
+    context: Context
     states: tuple[State, ...]
-    cache_index: CacheIndex
     sentences: int
-    languages: Tensor | None = None
+
+    @property
+    def index(self) -> CacheIndex:
+        """The position of the decoder, and which cache slots its rows attend to."""
+        return self.context.positions
 
     @property
     def rows(self) -> int:
         """N * W."""
-        return self.cache_index.rows
+        return self.index.rows
 
     @property
     def position(self) -> int:
         """Number of tokens read so far."""
-        return self.cache_index.position
+        return self.index.position
+
+    def at(self, index: CacheIndex, states: tuple[State, ...] | None = None) -> Self:
+        """The same at another position."""
+        context = replace(self.context, index=index)
+        return replace(self, context=context, states=self.states if states is None else states)
 
     def expand(self, width: int) -> Self:
         """Repeat each row `width` times; neither the memory nor the key/value caches are copied."""
@@ -47,16 +56,17 @@ class DecoderState:
         def repeat(tensor: Tensor) -> Tensor:
             return tensor.repeat_interleave(width, 0)
 
-        languages = _change_languages(self.languages, repeat)
-        if self.cache_index.ancestry is None:
+        index, of_groups = self.index, None
+        if index.ancestry is None:
             # Rows that have nothing in common yet are groups of their own: they may never share anything.
-            index, of_groups = self.cache_index, repeat
+            of_groups = repeat
             skipped = None if index.skipped is None else repeat(index.skipped)
             index = replace(index, groups=index.groups * width, skipped=skipped)
         else:
-            index, of_groups = self.cache_index.expand(width), None
-        states = _change_states(self.states, repeat, of_groups)
-        return replace(self, states=states, cache_index=index, languages=languages)
+            index = index.expand(width)
+        languages = _change_languages(self.context.languages, repeat)
+        context = replace(self.context, index=index, languages=languages)
+        return replace(self, context=context, states=_change_states(self.states, repeat, of_groups))
 
     def reorder(self, rows: Tensor) -> Self:
         """The beam reorder: new row i continues old row `rows[i]` of the same sentence.
@@ -68,8 +78,8 @@ class DecoderState:
             return tensor.index_select(0, rows)
 
         # All rows of a sentence have one language, so languages stay as they are.
-        states = _change_states(self.states, select, select if self.cache_index.width == 1 else None)
-        return replace(self, states=states, cache_index=self.cache_index.reorder(rows))
+        states = _change_states(self.states, select, select if self.index.width == 1 else None)
+        return self.at(self.index.reorder(rows), states)
 
     def keep(self, sentences: Tensor) -> Self:
         """Keep these sentences with all their rows, in this order."""
@@ -78,53 +88,54 @@ class DecoderState:
             each = count // self.sentences
             return (sentences.unsqueeze(1) * each + sentences.new_tensor(range(each))).flatten()
 
-        rows = indices_of_sentences(self.rows)
-        groups = indices_of_sentences(self.cache_index.groups)
-        return replace(
-            self,
-            memory=tuple(Memory(*(leaf.index_select(0, sentences) for leaf in each)) for each in self.memory),
-            states=_change_states(
-                self.states,
-                lambda tensor: tensor.index_select(0, rows),
-                lambda tensor: tensor.index_select(0, groups),
-            ),
-            cache_index=self.cache_index.keep(groups),
-            sentences=sentences.size(0),
-            languages=_change_languages(self.languages, lambda tensor: tensor.index_select(0, rows)),
+        rows, groups = indices_of_sentences(self.rows), indices_of_sentences(self.index.groups)
+
+        def of_rows(tensor: Tensor) -> Tensor:
+            return tensor.index_select(0, rows)
+
+        def of_groups(tensor: Tensor) -> Tensor:
+            return tensor.index_select(0, groups)
+
+        memory = (Memory(*(leaf.index_select(0, sentences) for leaf in each)) for each in self.context.memory)
+        context = replace(
+            self.context,
+            languages=_change_languages(self.context.languages, of_rows),
+            memory=tuple(memory),
+            index=self.index.keep(groups),
         )
+        states = _change_states(self.states, of_rows, of_groups)
+        return replace(self, context=context, states=states, sentences=sentences.size(0))
 
     def with_room(self, steps: int = 1) -> Self:
         """With room for so many steps in all key/value caches."""
-        index = self.cache_index
+        index = self.index
         if index.used + steps * index.width <= index.capacity:
             return self
         cache = next((state for state in self.states if isinstance(state, KeyValueCache)), None)
         index, change = index.with_room(cache, steps)
-        states = tuple(change(state) if isinstance(state, KeyValueCache) else state for state in self.states)
-        return replace(self, states=states, cache_index=index)
+        return self.at(index, tuple(change(s) if isinstance(s, KeyValueCache) else s for s in self.states))
 
     def begun(self) -> Self:
         """With a slot for each row at this position; there must be room for them."""
-        return replace(self, cache_index=self.cache_index.begun())
+        return self.at(self.index.begun())
 
     def advanced(self, states: tuple[State, ...]) -> Self:
         """After this position."""
-        return replace(self, states=states, cache_index=self.cache_index.advanced())
+        return self.at(self.index.advanced(), states)
 
     def mapped(self, change: TensorFunction) -> Self:
         """With all tensors changed, always in the same order."""
-        index, languages = self.cache_index, self.languages
+        index, languages = self.index, self.context.languages
         if index.ancestry is not None:
             index = replace(index, ancestry=BeamAncestry(*map(change, index.ancestry)))
         if index.skipped is not None:
             index = replace(index, skipped=change(index.skipped))
-        return replace(
-            self,
-            memory=tuple(Memory(*map(change, each)) for each in self.memory),
-            states=_change_states(self.states, change, change),
-            cache_index=index,
-            languages=languages if languages is None else change(languages),
+        context = Context(
+            languages=None if languages is None else change(languages),
+            memory=tuple(Memory(*map(change, each)) for each in self.context.memory),
+            index=index,
         )
+        return replace(self, context=context, states=_change_states(self.states, change, change))
 
 
 TensorFunction = Callable[[Tensor], Tensor]

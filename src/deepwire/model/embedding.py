@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from deepwire.config.choice import by_name
 from deepwire.config.section import Section
+from deepwire.model.context import Context
 from deepwire.model.languages import LanguageEmbedding
 from deepwire.ops.dropout import Dropout
 
@@ -276,7 +277,7 @@ class Embedding(nn.Module):
             x = x + vectors
         if self.side is not None:
             x = x + self.side.table
-        embedded: Tensor = self.dropout(x if self.norm is None else self.norm(x, languages))
+        embedded: Tensor = self.dropout(x if self.norm is None else self.norm(x, Context(languages)))
         return embedded
 
     def of_tokens(self, tokens: Tensor, languages: Tensor | None = None, cut: Tensor | None = None) -> Tensor:

@@ -8,14 +8,15 @@ from typing import Self
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import OutputHead
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import LanguageTransform, one_if_equal
-from deepwire.model.mixers.companion import Carried
+from deepwire.model.mixers.mixer import SideState
 from deepwire.model.perturbation import Input
-from deepwire.model.stack import Stack
+from deepwire.model.stack import Stack, StackOutput
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
@@ -52,40 +53,41 @@ class EncoderDecoder(TranslationModel):
 
     def encode(self, source: Tensor, *, languages: Tensor | None = None) -> tuple[tuple[Tensor, ...], Tensor]:
         """Encode `[N, S]` to the encoder's results, each `[N, S, d]`, and the padding bias `[N, 1, 1, S]`."""
-        results, bias, _ = self._encode(source, self._checked(languages, source))
-        return results, bias
+        results, _, context = self._encode(source, self._checked(languages, source))
+        assert context.padding is not None
+        return results, context.padding
 
     def _encode(
         self, source: Tensor, languages: Tensor | None, read: Input | None = None
-    ) -> tuple[tuple[Tensor, ...], Tensor, Carried]:
+    ) -> tuple[tuple[Tensor, ...], SideState, Context]:
         tokens, cut = read or Input(source)
         return self.encode_embedded(self.source_embedding(tokens, languages, cut), source, languages)
 
     def encode_embedded(
         self, embedded: Tensor, source: Tensor, languages: Tensor | None
-    ) -> tuple[tuple[Tensor, ...], Tensor, Carried]:
+    ) -> tuple[tuple[Tensor, ...], SideState, Context]:
         """Encode the embedding `[N, S, d]` of `source` `[N, S]`.
 
         Returns:
-            The encoder's results, the padding bias (see `encode`), and what its companion carried to the end.
+            The encoder's results, what travelled beside its stream to the end, and its context.
         """
         padding = (source == self.pad_id)[:, None, None]
         bias = embedded.new_zeros(padding.shape).masked_fill_(padding, float("-inf"))
-        results, _, carried = self.encoder(embedded, padding=bias, languages=languages)
+        context = Context(languages, padding=bias)
+        results, _, side = self.encoder(embedded, context)
         if self.transform is not None:
             results = self.transform(results, languages)
-        return results, bias, carried
+        return results, side, context
 
     def _decode(
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input
     ) -> tuple[Tensor, ...]:
         """See the base class."""
-        encoded, bias, carried = self._encode(source, languages, read)
-        memory = self.decoder.project_memory(encoded, bias, languages, carried)
+        results, side, context = self._encode(source, languages, read)
+        memory = self.decoder.project_memory(results, context, side)
         embedded = self.target_embedding(target.tokens, languages, target.cut)
-        results: tuple[Tensor, ...]
-        results, _, _ = self.decoder(embedded, memory=memory, languages=languages)
-        return results
+        output: StackOutput = self.decoder(embedded, Context(languages, memory=memory))
+        return output.results
 
     def start(
         self,
@@ -98,18 +100,16 @@ class EncoderDecoder(TranslationModel):
         languages = self._checked(languages, source)
         if languages is not None:
             languages = one_if_equal(languages)
-        return self._with_prompt(self.start_from(*self._encode(source, languages), languages), prompt)
+        return self._with_prompt(self.start_from(*self._encode(source, languages)), prompt)
 
-    def start_from(
-        self, results: tuple[Tensor, ...], bias: Tensor, carried: Carried, languages: Tensor | None
-    ) -> DecoderState:
-        """`start` from what `encode_embedded` returned, with the target languages of the sentences."""
-        memory = self.decoder.project_memory(results, bias, languages, carried)
-        sentences = bias.size(0)
+    def start_from(self, results: tuple[Tensor, ...], side: SideState, context: Context) -> DecoderState:
+        """`start` from what `encode_embedded` returned."""
+        memory = self.decoder.project_memory(results, context, side)
+        sentences = results[0].size(0)
         # The encoder's results may have another width than the decoder's stream, of which mixers keep states.
         like = results[0].new_empty(sentences, 1, self.config.size("decoder")[0])
-        states = self.decoder.init_states(sentences, like)
-        return DecoderState(memory, states, CacheIndex(sentences), sentences, languages)
+        context = Context(context.languages, memory=memory, index=CacheIndex(sentences))
+        return DecoderState(context, self.decoder.init_states(sentences, like), sentences)
 
     def _with(self, stacks: Mapping[Side, Stack], head: OutputHead) -> Self:
         model = type(self)(

@@ -119,6 +119,15 @@ class CacheIndex:
         return self.position if self.graph_step is None else self.graph_step.position
 
     @property
+    def query_position(self) -> int | Tensor | None:
+        """The position of all queries of a step; None in a prompt, whose positions begin at 0."""
+        return None if self.length else self.current_position
+
+    def grouped(self, x: Tensor) -> Tensor:
+        """Vectors of rows `[rows, T, d]` by group, `[groups, width T, d]`: queries to one cache."""
+        return x.reshape(self.groups, -1, x.size(-1))
+
+    @property
     def count(self) -> int | Tensor:
         """How many positions the rows have read with this one; a number, `[]`, or `[rows, 1, 1]`."""
         count = self.current_position + 1

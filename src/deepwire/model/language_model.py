@@ -8,12 +8,13 @@ from typing import Self
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import OutputHead
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.perturbation import Input
-from deepwire.model.stack import Stack
+from deepwire.model.stack import Stack, StackOutput
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
@@ -51,9 +52,10 @@ class LanguageModel(TranslationModel):
         target: Input,
     ) -> tuple[Tensor, ...]:
         """See the base class."""
-        results: tuple[Tensor, ...]
-        results, _, _ = self.decoder(self.target_embedding(target.tokens, languages, target.cut))
-        return results
+        output: StackOutput = self.decoder(
+            self.target_embedding(target.tokens, languages, target.cut), Context(languages)
+        )
+        return output.results
 
     def start(
         self,
@@ -66,7 +68,8 @@ class LanguageModel(TranslationModel):
         sentences = source.size(0)
         like = self.target_embedding.table.weight.new_empty(sentences, 1, self.config.size("decoder")[0])
         states = self.decoder.init_states(sentences, like)
-        return self._with_prompt(DecoderState((), states, CacheIndex(sentences), sentences), prompt)
+        state = DecoderState(Context(index=CacheIndex(sentences)), states, sentences)
+        return self._with_prompt(state, prompt)
 
     def _with(self, stacks: Mapping[Side, Stack], head: OutputHead) -> Self:
         model = type(self)(self.config, self.target_embedding, stacks["decoder"], head)

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from deepwire.model.connections.connection import Connection
+from deepwire.model.context import Context
 from deepwire.model.evaluation_mode import evaluating
 
 
@@ -28,15 +29,15 @@ def layers_of_parameters(connection: Connection, dim: int) -> dict[str, int]:
     like = next(connection.parameters(), torch.empty(0))
     # One position of one sentence, for the first target language; sub-layers give nothing.
     x, padding = like.new_zeros(1, 1, dim), like.new_zeros(1, 1, 1, 1)
-    languages = torch.zeros(1, dtype=torch.int64, device=like.device)
+    context = Context(torch.zeros(1, dtype=torch.int64, device=like.device), padding)
     uses = _Uses(connection)
     with evaluating(connection), uses, uses.of_modules():
-        state = connection.start(x, padding, languages)
+        state = connection.start(x, context)
         for index, call in enumerate(connection.calls):
             uses.layer = call.layer
-            read = connection.read(state, index, languages)
+            read = connection.read(state, index, context)
             output = x if call.gives is None else x.new_zeros(1, 1, call.gives)
-            state = connection.write(state, index, read, output, languages)
+            state = connection.write(state, index, read, output, context)
             uses.layer = None
     return {name: next(iter(layers)) for name, layers in uses.layers.items() if len(layers) == 1}
 

@@ -1,7 +1,6 @@
 """Small layers of many parts of the model: activations, linear maps with a role, norms, feed-forward.
 
-A norm may be each target language's own. So every norm is called with the target languages of the rows, and
-those that are the same for all languages do nothing with them.
+Every norm is called with the context of the pass, because it may be each target language's own.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deepwire.model.context import Context
 from deepwire.ops.dropout import Dropout
 from deepwire.ops.rms_norm import rms_norm
 
@@ -123,11 +123,11 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(dropout)
         self.inner_norm = None if norm is None else norm(width)
 
-    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Map `[B, T, d]` to `[B, T, d]`; only a norm may differ between target languages."""
         inner = self.dropout(self.activation(self.input(x)))
         if self.inner_norm is not None:
-            inner = self.inner_norm(inner, languages)
+            inner = self.inner_norm(inner, context)
         hidden: Tensor = self.output(inner)
         return hidden
 
@@ -159,7 +159,7 @@ def layer_norm(dim: int, eps: float, languages: int = 0) -> nn.Module:
 class LayerNorm(nn.LayerNorm):
     """`nn.LayerNorm`, the same for all target languages."""
 
-    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
         """Normalise `[..., d]`."""
         return super().forward(x)
 
@@ -171,7 +171,7 @@ class RMSNorm(nn.RMSNorm):
         super().__init__(dim, eps=eps)
         self.epsilon = eps
 
-    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
         """Normalise `[..., d]`; the number format stays."""
         return rms_norm(x, self.weight, self.epsilon)
 
@@ -179,7 +179,7 @@ class RMSNorm(nn.RMSNorm):
 class NoNorm(nn.Identity):
     """Stands where there is no norm."""
 
-    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: Context | None = None) -> Tensor:
         """`x` as it is."""
         return x
 
@@ -197,9 +197,9 @@ class LanguageNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(languages, dim))
         self.bias = nn.Parameter(torch.zeros(languages, dim))
 
-    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
-        """Normalise `[B, ..., d]` whose rows have these target languages, `[B]` or `[1]`."""
-        return norm_by_language(x, (self.dim,), self.weight, self.bias, self.eps, languages)
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        """Normalise `[B, ..., d]` whose rows have the target languages of the context."""
+        return norm_by_language(x, (self.dim,), self.weight, self.bias, self.eps, context.languages)
 
     def extra_repr(self) -> str:
         """Show the measures when printed."""
@@ -214,9 +214,9 @@ class LanguageRMSNorm(nn.Module):
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(languages, dim))
 
-    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
-        """Normalise `[B, ..., d]` whose rows have these target languages, `[B]` or `[1]`."""
-        gain = of_languages(self.weight, languages).to(x.dtype)
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        """Normalise `[B, ..., d]` whose rows have the target languages of the context."""
+        gain = of_languages(self.weight, context.languages).to(x.dtype)
         if gain.size(0) == 1:
             return rms_norm(x, gain[0], self.eps)
         normal = functional.rms_norm(x, gain.shape[1:], None, self.eps)
@@ -275,12 +275,12 @@ class GroupedLayerNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(shape))
         self.bias = nn.Parameter(torch.zeros(shape))
 
-    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Normalise `[..., groups * dim]`; the result is `[..., groups, dim]`."""
         x = x.view(*x.shape[:-1], self.groups, self.dim)
         if self.languages:
             over = (self.groups, self.dim) if self.joint else (self.dim,)
-            return norm_by_language(x, over, self.weight, self.bias, self.eps, languages)
+            return norm_by_language(x, over, self.weight, self.bias, self.eps, context.languages)
         if self.joint:
             return functional.layer_norm(x, (self.groups, self.dim), self.weight, self.bias, self.eps)
         # A fused kernel has one gain for all rows, so the gains of the groups are applied after it.

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from typing import cast
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from deepwire.config.section import Section
 from deepwire.model.aggregations.aggregation import AggregationSection
 from deepwire.model.aggregations.last import LastConfig
 from deepwire.model.connections.connection import ConnectionSection
-from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.context import Context
 from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.fusions.top import TopConfig
-from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.layers import FeedForward, Linear
-from deepwire.model.mixers.companion import Carried
-from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
-from deepwire.model.stack import Stack
+from deepwire.model.layers import Linear
+from deepwire.model.mixers.mixer import MixerSection, State
+from deepwire.model.stack import Stack, StackOutput, StackParts
 from deepwire.model.stack_spec import StackSpec
 
 
@@ -82,11 +78,6 @@ class RecurrenceConfig(Section):
                 f"{unfit_parts[0]} wants; leave one of them out"
             )
 
-    def build(self, stack: Stack, spec: StackSpec) -> RecurrentStack:
-        """The stack with rounds."""
-        joint = Linear(2 * spec.dim, spec.dim, bias=False)
-        return RecurrentStack(self, stack, joint)
-
 
 class RecurrentStack(Stack):
     """e = P(x), s_i = R(W [s_(i-1); e]) for i = 1 to r, and C(s_r): prelude, rounds and coda.
@@ -102,18 +93,9 @@ class RecurrentStack(Stack):
 
     repeats = True
 
-    def __init__(self, config: RecurrenceConfig, stack: Stack, joint: nn.Module) -> None:
-        super().__init__(
-            stack.dim,
-            stack.connection,
-            stack.aggregation,
-            stack.fusion,
-            cast("Sequence[TokenMixer]", stack.mixers),
-            cast("Sequence[CrossAttention]", stack.crosses),
-            cast("Sequence[FeedForward]", stack.feed_forwards),
-            cast("Sequence[FeedForward]", stack.inner_feed_forwards),
-        )
-        self.recurrence, self.joint = config, joint
+    def __init__(self, config: RecurrenceConfig, dim: int, parts: StackParts) -> None:
+        super().__init__(dim, parts)
+        self.recurrence, self.joint = config, Linear(2 * dim, dim, bias=False)
         self.rounds = self.training_rounds = config.rounds
 
     def parts(self) -> Mapping[str, nn.Module]:
@@ -126,48 +108,26 @@ class RecurrentStack(Stack):
         other.rounds = rounds
         return other
 
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        padding: Tensor | None = None,
-        memory: Sequence[Memory] = (),
-        states: Sequence[State] = (),
-        cache_index: CacheIndex | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[tuple[Tensor, ...], tuple[State, ...], Carried]:
+    def forward(self, x: Tensor, context: Context, states: Sequence[State] = ()) -> StackOutput:
         """Run the stack over whole sequences `[B, T, d]` of the source; see the base class."""
-        first, last = self.recurrence.prelude, len(self._layers) - self.recurrence.coda
+        first, last = self.recurrence.prelude, len(self.layers) - self.recurrence.coda
 
         def run(part: Tensor, layers: Sequence[range]) -> Tensor:
-            return self._run(part, layers, padding, languages)
+            depth = self.run(part, layers, context).depth
+            return self.connection.normalise(self.connection.result(depth, context), context)
 
-        entered = run(x, self._layers[:first]) if first else x
+        entered = run(x, self.layers[:first]) if first else x
         state = self._start(entered)
         rounds = self.training_rounds if self.training else self.rounds
         for number in range(rounds):
             with torch.set_grad_enabled(
                 torch.is_grad_enabled() and number >= rounds - self.recurrence.backward
             ):
-                state = run(self.joint(torch.cat((state, entered), -1)), self._layers[first:last])
-        if last < len(self._layers):
-            state = run(state, self._layers[last:])
+                state = run(self.joint(torch.cat((state, entered), -1)), self.layers[first:last])
+        if last < len(self.layers):
+            state = run(state, self.layers[last:])
         # Every part has been normalised.
-        return self.fusion([state], lambda given: given, languages), (), ()
-
-    def _run(
-        self, x: Tensor, layers: Sequence[range], padding: Tensor | None, languages: Tensor | None
-    ) -> Tensor:
-        """The result of some layers, from where a stack begins to its final norm."""
-        depth = self.connection.start(x, padding, languages)
-        recomputes = self.recomputes and self.training and torch.is_grad_enabled()
-        for layer in layers:
-            given = (layer, depth, (), (), None, padding, (), languages)
-            if recomputes:
-                depth, _, _ = checkpoint(self._run_layer, *given, use_reentrant=False)
-            else:
-                depth, _, _ = self._run_layer(*given)
-        return self.connection.normalise(self.connection.result(depth, languages), languages)
+        return StackOutput(self.fusion([state], lambda given: given, context), (), ())
 
     def _start(self, like: Tensor) -> Tensor:
         deviation = self.recurrence.start_std

@@ -2,26 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import ClassVar, Self, cast
+from typing import ClassVar, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from deepwire.model.aggregations.aggregation import Aggregation, Ways
+from deepwire.model.aggregations.aggregation import Aggregation, History
 from deepwire.model.connections.connection import Call, Connection, DepthState
-from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.context import Context, Memory
+from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.model.fusions.fusion import Fusion
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, mixer_weights
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.kv_cache import KeyValueCache
 from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import FeedForward
-from deepwire.model.mixers.companion import Carried, Companion
-from deepwire.model.mixers.mixer import Below, State, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, SideState, SourceMixer, State, step_prompts
+
+
+class StackParts(NamedTuple):
+    """The modules of a stack: the four sockets, and its sub-layers, one a layer or none."""
+
+    connection: Connection
+    aggregation: Aggregation
+    fusion: Fusion
+    mixers: Sequence[Mixer]
+    crosses: Sequence[CrossAttention] = ()
+    feed_forwards: Sequence[FeedForward] = ()
+    inner_feed_forwards: Sequence[FeedForward] = ()
+
+
+class StackOutput(NamedTuple):
+    """The output of a stack.
+
+    results: each `[B, T, d]`; states: of the mixers, none for whole sequences; side: what travelled beside
+    the stream to the end, of an encoder of Luna.
+    """
+
+    results: tuple[Tensor, ...]
+    states: tuple[State, ...]
+    side: SideState
+
+
+class StackPass(NamedTuple):
+    """The end of a pass through some layers: what the fusion keeps, and the rest as in `StackOutput`."""
+
+    depth: DepthState
+    kept: list[Tensor]
+    states: list[State]
+    side: SideState
 
 
 class Stack(nn.Module):
@@ -33,8 +66,8 @@ class Stack(nn.Module):
         connection: Joins the sub-layers of a layer to the stream; its `calls` are the order of evaluation.
         aggregation: Says what the next layer reads where a layer is complete.
         fusion: Turns layer outputs into the results of the stack.
-        companion: Carries something from mixer to mixer beside the stream; None in most stacks.
         calls: The calls of the connection up to the highest layer that the fusion keeps.
+        layers: The numbers of the calls of each layer; slots: the number of the state of each mixer's call.
         depth: The number of layers that are called.
         dim: Width of the stream.
         recomputes: Whether training keeps only what enters each layer, and goes through the layer once more
@@ -49,26 +82,14 @@ class Stack(nn.Module):
     # Whether some layers run several times in a pass, so that nothing can follow them one after the other.
     repeats: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        dim: int,
-        connection: Connection,
-        aggregation: Aggregation,
-        fusion: Fusion,
-        mixers: Sequence[TokenMixer],
-        crosses: Sequence[CrossAttention] = (),
-        feed_forwards: Sequence[FeedForward] = (),
-        inner_feed_forwards: Sequence[FeedForward] = (),
-        companion: Companion | None = None,
-    ) -> None:
+    def __init__(self, dim: int, parts: StackParts) -> None:
         super().__init__()
-        self.mixers = nn.ModuleList(mixers)
-        self.crosses = nn.ModuleList(crosses)
-        self.feed_forwards = nn.ModuleList(feed_forwards)
-        self.inner_feed_forwards = nn.ModuleList(inner_feed_forwards)
-        self.connection, self.aggregation, self.fusion = connection, aggregation, fusion
-        self.dim, self.companion = dim, companion
-        self._reads_below = any(getattr(mixer, "reads_below", False) for mixer in mixers)
+        self.mixers = nn.ModuleList(parts.mixers)
+        self.crosses = nn.ModuleList(parts.crosses)
+        self.feed_forwards = nn.ModuleList(parts.feed_forwards)
+        self.inner_feed_forwards = nn.ModuleList(parts.inner_feed_forwards)
+        self.connection, self.aggregation, self.fusion = parts[:3]
+        self.dim = dim
         self.recomputes = False
         self.dropped_calls: frozenset[int] = frozenset()
         self.left_out: frozenset[int] = frozenset()
@@ -82,7 +103,9 @@ class Stack(nn.Module):
         self.calls = _needed(self.connection.calls, max(self.fusion.keeps))
         self.depth = max((call.layer + 1 for call in self.calls), default=0)
         ends = [index + 1 for index, call in enumerate(self.calls) if call.closes]
-        self._layers = [range(first, stop) for first, stop in zip([0, *ends], ends, strict=False)]
+        self.layers = [range(first, stop) for first, stop in zip([0, *ends], ends, strict=False)]
+        mixing = [index for index, call in enumerate(self.calls) if call.kind == "mixer"]
+        self.slots = {index: slot for slot, index in enumerate(mixing)}
         self._of_connection: dict[str, int] | None = None
 
     def restrict(self, first: int, last: int) -> Self:
@@ -115,7 +138,7 @@ class Stack(nn.Module):
     ) -> Self:
         """The stack with some of its parts exchanged; the others, and all that is set, are shared.
 
-        As `feed_forwards` any maps of `[B, T, d]` will do that take the target languages too. ValueError:
+        As `feed_forwards` any maps of `[B, T, d]` will do that take the context too. ValueError:
         calls are left out or scaled by their number, and these parts make other calls.
         """
         other = copy(self)
@@ -130,189 +153,120 @@ class Stack(nn.Module):
         return other
 
     def project_memory(
-        self,
-        encoded: Sequence[Tensor],
-        bias: Tensor,
-        languages: Tensor | None = None,
-        received: Carried = (),
+        self, encoded: Sequence[Tensor], context: Context, received: SideState = ()
     ) -> tuple[Memory, ...]:
         """Make the memory of the encoder's results for every layer that is needed, once per sentence.
 
-        Behind the memories of the layers come those of their mixers, where the stack has a companion.
-
         Args:
             encoded: One result `[N, S, d]` for all layers, or one for each layer.
-            bias: `[N, 1, 1, S]`, 0 at words and -inf at padding.
-            languages: The target languages of the sentences, `[N]` or `[1]`.
-            received: What the encoder's companion carried to the end.
+            context: That of the encoder.
+            received: What travelled to the end of the encoder beside its stream.
         """
-        single = len(encoded) == 1
-        if self.companion is None:
-            return tuple(
-                reader.project(encoded[0 if single else layer], bias, languages)
-                for layer, reader in enumerate(self._readers()[: self.depth])
-            )
-        carried = self.companion.start(bias, received)
-        memories, of_mixers = [], []
-        for layer in range(self.depth):
-            of_mixers.append(self._mixer(layer).remember(carried))
-            read = self.companion.read(carried, layer, languages)
-            cross = cast("CrossAttention", self.crosses[layer])
-            if self.recorder is not None:
-                self.recorder.record_packing(layer, cross, encoded[0 if single else layer], bias, read)
-            memory, moved = cross.project_beside(encoded[0 if single else layer], bias, read, languages)
-            memories.append(memory)
-            carried = self.companion.write(carried, layer, moved, languages)
-        return (*memories, *of_mixers)
+        return tuple(
+            reader.project(encoded[layer % len(encoded)], context)
+            for layer, reader in enumerate(self._readers()[: self.depth])
+        )
 
     def init_states(self, rows: int, like: Tensor) -> tuple[State, ...]:
         """Mixer states before the first position: one a call, as one mixer may be called twice a step."""
-        return tuple(
-            self._mixer(call.layer).init_state(rows, like) for call in self.calls if call.kind == "mixer"
-        )
+        return tuple(self._mixer(self.calls[index].layer).init_state(rows, like) for index in self.slots)
 
-    def forward(
-        self,
-        x: Tensor,
-        *,
-        padding: Tensor | None = None,
-        memory: Sequence[Memory] = (),
-        states: Sequence[State] = (),
-        cache_index: CacheIndex | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[tuple[Tensor, ...], tuple[State, ...], Carried]:
-        """Run the layers over whole sequences `[B, T, d]`, or with `cache_index` one position `[rows, 1, d]`.
-
-        With a `cache_index` that is `reading` prompts, these are `[rows, T, d]`.
+    def forward(self, x: Tensor, context: Context, states: Sequence[State] = ()) -> StackOutput:
+        """Run the layers over whole sequences `[B, T, d]`, or with `states` over the next positions.
 
         Args:
-            x: The embedding.
-            padding: See `TokenMixer.parallel`.
-            memory: Of the encoder, from `project_memory`.
+            x: The embedding, `[B, T, d]`; with states `[rows, 1, d]`, or `[rows, T, d]` of prompts.
+            context: What parts may look at.
             states: Of the mixers at this position.
-            cache_index: The position of the decoder, and which cache slots its rows attend to.
-            languages: The target languages of the rows, `[B]` or `[1]`, where any part depends on them.
-
-        Returns:
-            The results of the stack, each `[B, T, d]`, the new mixer states (none for whole sequences), and
-            what an encoder's companion has carried to the end.
         """
-        connection, fusion = self.connection, self.fusion
-        history, x = self.aggregation.start(x, languages)
-        depth = connection.start(x, padding, languages)
-        carried: Carried = ()
-        below: Below = ()
-        if self.companion is not None and padding is not None:  # in a decoder it went before
-            carried = self.companion.start(padding, ())
-        kept = [connection.result(depth, languages)] if 0 in fusion.keeps else []
-        old = iter(states)
-        new: list[State] = []  # written so that torch.compile can follow
+        done = self.run(x, self.layers, context, states)
+        normalise = partial(self.connection.normalise, context=context)
+        results = self.fusion(done.kept, normalise, context)
+        return StackOutput(results, tuple(done.states), self.end_side(done.side, context))
+
+    def run(
+        self, x: Tensor, layers: Iterable[range], context: Context, states: Sequence[State] = ()
+    ) -> StackPass:
+        """Run some layers, from where a stack begins."""
+        connection, aggregation, keeps = self.connection, self.aggregation, self.fusion.keeps
+        history, x = aggregation.start(x, context)
+        depth, side = connection.start(x, context), self.start_side(context)
+        kept = [connection.result(depth, context)] if 0 in keeps else []
+        following: list[State] = []
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
-        for layer in self._layers:
-            first, acts = self.calls[layer[0]].layer, self.aggregation.acts
-            ways = self.aggregation.ways(history, first, languages) if acts else None
-            given = (layer, depth, carried, below, ways, padding, memory, languages)
+        for calls in layers:
+            run_layer = partial(self.run_layer, calls, context, states)
             if recomputes:
-                depth, carried, below = checkpoint(self._run_layer, *given, use_reentrant=False)
-            else:
-                depth, carried, below = self._run_layer(*given, cache_index, old, new)
-            closing = self.calls[layer[-1]].layer
-            if self.aggregation.acts:
-                history, x = self.aggregation.close(history, connection.stream(depth), closing, languages)
+                run_layer = partial(checkpoint, run_layer, use_reentrant=False)
+            depth, side, stepped = run_layer(depth, side)
+            following += stepped
+            layer = self.calls[calls[-1]].layer
+            if aggregation.acts:
+                history, x = aggregation.close(history, connection.stream(depth), layer, context)
                 depth = connection.with_stream(depth, x)
-            if closing + 1 in fusion.keeps:
-                kept.append(connection.result(depth, languages))
-        normalise = partial(connection.normalise, languages=languages)
-        if self.companion is not None and carried:
-            carried = self.companion.result(carried, languages)
-        return fusion(kept, normalise, languages), tuple(new), carried
+                side = self.close_side(side, history, layer, context)
+            if layer + 1 in keeps:
+                kept.append(connection.result(depth, context))
+        return StackPass(depth, kept, following, side)
 
-    def _run_layer(
-        self,
-        calls: range,
-        depth: DepthState,
-        carried: Carried,
-        below: Below,
-        ways: Ways | None,
-        padding: Tensor | None,
-        memory: Sequence[Memory],
-        languages: Tensor | None,
-        cache_index: CacheIndex | None = None,
-        states: Iterator[State] | None = None,
-        new: list[State] | None = None,
-    ) -> tuple[DepthState, Carried, Below]:
-        """Make the calls of one layer; with `cache_index` for one position, whose next states go to `new`."""
-        in_training = self.training and cache_index is None  # steps drop nothing, in whatever mode
-        dropped = self.left_out | self.dropped_calls if in_training else self.left_out
-        scales = self.call_scales if in_training else None
+    def run_layer(
+        self, calls: range, context: Context, states: Sequence[State], depth: DepthState, side: SideState
+    ) -> tuple[DepthState, SideState, list[State]]:
+        """Make the calls of one layer; also the next states of its mixer."""
+        learns = self.training and context.index is None  # steps drop nothing, in whatever mode
+        skipped = self.left_out | self.dropped_calls if learns else self.left_out
+        following: list[State] = []
         for index in calls:
-            call = self.calls[index]
-            if index in dropped:
-                if cache_index is not None and states and new is not None and call.kind == "mixer":
-                    new.append(next(states))
+            call, slot = self.calls[index], self.slots.get(index, -1)
+            if index in skipped:
+                following += states[slot : slot + 1] if call.kind == "mixer" else ()
                 continue
-            seen = depth
-            if ways is not None and call.kind == "mixer":
-                seen = self.connection.with_stream(depth, ways.query)
-            read = self.connection.read(seen, index, languages)
-            if self.recorder is not None and cache_index is None and call.kind == self._recorded_kind:
-                self.recorder.record(call.layer, self._readers()[call.layer], read, memory[call.layer])
+            read = self.read(depth, index, side, context)
+            if self.recorder is not None and context.index is None and call.kind == self._recorded_kind:
+                reader = self._readers()[call.layer]
+                self.recorder.record(call.layer, reader, read, context.memory[call.layer])
             if call.kind == "cross":
-                output = self.crosses[call.layer](read, memory[call.layer])
-            elif call.kind == "feed_forward":
-                output = self.feed_forwards[call.layer](read, languages)
-            elif call.kind == "inner_feed_forward":
-                output = self.inner_feed_forwards[call.layer](read, languages)
-            elif self.companion is not None and carried:
-                beside = self.companion.read(carried, call.layer, languages)
-                output, moved = self._mixer(call.layer).accompany(read, beside, padding, languages)
-                carried = self.companion.write(carried, call.layer, moved, languages)
-            elif cache_index is None or states is None or new is None:
-                output, below = self._mix(call.layer, read, padding, below, ways, memory, languages)
+                output = self.crosses[call.layer](read, context.memory[call.layer])
+            elif call.kind == "mixer":
+                old = states[slot] if states else None
+                output, new, side = self.mix(call.layer, read, old, side, context)
+                if new is not None:
+                    following.append(new)
             else:
-                output, state, below = self._mix_step(
-                    call.layer, read, next(states), cache_index, below, ways, memory, languages
-                )
-                new.append(state)
-            if scales is not None:
-                output = output * scales[index]
-            depth = self.connection.write(depth, index, read, output, languages)
-        return depth, carried, below
+                inner = call.kind == "inner_feed_forward"
+                networks = self.inner_feed_forwards if inner else self.feed_forwards
+                output = networks[call.layer](read, context)
+            if learns and self.call_scales is not None:
+                output = output * self.call_scales[index]
+            depth = self.connection.write(depth, index, read, output, context)
+        return depth, side, following
 
-    def _mix(
-        self,
-        layer: int,
-        x: Tensor,
-        padding: Tensor | None,
-        below: Below,
-        ways: Ways | None,
-        memory: Sequence[Memory],
-        languages: Tensor | None,
-    ) -> tuple[Tensor, Below]:
-        """The output of the mixer of a layer for whole sequences, and what it leaves for those above."""
-        mixer, memory_of = self._mixer(layer), self._memory_of(layer, memory)
-        if self._reads_below or ways is not None:
-            return mixer.parallel_above(x, padding, below, memory_of, languages, ways and ways[1:])
-        return mixer.parallel(x, padding, memory_of, languages), below
+    def start_side(self, context: Context) -> SideState:
+        """The value beside the stream of the lowest layer."""
+        return ()
 
-    def _mix_step(
-        self,
-        layer: int,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        below: Below,
-        ways: Ways | None,
-        memory: Sequence[Memory],
-        languages: Tensor | None,
-    ) -> tuple[Tensor, State, Below]:
-        """Likewise of one position, or of prompts."""
-        mixer, memory_of = self._mixer(layer), self._memory_of(layer, memory)
-        if self._reads_below or ways is not None:
-            step_above = mixer.prefill_above if cache_index.length else mixer.step_above
-            return step_above(x, state, cache_index, below, memory_of, languages, ways and ways[1:])
-        step = mixer.prefill if cache_index.length else mixer.step
-        return (*step(x, state, cache_index, memory_of, languages), below)
+    def close_side(self, side: SideState, history: History, layer: int, context: Context) -> SideState:
+        """The value beside the stream after an aggregation has closed a layer."""
+        return side
+
+    def end_side(self, side: SideState, context: Context) -> SideState:
+        """The value beside the stream that leaves the stack."""
+        return ()
+
+    def read(self, depth: DepthState, index: int, side: SideState, context: Context) -> Tensor:
+        """The input of call number `index`."""
+        return self.connection.read(depth, index, context)
+
+    def mix(
+        self, layer: int, read: Tensor, state: State | None, side: SideState, context: Context
+    ) -> tuple[Tensor, State | None, SideState]:
+        """The output of the mixer of a layer, its next state, and what travels on beside the stream."""
+        mixer = self._mixer(layer)
+        if state is None:
+            return mixer(read, context), None, side
+        if context.positions.passing and not isinstance(state, KeyValueCache):
+            return *step_prompts(mixer, read, state, context), side
+        return *mixer.step(read, state, context), side
 
     @property
     def layer_count(self) -> int:
@@ -325,10 +279,8 @@ class Stack(nn.Module):
 
     def parts(self) -> Mapping[str, nn.Module]:
         """The parts by the name that reports use."""
-        companion = {} if self.companion is None else {"companion": self.companion}
         return {
             "mixer": self.mixers,
-            **companion,
             "cross-attention": self.crosses,
             "feed-forward": self.feed_forwards,
             "inner feed-forward": self.inner_feed_forwards,
@@ -375,22 +327,17 @@ class Stack(nn.Module):
             by_layer[str(layers.get(name, "rest"))].append(parameter)
         return list(by_layer.items())
 
-    def _mixers(self) -> list[TokenMixer]:
+    def _mixers(self) -> list[Mixer]:
         return list(map(self._mixer, range(len(self.mixers))))
 
-    def _mixer(self, layer: int) -> TokenMixer:
-        return cast("TokenMixer", self.mixers[layer])  # a ModuleList forgets the type
+    def _mixer(self, layer: int) -> Mixer:
+        return cast("Mixer", self.mixers[layer])  # a ModuleList forgets the type
 
-    def _readers(self) -> Sequence[CrossAttention | TokenMixer]:
+    def _readers(self) -> Sequence[CrossAttention | SourceMixer]:
         """The readers of the encoder: cross-attentions, or mixers that take their place."""
         if len(self.crosses):
             return [cast("CrossAttention", cross) for cross in self.crosses]
-        return self._mixers()
-
-    def _memory_of(self, layer: int, memory: Sequence[Memory]) -> Memory | None:
-        if self.companion is not None and memory:
-            return memory[self.depth + layer]
-        return memory[layer] if memory and not len(self.crosses) else None
+        return [cast("SourceMixer", mixer) for mixer in self.mixers]
 
 
 def _needed(calls: tuple[Call, ...], highest: int) -> tuple[Call, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -20,7 +19,7 @@ from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.languages import LanguageTransform
 from deepwire.model.perturbation import Input, Perturbation, SimCutConfig
 from deepwire.model.prompts import ending_together
-from deepwire.model.stack import Stack
+from deepwire.model.stack import Stack, StackOutput
 from deepwire.model.stack_spec import Side
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.ops.r_drop import linear_r_drop
@@ -286,7 +285,7 @@ class TranslationModel(nn.Module, ABC):
 
         After prompts of different lengths each row has a position of its own.
         """
-        index = state.cache_index
+        index = state.index
         if index.skipped is None:
             return self.target_embedding.vectors(state.position, 1)
         vectors = self.target_embedding.vectors(0, state.position + 1)
@@ -304,19 +303,19 @@ class TranslationModel(nn.Module, ABC):
             tokens: `[rows]`.
             state: With room for another step.
         """
-        x = self.target_embedding.placed(tokens.unsqueeze(1), vectors, state.languages)
+        x = self.target_embedding.placed(tokens.unsqueeze(1), vectors, state.context.languages)
         return self.read_at(x, state)
 
     def read_at(self, x: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """`step_at` of embedded positions `[rows, T, d]`: log-probabilities `[rows, V]` behind the last."""
         results, state = self._read(x, state.begun())
-        return self.head.log_probs([result[:, -1] for result in results], state.languages), state
+        return self.head.log_probs([result[:, -1] for result in results], state.context.languages), state
 
     def _with_prompt(self, state: DecoderState, prompt: Tensor | None) -> DecoderState:
         """Read target tokens `[N, P]`, perhaps none in some rows, into a state that has read nothing."""
         if prompt is None:
             return state
-        x = self.target_embedding(prompt, state.languages)
+        x = self.target_embedding(prompt, state.context.languages)
         return self._prefilled(x, (prompt != self.pad_id).sum(1), state)
 
     def _prefilled(self, x: Tensor, lengths: Tensor, state: DecoderState) -> DecoderState:
@@ -335,16 +334,13 @@ class TranslationModel(nn.Module, ABC):
         if shortest < x.size(1):
             x = ending_together(x, lengths, longest)
         state = state.with_room(longest + 1)
-        state = replace(state, cache_index=state.cache_index.reading(lengths, shortest, longest)).begun()
+        state = state.at(state.index.reading(lengths, shortest, longest)).begun()
         return self._read(x, state)[1]
 
     def _read(self, x: Tensor, state: DecoderState) -> tuple[tuple[Tensor, ...], DecoderState]:
         """The decoder's results of the next positions, embedded `[rows, T, d]`, and the state behind them."""
-        index, languages = state.cache_index, state.languages
-        results, states, _ = self.decoder(
-            x, memory=state.memory, states=state.states, cache_index=index, languages=languages
-        )
-        return results, state.advanced(states)
+        output: StackOutput = self.decoder(x, state.context, state.states)
+        return output.results, state.advanced(output.states)
 
     def restrict(self, first: int, last: int) -> Self:
         """The model that predicts with groups `first` to `last` of its decoder alone, counted from 1.

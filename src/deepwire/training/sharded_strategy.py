@@ -25,7 +25,7 @@ from deepwire.training.device_batches import DeviceBatch
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy, Snapshot
 
 # By these a stack calls its sub-layers in training.
-_METHODS = ("parallel", "project")
+_METHODS = ("forward_beside", "project", "packed", "remember")
 
 
 class ShardedStrategy(ParallelStrategy):

@@ -11,6 +11,7 @@ from torch import Tensor
 from deepwire.lab.internals.signal_sizes import Signal, SignalSizes, call_names, signal_sizes
 from deepwire.model.connections import CONNECTIONS
 from deepwire.model.connections.connection import Call
+from deepwire.model.context import Context
 from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch
@@ -53,10 +54,12 @@ def test_sizes_are_those_of_a_pass_by_hand(make_model: MakeModel) -> None:
     assert close(signals[Signal("encoder", "enters", 0)], rms(embedded, words))
     assert close(signals[Signal("encoder", "reads", 0)], rms(normal, words))
     bias = torch.zeros(2, 1, 1, 4).masked_fill(~words[:, None, None], float("-inf"))
-    mixed = model.encoder.mixers[0].parallel(normal, bias)
+    mixed = model.encoder.mixers[0](normal, Context(padding=bias))
     assert close(signals[Signal("encoder", "gives", 0)], rms(mixed, words))
     after = embedded + mixed
-    forward = model.encoder.feed_forwards[0](torch.nn.functional.layer_norm(after, (16,), eps=1e-6))
+    forward = model.encoder.feed_forwards[0](
+        torch.nn.functional.layer_norm(after, (16,), eps=1e-6), Context()
+    )
     assert close(signals[Signal("encoder", "output", 0)], rms(after + forward, words))
     assert close(signals[Signal("encoder", "enters", 1)], signals[Signal("encoder", "output", 0)])
     assert close(signals[Signal("encoder", "results")], rms(model.encode(read.source)[0][0], words))

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
+from deepwire.model.context import Context
 from deepwire.model.embedding import Embedding
 from deepwire.model.evaluation_mode import evaluating
 from deepwire.model.stack_spec import Side
@@ -230,26 +231,26 @@ class ConnectionTap(ConnectionWrapper):
         super().__init__(inner)
         self.seen: list[tuple[str, int, Tensor]] = []
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """As before; in an encoder with rounds, only the first of its parts begins with the embedding."""
         if not self.seen:
             self.seen.append(("embedding", 0, x))
-        return self.inner.start(x, padding, languages)
+        return self.inner.start(x, context)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """As before."""
         if index == 0 or self.calls[index - 1].closes:
             self.seen.append(("enters", self.calls[index].layer, self.inner.stream(state)))
-        read = self.inner.read(state, index, languages)
+        read = self.inner.read(state, index, context)
         self.seen.append(("reads", index, read))
         return read
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """As before."""
         self.seen.append(("gives", index, output))
-        state = self.inner.write(state, index, read, output, languages)
+        state = self.inner.write(state, index, read, output, context)
         if self.calls[index].closes:
             x = self.inner.stream(state)
             if x.requires_grad:

@@ -7,13 +7,16 @@ sub-layer reads of each output below it follows from all mixes in between, posit
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from deepwire.lab.subject.model_and_text import PairBatch
-from deepwire.model.aggregations.aggregation import Aggregation, History, Ways
+from deepwire.model.aggregations.aggregation import Aggregation, History
+from deepwire.model.aggregations.mudd import MUDD
 from deepwire.model.connections.connection import Connection, ConnectionWrapper, DepthState
+from deepwire.model.context import Context
 from deepwire.model.introspection import (
     DepthWeights,
     composite_norms,
@@ -102,21 +105,21 @@ class _Follower(ConnectionWrapper):
         self._mixes: list[Tensor] = []
         self._next = 0
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """The weights of the embedding alone."""
         self._carried, self._mixes, self._next = None, [], 0
-        return self.inner.start(x, padding, languages)
+        return self.inner.start(x, context)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """As before."""
         self._follow(state, index)
-        return self.inner.read(state, index, languages)
+        return self.inner.read(state, index, context)
 
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+    def result(self, state: DepthState, context: Context) -> Tensor:
         """As before."""
         if self._next == len(self.calls):
             self._follow(state, self._next)
-        return self.inner.result(state, languages)
+        return self.inner.result(state, context)
 
     def found(self) -> Iterator[DepthWeights]:
         """The means, where there were weights."""
@@ -182,24 +185,22 @@ class _Tap(Aggregation):
         self.inner, self.acts = inner, inner.acts
         self._rows: dict[tuple[str, int], _Mean] = {}
 
-    def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
+    def start(self, x: Tensor, context: Context) -> tuple[History, Tensor]:
         """As before."""
-        return self.inner.start(x, languages)
+        return self.inner.start(x, context)
 
-    def close(
-        self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
-    ) -> tuple[History, Tensor]:
+    def close(self, history: History, output: Tensor, layer: int, context: Context) -> tuple[History, Tensor]:
         """As before."""
         mixing = self.inner.mixing(output, layer)
         if mixing is not None:
             ways = mixing.read
             for name, way in zip(_WAYS[-len(ways) :], ways, strict=True):
                 self._rows.setdefault((name, layer), _Mean()).add(way, self.words)
-        return self.inner.close(history, output, layer, languages)
+        return self.inner.close(history, output, layer, context)
 
-    def ways(self, history: History, layer: int, languages: Tensor | None = None) -> Ways | None:
-        """As before."""
-        return self.inner.ways(history, layer, languages)
+    def inputs(self, history: History, layer: int, context: Context) -> tuple[Tensor, ...]:
+        """As before; of MUDD."""
+        return cast("MUDD", self.inner).inputs(history, layer, context)
 
     def found(self) -> Iterator[DepthWeights]:
         """The means, by what is read."""

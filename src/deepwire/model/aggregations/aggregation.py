@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from torch import Tensor, nn
 
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights, Mixing
 from deepwire.model.stack_spec import Side, SocketSection, StackSpec
 from deepwire.plugins import Kind
@@ -14,46 +15,22 @@ from deepwire.plugins import Kind
 History = tuple[Tensor, ...]
 
 
-class Ways(NamedTuple):
-    """Inputs of a mixer's queries, keys and values, each `[B, T, d]`.
-
-    Attributes:
-        query: As the stream, so the connection still normalises it.
-        key, value: Ready for the mixer.
-    """
-
-    query: Tensor
-    key: Tensor
-    value: Tensor
-
-
 class Aggregation(nn.Module, ABC):
     """Acts where a layer is complete: keeps its output and says what the next layer reads.
 
-    Both methods get the target languages of the rows, `[B]` or `[1]`, to hand on to norms (`spec.norm`).
-
     Attributes:
-        acts: Whether `close` gives anything but what it gets; otherwise neither it nor `ways` is called.
+        acts: Whether `close` gives anything but what it gets; otherwise it is not called.
     """
 
     acts: bool = True
 
     @abstractmethod
-    def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
+    def start(self, x: Tensor, context: Context) -> tuple[History, Tensor]:
         """The history of the embedding `[B, T, d]`, and what layer 1 reads."""
 
     @abstractmethod
-    def close(
-        self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
-    ) -> tuple[History, Tensor]:
+    def close(self, history: History, output: Tensor, layer: int, context: Context) -> tuple[History, Tensor]:
         """The history with the output of layer `layer` (from 0), and what the next layer reads."""
-
-    def ways(self, history: History, layer: int, languages: Tensor | None = None) -> Ways | None:
-        """Inputs of the mixer of layer `layer` (from 0) in place of the stream; None as a rule.
-
-        The stream is then what its output is added to. Only where the section says `gives_ways`.
-        """
-        return None
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The weights of layers in what is read, for analyses; none as a rule."""
@@ -77,7 +54,7 @@ class AggregationSection(SocketSection):
 
     @property
     def gives_ways(self) -> bool:
-        """Whether queries, keys and values are made of vectors of their own (`Aggregation.ways`)."""
+        """Whether queries, keys and values are made of vectors of their own (`MUDDStack`)."""
         return False
 
     def check_ways(self, side: Side, **takes: bool) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from deepwire.config.section import UnusedSettings
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights, of_layer_inputs
 from deepwire.model.layers import NoNorm
 from deepwire.model.stack_spec import StackSpec
@@ -146,19 +147,17 @@ class DLCL(Aggregation):
         )
         self.dropout = Dropout(config.dropout)
 
-    def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
+    def start(self, x: Tensor, context: Context) -> tuple[History, Tensor]:
         """Store the embedding; layer 1 reads its weighted (and normalised) form."""
         stores = self.norm == "before" or self.embedding_norm == "twice"
-        history = (self.norms[0](x, languages) if stores else x,)
-        return history, self._combine(history, languages)
+        history = (self.norms[0](x, context) if stores else x,)
+        return history, self._combine(history, context)
 
-    def close(
-        self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
-    ) -> tuple[History, Tensor]:
+    def close(self, history: History, output: Tensor, layer: int, context: Context) -> tuple[History, Tensor]:
         """Store the output of a layer; the next one reads the combination."""
-        stored = self.norms[layer + 1](output, languages) if self.norm == "before" else output
+        stored = self.norms[layer + 1](output, context) if self.norm == "before" else output
         history = (*history, stored)
-        return history, self._combine(history, languages)
+        return history, self._combine(history, context)
 
     def weights(self) -> Tensor:
         """The weights that are used, `[L + 1, L + 1, n]`; zero above the diagonal and outside the window."""
@@ -181,7 +180,7 @@ class DLCL(Aggregation):
             ),
         )
 
-    def _combine(self, history: History, languages: Tensor | None) -> Tensor:
+    def _combine(self, history: History, context: Context) -> Tensor:
         row = len(history) - 1
         first = max(0, row + 1 - self.window)
         weights = self.mix[row, first : row + 1]
@@ -193,6 +192,6 @@ class DLCL(Aggregation):
             weights = weights.repeat(1, self.repeats)
         combined = weighted_sum(weights.unbind(0), history[first:])
         if self.norm == "after":
-            combined = self.norms[row](combined, languages)
+            combined = self.norms[row](combined, context)
         read: Tensor = self.dropout(combined)
         return read

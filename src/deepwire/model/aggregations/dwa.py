@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights, of_layer_inputs
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.weighted_sum import weighted_sum
@@ -75,13 +76,11 @@ class DWA(Aggregation):
         )
         self._period = period
 
-    def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
+    def start(self, x: Tensor, context: Context) -> tuple[History, Tensor]:
         """Layer 1 reads the embedding."""
         return self._store((), x, 0), x
 
-    def close(
-        self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
-    ) -> tuple[History, Tensor]:
+    def close(self, history: History, output: Tensor, layer: int, context: Context) -> tuple[History, Tensor]:
         """Store the output of a layer where a sum reads it; the next layer reads its sum, if it has one."""
         number = layer + 1
         history = self._store(history, output, number)

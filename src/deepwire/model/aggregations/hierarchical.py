@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
@@ -96,13 +97,13 @@ class Combiner(nn.Module):
         self.activation = _ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
-    def forward(self, vectors: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
+    def forward(self, vectors: Sequence[Tensor], context: Context) -> Tensor:
         """Merge k tensors `[..., d]` into one of the same shape."""
         hidden = self.dropout(self.activation(self.input(torch.cat(tuple(vectors), -1))))
         total = self.dropout(self.output(hidden))
         for vector in vectors:
             total = total + vector
-        merged: Tensor = self.norm(total, languages)
+        merged: Tensor = self.norm(total, context)
         return merged
 
     def input_norms(self) -> Tensor:
@@ -138,19 +139,17 @@ class Hierarchical(Aggregation):
             )
         self.combiners = nn.ModuleList(combiners)
 
-    def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
+    def start(self, x: Tensor, context: Context) -> tuple[History, Tensor]:
         """Layer 1 reads the embedding, which is never merged."""
         return (), x
 
-    def close(
-        self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
-    ) -> tuple[History, Tensor]:
+    def close(self, history: History, output: Tensor, layer: int, context: Context) -> tuple[History, Tensor]:
         """Keep the output; at the end of a block the next layer reads all that was kept, merged."""
         history = (*history, output)
         if (layer + 1) % self.block and layer + 1 < self.layers:
             return history, output
         # A ModuleList forgets the type.
-        merged = cast("Combiner", self.combiners[layer // self.block])(history, languages)
+        merged = cast("Combiner", self.combiners[layer // self.block])(history, context)
         return (merged,) if self.block_input else (), merged
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:

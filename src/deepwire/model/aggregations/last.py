@@ -7,6 +7,7 @@ from typing import Literal
 from torch import Tensor
 
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
+from deepwire.model.context import Context
 from deepwire.model.stack_spec import StackSpec
 
 
@@ -29,12 +30,10 @@ class Last(Aggregation):
 
     acts = False
 
-    def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
+    def start(self, x: Tensor, context: Context) -> tuple[History, Tensor]:
         """Layer 1 reads the embedding."""
         return (), x
 
-    def close(
-        self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
-    ) -> tuple[History, Tensor]:
+    def close(self, history: History, output: Tensor, layer: int, context: Context) -> tuple[History, Tensor]:
         """The next layer reads this output."""
         return (), output

@@ -17,8 +17,8 @@ from deepwire.model.aggregations.aggregation import (
     Aggregation,
     AggregationSection,
     History,
-    Ways,
 )
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights, Mixing, of_layer_inputs
 from deepwire.model.layers import NoNorm
 from deepwire.model.stack_spec import StackSpec
@@ -118,25 +118,23 @@ class MUDD(Aggregation):
             for _ in range(spec.layers - 1 if config.gives_ways else 0)
         )
 
-    def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
+    def start(self, x: Tensor, context: Context) -> tuple[History, Tensor]:
         """Layer 1 reads the embedding."""
         return (x,), x
 
-    def close(
-        self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
-    ) -> tuple[History, Tensor]:
+    def close(self, history: History, output: Tensor, layer: int, context: Context) -> tuple[History, Tensor]:
         """Store the output of a layer; the next one reads the sum or sums."""
         history = (*history[: layer + 1], output)
         sums = [weighted_sum(weights, history) for weights in self.makers[layer](output)]
         return (*history, *sums[:-1]), sums[-1]
 
-    def ways(self, history: History, layer: int, languages: Tensor | None = None) -> Ways | None:
-        """Three of the four sums; layer 1 has one input for all."""
-        if not layer or not len(self.norms):
-            return None
+    def inputs(self, history: History, layer: int, context: Context) -> tuple[Tensor, ...]:
+        """The inputs of the mixer above layer `layer`: query, key and value; `()` for the stream alone."""
+        if layer + 1 == len(self.makers) or not len(self.norms):
+            return ()
         query, key, value = history[-3:]
-        of_key, of_value = cast("nn.ModuleList", self.norms[layer - 1])
-        return Ways(query, of_key(key, languages), of_value(value, languages))
+        of_key, of_value = cast("nn.ModuleList", self.norms[layer])
+        return query, of_key(key, context), of_value(value, context)
 
     def mixing(self, output: Tensor, layer: int) -> Mixing:
         """Mixtures at the output of a layer: queries, keys, values and stream, or the stream alone."""

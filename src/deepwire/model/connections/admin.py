@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PostNorm, PostNormConfig
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights, single
 from deepwire.model.stack_spec import NormStyle, StackSpec
 
@@ -56,7 +57,7 @@ class Admin(PostNorm):
         self.needs_profile = config.initial == "profiled"
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the scaled stream to the output and normalise the sum."""
         output = self.dropout(output)
@@ -65,7 +66,7 @@ class Admin(PostNorm):
         if self.profiling and index + 1 < len(self.scales):
             variances = residual.float().var(correction=0) + output.float().var(correction=0)
             self.scales[index + 1].fill_(variances.sqrt())
-        return (self.norms[index](residual + output, languages),)
+        return (self.norms[index](residual + output, context),)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The mean of each vector w, for `deepwire analyze weights`."""

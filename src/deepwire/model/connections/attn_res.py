@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights, Mixing, single
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.precision import full_precision
@@ -127,18 +128,18 @@ class AttnRes(PreNorm):
             for number in range(1, len(self.calls) + 1)
         )
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """The embedding is the first source."""
         return (x, self._scale(x))
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised mixture that a sub-layer attends to."""
         mixed = state[0] if index in self.begins else self._attend(state, index - 1)
-        read: Tensor = self.norms[index](mixed, languages)
+        read: Tensor = self.norms[index](mixed, context)
         return read
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """A new source where a block begins; otherwise the output joins the newest one."""
         sources, scales = _halves(state)
@@ -159,7 +160,7 @@ class AttnRes(PreNorm):
         newest = x if self.streams else sources[-1] + (x - self.stream(state))
         return (*sources[:-1], newest, *scales[:-1], self._scale(newest))
 
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+    def result(self, state: DepthState, context: Context) -> Tensor:
         """The mixture of the sources by the last query."""
         return state[0] if len(state) == 2 else self._attend(state, -1)
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PostNorm, PostNormConfig
+from deepwire.model.context import Context
 from deepwire.model.stack_spec import NormStyle, StackSpec
 
 
@@ -38,12 +39,12 @@ class B2T(PostNorm):
     """
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the output to the stream, at the end of a layer also its input, and normalise the sum."""
         added = state[0] + self.dropout(output)
         if not self.calls[index].closes:
-            return (self.norms[index](added, languages), state[-1])
+            return (self.norms[index](added, context), state[-1])
         if len(state) > 1:
             added = added + state[1]
-        return (self.norms[index](added, languages),)
+        return (self.norms[index](added, context),)

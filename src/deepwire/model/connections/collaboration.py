@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
-from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.context import Context, Memory
+from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.fusions.blocks import block_size
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.layers import Linear
@@ -119,7 +120,7 @@ class EncoderCollaboration(Connection):
     n = LN(x), s = mixer(n), a = attention(n, LN'(LN_k(h_k))), x <- x + drop(gate(s, a)),
     x <- x + drop(FFN(LN(x))). There are as many blocks as decoder layers. No norm closes the stack.
 
-    The state is (stream, h, LN_k(h_k), padding), the result stream and h side by side, `[B, S, 2 d]`.
+    The state is (stream, h, LN_k(h_k)), the result stream and h side by side, `[B, S, 2 d]`.
     """
 
     def __init__(self, config: CollaborationConfig, spec: StackSpec) -> None:
@@ -135,34 +136,32 @@ class EncoderCollaboration(Connection):
         self.gates = nn.ModuleList(Gate(spec.dim) for _ in layers)
         self.dropout = Dropout(spec.dropout.sublayer)
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Stream and summary begin with the embedding."""
-        if padding is None:
-            padding = x.new_zeros(x.size(0), 1, 1, x.size(1))
-        return (x, x, self.summary_norms[0](x, languages), padding)
+        return (x, x, self.summary_norms[0](x, context))
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream."""
-        read: Tensor = self.norms[index](state[0], languages)
+        read: Tensor = self.norms[index](state[0], context)
         return read
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the output, the mixer's after its gate; a block that is complete moves the summary on."""
-        x, hidden, summary, padding = state
+        x, hidden, summary = state
         call = self.calls[index]
         if call.kind == "mixer":
-            output = self._gated(call.layer, read, output, summary, padding, languages)
+            output = self._gated(call.layer, read, output, summary, context)
         x = x + self.dropout(output)
         if call.closes and (call.layer + 1) % self.block == 0:
             hidden = self.summary(x, hidden)
             following = (call.layer + 1) // self.block
             if following < len(self.summary_norms):
-                summary = self.summary_norms[following](hidden, languages)
-        return (x, hidden, summary, padding)
+                summary = self.summary_norms[following](hidden, context)
+        return (x, hidden, summary)
 
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+    def result(self, state: DepthState, context: Context) -> Tensor:
         """Stream and summary side by side, `[B, S, 2 d]`."""
         return torch.cat(state[:2], -1)
 
@@ -181,11 +180,10 @@ class EncoderCollaboration(Connection):
         read: Tensor,
         output: Tensor,
         summary: Tensor,
-        padding: Tensor,
-        languages: Tensor | None,
+        context: Context,
     ) -> Tensor:
         attention = cast("CrossAttention", self.contexts[layer])  # a ModuleList forgets the type
-        memory = attention.project(self.context_norms[layer](summary, languages), padding)
+        memory = attention.project(self.context_norms[layer](summary, context), context)
         gated: Tensor = self.gates[layer](output, attention(read, memory))
         return gated
 
@@ -203,12 +201,12 @@ class GatedCrossAttention(CrossAttention):
         self.block_norm, self.summary_norm = (spec.norm(spec.memory_width) for _ in range(2))
         self.gate = Gate(spec.dim)
 
-    def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
-        """Make the memory of block output and summary side by side, `[N, S, 2 d]`; bias `[N, 1, 1, S]`."""
+    def project(self, encoded: Tensor, context: Context) -> Memory:
+        """Make the memory of block output and summary side by side, `[N, S, 2 d]`."""
         block, summary = encoded.chunk(2, -1)
         both = (
-            super().project(self.block_norm(block, languages), bias),
-            self.summary.project(self.summary_norm(summary, languages), bias),
+            super().project(self.block_norm(block, context), context),
+            self.summary.project(self.summary_norm(summary, context), context),
         )
         key, value = (torch.cat([getattr(each, name) for each in both], 1) for name in ("key", "value"))
         return Memory(key, value, both[0].bias)

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
+from deepwire.model.context import Context
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.introspection import DepthWeights, GateProbe, Mixing
 from deepwire.model.stack_spec import NormStyle, SocketSection, StackSpec, Sublayer
@@ -50,7 +51,7 @@ class Connection(nn.Module, ABC):
 
     The stack's loop asks for the input of each call (`read`), evaluates the sub-layer, and hands the output
     back (`write`). Dropout of a sub-layer's output belongs in `write`; dropout inside a sub-layer is its own.
-    All of them get the target languages of the rows, `[B]` or `[1]`, to hand on to norms (`spec.norm`).
+    Norms (`spec.norm`) are called with the context of the pass.
 
     Args:
         calls: The order of evaluation, `ConnectionSection.calls`.
@@ -68,16 +69,16 @@ class Connection(nn.Module, ABC):
         self.calls = calls
 
     @abstractmethod
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
-        """The state of depth 0 from the embedding `[B, T, d]`; `padding` as a mixer gets it."""
+    def start(self, x: Tensor, context: Context) -> DepthState:
+        """The state of depth 0 from the embedding `[B, T, d]`."""
 
     @abstractmethod
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The input of call number `index`, `[B, T, d]`."""
 
     @abstractmethod
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """The state after call number `index` read `read` and gave `output`."""
 
@@ -89,11 +90,11 @@ class Connection(nn.Module, ABC):
         """The state with another stream, which an aggregation has made of this one and those before."""
         return (x, *state[1:])
 
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+    def result(self, state: DepthState, context: Context) -> Tensor:
         """The part of the state that fusions see, `[B, T, result_width]`: the stream as a rule."""
         return self.stream(state)
 
-    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def normalise(self, x: Tensor, context: Context) -> Tensor:
         """The final norm of a `result`, where the connection has one."""
         return x
 
@@ -131,19 +132,19 @@ class ConnectionWrapper(Connection):
         super().__init__(inner.calls if calls is None else calls)
         self.inner = inner
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Call `inner`."""
-        return self.inner.start(x, padding, languages)
+        return self.inner.start(x, context)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """Call `inner`."""
-        return self.inner.read(state, index, languages)
+        return self.inner.read(state, index, context)
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Call `inner`."""
-        return self.inner.write(state, index, read, output, languages)
+        return self.inner.write(state, index, read, output, context)
 
     def stream(self, state: DepthState) -> Tensor:
         """Call `inner`."""
@@ -153,13 +154,13 @@ class ConnectionWrapper(Connection):
         """Call `inner`."""
         return self.inner.with_stream(state, x)
 
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+    def result(self, state: DepthState, context: Context) -> Tensor:
         """Call `inner`."""
-        return self.inner.result(state, languages)
+        return self.inner.result(state, context)
 
-    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def normalise(self, x: Tensor, context: Context) -> Tensor:
         """Call `inner`."""
-        return self.inner.normalise(x, languages)
+        return self.inner.normalise(x, context)
 
 
 class ConnectionSection(SocketSection):

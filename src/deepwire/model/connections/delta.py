@@ -12,6 +12,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
+from deepwire.model.context import Context
 from deepwire.model.layers import RMSNorm
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
@@ -60,17 +61,17 @@ class Delta(Connection):
         self.biases = nn.ParameterList(torch.zeros(2) for _ in self.calls)
         self.dropout = Dropout(spec.dropout.sublayer)
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream."""
-        read: Tensor = self.norms[index](state[0], languages)
+        read: Tensor = self.norms[index](state[0], context)
         return read
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Rewrite the stream along the output; in float32, as its numbers are differences of large ones."""
         x, direction = state[0].float(), self.dropout(output).float()
@@ -81,6 +82,6 @@ class Delta(Connection):
         along = (direction * x).sum(-1, keepdim=True)
         return (torch.addcmul(x, strength * (value - along), direction).to(state[0].dtype),)
 
-    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def normalise(self, x: Tensor, context: Context) -> Tensor:
         """The final norm, where there is one."""
-        return x if self.final_norm is None else self.final_norm(x, languages)
+        return x if self.final_norm is None else self.final_norm(x, context)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from deepwire.model.connections.connection import Call, DepthState
 from deepwire.model.connections.depth_lstm_probes import gate_probes
 from deepwire.model.connections.depth_recurrent import DepthRecurrent, FirstNorm, Merge
+from deepwire.model.context import Context
 from deepwire.model.introspection import GateProbe
 from deepwire.model.layers import ACTIVATIONS, GroupedLayerNorm, Linear, layer_norm
 from deepwire.model.stack_spec import DropoutConfig, StackSpec
@@ -49,9 +50,9 @@ class Gates(nn.Module):
         self.norm = GroupedLayerNorm(3, dim, eps=eps, joint=joint, languages=languages)
         nn.init.constant_(self.norm.bias[..., 1, :], forget_bias)
 
-    def forward(self, both: Tensor, languages: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, both: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
         """Input, forget and output gate, each `[B, T, d]`, of `[O_{i-1} | x]`, `[B, T, width]`."""
-        input_gate, forget_gate, output_gate = self.norm(self.linear(both), languages).sigmoid().unbind(-2)
+        input_gate, forget_gate, output_gate = self.norm(self.linear(both), context).sigmoid().unbind(-2)
         return input_gate, forget_gate, output_gate
 
 
@@ -84,9 +85,9 @@ class Hidden(nn.Module):
         self.output = nn.Identity() if one_layer else nn.Linear(inner // narrows, dim, bias=bias)
         self.output_dropout = nn.Identity() if one_layer else Dropout(dropout.sublayer)
 
-    def forward(self, both: Tensor, languages: Tensor | None = None) -> Tensor:
+    def forward(self, both: Tensor, context: Context) -> Tensor:
         """Map `[O_{i-1} | x]`, `[B, T, width]`, to `[B, T, d]`."""
-        active = self.activation_dropout(self.activation(self.norm(self.input(both), languages)))
+        active = self.activation_dropout(self.activation(self.norm(self.input(both), context)))
         hidden: Tensor = self.output_dropout(self.output(active))
         return hidden
 
@@ -123,16 +124,16 @@ class DepthLSTM(DepthRecurrent):
             make_hidden(number, self.input_width) for number in sorted({*self.hidden_of})
         )
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Output and cell of depth 0 are both the embedding (2024, section 2.2)."""
         return (x, x)
 
-    def unit(self, number: int, state: DepthState, merged: Tensor, languages: Tensor | None) -> DepthState:
+    def unit(self, number: int, state: DepthState, merged: Tensor, context: Context) -> DepthState:
         """O_i and C_i of O_{i-1}, C_{i-1} and the attention output."""
         output, cell = state
         both = torch.cat((output, merged), -1)  # Eq. 1
-        input_gate, forget_gate, output_gate = self.gates[self.gate_of[number]](both, languages)  # Eq. 2-4
-        hidden = self.hiddens[self.hidden_of[number]](both, languages)  # Eq. 5 or 6
+        input_gate, forget_gate, output_gate = self.gates[self.gate_of[number]](both, context)  # Eq. 2-4
+        hidden = self.hiddens[self.hidden_of[number]](both, context)  # Eq. 5 or 6
         cell = cell * forget_gate + hidden * input_gate  # Eq. 7
         return (cell * output_gate, cell)  # Eq. 8
 
@@ -157,11 +158,11 @@ class DepthRNN(DepthRecurrent):
         super().__init__(calls, spec, merge=merge, first_norm=first_norm, final_norm=final_norm)
         self.hiddens = nn.ModuleList(make_hidden(layer, self.input_width) for layer in range(spec.layers))
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 
-    def unit(self, number: int, state: DepthState, merged: Tensor, languages: Tensor | None) -> DepthState:
+    def unit(self, number: int, state: DepthState, merged: Tensor, context: Context) -> DepthState:
         """O_i of O_{i-1} and the attention output."""
-        hidden: Tensor = self.hiddens[number](torch.cat((state[0], merged), -1), languages)
+        hidden: Tensor = self.hiddens[number](torch.cat((state[0], merged), -1), context)
         return (hidden,)

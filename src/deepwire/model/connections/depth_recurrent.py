@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, Connection, DepthState
+from deepwire.model.context import Context
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import Dropout
 
@@ -50,10 +51,10 @@ class DepthRecurrent(Connection):
         self.dropout = Dropout(spec.dropout.sublayer)
 
     @abstractmethod
-    def unit(self, number: int, state: DepthState, merged: Tensor, languages: Tensor | None) -> DepthState:
+    def unit(self, number: int, state: DepthState, merged: Tensor, context: Context) -> DepthState:
         """Run unit `number`, from 0 at the bottom, on its merged input; the state between units."""
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The output of the layer below, plus what this layer has attended to so far; normalised above."""
         # 2020 preprint, section 3.3: cross-attention is asked with the self-attention output and its input.
         stream = state[0]
@@ -61,22 +62,22 @@ class DepthRecurrent(Connection):
             stream = stream + gathered
         if index < self.without_norm:
             return stream
-        read: Tensor = self.norms[index - self.without_norm](stream, languages)
+        read: Tensor = self.norms[index - self.without_norm](stream, context)
         return read
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Gather the output; run the unit when all of its inputs are there."""
         output = self.dropout(output)
         if self.merge == "two":
-            return self.unit(index, state, output, languages)
+            return self.unit(index, state, output, context)
         if not self.calls[index].closes:
             return (*state, output)
         inputs = (*state[self.carried :], output)
         merged = sum(inputs[1:], start=inputs[0]) if self.merge == "add" else torch.cat(inputs, -1)
-        return self.unit(index // self.per_layer, state[: self.carried], merged, languages)
+        return self.unit(index // self.per_layer, state[: self.carried], merged, context)
 
-    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def normalise(self, x: Tensor, context: Context) -> Tensor:
         """The final norm, where there is one."""
-        return x if self.final_norm is None else self.final_norm(x, languages)
+        return x if self.final_norm is None else self.final_norm(x, context)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.hyper import DYNAMIC_SCALE, dynamic_columns
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
+from deepwire.model.context import Context
 from deepwire.model.introspection import Mixing, by_position
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.weighted_sum import mix_positions
@@ -62,19 +63,19 @@ class Frac(PreNorm):
             FracWeights(width, config.fractions, dynamic=config.dynamic) for _ in self.calls
         )
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """The parts of the embedding."""
         return x.chunk(self.fractions, -1)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The mixed parts side by side, normalised."""
         columns = self._of(index).reading(state)
         mixed = torch.cat([mix_positions(column, state) for column in columns], -1)
-        read: Tensor = self.norms[index](mixed, languages)
+        read: Tensor = self.norms[index](mixed, context)
         return read
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Every part becomes a mix of all, and takes its part of the output."""
         *columns, write = self._of(index).writing(state)

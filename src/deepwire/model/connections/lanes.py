@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
+from deepwire.model.context import Context
 from deepwire.model.introspection import (
     DepthWeights,
     Mixing,
@@ -96,18 +97,18 @@ class Lanes(PreNorm):
     def weights_of(self, config: LanesSection, spec: StackSpec, lane: int) -> LaneWeights:
         """The weights of a sub-layer that begins with this lane."""
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Every lane is the embedding."""
         return (x,) * self.lanes
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The weighted sum of the lanes, normalised."""
         mixed = mix_positions(self._of(index).reading(state), state)
-        read: Tensor = self.norms[index](mixed, languages)
+        read: Tensor = self.norms[index](mixed, context)
         return read
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Every lane becomes a mix of all, and takes its part of the output."""
         mix, write = self._of(index).writing(state)
@@ -123,7 +124,7 @@ class Lanes(PreNorm):
         gained = x - self.stream(state)
         return tuple(lane + gained for lane in state)
 
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+    def result(self, state: DepthState, context: Context) -> Tensor:
         """The sum of the lanes."""
         return sum(state[1:], state[0])
 

@@ -18,6 +18,7 @@ from deepwire.config.counts import MAX_SIZE
 from deepwire.config.section import UnusedSettings
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights
 from deepwire.model.stack_spec import StackSpec
 
@@ -119,7 +120,7 @@ class LAuReL(PreNorm):
             nn.init.normal_(matrix, std=spec.dim**-0.5)
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the output to the learned residual."""
         x, branch = state[0], self.dropout(output)

@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from deepwire.model.connections.connection import Connection, DepthState
 from deepwire.model.connections.lanes import Lanes, LanesSection, LaneWeights, StaticWeights
+from deepwire.model.context import Context
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.precision import full_precision
 from deepwire.ops.weighted_sum import mix_positions
@@ -197,10 +198,10 @@ class MHC(Lanes):
         assert isinstance(config, MHCConfig)
         return SinkhornWeights(spec.dim, self.lanes, lane, config)
 
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+    def result(self, state: DepthState, context: Context) -> Tensor:
         """The sum of the lanes, or the head's."""
         if self.head is None:
-            return super().result(state, languages)
+            return super().result(state, context)
         return mix_positions(self.head(state), state)
 
     def end_weights(self, state: DepthState) -> Sequence[Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights, single
 from deepwire.model.stack_spec import StackSpec
 
@@ -66,15 +67,15 @@ class PeriLN(PreNorm):
             nn.init.constant_(norm.get_parameter("weight"), gain)
         self.embedding_norm = spec.norm() if config.embedding_norm else None
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Begin with the embedding, normalised where asked for."""
-        return (x if self.embedding_norm is None else self.embedding_norm(x, languages),)
+        return (x if self.embedding_norm is None else self.embedding_norm(x, context),)
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the normalised output to the stream."""
-        return super().write(state, index, read, self.output_norms[index](output, languages), languages)
+        return super().write(state, index, read, self.output_norms[index](output, context), context)
 
 
 class LayerScaleConfig(PreNormVariantSection):
@@ -117,7 +118,7 @@ class LayerScale(PreNorm):
         self.scales = nn.ParameterList(torch.full((spec.dim,), config.initial or paper) for _ in self.calls)
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the scaled output to the stream."""
         # Wider numbers would widen all that follows.
@@ -144,7 +145,7 @@ class LayerNormScalingConfig(PreNormVariantSection):
 class LayerNormScaling(PreNorm):
     """x <- x + drop(F(LN(x) / sqrt(l))) in layer l, from 1 (Sun et al. 2025, The Curse of Depth)."""
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream, the less the higher the layer."""
-        read = super().read(state, index, languages)
+        read = super().read(state, index, context)
         return read * float((self.calls[index].layer + 1) ** -0.5)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PostNorm, PostNormConfig
+from deepwire.model.context import Context
 from deepwire.model.stack_spec import NormStyle, StackSpec
 
 
@@ -46,19 +47,19 @@ class ResiDual(PostNorm):
         self.dual_scale, self.output_scale = config.dual_scale, config.output_scale
         self.dual_norm = spec.norm(eps=config.dual_eps)
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Both streams begin with the embedding."""
         return (x, x * self.dual_scale)
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the output to both streams; the first one is normalised."""
         output = self.dropout(output)
         added = torch.add(state[1], output, alpha=self.dual_scale)
-        return (self.norms[index](state[0] + output, languages), added)
+        return (self.norms[index](state[0] + output, context), added)
 
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+    def result(self, state: DepthState, context: Context) -> Tensor:
         """The first stream and the normalised second one together."""
-        result: Tensor = torch.add(self.dual_norm(state[1], languages), state[0], alpha=self.output_scale)
+        result: Tensor = torch.add(self.dual_norm(state[1], context), state[0], alpha=self.output_scale)
         return result

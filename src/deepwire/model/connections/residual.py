@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState, Droppable
+from deepwire.model.context import Context
 from deepwire.model.layers import NoNorm
 from deepwire.model.stack_spec import NormStyle, StackSpec
 
@@ -71,17 +72,17 @@ class PreNorm(Connection):
         self.final_norm = spec.norm() if config.final_norm else None
         self.dropout = spec.branch()
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream."""
-        read: Tensor = self.norms[index](state[0], languages)
+        read: Tensor = self.norms[index](state[0], context)
         return read
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the output to the stream, or to its normalised form."""
         return (self.residual(state, read) + self.dropout(output),)
@@ -90,9 +91,9 @@ class PreNorm(Connection):
         """The tensor that the output of a sub-layer that read `read` is added to, `[B, T, d]`."""
         return read if self.from_normalised else state[0]
 
-    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def normalise(self, x: Tensor, context: Context) -> Tensor:
         """The final norm, where there is one."""
-        return x if self.final_norm is None else self.final_norm(x, languages)
+        return x if self.final_norm is None else self.final_norm(x, context)
 
 
 class PostNormConfig(ConnectionSection):
@@ -149,16 +150,16 @@ class PostNorm(Connection):
         self.embedding_norm = spec.norm() if config.embedding_norm else None
         self.dropout = spec.branch()
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Begin with the embedding, normalised where asked for."""
-        return (x if self.embedding_norm is None else self.embedding_norm(x, languages),)
+        return (x if self.embedding_norm is None else self.embedding_norm(x, context),)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The stream as it is."""
         return state[0]
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the output to the stream and normalise the sum."""
-        return (self.norms[index](state[0] + self.dropout(output), languages),)
+        return (self.norms[index](state[0] + self.dropout(output), context),)

@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights, layer_names, single
 from deepwire.model.stack_spec import NormStyle, StackSpec
 
@@ -41,16 +42,16 @@ class ReZero(Connection):
         self.alpha = nn.Parameter(torch.full((len(self.calls) // self.shared_by,), config.initial))
         self.dropout = spec.branch()
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The stream as it is."""
         return state[0]
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the scaled output to the stream."""
         return (state[0] + self.alpha[index // self.shared_by] * self.dropout(output),)

@@ -14,7 +14,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState
-from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.context import Context, Memory
+from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.stack_spec import NormStyle, StackSpec, Sublayer
 from deepwire.ops.dropout import Dropout
 
@@ -86,22 +87,22 @@ class RNMTEncoder(Connection):
         self.projection = nn.Linear(2 * self.dim, self.dim, bias=False) if config.projection else None
         self.dropout = Dropout(spec.dropout.sublayer)
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Begin with the embedding in the place of both directions."""
         return (torch.cat((x, x), -1),)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The embedding, `[B, S, d]`; both directions above, `[B, S, 2 d]`."""
         return state[0][..., : self.dim] if index == 0 else state[0]
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Replace the stream (layers 1 and 2), or add to it (layers above)."""
         output = self.dropout(output)
         return (output if index < 2 else state[0] + output,)
 
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+    def result(self, state: DepthState, context: Context) -> Tensor:
         """Both directions, projected where asked for."""
         projected: Tensor = state[0] if self.projection is None else self.projection(state[0])
         return projected
@@ -114,9 +115,9 @@ class ProjectedCrossAttention(CrossAttention):
         super().__init__(replace(spec, memory_width=spec.dim))
         self.projection = nn.Linear(spec.memory_width, spec.dim, bias=False)
 
-    def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
+    def project(self, encoded: Tensor, context: Context) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""
-        return super().project(self.projection(encoded), bias, languages)
+        return super().project(self.projection(encoded), context)
 
 
 class RNMT(Connection):
@@ -132,16 +133,16 @@ class RNMT(Connection):
         self.norm = spec.norm()
         self.dropout = Dropout(spec.dropout.sublayer)
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Begin with the embedding, having attended to nothing."""
         return (x, torch.zeros_like(x))
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The stream for the first layer and the attention, `[B, T, d]`; [x | a] above, `[B, T, 2 d]`."""
         return state[0] if index < 2 else torch.cat(state, -1)
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Replace the stream (layers 1 and 2), set the attention, or add to the stream (layers above)."""
         x, attended = state
@@ -152,10 +153,10 @@ class RNMT(Connection):
         output = self.dropout(output)
         return (output if index == 2 else x + output, attended)
 
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+    def result(self, state: DepthState, context: Context) -> Tensor:
         """[x | a], `[B, T, 2 d]`."""
         return torch.cat(state, -1)
 
-    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def normalise(self, x: Tensor, context: Context) -> Tensor:
         """Normalise the first half of `[B, T, 2 d]`."""
-        return torch.cat((self.norm(x[..., : self.dim], languages), x[..., self.dim :]), -1)
+        return torch.cat((self.norm(x[..., : self.dim], context), x[..., self.dim :]), -1)

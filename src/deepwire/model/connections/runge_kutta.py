@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState, Droppable
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, single
 from deepwire.model.stack_spec import StackSpec
 
@@ -138,18 +139,18 @@ class RungeKutta(Connection):
                 weights = weights.unsqueeze(1).repeat(1, spec.dim)
             self.weights = nn.Parameter(weights)
 
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, context: Context) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream of this stage."""
         norm = self.calls[index].layer * self.kinds + index % self.kinds
-        read: Tensor = self.norms[norm](state[0], languages)
+        read: Tensor = self.norms[norm](state[0], context)
         return read
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the output to the stage; begin the next stage, or combine them all, when it is complete."""
         output = self.dropout(output)
@@ -178,9 +179,9 @@ class RungeKutta(Connection):
             base = base + weight * stage
         return base
 
-    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def normalise(self, x: Tensor, context: Context) -> Tensor:
         """The final norm, where there is one."""
-        return x if self.final_norm is None else self.final_norm(x, languages)
+        return x if self.final_norm is None else self.final_norm(x, context)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The weights of the stages, where they do not depend on the text; all layers have the same."""

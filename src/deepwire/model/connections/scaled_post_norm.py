@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from deepwire.config.counts import Count
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PostNorm, PostNormConfig
+from deepwire.model.context import Context
 from deepwire.model.depth_constants import deepnorm_residual_scale
 from deepwire.model.stack_spec import NormStyle, StackSpec
 
@@ -81,11 +82,11 @@ class ScaledPostNorm(PostNorm):
         self.scale = scale
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the scaled stream to the output and normalise the sum."""
         added = torch.add(self.dropout(output), state[0], alpha=self.scale)
-        return (self.norms[index](added, languages),)
+        return (self.norms[index](added, context),)
 
 
 class Keel(ScaledPostNorm):
@@ -95,9 +96,9 @@ class Keel(ScaledPostNorm):
         super().__init__(spec, scale)
         self.input_norms = nn.ModuleList(spec.norm() for _ in self.calls)
 
-    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream."""
-        read: Tensor = self.input_norms[index](state[0], languages)
+        read: Tensor = self.input_norms[index](state[0], context)
         return read
 
 
@@ -120,7 +121,7 @@ class BranchNorm(PostNorm):
         self.factor.fill_(min(1.0, number / self.updates))
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add as much of the output as this update lets in, and normalise the sum."""
-        return (self.norms[index](state[0] + self.factor * self.dropout(output), languages),)
+        return (self.norms[index](state[0] + self.factor * self.dropout(output), context),)

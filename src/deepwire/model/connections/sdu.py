@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Connection, DepthState, Droppable
 from deepwire.model.connections.residual import NormFirstSection, PreNorm, Residual
+from deepwire.model.context import Context
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.layers import Linear
 from deepwire.model.stack_spec import StackSpec
@@ -86,7 +87,7 @@ class SDU(PreNorm):
         )
 
     def write(
-        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
     ) -> DepthState:
         """Add the output, the unit and the residual."""
         residual, output = self.residual(state, read), self.dropout(output)

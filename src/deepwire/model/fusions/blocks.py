@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from deepwire.model.context import Context
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.stack_spec import Side, StackSpec
 
@@ -47,7 +48,7 @@ class Blocks(Fusion):
         self,
         kept: Sequence[Tensor],
         normalise: Callable[[Tensor], Tensor],
-        languages: Tensor | None = None,
+        context: Context,
     ) -> tuple[Tensor, ...]:
         """Results `[B, S, d]`, lowest block first."""
         return tuple(normalise(block) for block in kept)

@@ -12,6 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from deepwire.model.context import Context
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.fusions.layer_network import LayerNetwork, network_norms
 from deepwire.model.introspection import DepthWeights
@@ -45,7 +46,7 @@ class DynamicCombination(Fusion):
         self,
         kept: Sequence[Tensor],
         normalise: Callable[[Tensor], Tensor],
-        languages: Tensor | None = None,
+        context: Context,
     ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         layers = [normalise(layer) for layer in kept]

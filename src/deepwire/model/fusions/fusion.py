@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
+from deepwire.model.context import Context
 from deepwire.model.introspection import DepthWeights, GateProbe
 from deepwire.model.stack_spec import SocketSection, StackSpec
 from deepwire.plugins import Kind
@@ -30,14 +31,14 @@ class Fusion(nn.Module, ABC):
         self,
         kept: Sequence[Tensor],
         normalise: Callable[[Tensor], Tensor],
-        languages: Tensor | None = None,
+        context: Context,
     ) -> tuple[Tensor, ...]:
         """The results, each `[B, T, d]`: one, or in an encoder one for each decoder layer.
 
         Args:
             kept: Outputs of the layers in `keeps`, lowest first, each `[B, T, d]`.
             normalise: The connection's final norm.
-            languages: The target languages of the rows, `[B]` or `[1]`, where anything here depends on them.
+            context: Of the pass.
         """
 
     def log_weights(self, languages: Tensor | None = None) -> Tensor | None:

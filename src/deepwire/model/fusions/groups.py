@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.config.section import UnusedSettings
+from deepwire.model.context import Context
 from deepwire.model.fusions.fusion import Fusion, FusionSection, Probabilities
 from deepwire.model.introspection import TARGET_LANGUAGE, DepthWeights, layer_names, single
 from deepwire.model.layers import of_languages
@@ -151,16 +152,16 @@ class AveragedGroups(_Groups):
         self,
         kept: Sequence[Tensor],
         normalise: Callable[[Tensor], Tensor],
-        languages: Tensor | None = None,
+        context: Context,
     ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         groups = [normalise(group) for group in self.represent(kept)]
         weights: Tensor = self.gates
         if weights.dim() == 2:
-            weights = of_languages(weights, languages).t()[..., None, None]
+            weights = of_languages(weights, context.languages).t()[..., None, None]
         gates = weights[: len(groups)].sigmoid().to(groups[0].dtype)
         average = weighted_sum(gates.unbind(), groups) / len(groups)
-        return (average if self.norm is None else self.norm(average, languages),)
+        return (average if self.norm is None else self.norm(average, context),)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The gates of groups in the average (Eq. 2), besides those of layers."""
@@ -185,7 +186,7 @@ class MixedGroups(_Groups):
         self,
         kept: Sequence[Tensor],
         normalise: Callable[[Tensor], Tensor],
-        languages: Tensor | None = None,
+        context: Context,
     ) -> tuple[Tensor, ...]:
         """G results, each `[B, T, d]`."""
         return tuple(normalise(group) for group in self.represent(kept))

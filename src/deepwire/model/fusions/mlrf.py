@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepwire.config.counts import MAX_SIZE, Count
+from deepwire.model.context import Context
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, layer_names, single
 from deepwire.model.stack_spec import StackSpec
@@ -69,10 +70,10 @@ class LayerFusion(Fusion):
         self,
         kept: Sequence[Tensor],
         normalise: Callable[[Tensor], Tensor],
-        languages: Tensor | None = None,
+        context: Context,
     ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
-        return (self.norm(self.fuse([normalise(layer) for layer in kept]), languages),)
+        return (self.norm(self.fuse([normalise(layer) for layer in kept]), context),)
 
     @abstractmethod
     def fuse(self, layers: Sequence[Tensor]) -> Tensor:

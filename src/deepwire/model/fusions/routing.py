@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.config.counts import MAX_SIZE, Count
+from deepwire.model.context import Context
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.fusions.layer_network import LayerNetwork, network_norms
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, layer_names
@@ -109,12 +110,12 @@ class RoutingFusion(Fusion):
         self,
         kept: Sequence[Tensor],
         normalise: Callable[[Tensor], Tensor],
-        languages: Tensor | None = None,
+        context: Context,
     ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         layers = torch.cat([normalise(layer) for layer in kept], -1)
         inputs = torch.stack([network(layers) for network in self.networks], -2)
-        return (self.norm(self.route(self.vote(inputs), layers).flatten(-2), languages),)
+        return (self.norm(self.route(self.vote(inputs), layers).flatten(-2), context),)
 
     def vote(self, inputs: Tensor) -> Tensor:
         """The votes `[..., L, N, d / N]` of input capsules `[..., L, d]`."""

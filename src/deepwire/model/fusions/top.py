@@ -8,6 +8,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from deepwire.model.context import Context
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.stack_spec import StackSpec
 
@@ -37,7 +38,7 @@ class Top(Fusion):
         self,
         kept: Sequence[Tensor],
         normalise: Callable[[Tensor], Tensor],
-        languages: Tensor | None = None,
+        context: Context,
     ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         return (normalise(kept[-1]),)

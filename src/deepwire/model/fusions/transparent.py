@@ -13,6 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from deepwire.model.context import Context
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.introspection import DepthWeights, layer_names
 from deepwire.model.stack_spec import Side, StackSpec
@@ -66,7 +67,7 @@ class Transparent(Fusion):
         self,
         kept: Sequence[Tensor],
         normalise: Callable[[Tensor], Tensor],
-        languages: Tensor | None = None,
+        context: Context,
     ) -> tuple[Tensor, ...]:
         """One result `[B, T, d]` for each decoder layer, all of them from one matrix product."""
         # Stacked once and mixed together: sums layer by layer would read all of it for every decoder layer.

@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from deepwire.model.context import Context
 from deepwire.model.mixers.mixer import State
 from deepwire.model.mixers.recurrent import AnyLinearMap, Cell, LinearMap, RecurrentSection
 from deepwire.model.stack_spec import StackSpec
@@ -63,7 +64,7 @@ class ATRCell(Cell):
         state: State,
         recurrent: AnyLinearMap,
         dropout_mask: Tensor | None,
-        languages: Tensor | None = None,
+        context: Context,
     ) -> State:
         """The next (h,)."""
         (output,) = state

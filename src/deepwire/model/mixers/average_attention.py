@@ -8,10 +8,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.cross_attention import Memory
+from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import FeedForward, FeedForwardBias
-from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, MixerSection, State
 from deepwire.model.stack_spec import Side, StackSpec
 from deepwire.ops.dropout import Dropout
 
@@ -46,7 +46,7 @@ class AverageAttentionConfig(MixerSection):
         """In the network on the average alone."""
         return self.feed_forward == "normalised"
 
-    def build(self, spec: StackSpec) -> TokenMixer:
+    def build(self, spec: StackSpec) -> Mixer:
         """One average attention of a decoder."""
         if self.feed_forward == "none":
             return AverageAttention(spec, None)
@@ -69,14 +69,14 @@ class NormalisedFeedForward(FeedForward):
         self.norm = spec.norm(spec.feed_forward)
         self.output_dropout = Dropout(spec.dropout.sublayer)
 
-    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Map `[B, T, d]` to `[B, T, d]`, with the norm of each row's target language."""
-        inner = self.dropout(self.activation(self.norm(self.input(x), languages)))
+        inner = self.dropout(self.activation(self.norm(self.input(x), context)))
         hidden: Tensor = self.output_dropout(self.output(inner))
         return hidden
 
 
-class AverageAttention(TokenMixer):
+class AverageAttention(Mixer):
     """i * x + f * g with g_t = FFN(mean of x_1 ... x_t), [i | f] = sigmoid(W [x | g] + b).
 
     Zhang, Xiong and Su 2018, "Accelerating Neural Transformer via an Average Attention Network", equations 1
@@ -90,49 +90,22 @@ class AverageAttention(TokenMixer):
         self.feed_forward = feed_forward
         self.gates = nn.Linear(2 * spec.dim, 2 * spec.dim)
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[B, T, d]`; see the base class."""
-        return self.combine(x, running_mean(x), languages)
+        return self.combine(x, running_mean(x), context)
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """The empty sum."""
         return (empty_sum(rows, self.dim, like),)
 
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Mix `[rows, 1, d]` with the mean of all positions up to it."""
-        total = state[0] + x
-        average = (total / cache_index.count).to(x.dtype)
-        return self.combine(x, average, languages), (total,)
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Mix `[rows, T, d]` with the means of all positions up to each."""
+        average, total = following_mean(x, state[0], context.positions)
+        return self.combine(x, average, context), (total,)
 
-    def continued(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Several steps on `[rows, T, d]`: the sums of all at once."""
-        totals, count = state[0] + x.cumsum(1, dtype=state[0].dtype), cache_index.count
-        counts = count + torch.arange(x.size(1), device=x.device).unsqueeze(-1)
-        return self.combine(x, (totals / counts).to(x.dtype), languages), (totals[:, -1:],)
-
-    def combine(self, x: Tensor, average: Tensor, languages: Tensor | None = None) -> Tensor:
+    def combine(self, x: Tensor, average: Tensor, context: Context) -> Tensor:
         """Gate the input and its averages, both `[B, T, d]`; the averages pass the network first."""
-        seen = average if self.feed_forward is None else self.feed_forward(average, languages)
+        seen = average if self.feed_forward is None else self.feed_forward(average, context)
         gates: Tensor = self.gates(torch.cat((x, seen), -1)).sigmoid()
         input_gate, average_gate = gates.chunk(2, -1)
         return input_gate * x + average_gate * seen
@@ -143,6 +116,16 @@ def running_mean(x: Tensor) -> Tensor:
     wide = _wide(x)
     count = torch.arange(1, x.size(1) + 1, device=x.device, dtype=wide)
     return (x.cumsum(1, dtype=wide) / count.unsqueeze(-1)).to(x.dtype)
+
+
+def following_mean(x: Tensor, total: Tensor, index: CacheIndex) -> tuple[Tensor, Tensor]:
+    """Means up to each of the next positions `[rows, T, d]`, and the sum behind them, from `total` on."""
+    if x.size(1) == 1:
+        total = total + x
+        return (total / index.count).to(x.dtype), total
+    totals = total + x.cumsum(1, dtype=total.dtype)
+    counts = index.count + torch.arange(x.size(1), device=x.device).unsqueeze(-1)
+    return (totals / counts).to(x.dtype), totals[:, -1:]
 
 
 def empty_sum(rows: int, dim: int, like: Tensor) -> Tensor:

@@ -9,10 +9,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.context import Context
 from deepwire.model.mixers.backward_order import backward_order, turn
-from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.mixers.mixer import EncoderMixer, Mixer, MixerSection
 from deepwire.model.stack_spec import StackSpec
 
 
@@ -25,7 +24,7 @@ class DirectionalSection(MixerSection, ABC):
 
     reads_any_width: ClassVar[bool] = True
 
-    def build(self, spec: StackSpec) -> TokenMixer:
+    def build(self, spec: StackSpec) -> Mixer:
         """One mixer of a decoder, or one in each direction of an encoder."""
         if spec.causal:
             return self.one_way(spec)
@@ -38,47 +37,26 @@ class DirectionalSection(MixerSection, ABC):
         return spec if spec.causal else replace(spec, dim=spec.dim // 2)
 
     @abstractmethod
-    def one_way(self, spec: StackSpec) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> Mixer:
         """A mixer that reads vectors of width `spec.mixer_width` and gives those of width `spec.dim`.
 
         It sees the past alone, on either side.
         """
 
 
-class BothDirections(TokenMixer):
+class BothDirections(EncoderMixer):
     """[ahead | back]: what two mixers of an encoder give that read each sentence from either end.
 
     Each gives one half of the features. The second turns each sentence around within its own length, so that
     padding comes last for both and is never seen.
     """
 
-    def __init__(self, ahead: TokenMixer, back: TokenMixer) -> None:
+    def __init__(self, ahead: Mixer, back: Mixer) -> None:
         super().__init__()
         self.ahead, self.back = ahead, back
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Run over `[B, T, d_in]` in both directions, giving `[B, T, d]`."""
-        order = backward_order(x, padding)
-        back = self.back.parallel(turn(x, order), None, languages=languages)
-        return torch.cat((self.ahead.parallel(x, None, languages=languages), turn(back, order)), -1)
-
-    def init_state(self, rows: int, like: Tensor) -> State:
-        """None: half of it begins at the end."""
-        raise NotImplementedError("a recurrence in both directions reads whole sentences, not step by step")
-
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """None: see `init_state`."""
-        raise NotImplementedError("a recurrence in both directions reads whole sentences, not step by step")
+        order = backward_order(x, context.padding)
+        back = self.back(turn(x, order), context)
+        return torch.cat((self.ahead(x, context), turn(back, order)), -1)

@@ -9,8 +9,7 @@ from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import silu
 
-from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.context import Context
 from deepwire.model.layers import Linear, RMSNorm, split_heads
 from deepwire.model.mixers.head_states import (
     HEAD_EPS,
@@ -22,7 +21,7 @@ from deepwire.model.mixers.head_states import (
     ValueExpansion,
     unit_length,
 )
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, State
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.gated_product import gated_delta_continued, gated_delta_product, gated_delta_step
 
@@ -40,12 +39,12 @@ class GatedDeltaNetConfig(HeadStateSection):
         False, description="beta up to 2: what is stored under a key may change its sign"
     )
 
-    def one_way(self, spec: StackSpec) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> Mixer:
         """One mixer of one direction."""
         return GatedDeltaNet(self, spec)
 
 
-class GatedDeltaNet(TokenMixer):
+class GatedDeltaNet(Mixer):
     """y = W_o (RMS(o) * SiLU(W_g x)) with o_t = S_t^T q_t / sqrt(m) in each head.
 
     S_t = S + k_t (b_t (v_t - S^T k_t))^T, S = a_t S_{t-1}. q, k and v are SiLU(convolution of a linear map of
@@ -75,13 +74,7 @@ class GatedDeltaNet(TokenMixer):
             spec, RMSNorm(self.value_size, eps=HEAD_EPS), heads=self.heads, size=self.value_size
         )
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[B, T, d_in]`; padding on the right is seen by nobody before it."""
         projected = self._projected(x)
         if self.convolution is not None:
@@ -95,31 +88,14 @@ class GatedDeltaNet(TokenMixer):
         stored = like.new_zeros(rows, self.heads, self.key_size, self.value_size, dtype=wide)
         return (stored,) if self.convolution is None else (stored, self.convolution.empty_tail(rows, like))
 
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """One step on `[rows, 1, d_in]`."""
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Steps on `[rows, T, d_in]`, in chunks."""
         projected, tails = self._next(x, state)
-        parts = (part.squeeze(2) for part in self._parts(projected, x))
-        seen, stored = gated_delta_step(state[0], *parts)
-        return self.output(seen.unsqueeze(2), x), (stored, *tails)
-
-    def continued(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Several steps on `[rows, T, d_in]`, in chunks."""
-        projected, tails = self._next(x, state)
-        seen, stored = gated_delta_continued(*self._parts(projected, x), state[0])
+        parts = self._parts(projected, x)
+        if x.size(1) == 1:
+            seen, stored = gated_delta_step(state[0], *(part.squeeze(2) for part in parts))
+            return self.output(seen.unsqueeze(2), x), (stored, *tails)
+        seen, stored = gated_delta_continued(*parts, state[0])
         return self.output(seen, x), (stored, *tails)
 
     def _next(self, x: Tensor, state: State) -> tuple[Tensor, State]:

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from deepwire.config.counts import MAX_SIZE
-from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.context import Context
 from deepwire.model.layers import Linear, RMSNorm, split_heads
 from deepwire.model.mixers.head_states import (
     HEAD_EPS,
@@ -20,7 +19,7 @@ from deepwire.model.mixers.head_states import (
     KeyExpansion,
     ValueExpansion,
 )
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, State
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.gated_product import gated_product, gated_state, gated_step
 
@@ -36,12 +35,12 @@ class GLAConfig(HeadStateSection):
         16.0, gt=0, description="what the logarithm of a decay is divided by: the larger, the longer a memory"
     )
 
-    def one_way(self, spec: StackSpec) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> Mixer:
         """One mixer of one direction."""
         return GLA(self, spec)
 
 
-class GLA(TokenMixer):
+class GLA(Mixer):
     """y = W_o (RMS(o) * SiLU(W_g x)), o_t = S_t^T q_t / sqrt(m), S_t = diag(a_t) S_{t-1} + k_t v_t^T.
 
     log a_t = log s(W_2 W_1 x_t + b) / 16; q, k and v are linear maps without bias. Yang et al. 2024, "Gated
@@ -65,13 +64,7 @@ class GLA(TokenMixer):
             spec, RMSNorm(self.value_size, eps=HEAD_EPS), heads=self.heads, size=self.value_size
         )
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[B, T, d_in]`; padding on the right is seen by nobody before it."""
         mixed: Tensor = self.output(gated_product(*self._parts(x)), x)
         return mixed
@@ -81,28 +74,13 @@ class GLA(TokenMixer):
         wide = torch.promote_types(like.dtype, torch.float32)
         return (like.new_zeros(rows, self.heads, self.key_size, self.value_size, dtype=wide),)
 
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """One step on `[rows, 1, d_in]`."""
-        seen, following = gated_step(state[0], *(part.squeeze(2) for part in self._parts(x)))
-        return self.output(seen.unsqueeze(2), x), (following,)
-
-    def continued(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Several steps on `[rows, T, d_in]`, in chunks."""
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Steps on `[rows, T, d_in]`, in chunks."""
         query, key, value, decay = self._parts(x)
+        if x.size(1) == 1:
+            parts = (part.squeeze(2) for part in (query, key, value, decay))
+            seen, following = gated_step(state[0], *parts)
+            return self.output(seen.unsqueeze(2), x), (following,)
         seen = gated_product(query, key, value, decay, state[0])
         return self.output(seen, x), (gated_state(key, value, decay, state[0]),)
 

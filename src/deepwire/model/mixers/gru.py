@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
+from deepwire.model.context import Context
 from deepwire.model.layers import GroupedLayerNorm, Linear, layer_norm
 from deepwire.model.mixers.mixer import State
 from deepwire.model.mixers.recurrent import (
@@ -91,15 +92,15 @@ class GRUCell(Cell):
         state: State,
         recurrent: AnyLinearMap,
         dropout_mask: Tensor | None,
-        languages: Tensor | None = None,
+        context: Context,
     ) -> State:
         """The next (h,)."""
         (output,) = state
         past, gates = recurrent.apply(output), 2 * self.dim
-        normal = self.gate_norm(projected[:, :gates] + past[:, :gates], languages)
+        normal = self.gate_norm(projected[:, :gates] + past[:, :gates], context)
         reset, forget_gate = normal.sigmoid().unbind(1)
         candidate = torch.addcmul(projected[:, gates:], reset, past[:, gates:])
-        candidate = self.activation(self.norm(candidate, languages))
+        candidate = self.activation(self.norm(candidate, context))
         if dropout_mask is not None:
             candidate = candidate * dropout_mask
         return (torch.lerp(candidate.to(output.dtype), output, forget_gate.to(output.dtype)),)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deepwire.model.context import Context
 from deepwire.model.layers import of_languages
 
 
@@ -66,7 +67,7 @@ class HeadNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(table))
         self.bias = nn.Parameter(torch.zeros(table))
 
-    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Normalise `[heads, T, B, parts * dim]`; the result is `[heads, T, B, parts, dim]`."""
         x = x.view(*x.shape[:-1], *self.shape[1:])
         if self.joint:
@@ -74,7 +75,7 @@ class HeadNorm(nn.Module):
             if self.languages:
                 normal = functional.layer_norm(together, self.shape, None, None, self.eps)
                 gain, shift = (
-                    of_languages(table, languages).to(x.dtype) for table in (self.weight, self.bias)
+                    of_languages(table, context.languages).to(x.dtype) for table in (self.weight, self.bias)
                 )
                 together = torch.addcmul(shift, normal, gain)
             else:
@@ -83,14 +84,14 @@ class HeadNorm(nn.Module):
         # A fused kernel has one gain for all rows, so the gains of the heads are applied after it, in the
         # type of the vectors: wider gains would widen all that follows.
         normal = functional.layer_norm(x, self.shape[-1:], None, None, self.eps)
-        gain, shift = (self._by_head(table, languages).to(normal.dtype) for table in (self.weight, self.bias))
+        gain, shift = (self._by_head(table, context).to(normal.dtype) for table in (self.weight, self.bias))
         return torch.addcmul(shift, normal, gain)
 
-    def _by_head(self, table: Tensor, languages: Tensor | None) -> Tensor:
+    def _by_head(self, table: Tensor, context: Context) -> Tensor:
         """Gains or biases as `[heads, 1, B or 1, parts, dim]`."""
         if not self.languages:
             return table[:, None, None]
-        return of_languages(table, languages).transpose(0, 1).unsqueeze(1)
+        return of_languages(table, context.languages).transpose(0, 1).unsqueeze(1)
 
     def extra_repr(self) -> str:
         """Show the measures when printed."""

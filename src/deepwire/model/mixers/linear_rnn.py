@@ -13,11 +13,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.context import Context
 from deepwire.model.layers import Linear
 from deepwire.model.mixers.both_directions import DirectionalSection
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, State
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.linear_recurrence import linear_recurrence
 
@@ -38,7 +37,7 @@ class SSRUConfig(LinearRNNSection):
         False, description="a matrix and a bias behind the unit (Marian's transformer-rnn-projection)"
     )
 
-    def one_way(self, spec: StackSpec) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> Mixer:
         """One unit."""
         return SSRU(spec.mixer_width, spec.dim, output_matrix=self.output_matrix)
 
@@ -78,7 +77,7 @@ class MinGRUConfig(MinimalSection):
 
     type: Literal["min_gru"] = "min_gru"
 
-    def one_way(self, spec: StackSpec) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> Mixer:
         """One unit."""
         return MinGRU(spec.mixer_width, spec.dim, self.width(spec), output_matrix=self.output_matrix)
 
@@ -88,12 +87,12 @@ class MinLSTMConfig(MinimalSection):
 
     type: Literal["min_lstm"] = "min_lstm"
 
-    def one_way(self, spec: StackSpec) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> Mixer:
         """One unit."""
         return MinLSTM(spec.mixer_width, spec.dim, self.width(spec), output_matrix=self.output_matrix)
 
 
-class LinearRNN(TokenMixer, ABC):
+class LinearRNN(Mixer, ABC):
     """y_t = W_o read(c_t) with c_t = f_t * c_{t-1} + r_t, both gates made of x_t alone, from c_0 = 0.
 
     The state while decoding is (c,), `[rows, n]`, in float32 at least, as it sums over time.
@@ -131,13 +130,7 @@ class LinearRNN(TokenMixer, ABC):
         begin = update.new_zeros(()) if initial is None else initial
         return linear_recurrence(forget, update, begin)
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[B, T, d_in]`; padding on the right is seen by nobody before it."""
         return self._out(self.cells(x).transpose(0, 1), x)
 
@@ -146,28 +139,12 @@ class LinearRNN(TokenMixer, ABC):
         wide = torch.promote_types(like.dtype, torch.float32)
         return (like.new_zeros(rows, self.state_width, dtype=wide),)
 
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """One step on `[rows, 1, d_in]`."""
-        forget, update = self._gates(x[:, 0])
-        cell = torch.addcmul(update, forget, state[0])
-        return self._out(cell.unsqueeze(1), x), (cell,)
-
-    def continued(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Several steps on `[rows, T, d_in]`, their gates made by one product."""
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Steps on `[rows, T, d_in]`, their gates made by one product."""
+        if x.size(1) == 1:
+            forget, update = self._gates(x[:, 0])
+            cell = torch.addcmul(update, forget, state[0])
+            return self._out(cell.unsqueeze(1), x), (cell,)
         cells = self.cells(x, state[0])
         return self._out(cells.transpose(0, 1), x), (cells[-1],)
 

@@ -8,6 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from deepwire.model.context import Context
 from deepwire.model.layers import GroupedLayerNorm, Linear
 from deepwire.model.mixers.mixer import State
 from deepwire.model.mixers.recurrent import (
@@ -89,11 +90,11 @@ class LNLSTMCell(Cell):
         state: State,
         recurrent: AnyLinearMap,
         dropout_mask: Tensor | None,
-        languages: Tensor | None = None,
+        context: Context,
     ) -> State:
         """The next (h, c)."""
         output, cell = state
-        parts = self.norm(recurrent.add_to(projected, output), languages)
+        parts = self.norm(recurrent.add_to(projected, output), context)
         input_gate, forget_gate, output_gate = parts[:, :3].sigmoid().unbind(1)
         hidden = self.activation(parts[:, 3])
         if dropout_mask is not None:

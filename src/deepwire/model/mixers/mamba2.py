@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from deepwire.config.counts import MAX_SIZE
-from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.context import Context
 from deepwire.model.layers import Linear, RMSNorm, split_heads
 from deepwire.model.mixers.head_states import (
     HEAD_EPS,
@@ -19,7 +18,7 @@ from deepwire.model.mixers.head_states import (
     HeadStateSection,
     ShortConvolution,
 )
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, State
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.gated_product import gated_product, gated_state, gated_step
 
@@ -36,7 +35,7 @@ class Mamba2Config(HeadStateSection):
     )
     convolution: int = Field(4, ge=2, le=64, description="positions of the short convolution")
 
-    def one_way(self, spec: StackSpec) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> Mixer:
         """One mixer of one direction."""
         return Mamba2(self, spec)
 
@@ -88,7 +87,7 @@ class StateSpace(nn.Module):
         return seen + self.skip.to(seen.dtype).view(-1, *(1,) * (x.dim() - 2)) * x
 
 
-class Mamba2(TokenMixer):
+class Mamba2(Mixer):
     """y = W_o RMS(SSM(x') * SiLU(W_z x)), with [x' | B | C] = SiLU(convolution of W_x x) and a = W_a x.
 
     Dao, Gu 2024, "Transformers are SSMs", sections 6 and 7; `StateSpace` is the SSM, with B and C shared by
@@ -111,13 +110,7 @@ class Mamba2(TokenMixer):
         self.norm = RMSNorm(self.inner, eps=HEAD_EPS)
         self.output = Linear(self.inner, spec.dim, bias=False, role="attention_output")
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[B, T, d_in]`; padding on the right is seen by nobody before it."""
         inner, b, c = self._parts(self.convolution(self.input(x)))
         return self._out(self.state_space(inner, b, c, self.step_size(x)), x)
@@ -130,31 +123,15 @@ class Mamba2(TokenMixer):
             self.convolution.empty_tail(rows, like),
         )
 
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """One step on `[rows, 1, d_in]`."""
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Steps on `[rows, T, d_in]`, in chunks."""
         convolved, tail = self.convolution.continued(self.input(x), state[1])
-        inner, b, c = (part.squeeze(2) for part in self._parts(convolved))
-        seen, stored = self.state_space.step(state[0], inner, b, c, self.step_size(x).squeeze(1))
-        return self._out(seen.unsqueeze(2), x), (stored, tail)
-
-    def continued(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Several steps on `[rows, T, d_in]`, in chunks."""
-        convolved, tail = self.convolution.continued(self.input(x), state[1])
-        seen, stored = self.state_space.continued(state[0], *self._parts(convolved), self.step_size(x))
+        parts, size = self._parts(convolved), self.step_size(x)
+        if x.size(1) == 1:
+            inner, b, c = (part.squeeze(2) for part in parts)
+            seen, stored = self.state_space.step(state[0], inner, b, c, size.squeeze(1))
+            return self._out(seen.unsqueeze(2), x), (stored, tail)
+        seen, stored = self.state_space.continued(state[0], *parts, size)
         return self._out(seen, x), (stored, tail)
 
     def _parts(self, convolved: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,13 +7,11 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor
 
-from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.context import Context, Memory
 from deepwire.model.layers import Linear, Role, split_heads
-from deepwire.model.mixers.average_attention import empty_sum, running_mean
-from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.mixers.average_attention import empty_sum, following_mean, running_mean
+from deepwire.model.mixers.mixer import Mixer, MixerSection, SourceMixer, State
 from deepwire.model.stack_spec import Side, StackSpec, Sublayer
-from deepwire.ops.attention import finite_bias
 
 
 class MergedAttentionConfig(MixerSection):
@@ -42,12 +40,12 @@ class MergedAttentionConfig(MixerSection):
         """None."""
         return False
 
-    def build(self, spec: StackSpec) -> TokenMixer:
+    def build(self, spec: StackSpec) -> Mixer:
         """One merged attention of a decoder."""
         return MergedAttention(spec, own_value=self.average_value == "own")
 
 
-class MergedAttention(TokenMixer):
+class MergedAttention(SourceMixer):
     """(heads(softmax(x Wq (m Wk)^T / sqrt(h)) m Wv) + mean of the past of x Wv) Wo; m is the encoder output.
 
     Zhang, Titov and Sennrich 2019, "Improving Deep Transformer with Depth-Scaled Initialization and Merged
@@ -58,7 +56,8 @@ class MergedAttention(TokenMixer):
 
     def __init__(self, spec: StackSpec, *, own_value: bool) -> None:
         super().__init__()
-        self.heads, self.dim, self.dropout = spec.heads, spec.dim, spec.dropout.attention
+        self.layer, self.heads, self.dim = spec.layer, spec.heads, spec.dim
+        self.dropout = spec.dropout.attention
         self.query_scale = spec.scaling.query
 
         def linear(width: int, role: Role = "cross_attention", *, makes_values: bool = False) -> Linear:
@@ -70,47 +69,32 @@ class MergedAttention(TokenMixer):
         self.output = linear(spec.dim, "attention_output")
         self.average_value = linear(spec.dim, makes_values=True) if own_value else None
 
-    def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
-        """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""
+    def project(self, encoded: Tensor, context: Context) -> Memory:
+        """Make the memory of encoder output `[N, S, d]`."""
         key, value = (split_heads(each(encoded), self.heads) for each in (self.key, self.value))
-        return Memory(key.contiguous(), value.contiguous(), finite_bias(bias, key.dtype))
+        return Memory(key.contiguous(), value.contiguous(), context.memory_bias(key.dtype))
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[N * W, T, d]`, attending to the memory of N sentences; W rows of one follow each other."""
-        return self._join(x, running_mean(self._values(x)), memory)
+        return self._join(x, running_mean(self._values(x)), context)
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """The empty sum."""
         return (empty_sum(rows, self.dim, like),)
 
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Mix `[rows, 1, d]` with the mean of all positions up to it, attending to the memory."""
-        values = self._values(x)
-        total = state[0] + values
-        return self._join(x, (total / cache_index.count).to(values.dtype), memory), (total,)
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Mix `[rows, T, d]` with the means of all positions up to each, attending to the memory."""
+        average, total = following_mean(self._values(x), state[0], context.positions)
+        return self._join(x, average, context), (total,)
 
     def _values(self, x: Tensor) -> Tensor:
         """The values that are averaged, `[B, T, d]`."""
         values: Tensor = (self.value if self.average_value is None else self.average_value)(x)
         return values
 
-    def _join(self, x: Tensor, average: Tensor, memory: Memory | None) -> Tensor:
+    def _join(self, x: Tensor, average: Tensor, context: Context) -> Tensor:
         """Attend from x, add the average, and project; both `[N * W, T, d]`."""
-        if memory is None:
-            raise ValueError("merged attention needs the memory of the encoder")
+        memory = context.memory[self.layer]
         seen = memory.read(self._queries(x, memory.key.size(0)), self.dropout if self.training else 0.0)
         joined: Tensor = self.output(seen.transpose(1, 2).reshape(x.shape) + average)
         return joined

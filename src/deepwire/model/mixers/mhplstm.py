@@ -15,12 +15,11 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.config.counts import MAX_SIZE
-from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.context import Context
 from deepwire.model.layers import ACTIVATIONS, ActivationName
 from deepwire.model.mixers.backward_order import backward_order, turn
 from deepwire.model.mixers.head_linear import HeadLinear, HeadNorm
-from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, MixerSection, State
 from deepwire.model.stack_spec import DropoutConfig, StackSpec
 from deepwire.ops.dropout import Dropout
 from deepwire.ops.linear_recurrence import linear_recurrence, sum_of_past
@@ -100,12 +99,12 @@ class MHPLSTMConfig(MixerSection):
                 f"a multiple of {unit}, not {size}"
             )
 
-    def build(self, spec: StackSpec) -> TokenMixer:
+    def build(self, spec: StackSpec) -> Mixer:
         """One mixer of the stack; in an encoder it reads in both directions."""
         return MHPLSTM(self, spec)
 
 
-class MHPLSTM(TokenMixer):
+class MHPLSTM(Mixer):
     """W_m [o^1 | ... | o^H] + b_m, o^k = HPLSTM^k(i^k), [i^1 | ... | i^H] = W_s x + b_s (Eq. 19 to 21).
 
     Maps vectors of width `spec.mixer_width` to `spec.dim`. In an encoder there are H heads
@@ -135,23 +134,15 @@ class MHPLSTM(TokenMixer):
         )
         self.output = nn.Linear(self.heads * self.output_dim, outputs, bias=config.bias)
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[B, T, d]`; see the base class."""
-        order = backward_order(x, padding) if self.directions == 2 else None
+        order = backward_order(x, context.padding) if self.directions == 2 else None
         split = _turn_second_half(self.input(x), order).view(*x.shape[:2], self.heads, self.input_dim)
         # Heads first makes batched products of the maps, and time next one block of each position.
         by_head = split.permute(2, 1, 0, 3).contiguous()
         past = sum_of_past(by_head.transpose(0, 1)).transpose(0, 1)
-        forget_gate, update = self.cells.gates(by_head, past, languages)
-        initial = self.cells.initial_cell(by_head).unsqueeze(1)
-        cell = linear_recurrence(forget_gate.transpose(0, 1), update.transpose(0, 1), initial).transpose(0, 1)
-        mixed = self.cells.gated_output(by_head, cell, languages).permute(2, 1, 0, 3).flatten(2)
+        cell = self.cells.initial_cell(by_head).unsqueeze(1)
+        mixed, _ = self._over(by_head, past, cell, context)
         joined: Tensor = self.output(_turn_second_half(mixed, order))
         return joined
 
@@ -164,42 +155,31 @@ class MHPLSTM(TokenMixer):
         cell = self.cells.initial_cell(like).to(wide)
         return (nothing, cell.expand(rows, -1, -1))
 
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Read `[rows, 1, d]`."""
-        by_head = self.input(x).view(-1, 1, self.heads, self.input_dim).permute(2, 1, 0, 3)
-        sums, cell = (kept.transpose(0, 1).unsqueeze(1) for kept in state)
-        forget_gate, update = self.cells.gates(by_head, sums, languages)
-        cell = torch.addcmul(update, forget_gate, cell)
-        mixed = self.cells.gated_output(by_head, cell, languages).permute(2, 1, 0, 3).flatten(2)
-        following = tuple(each.squeeze(1).transpose(0, 1) for each in (sums + by_head, cell))
-        return self.output(mixed), following
-
-    def continued(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Several steps on `[rows, T, d]`: as `parallel`, from other sums and another cell on."""
-        by_head = (
-            self.input(x).view(*x.shape[:2], self.heads, self.input_dim).permute(2, 1, 0, 3).contiguous()
-        )
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Read `[rows, T, d]`: as `forward`, from other sums and another cell on."""
+        split = self.input(x).view(*x.shape[:2], self.heads, self.input_dim)
+        by_head = split.permute(2, 1, 0, 3)
         sums, cell = (kept.transpose(0, 1) for kept in state)
-        past = sum_of_past(by_head.transpose(0, 1)).transpose(0, 1) + sums.unsqueeze(1)
-        forget_gate, update = self.cells.gates(by_head, past, languages)
-        cells = linear_recurrence(forget_gate.transpose(0, 1), update.transpose(0, 1), cell).transpose(0, 1)
-        mixed = self.cells.gated_output(by_head, cells, languages).permute(2, 1, 0, 3).flatten(2)
+        if x.size(1) == 1:
+            past = sums.unsqueeze(1)
+            forget_gate, update = self.cells.gates(by_head, past, context)
+            cells = torch.addcmul(update, forget_gate, cell.unsqueeze(1))
+            mixed = self._gated(by_head, cells, context)
+        else:
+            by_head = by_head.contiguous()
+            past = sum_of_past(by_head.transpose(0, 1)).transpose(0, 1) + sums.unsqueeze(1)
+            mixed, cells = self._over(by_head, past, cell, context)
         following = past[:, -1] + by_head[:, -1], cells[:, -1]
         return self.output(mixed), tuple(each.transpose(0, 1) for each in following)
+
+    def _over(self, by_head: Tensor, past: Tensor, cell: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """Outputs `[B, T, H do]` and cells `[H, T, B, do]` of all positions, from a cell on."""
+        forget_gate, update = self.cells.gates(by_head, past, context)
+        cells = linear_recurrence(forget_gate.transpose(0, 1), update.transpose(0, 1), cell).transpose(0, 1)
+        return self._gated(by_head, cells, context), cells
+
+    def _gated(self, by_head: Tensor, cells: Tensor, context: Context) -> Tensor:
+        return self.cells.gated_output(by_head, cells, context).permute(2, 1, 0, 3).flatten(2)
 
 
 class HeadCells(nn.Module):
@@ -257,17 +237,17 @@ class HeadCells(nn.Module):
         """The cell before the first position, `[H, do]`."""
         return like.new_zeros(self.shape) if self.initial is None else self.initial
 
-    def gates(self, inputs: Tensor, past: Tensor, languages: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def gates(self, inputs: Tensor, past: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """Forget gate f and update r = h * i of inputs i_t and sums s_t of the inputs before them."""
-        normal = self.past_norm(past.to(inputs.dtype), languages).squeeze(-2)
+        normal = self.past_norm(past.to(inputs.dtype), context).squeeze(-2)
         seen = torch.cat((inputs, normal.to(inputs.dtype)), -1)  # Eq. 10
         mixed = self.mix(seen)
         if self.two_layer or self.deep_gates:
             of_gates, of_hidden = mixed.split(self.widths, -1)
-            normal = self.gate_norm(self._second_layer(of_gates, languages), languages)
-            hidden = self.activation(self.hidden_norm(of_hidden, languages).squeeze(-2))  # Eq. 13
+            normal = self.gate_norm(self._second_layer(of_gates, context), context)
+            hidden = self.activation(self.hidden_norm(of_hidden, context).squeeze(-2))  # Eq. 13
         else:
-            normal = self.gate_norm(mixed, languages)
+            normal = self.gate_norm(mixed, context)
             hidden = self.activation(normal[..., 2, :])  # Eq. 13
         # Each gate alone, so that its positions lie together in memory. What a cell keeps is multiplied over
         # many positions, and bfloat16 has no number between 0.996 and 1: so in float32 at least.
@@ -280,19 +260,19 @@ class HeadCells(nn.Module):
             hidden = self.hidden_dropout(self.hidden_output(hidden))
         return forget_gate, hidden * input_gate  # Eq. 15
 
-    def _second_layer(self, of_gates: Tensor, languages: Tensor | None) -> Tensor:
+    def _second_layer(self, of_gates: Tensor, context: Context) -> Tensor:
         """Inputs of the norms of the two gates, `[H, T, B, 2 do]`, from the maps of v_t."""
         if not self.deep_gates:
             return of_gates
-        active = self.activation_dropout(self.activation(self.inner_gate_norm(of_gates, languages)))
+        active = self.activation_dropout(self.activation(self.inner_gate_norm(of_gates, context)))
         inner = (part.contiguous() for part in active.unbind(-2))
         return torch.cat([output(each) for output, each in zip(self.gate_outputs, inner, strict=True)], -1)
 
-    def gated_output(self, inputs: Tensor, cell: Tensor, languages: Tensor | None = None) -> Tensor:
+    def gated_output(self, inputs: Tensor, cell: Tensor, context: Context) -> Tensor:
         """The cells behind the output gate (Eq. 17 and 18)."""
         cell = cell.to(inputs.dtype)
         gate = self.output_gate(torch.cat((inputs, cell), -1))
-        gated: Tensor = cell * self.output_norm(gate, languages).squeeze(-2).sigmoid()
+        gated: Tensor = cell * self.output_norm(gate, context).squeeze(-2).sigmoid()
         return gated
 
 

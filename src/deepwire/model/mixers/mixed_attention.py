@@ -10,12 +10,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex, KeyValueCache
-from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.context import Context, Memory
+from deepwire.model.kv_cache import KeyValueCache
+from deepwire.model.mixers.mixer import Mixer, MixerSection, SourceMixer, State
 from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.stack_spec import Side, StackSpec, Sublayer
-from deepwire.ops.attention import attention, attention_weights, finite_bias, head_product
+from deepwire.ops.attention import attention, attention_weights, head_product
 
 
 class MixedAttentionConfig(MixerSection):
@@ -38,102 +38,68 @@ class MixedAttentionConfig(MixerSection):
         """In front of the output projection, where the model wants that."""
         return spec.inner_norm
 
-    def build(self, spec: StackSpec) -> TokenMixer:
+    def build(self, spec: StackSpec) -> Mixer:
         """One mixed attention of a decoder."""
         return MixedAttention(spec)
 
 
-class MixedAttention(SelfAttention):
+class MixedAttention(SelfAttention, SourceMixer):
     """softmax(x_t W_q [m; x_1..t W_k]^T / sqrt(h)) [m W_v; x_1..t W_v], m being the encoder's output.
 
     Keys and values of both sides come from the same projections, which are those of a `SelfAttention`. The
     state while decoding is its `KeyValueCache`; keys and values of the encoder are the memory.
     """
 
-    def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
-        """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`, -inf at padding."""
-        _, key, value = self._project(encoded)
-        return Memory(key.contiguous(), value.contiguous(), finite_bias(bias, key.dtype))
+    def __init__(self, spec: StackSpec) -> None:
+        super().__init__(spec)
+        self.layer = spec.layer
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def project(self, encoded: Tensor, context: Context) -> Memory:
+        """Make the memory of encoder output `[N, S, d]`."""
+        _, key, value = self.qkv(encoded)
+        return Memory(key.contiguous(), value.contiguous(), context.memory_bias(key.dtype))
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[N * W, T, d]` with the memory of N sentences; W rows of one follow each other."""
-        query, key, value = self._project(x)
-        return self._with_memory(query, key, value, _required(memory), None, languages)
+        return self._with_memory(*self.qkv(x), None, context)
 
     def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
         """See the base class; what is left to 1 goes to the past."""
-        query, key, _ = self._project(x)
+        query, key, _ = self.qkv(x)
         keys, bias = _joint_keys(key, memory, None)
         weights = attention_weights(query, keys, bias=bias, causal=True, finite=True)
         return weights[..., : memory.key.size(2)]
 
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Mix `[rows, 1, d]` with the memory, itself and the positions before."""
-        memory = _required(memory)
-        query, key, value = self._project(x)
-        width = cache_index.width
-        cache = cache_index.store(KeyValueCache(*state), _grouped(key, width), _grouped(value, width))
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Mix `[rows, T, d]` with the memory, themselves and the positions before, and fill the cache."""
+        index, memory = context.positions, context.memory[self.layer]
+        query, key, value = self.qkv(x)
+        if index.length:
+            state = index.store(KeyValueCache(*state), key, value)
+            return self._with_memory(query, key, value, index.prompt_bias, context), state
+        width = index.width
+        cache = index.store(KeyValueCache(*state), _grouped(key, width), _grouped(value, width))
         keys, values = cache
         # Memory and cache stay where they are: scores are put side by side, and not all keys at every step.
         query, beam = query * query.size(-1) ** -0.5, x.size(0) // memory.key.size(0)
         of_memory = head_product(_grouped(query, beam), memory.key.transpose(2, 3)) + memory.bias
-        of_cache = head_product(_grouped(query, width), keys.transpose(2, 3)) + cache_index.bias
+        of_cache = head_product(_grouped(query, width), keys.transpose(2, 3)) + index.bias
         scores = torch.cat((_by_row(of_memory), _by_row(of_cache)), -1)
         weights = scores.softmax(-1).to(values.dtype)
         words = of_memory.size(-1)
         mixed = _by_row(head_product(_grouped(weights[..., :words], beam), memory.value))
         mixed = mixed + _by_row(head_product(_grouped(weights[..., words:], width), values))
-        return self._join(mixed.transpose(1, 2).flatten(2), languages), cache
-
-    def prefill(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Mix `[rows, T, d]` with the memory and themselves, and fill the cache."""
-        query, key, value = self._project(x)
-        state = cache_index.store(KeyValueCache(*state), key, value)
-        return self._with_memory(
-            query, key, value, _required(memory), cache_index.prompt_bias, languages
-        ), state
+        return self.join(mixed.transpose(1, 2).flatten(2), context), cache
 
     def _with_memory(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        memory: Memory,
-        padding: Tensor | None,
-        languages: Tensor | None,
+        self, query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, context: Context
     ) -> Tensor:
-        memory = _repeated(memory, query.size(0))
+        memory = _repeated(context.memory[self.layer], query.size(0))
         keys, bias = _joint_keys(key, memory, padding)
         values = torch.cat((memory.value, value), 2)
         drop = self.dropout if self.training else 0.0
         mixed = attention(query, keys, values, bias=bias, causal=True, dropout=drop, finite=True)
-        return self._join(mixed.transpose(1, 2).flatten(2), languages)
-
-
-def _required(memory: Memory | None) -> Memory:
-    if memory is None:
-        raise ValueError("mixed attention needs the memory of the encoder")
-    return memory
+        return self.join(mixed.transpose(1, 2).flatten(2), context)
 
 
 def _joint_keys(key: Tensor, memory: Memory, padding: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -3,191 +3,134 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from deepwire.model.cross_attention import CrossAttention, Memory
-from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.mixers.companion import Carried, Companion
+from deepwire.model.context import Context, Memory
+from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.stack_spec import SocketSection, StackSpec, Sublayer
 from deepwire.plugins import Kind
 
 State = tuple[Tensor, ...]
-Below = tuple[Tensor, ...]
-"""What mixers leave for those of the layers above, within one pass or step; `()` for the first."""
+SideState = tuple[Tensor, ...]
+"""What travels from layer to layer beside the stream, within one pass or step; `()`: nothing."""
 
 
-class TokenMixer(nn.Module, ABC):
+class Mixer(nn.Module, ABC):
     """How a position sees the others; bare, without residual and norm.
 
-    `parallel(x)[:, t]` equals the t-th `step`. The state is a tuple of tensors whose first axis is the row,
+    `forward` equals `step` position by position. The state is a tuple of tensors whose first axis is the row,
     so that selecting rows (beam reorder, sentences that leave) is one indexing of every leaf; or a
     `KeyValueCache` where something of every position is kept, which hypotheses of a sentence share.
-
-    Attributes:
-        reads_below: Whether it reads what the mixers of the layers below left: `parallel_above` and
-            `step_above` are then called. Nothing of that is kept over time.
     """
 
-    reads_below: bool = False
-
     @abstractmethod
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
-        """Mix a whole sequence: `[B, T, d]` to `[B, T, d]`.
-
-        Args:
-            x: The sequence, padded on the right.
-            padding: `[B, 1, 1, T]`, 0 at words and -inf at padding; None for a decoder, whose causal order
-                keeps padding from being seen.
-            memory: What `project` made, for a mixer that takes the place of cross-attention too.
-            languages: The target languages of the rows, `[B]` or `[1]`, for the norms of `spec.norm`.
-        """
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        """Mix whole sequences, padded on the right: `[B, T, d]` to `[B, T, d]`."""
 
     @abstractmethod
     def init_state(self, rows: int, like: Tensor) -> State:
         """The state before the first position; type and device as `like`."""
 
     @abstractmethod
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Mix position `cache_index.position`, `[rows, 1, d]`; consumes the state, returns the next."""
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Mix the next positions, `[rows, T, d]`; consumes the state, returns the next.
 
-    def prefill(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Mix the first T positions at once, `[rows, T, d]`: as T steps would, and the state behind them.
-
-        A row passes by the positions before its own first one (`CacheIndex.skipped`), and its state stays as
-        it was; what is given there does not matter. Mixers without a key/value cache need not override it.
+        T is 1, or in a prompt, which is read before anything else, its length.
         """
-        passing, skipped = cache_index.passing, cache_index.skipped
-        outputs, begin = list[Tensor](), self.init_state(x.size(0), x) if passing else ()
-        for position in range(passing):
-            index = cache_index.at(position)
-            output, new = self.step(x[:, position : position + 1], state, index, memory, languages)
-            outputs.append(output)
-            if skipped is not None:
-                begun = position >= skipped
-                state = tuple(_of_rows(begun, *pair) for pair in zip(new, begin, strict=True))
-        if passing < x.size(1):
-            index = cache_index.at(passing)
-            rest, state = self.continued(x[:, passing:], state, index, memory, languages)
-            outputs.append(rest)
-        return torch.cat(outputs, 1), state
-
-    def continued(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Several steps from a state on, `[rows, T, d]`: one after the other, unless there is a faster form.
-
-        `cache_index` is that of the first of them.
-        """
-        outputs = []
-        for place in range(x.size(1)):
-            index = cache_index.at(cache_index.position + place)
-            output, state = self.step(x[:, place : place + 1], state, index, memory, languages)
-            outputs.append(output)
-        return torch.cat(outputs, 1), state
-
-    def parallel_above(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        below: Below,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-        of_keys: tuple[Tensor, Tensor] | None = None,
-    ) -> tuple[Tensor, Below]:
-        """`parallel` of a mixer with `reads_below`, or with `takes_ways`: also what the layer above gets.
-
-        A connection may evaluate a layer several times: what a layer leaves takes the place of what it left
-        before. `of_keys` is what keys and values are made of, `[B, T, d]` each; None: of `x`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} reads nothing of the layers below")
-
-    def step_above(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        below: Below,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-        of_keys: tuple[Tensor, Tensor] | None = None,
-    ) -> tuple[Tensor, State, Below]:
-        """`step` likewise."""
-        raise NotImplementedError(f"{type(self).__name__} reads nothing of the layers below")
-
-    def prefill_above(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        below: Below,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-        of_keys: tuple[Tensor, Tensor] | None = None,
-    ) -> tuple[Tensor, State, Below]:
-        """`prefill` likewise."""
-        raise NotImplementedError(f"{type(self).__name__} reads nothing of the layers below")
 
     def depth_weights(self) -> Tensor | None:
         """The weights `[l]` of layers 1 to its own in what it reads, for analyses; None as a rule."""
         return None
 
-    def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
-        """Make the memory of encoder output `[N, S, d]`, as `CrossAttention.project` does.
 
-        Only mixers whose section says that they take the place of cross-attention have one.
-        """
-        raise NotImplementedError(f"{type(self).__name__} does not look at the encoder")
+class EncoderMixer(Mixer):
+    """A mixer that sees what comes after a position, so that it cannot step."""
+
+    def init_state(self, rows: int, like: Tensor) -> State:
+        """None: it reads whole sentences."""
+        raise NotImplementedError(f"{type(self).__name__} reads whole sentences, not step by step")
+
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """None: it reads whole sentences."""
+        raise NotImplementedError(f"{type(self).__name__} reads whole sentences, not step by step")
+
+
+class SideMixer(Mixer):
+    """A mixer that also reads what travels beside the stream, within one pass or step (`SideStack`).
+
+    A connection may evaluate a layer several times: what a layer leaves takes the place of what it left
+    before.
+    """
+
+    def forward(self, x: Tensor, context: Context) -> Tensor:
+        """`forward_beside` of the lowest layer."""
+        return self.forward_beside(x, (), context)[0]
+
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """`step_beside` of the lowest layer."""
+        return self.step_beside(x, state, (), context)[:2]
+
+    @abstractmethod
+    def forward_beside(self, x: Tensor, side: SideState, context: Context) -> tuple[Tensor, SideState]:
+        """`forward`, and what goes on to the layer above."""
+
+    @abstractmethod
+    def step_beside(
+        self, x: Tensor, state: State, side: SideState, context: Context
+    ) -> tuple[Tensor, State, SideState]:
+        """`step`, and what goes on to the layer above."""
+
+
+class SourceMixer(Mixer):
+    """A mixer that takes the place of cross-attention too, and reads `context.memory[self.layer]`."""
+
+    layer: int
+
+    @abstractmethod
+    def project(self, encoded: Tensor, context: Context) -> Memory:
+        """Make the memory of encoder output `[N, S, d]`, as `CrossAttention.project` does."""
 
     def source_weights(self, x: Tensor, memory: Memory) -> Tensor | None:
         """The weight that each head gives to each source position, `[N, H, T, S]`, for x `[N, T, d]`.
 
-        Only mixers that take the place of cross-attention have them; None where it has none either.
+        None where it reads the source in another way.
         """
         return None
 
-    def accompany(
-        self, x: Tensor, carried: Carried, padding: Tensor | None, languages: Tensor | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """`parallel` in an encoder with a companion: also what the companion is moved by.
 
-        Only mixers whose section has a `companion` have it.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no companion")
+def one_by_one(mixer: Mixer, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+    """`Mixer.step` of several positions `[rows, T, d]`, one after the other."""
+    outputs, index = [], context.positions
+    for place in range(x.size(1)):
+        here = replace(context, index=index.at(index.position + place))
+        output, state = mixer.step(x[:, place : place + 1], state, here)
+        outputs.append(output)
+    return torch.cat(outputs, 1), state
 
-    def remember(self, carried: Carried) -> Memory:
-        """Make the memory of what a decoder's companion carries into the layer, once per sentence.
 
-        Only mixers whose section has a `companion` have it.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no companion")
+def step_prompts(mixer: Mixer, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+    """`Mixer.step` of prompts of different lengths that end together, for mixers without key/value cache.
+
+    A row passes by the positions before its own first one (`CacheIndex.skipped`), and its state stays as it
+    was; what is given there does not matter.
+    """
+    index, begin, outputs = context.positions, state, []
+    for position in range(index.passing):
+        here = replace(context, index=index.at(position))
+        output, new = mixer.step(x[:, position : position + 1], state, here)
+        outputs.append(output)
+        if index.skipped is not None:
+            begun = position >= index.skipped
+            state = tuple(_of_rows(begun, *pair) for pair in zip(new, begin, strict=True))
+    if index.passing < x.size(1):
+        here = replace(context, index=index.at(index.passing))
+        output, state = mixer.step(x[:, index.passing :], state, here)
+        outputs.append(output)
+    return torch.cat(outputs, 1), state
 
 
 def _of_rows(begun: Tensor, new: Tensor, begin: Tensor) -> Tensor:
@@ -203,9 +146,9 @@ class MixerSection(SocketSection):
     replaces: ClassVar[frozenset[Sublayer]] = frozenset()
     # Whether it brings along the cross-attention of its layer (`cross_attention`).
     brings_cross_attention: ClassVar[bool] = False
-    # Whether something travels beside the stream of a stack with it (`companion`).
+    # Whether a sequence travels beside the stream of a stack with it (Luna).
     has_companion: ClassVar[bool] = False
-    # Whether mixers read what those of the layers below left (`TokenMixer.reads_below`).
+    # Whether mixers read what those of the layers below left (`SideMixer`).
     reads_below: ClassVar[bool] = False
     # Whether keys and values may be made of vectors of their own (`AggregationSection.gives_ways`).
     takes_ways: ClassVar[bool] = False
@@ -243,14 +186,10 @@ class MixerSection(SocketSection):
                 f"{setting} out"
             )
 
-    def companion(self, spec: StackSpec) -> Companion | None:
-        """The value beside the stream of a whole stack with such mixers; None as a rule."""
-        return None
-
     def cross_attention(self, spec: StackSpec) -> CrossAttention | None:
         """The cross-attention of one decoder layer, where it brings one along."""
         return None
 
     @abstractmethod
-    def build(self, spec: StackSpec) -> TokenMixer:
+    def build(self, spec: StackSpec) -> Mixer:
         """One mixer for one layer of the stack."""

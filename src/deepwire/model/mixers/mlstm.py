@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, pad
 
-from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.context import Context
 from deepwire.model.layers import Linear, split_heads
 from deepwire.model.mixers.head_states import (
     HEAD_EPS,
@@ -17,7 +16,7 @@ from deepwire.model.mixers.head_states import (
     HeadLayerNorm,
     HeadStateSection,
 )
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, State
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.gated_product import gated_product, gated_state, gated_step
 from deepwire.ops.over_positions import is_exporting, over_positions
@@ -30,12 +29,12 @@ class MLSTMConfig(HeadStateSection):
 
     type: Literal["mlstm"] = "mlstm"
 
-    def one_way(self, spec: StackSpec) -> TokenMixer:
+    def one_way(self, spec: StackSpec) -> Mixer:
         """One mixer of one direction."""
         return MLSTM(self, spec)
 
 
-class MLSTM(TokenMixer):
+class MLSTM(Mixer):
     """C_t = f_t C_{t-1} + i_t k_t v_t^T, n_t = f_t n_{t-1} + i_t k_t, o_t = C_t^T q_t / max(|n_t . q_t|, 1).
 
     f_t = s(w_f x_t + b_f), i_t = exp(w_i x_t + b_i), keys divided by sqrt(h), and y = W_o (LN(o) * s(W_g x))
@@ -59,13 +58,7 @@ class MLSTM(TokenMixer):
         norm = HeadLayerNorm(self.heads, self.size, eps=HEAD_EPS)
         self.output = GatedOutput(spec, norm, heads=self.heads, size=self.size, activation=torch.sigmoid)
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Mix `[B, T, d_in]`; padding on the right is seen by nobody before it."""
         mixed: Tensor = self.output(matrix_lstm(*self._parts(x)), x)
         return mixed
@@ -78,29 +71,13 @@ class MLSTM(TokenMixer):
             like.new_zeros(rows, self.heads, dtype=wide),
         )
 
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """One step on `[rows, 1, d_in]`."""
-        query, key, value, input_gate, forget_gate = (part.squeeze(2) for part in self._parts(x))
-        seen, following = matrix_lstm_step(state, query, key, value, input_gate, forget_gate)
-        return self.output(seen.unsqueeze(2), x), following
-
-    def continued(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Several steps on `[rows, T, d_in]`, in chunks."""
-        seen, following = matrix_lstm_continued(state, *self._parts(x))
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Steps on `[rows, T, d_in]`, in chunks."""
+        parts = self._parts(x)
+        if x.size(1) == 1:
+            seen, following = matrix_lstm_step(state, *(part.squeeze(2) for part in parts))
+            return self.output(seen.unsqueeze(2), x), following
+        seen, following = matrix_lstm_continued(state, *parts)
         return self.output(seen, x), following
 
     def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationInfo, field_
 
 from deepwire.config.section import UnusedSettings
 from deepwire.model.mixers.gla import GLAConfig
-from deepwire.model.mixers.mixer import MixerSection, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.stack_spec import StackSpec
 
@@ -69,7 +69,7 @@ class PerLayerConfig(MixerSection):
             for key, reason in mixer.unused_settings_in(spec):
                 yield f"mixers.{number}.{key}", reason
 
-    def build(self, spec: StackSpec) -> TokenMixer:
+    def build(self, spec: StackSpec) -> Mixer:
         """The mixer of the layer."""
         mixer = self.mixers[spec.layer % len(self.mixers)]
         return mixer.build(self._told(mixer, spec))

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.context import Context
 from deepwire.model.mixers.both_directions import BothDirections, DirectionalSection
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.mixers.mixer import Mixer, State
 from deepwire.model.stack_spec import StackSpec
 from deepwire.ops.dropout import dropout
 from deepwire.ops.over_positions import is_exporting, over_positions
@@ -40,7 +39,7 @@ class RecurrentSection(DirectionalSection, ABC):
         """One recurrence."""
         return RecurrentMixer(self.cell(spec))
 
-    def build(self, spec: StackSpec) -> TokenMixer:
+    def build(self, spec: StackSpec) -> Mixer:
         """One recurrence of a decoder, or one in each direction of an encoder."""
         if spec.causal:
             return self.one_way(spec)
@@ -113,7 +112,7 @@ class Cell(nn.Module, ABC):
         state: State,
         recurrent: AnyLinearMap,
         dropout_mask: Tensor | None,
-        languages: Tensor | None = None,
+        context: Context,
     ) -> State:
         """The next state.
 
@@ -122,11 +121,11 @@ class Cell(nn.Module, ABC):
             state: The state before this step.
             recurrent: The map of the previous output.
             dropout_mask: Factors of dropout for the candidate, `[rows, dim]`, or None.
-            languages: See `TokenMixer.parallel`.
+            context: Of the pass, for norms.
         """
 
 
-class RecurrentMixer(TokenMixer):
+class RecurrentMixer(Mixer):
     """h_t = cell(x_t, h_{t-1}), from a learned state that begins at zero.
 
     The state while decoding is that of the cell, each tensor `[rows, d]`; it is carried on in float32 or
@@ -147,40 +146,32 @@ class RecurrentMixer(TokenMixer):
         )
         self.packed = (input_map, recurrent)
 
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, context: Context) -> Tensor:
         """Run over `[B, T, d_in]`, giving `[B, T, d]`; padding on the right is seen by nobody before it."""
         # A compiled graph would hold every step, and be made anew for every length: it leaves the loop out.
         run = self._run
         if torch.compiler.is_compiling() and not is_exporting():
             run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
-        return run(x, languages)
+        return run(x, context)
 
-    def _run(self, x: Tensor, languages: Tensor | None) -> Tensor:
+    def _run(self, x: Tensor, context: Context) -> Tensor:
         input_map, recurrent = self.cell.linear_maps()
         # Time first, so that each step reads a contiguous block; the product would copy it otherwise.
         projected = input_map.apply(x.transpose(0, 1).contiguous())
         # Where products have a narrower type (autocast), the weight is converted once, not in every step.
         recurrent = LinearMap(recurrent.weight.to(projected.dtype), recurrent.bias)
-        outputs, _ = self._over(projected, self.init_state(x.size(0), x), recurrent, languages)
+        outputs, _ = self._over(projected, self.init_state(x.size(0), x), recurrent, context)
         return outputs.to(x.dtype)
 
     def _over(
-        self, projected: Tensor, state: State, recurrent: AnyLinearMap, languages: Tensor | None
+        self, projected: Tensor, state: State, recurrent: AnyLinearMap, context: Context
     ) -> tuple[Tensor, State]:
         """Outputs `[rows, T, d]` of mapped inputs `[T, rows, n]` from a state on, and the last state."""
         dropout_mask = self._dropout_mask(*projected.shape[:2])
         inputs = (projected,) if dropout_mask is None else (projected, dropout_mask)
 
         def step(state: State, now: tuple[Tensor, ...]) -> State:
-            following: State = self.cell(
-                now[0], state, recurrent, now[1] if len(now) > 1 else None, languages
-            )
+            following: State = self.cell(now[0], state, recurrent, now[1] if len(now) > 1 else None, context)
             return following
 
         return over_positions(step, state, inputs)
@@ -190,32 +181,15 @@ class RecurrentMixer(TokenMixer):
         wide = torch.promote_types(like.dtype, torch.float32)
         return tuple(leaf.expand(rows, -1) for leaf in self.initial.to(wide).unbind(0))
 
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """One step of the cell on `[rows, 1, d_in]`."""
+    def step(self, x: Tensor, state: State, context: Context) -> tuple[Tensor, State]:
+        """Steps of the cell on `[rows, T, d_in]`; the map of the input is one product."""
         input_map, recurrent = self.packed or self.cell.linear_maps()
-        mask = self._dropout_mask(x.size(0))
-        following = self.cell(input_map.apply(x[:, 0]), state, recurrent, mask, languages)
-        return following[0].unsqueeze(1).to(x.dtype), following
-
-    def continued(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """Several steps of the cell on `[rows, T, d_in]`; the map of the input is one product."""
-        input_map, recurrent = self.packed or self.cell.linear_maps()
+        if x.size(1) == 1:
+            mask = self._dropout_mask(x.size(0))
+            following = self.cell(input_map.apply(x[:, 0]), state, recurrent, mask, context)
+            return following[0].unsqueeze(1).to(x.dtype), following
         projected = input_map.apply(x.transpose(0, 1).contiguous())
-        outputs, state = self._over(projected, state, recurrent, languages)
+        outputs, state = self._over(projected, state, recurrent, context)
         return outputs.to(x.dtype), state
 
     def _dropout_mask(self, *sizes: int) -> Tensor | None:

@@ -6,16 +6,45 @@ Utilize Transformer's Representation Capacity: LIMe).
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.mixers.mixer import Below
-from deepwire.model.mixers.self_attention import BelowMix, SelfAttentionSection
+from deepwire.model.context import Context
+from deepwire.model.mixers.mixer import Mixer, SideMixer, SideState, State
+from deepwire.model.mixers.self_attention import (
+    RelativeKeys,
+    RelativeValues,
+    SelfAttention,
+    SelfAttentionSection,
+)
 from deepwire.model.stack_spec import StackSpec
+
+
+class BelowMix(nn.Module, ABC):
+    """Mixes the keys and values of a layer with those of the layers below, before attention and cache.
+
+    Attributes:
+        own_values: Whether the layer makes values of its own.
+    """
+
+    own_values: bool = True
+
+    @abstractmethod
+    def forward(self, key: Tensor, value: Tensor | None, side: SideState) -> tuple[Tensor, Tensor, SideState]:
+        """The keys and values to use, `[B, H, T, h]`, and what the layer above gets.
+
+        Args:
+            key, value: The layer's own, `[B, H, T, h]`; no values without `own_values`.
+            side: What the layer below left.
+        """
+
+    def weights(self) -> Tensor | None:
+        """See `Mixer.depth_weights`."""
+        return None
 
 
 class SharedValuesSection(SelfAttentionSection):
@@ -35,6 +64,49 @@ class SharedValuesSection(SelfAttentionSection):
     @abstractmethod
     def below(self, spec: StackSpec) -> BelowMix:
         """How they are mixed."""
+
+    def build(self, spec: StackSpec) -> Mixer:
+        """One self-attention of the stack."""
+        relative = self.relative_positions(spec)
+        return SharedValueAttention(spec, *relative, self.below(spec))
+
+
+class SharedValueAttention(SideMixer, SelfAttention):
+    """Self-attention to keys and values that `below` has mixed with those of the layers below."""
+
+    def __init__(
+        self,
+        spec: StackSpec,
+        relative: RelativeKeys | None,
+        relative_values: RelativeValues | None,
+        below: BelowMix,
+    ) -> None:
+        super().__init__(spec, relative, relative_values, own_values=below.own_values)
+        self.below = below
+
+    def forward_beside(self, x: Tensor, side: SideState, context: Context) -> tuple[Tensor, SideState]:
+        """Attend within `[B, T, d]`."""
+        query, key, value, side = self._mixed(x, side, None)
+        return self.attend(query, key, value, context.padding, context), side
+
+    def step_beside(
+        self, x: Tensor, state: State, side: SideState, context: Context
+    ) -> tuple[Tensor, State, SideState]:
+        """Attend from `[rows, T, d]`."""
+        index = context.positions
+        query, key, value, side = self._mixed(index.grouped(x), side, index.query_position)
+        return *self.attend_cached(query, key, value, state, x, context), side
+
+    def depth_weights(self) -> Tensor | None:
+        """How keys and values are mixed."""
+        return self.below.weights()
+
+    def _mixed(
+        self, x: Tensor, side: SideState, position: int | Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, SideState]:
+        query, key, *own = self.normalised(*self.maps(x))
+        key, value, side = self.below(key, own[0] if own else None, side)
+        return *self.turned(query, key, position), value, side
 
 
 class ValueResidualConfig(SharedValuesSection):
@@ -67,18 +139,18 @@ class ValueResidual(BelowMix):
         if layer and form == "learned":
             self.share = nn.Parameter(torch.full((2,), 0.5))
 
-    def forward(self, key: Tensor, value: Tensor | None, below: Below) -> tuple[Tensor, Tensor, Below]:
+    def forward(self, key: Tensor, value: Tensor | None, side: SideState) -> tuple[Tensor, Tensor, SideState]:
         """The values of layer 1 go up; see the base class."""
         if not self.layer:
             assert value is not None
             return key, value, (value,)
-        (first,) = below
+        (first,) = side
         if value is None:
-            return key, first, below
+            return key, first, side
         if self.share is None:
-            return key, torch.lerp(value, first, 0.5), below
+            return key, torch.lerp(value, first, 0.5), side
         of_first, of_own = self.share.to(value.dtype)
-        return key, torch.addcmul(of_first * first, of_own, value), below
+        return key, torch.addcmul(of_first * first, of_own, value), side
 
     def weights(self) -> Tensor | None:
         """The two numbers, where they are learned."""
@@ -116,16 +188,16 @@ class LayerIntegratedMemory(BelowMix):
             nn.init.uniform_(older, -bound, bound)
             self.router = nn.Parameter(torch.cat((older, torch.eye(heads)), 1))
 
-    def forward(self, key: Tensor, value: Tensor | None, below: Below) -> tuple[Tensor, Tensor, Below]:
+    def forward(self, key: Tensor, value: Tensor | None, side: SideState) -> tuple[Tensor, Tensor, SideState]:
         """The own keys and values of all layers go up; see the base class."""
         assert value is not None
         # In one piece, which every layer above reads.
-        below = (*below[: 2 * self.layer], key.flatten(2), value.flatten(2))
+        side = (*side[: 2 * self.layer], key.flatten(2), value.flatten(2))
         if self.router is None:
-            return key, value, below
+            return key, value, side
         of_layers = torch.split(self.router.to(value.dtype), self.heads, 1)
-        mixed_key, mixed_value = self._mix(of_layers, below[::2]), self._mix(of_layers, below[1::2])
-        return mixed_key.view(key.shape), mixed_value.view(value.shape), below
+        mixed_key, mixed_value = self._mix(of_layers, side[::2]), self._mix(of_layers, side[1::2])
+        return mixed_key.view(key.shape), mixed_value.view(value.shape), side
 
     def weights(self) -> Tensor | None:
         """The mean size of the numbers that read each layer."""
@@ -134,7 +206,7 @@ class LayerIntegratedMemory(BelowMix):
         return self.router.detach().abs().view(self.heads, -1, self.heads).mean((0, 2))
 
     @staticmethod
-    def _mix(of_layers: tuple[Tensor, ...], vectors: Below) -> Tensor:
+    def _mix(of_layers: tuple[Tensor, ...], vectors: SideState) -> Tensor:
         """Sum over layers of `[H, H]` times `[B, H, T h]`, one at a time: stacking would copy them all."""
         total = of_layers[0] @ vectors[0]
         for matrix, vector in zip(of_layers[1:], vectors[1:], strict=True):

@@ -1,0 +1,64 @@
+"""The context of a pass: target languages, padding, memory of the encoder and cache position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from deepwire.model.kv_cache import CacheIndex
+from deepwire.ops.attention import attention, attention_weights, finite_bias
+
+
+class Memory(NamedTuple):
+    """Keys and values of one decoder layer, made once per sentence; never copied per beam.
+
+    Shapes: key and value `[N, K, S, h]` with K heads, bias `[N, 1, 1, S]` (0 at words, the lowest number at
+    padding).
+    """
+
+    key: Tensor
+    value: Tensor
+    bias: Tensor
+
+    def read(self, query: Tensor, dropout: float = 0.0) -> Tensor:
+        """Attend from queries `[N, H, T, h]`; the result is `[N, H, T, h]`, with dropout on the weights."""
+        return attention(
+            query, self.key, self.value, bias=self.bias, causal=False, dropout=dropout, finite=True
+        )
+
+    def weights(self, query: Tensor) -> Tensor:
+        """The weight that each head gives to each source position, `[N, H, T, S]`."""
+        return attention_weights(query, self.key, bias=self.bias, causal=False, finite=True)
+
+
+@dataclass(frozen=True)
+class Context:
+    """Everything that parts of a stack may look at in one pass; models make it, and hand it down as it is.
+
+    Attributes:
+        languages: Target languages of the rows, `[rows]` int64, or `[1]` for all rows; None where nothing
+            depends on them.
+        padding: In an encoder `[B, 1, 1, S]`, 0 at words and -inf at padding. None in a decoder, whose causal
+            order keeps padding from being seen.
+        memory: In a decoder, what each layer reads of the encoder; first axis: sentences.
+        index: In decoding, the position and the cache slots of the rows; None: whole sequences.
+    """
+
+    languages: Tensor | None = None
+    padding: Tensor | None = None
+    memory: tuple[Memory, ...] = ()
+    index: CacheIndex | None = None
+
+    @property
+    def positions(self) -> CacheIndex:
+        """The `index` of a pass that has one."""
+        assert self.index is not None
+        return self.index
+
+    def memory_bias(self, dtype: torch.dtype) -> Tensor:
+        """The bias of a `Memory`, made of the padding of an encoder."""
+        assert self.padding is not None
+        return finite_bias(self.padding, dtype)
