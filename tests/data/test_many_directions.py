@@ -157,7 +157,10 @@ def test_tags_stand_where_they_should_and_only_there(prepared: Prepared, tag: Ta
             tags = pieces + batch.target_languages
             head = [BOS] if bos else []
             for row, line in enumerate(batch.lines.tolist()):
-                source, target = prepared.train.source(line).tolist(), prepared.train.target(line).tolist()
+                source, target = (
+                    prepared.train.source_side.sentence(line).tolist(),
+                    prepared.train.target_side.sentence(line).tolist(),
+                )
                 own = [int(tags[row])] if tag in ("source", "both") else []
                 start = int(tags[row]) if tag in ("target", "both") else BOS
                 assert [*head, *own, *source, EOS] == unpadded(batch.source[row])

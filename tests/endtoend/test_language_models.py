@@ -79,8 +79,8 @@ def test_it_learns_more_than_how_frequent_words_are(in_folder: Path) -> None:
     assert prepared.valid is not None
     counts = np.ones(prepared.vocabularies.target.size)
     for line in range(len(prepared.train)):
-        np.add.at(counts, prepared.train.target(line)[1:], 1)
-    predicted = [prepared.valid.target(line)[1:] for line in range(len(prepared.valid))]
+        np.add.at(counts, prepared.train.target_side.sentence(line)[1:], 1)
+    predicted = [prepared.valid.target_side.sentence(line)[1:] for line in range(len(prepared.valid))]
     tokens = np.concatenate(predicted)
     unigram = math.exp(-np.log(counts / counts.sum())[tokens].mean())
     assert scores["perplexity"] < 0.9 * unigram

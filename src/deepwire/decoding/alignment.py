@@ -255,7 +255,7 @@ def stored_pairs(
         into = None
         if languages is not None and store.directions is not None:
             into = select(languages.directions[int(store.directions[line])].target)
-        source, target = store.source(line).tolist(), store.target(line).tolist()
+        source, target = store.source_side.sentence(line).tolist(), store.target_side.sentence(line).tolist()
         if source and target:
             pairs.append(AlignedPair.of(source, target, into, bos=bos))
     return pairs

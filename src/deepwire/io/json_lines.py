@@ -27,17 +27,9 @@ def finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-class RepeatedKeyError(ValueError):
-    """A key comes twice in one object."""
-
-
 def unique_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
-    """The ``object_pairs_hook`` of ``json.loads`` for text: without it the last of two values wins silently.
-
-    Raises:
-        RepeatedKeyError: A key comes twice.
-    """
+    """The `object_pairs_hook` of `json.loads` for text; a ValueError where a key comes twice."""
     keys = dict(pairs)
     if len(keys) < len(pairs):
-        raise RepeatedKeyError("a key comes twice")
+        raise ValueError("a key comes twice")
     return keys

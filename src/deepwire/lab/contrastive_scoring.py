@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deepwire.data.languages import Direction
-from deepwire.data.text.files import display, open_bytes
+from deepwire.data.text.files import display, read_bytes
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError
@@ -62,14 +62,11 @@ def read_lingeval(path: Path) -> list[Contrast]:
     """
     name = display(path)
     try:
-        with open_bytes(path) as file:
-            items = json.loads(file.read())
+        items = json.loads(b"".join(read_bytes(path)))
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"{name}: not JSON: {error}", "plain text needs --source and --reference, too"
         ) from None
-    except (OSError, EOFError) as error:
-        raise DataError(f"{name}: cannot read: {error}") from None
     if not isinstance(items, list):
         raise DataError(f"{name}: not a list of items", "the form is that of LingEval97: lingeval97.json")
     contrasts = [

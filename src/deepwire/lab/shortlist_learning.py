@@ -96,8 +96,8 @@ def _usable(store: TokenStore, directions: Sequence[int] | None) -> Iterator[NDA
     for first in range(0, len(store), _LENGTHS_PER_READ):
         # Behind the pairs there may be sentences that are context alone.
         part = slice(first, min(first + _LENGTHS_PER_READ, len(store)))
-        fits = np.ones(len(store.source_lengths[part]), bool)
-        for lengths in (store.source_lengths[part], store.target_lengths[part]):
+        fits = np.ones(len(store.source_side.lengths[part]), bool)
+        for lengths in (store.source_side.lengths[part], store.target_side.lengths[part]):
             fits &= (lengths > 0) & (lengths <= MAX_LENGTH)
         if directions is not None and store.directions is not None:
             fits &= np.isin(store.directions[part], directions)

@@ -182,7 +182,7 @@ def _tokens_of_epoch(trainer: Trainer) -> float:
     """Target tokens, end symbols included, that an epoch reads of the weighted corpora."""
     store = trainer.spec.prepared.train
     return sum(
-        part.weight * (int(store.target_lengths[part.start : part.stop].sum()) + part.stop - part.start)
+        part.weight * (int(store.target_side.lengths[part.start : part.stop].sum()) + part.stop - part.start)
         for part in store.parts
     )
 

@@ -94,7 +94,10 @@ def test_arrays_hold_the_sentences(store: TokenStore, source_bos: bool) -> None:
         for batch in update.batches:
             assert batch.source.dtype == batch.target_input.dtype == batch.target_output.dtype == np.int64
             for row, line in enumerate(batch.lines.tolist()):
-                source, target = store.source(line).tolist(), store.target(line).tolist()
+                source, target = (
+                    store.source_side.sentence(line).tolist(),
+                    store.target_side.sentence(line).tolist(),
+                )
                 before = [BOS] if source_bos else []
                 assert batch.source[row].tolist() == padded([*before, *source, EOS], batch.source)
                 assert batch.target_input[row].tolist() == padded([BOS, *target], batch.target_input)
@@ -296,7 +299,7 @@ def test_validation_reads_every_pair_once(store: TokenStore) -> None:
     assert np.array_equal(np.sort(np.concatenate([b.lines for b in batches])), np.arange(len(store)))
     assert all(max(b.source.shape[1], b.target_input.shape[1]) * len(b.lines) <= 300 for b in batches)
     assert all((b.source[:, 0] == BOS).all() for b in batches)
-    assert sum(b.target_tokens for b in batches) == int(store.target_lengths[:].sum()) + len(store)
+    assert sum(b.target_tokens for b in batches) == int(store.target_side.lengths[:].sum()) + len(store)
 
 
 def multi30k_text() -> tuple[list[str], list[str]]:
@@ -367,7 +370,7 @@ def test_sampled_batches_spell_the_same_text_in_other_pieces() -> None:
                 for row, line in enumerate(batch.lines.tolist()):
                     seen.append(line)
                     text = words.source.decode(batch.source[row].tolist())
-                    assert text == words.source.decode(store.source(line).tolist())
+                    assert text == words.source.decode(store.source_side.sentence(line).tolist())
                     if line == 7:
                         rows.append(tuple(batch.target_output[row].tolist()))
         assert sorted(seen) == list(range(len(store)))

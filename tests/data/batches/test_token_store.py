@@ -40,13 +40,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     store = TokenStore(write(tmp_path / "s", PAIRS))
     assert len(store) == 4
     for line, (source, target) in enumerate(PAIRS):
-        assert store.source(line).tolist() == source[0]
-        assert store.target(line).tolist() == target[0]
+        assert store.source_side.sentence(line).tolist() == source[0]
+        assert store.target_side.sentence(line).tolist() == target[0]
         assert (store.source_text(line), store.target_text(line)) == (source[1], target[1])
-    assert store.source_lengths[:].tolist() == [3, 0, 1, 2]
-    assert store.target_lengths[:].tolist() == [1, 2, 0, 4]
+    assert store.source_side.lengths[:].tolist() == [3, 0, 1, 2]
+    assert store.target_side.lengths[:].tolist() == [1, 2, 0, 4]
     assert (store.source_side.longest, store.target_side.longest) == (3, 4)
-    assert store.source(0).dtype == np.int64
+    assert store.source_side.sentence(0).dtype == np.int64
 
 
 @pytest.mark.parametrize(("size", "dtype"), [(100, "u2"), (65_536, "u2"), (65_537, "u4"), (10**6, "u4")])
@@ -54,13 +54,13 @@ def test_numbers_take_the_room_they_need(size: int, dtype: str, tmp_path: Path) 
     top = size - 1
     store = TokenStore(write(tmp_path / "s", [(([top, 4], "a"), ([4], "b"))], (size, 100)))
     assert store.source_side.tokens.dtype == np.dtype(dtype)
-    assert store.source(0).tolist() == [top, 4]
+    assert store.source_side.sentence(0).tolist() == [top, 4]
 
 
 def test_an_empty_store_is_read(tmp_path: Path) -> None:
     store = TokenStore(write(tmp_path / "s", []))
     assert len(store) == 0
-    assert store.source_lengths[:].tolist() == []
+    assert store.source_side.lengths[:].tolist() == []
 
 
 @settings(max_examples=50, deadline=None)
@@ -123,7 +123,7 @@ def test_what_was_read_does_not_stay_resident(tmp_path: Path) -> None:
 
 def test_nothing_is_read_into_memory(tmp_path: Path) -> None:
     store = TokenStore(write(tmp_path / "s", PAIRS))
-    for array in (store.source_side.tokens[:], store.source_lengths[:]):
+    for array in (store.source_side.tokens[:], store.source_side.lengths[:]):
         base: Any = array
         while isinstance(base, np.ndarray):
             base = base.base

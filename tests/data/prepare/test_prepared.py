@@ -83,8 +83,10 @@ def test_the_store_holds_the_text_segmented(folder: Path) -> None:
     for line in range(0, COUNT, 37):
         assert made.train.source_text(line) == GERMAN[line]
         assert made.train.target_text(line) == ENGLISH[line]
-        assert made.train.source(line).tolist() == made.vocabularies.source.encode(GERMAN[line])
-        assert made.train.target(line).tolist() == made.vocabularies.target.encode(ENGLISH[line])
+        assert made.train.source_side.sentence(line).tolist() == made.vocabularies.source.encode(GERMAN[line])
+        assert made.train.target_side.sentence(line).tolist() == made.vocabularies.target.encode(
+            ENGLISH[line]
+        )
     assert made.folder.name == f"de-en-{made.digest[:12]}"
     assert leftovers(folder) == []
 
@@ -94,7 +96,7 @@ def test_validation_keeps_its_order_and_its_long_lines(folder: Path) -> None:
     assert made.valid is not None
     assert len(made.valid) == 21
     assert made.valid.source_text(3) == GERMAN[3]
-    assert made.valid.source_lengths[20] == 1002
+    assert made.valid.source_side.lengths[20] == 1002
 
 
 def test_there_may_be_no_validation_text(folder: Path) -> None:
@@ -453,10 +455,10 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(folder: Path, monkeypatch: 
 
     with monkeypatch.context() as patch:
         patch.setattr(StoreWriter, "finish", full)
-        with pytest.raises(ResourceError, match="no space left") as raised:
+        with pytest.raises(ResourceError, match="No space left") as raised:
             prepare_now(folder)
         assert str(folder / "prepared") in raised.value.message
-        assert "data.prepared" in raised.value.hint
+        assert "free some space" in raised.value.hint
         assert leftovers(folder) == []
     assert len(prepare_now(folder).train) == COUNT
 
@@ -469,7 +471,7 @@ def test_a_disk_that_fills_while_writing(folder: Path, monkeypatch: pytest.Monke
         return Path("/dev/full").open("wb", 1 << 20) if name == "target.text" else original(self, name)
 
     monkeypatch.setattr(StoreWriter, "_open", open_full)
-    with pytest.raises(ResourceError, match="no space left"):
+    with pytest.raises(ResourceError, match="No space left"):
         prepare_now(folder)
     assert leftovers(folder) == []
 
@@ -481,12 +483,12 @@ def test_an_interruption_leaves_nothing_and_the_next_run_works(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(prepared_module, "_write_json", interrupt)
+        patch.setattr(prepared_module, "write_checked", interrupt)
         with pytest.raises(KeyboardInterrupt):
             prepare_now(folder)
     assert leftovers(folder) == []
     made = prepare_now(folder)
-    stale = made.folder.with_name(f".{made.folder.name}.12345.tmp")
+    stale = made.folder.with_name(f".{made.folder.name}.0123abcd.tmp")
     stale.mkdir()
     (made.folder / "prepared.json").unlink()
     assert not prepare_now(folder).reused
@@ -495,7 +497,7 @@ def test_an_interruption_leaves_nothing_and_the_next_run_works(
 
 def prepare_in_process(folder: str, results: multiprocessing.queues.Queue[tuple[bool, str]]) -> None:
     made = prepare_now(Path(folder), vocabulary={"size": 500})
-    results.put((made.reused, made.vocabularies.digest + str(made.train.source(5).tolist())))
+    results.put((made.reused, made.vocabularies.digest + str(made.train.source_side.sentence(5).tolist())))
 
 
 def test_two_processes_at_once_make_it_once(folder: Path) -> None:

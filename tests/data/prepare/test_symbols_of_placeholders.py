@@ -48,7 +48,9 @@ def test_training_has_symbols_and_validation_text_has_not(tmp_path):
     counts = {"address": 60, "tag": 0, "variable": 0, "number": 60}
     assert prepared.placeholders == prepare(config(tmp_path), seed=1).placeholders == counts
     for store in (prepared.train, prepared.valid):
-        assert {ids[number], ids[address]} <= set(store.source(0).tolist()) & set(store.target(0).tolist())
+        assert {ids[number], ids[address]} <= set(store.source_side.sentence(0).tolist()) & set(
+            store.target_side.sentence(0).tolist()
+        )
 
 
 def test_kinds_that_the_training_text_lacks_are_noted(tmp_path):

@@ -18,6 +18,7 @@ from deepwire.data.prepare.packing import BlockRows
 from deepwire.data.prepare.temporary_pairs import (
     Chunk,
     DocumentOrder,
+    Segmented,
     SymbolUse,
     TemporaryPairs,
     read_chunk,
@@ -56,7 +57,10 @@ def balanced_lines(
         most: How many lines at most, over all languages.
         placeholders: Whether lines have symbols for placeholders.
     """
-    lines = _line_counts(chunks, languages)
+    lines = [0] * (1 + max(language for pair in languages for language in pair))
+    for chunk in chunks:
+        for language in languages[chunk.corpus]:
+            lines[language] += chunk.pairs
     budget = min(most, sum(lines))
     wanted = [
         max(1, round(share * budget)) if count else 0
@@ -75,22 +79,6 @@ def balanced_lines(
             lines_here = texts.lines()
             for place in np.repeat(np.arange(chunk.pairs), copies).tolist():
                 yield lines_here[place].decode()
-
-
-def _line_counts(chunks: Sequence[Chunk], languages: Sequence[tuple[int, int]]) -> list[int]:
-    counts = [0] * (1 + max(language for pair in languages for language in pair))
-    for chunk in chunks:
-        for language in languages[chunk.corpus]:
-            counts[language] += chunk.pairs
-    return counts
-
-
-def _require_symbols(vocabularies: Vocabularies, placeholders: bool) -> None:
-    """Refuse a vocabulary with symbols for placeholders where none are asked for, and the reverse."""
-    if vocabularies.has_symbols == placeholders:
-        return
-    fault = "has no symbols for placeholders" if placeholders else "was learned with symbols for placeholders"
-    raise DataError(f"the vocabulary {fault}", f"set data.placeholders to {str(not placeholders).lower()}")
 
 
 Progress = Callable[[str, int, int | None], None]
@@ -123,33 +111,31 @@ class Builder:
         self._valid = Selection("valid", directed(data, "valid"), data, seed=seed)
 
     def build(self) -> tuple[list[CorpusPlace], dict[str, object]]:
-        """Everything but the header and the report; returns the corpora and the reports, which go into these.
+        """Writes vocabularies and stores; returns the corpora and the reports.
 
         Raises:
             DataError: the text cannot be read or used, or does not support the vocabulary.
         """
         # The validation text first: its faults would show after hours of work.
         valid = None if self._data.valid is None else self._filter_valid()
-        pairs_file = self._temporary_pairs(TRAIN)
-        with pairs_file:
+        with self._temporary_pairs(TRAIN) as pairs_file:
             vocabularies = self._learn(pairs_file)
         vocabularies.save(self._folder / VOCABULARY)
-        longest = self._data.filters.max_length if self._data.text is None else None
-        counts = self._segment(pairs_file, self._training, vocabularies, longest)
+        counts = self._segment(pairs_file, self._training, vocabularies)
         self._training.require_some()
-        reports = [self._training.reports()]
+        reports = self._training.reports()
         if valid is not None:
             pairs_file, blocks = valid
             for corpus, digests in blocks:
                 self._valid.count_seen(corpus, digests, self._training)
-            self._segment(pairs_file, self._valid, vocabularies, None)
-            reports.append(self._valid.reports())
-        ends = [sum(counts[: number + 1]) for number in range(len(counts))]
+            self._segment(pairs_file, self._valid, vocabularies)
+            reports |= self._valid.reports()
+        ends = np.cumsum(counts).tolist()
         corpora: list[CorpusPlace] = [
             {"name": corpus.label, "start": end - count, "stop": end}
             for corpus, count, end in zip(self._training.corpora, counts, ends, strict=True)
         ]
-        return corpora, {name: report.to_dict() for role in reports for name, report in role.items()}
+        return corpora, {name: report.to_dict() for name, report in reports.items()}
 
     def _filter_valid(self) -> tuple[TemporaryPairs, list[tuple[int, Digests]]]:
         """The validation pairs, and of each block of them the corpus and the digests."""
@@ -176,18 +162,16 @@ class Builder:
             return Vocabularies.learn_of_targets(config, self._training_pairs(pairs_file))
         symbols = SYMBOLS if self._data.placeholders else ()
         if languages is None or not isinstance(config, BpeConfig | UnigramConfig):
-            blocks = self._training_pairs(pairs_file)
-            vocabularies = Vocabularies.learn_from_blocks(config, blocks, symbols)
+            vocabularies = Vocabularies.learn_from_blocks(config, self._training_pairs(pairs_file), symbols)
             _require_symbols(vocabularies, self._data.placeholders)
             return vocabularies
         for _ in self._training_pairs(pairs_file):
             pass
         pairs_file.flush()
-        sides = [languages.indices[direction] for direction in self._training.directions]
         lines = balanced_lines(
             pairs_file.path,
             pairs_file.chunks,
-            sides,
+            [languages.indices[direction] for direction in self._training.directions],
             temperature=config.balance_temperature,
             most=2 * config.max_training_sentences,
             placeholders=self._data.placeholders,
@@ -205,63 +189,86 @@ class Builder:
         self._report_progress("learning the vocabulary", count, None)
 
     def _segment(
-        self,
-        pairs_file: TemporaryPairs,
-        selection: Selection,
-        vocabularies: Vocabularies,
-        max_length: int | None,
+        self, pairs_file: TemporaryPairs, selection: Selection, vocabularies: Vocabularies
     ) -> list[int]:
         """Write a store; returns how many pairs or blocks of each corpus are in it."""
-        total = sum(chunk.pairs for chunk in pairs_file.chunks)
-        counts, done = [0] * len(selection.corpora), 0
-        sizes = vocabularies.source.size, vocabularies.target.size
-        many, lines, text = self._data.languages is not None, selection.role == TRAIN, self._data.text
-        aligned = self._data.aligned and selection.role == TRAIN
-        alignments = WordAlignments(selection.corpora) if aligned else None
-        kinds = {"documents": pairs_file.beside is not None, "packed": text is not None, "aligned": aligned}
+        data, training = self._data, selection.role == TRAIN
         with StoreWriter(
-            self._folder / selection.role, *sizes, directions=many, lines=lines, **kinds
+            self._folder / selection.role,
+            vocabularies.source.size,
+            vocabularies.target.size,
+            directions=data.languages is not None,
+            lines=training,
+            documents=pairs_file.beside is not None,
+            packed=data.text is not None,
+            aligned=data.aligned and training,
         ) as store:
-            blocks = None if text is None else BlockRows(store, text, counts)
-            # Training sees symbols; validation text stays as it is, for scores of whole translations.
-            symbols: SymbolUse = "none"
-            if self._data.placeholders:
-                symbols = "stored" if selection.role == TRAIN else "read"
-            folder = self._folder / VOCABULARY
-            order = DocumentOrder()
-            for result in segment(pairs_file.path, pairs_file.chunks, folder, max_length, symbols):
-                pairs = result.pairs
-                if blocks is not None:
-                    blocks.add(pairs.corpus, result.target, result.stored.target, pairs.numbers)
-                else:
-                    links = None if alignments is None else alignments.of(pairs)
-                    store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers, links)
-                    if pairs_file.beside is not None:
-                        order.add(pairs)
-                    counts[pairs.corpus] += len(pairs)
-                if selection.role == TRAIN:  # where some are too long; all of the validation text is counted
-                    selection.keep(pairs, result.lengths)
-                if symbols == "stored":
-                    selection.count_placeholders(result.stored)
-                too_long = np.full(len(result.too_long), NUMBERS["too_long"], np.uint8)
-                selection.drop(pairs.corpus, result.too_long, too_long)
-                done += len(pairs) + len(too_long)
-                self._report_progress("segmenting", done, total)
-            if blocks is not None:
-                blocks.finish()
-            if alignments is not None:
-                alignments.finish([selection.lines(number) for number in range(len(counts))])
-            if pairs_file.beside is None:
-                store.finish()
+            if data.text is None:
+                counts = self._write_pairs(pairs_file, selection, store)
             else:
-                beside = segment(
-                    pairs_file.beside.path, pairs_file.beside.chunks, folder, max_length, symbols
-                )
-                for result in beside:
-                    pairs = result.pairs
-                    store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers)
-                    order.add(pairs)
-                store.finish(sum(counts), order.previous())
-                pairs_file.beside.path.unlink()
+                counts = [0] * len(selection.corpora)
+                blocks = BlockRows(store, data.text, counts)
+                for result in self._segmented(pairs_file, selection):
+                    blocks.add(result.pairs.corpus, result.target, result.stored.target, result.pairs.numbers)
+                blocks.finish()
+                store.finish()
         pairs_file.path.unlink()
         return counts
+
+    def _write_pairs(self, pairs_file: TemporaryPairs, selection: Selection, store: StoreWriter) -> list[int]:
+        counts, order = [0] * len(selection.corpora), DocumentOrder()
+        aligned = self._data.aligned and selection.role == TRAIN
+        alignments = WordAlignments(selection.corpora) if aligned else None
+
+        def write(result: Segmented, *, is_pair: bool = True) -> None:
+            pairs = result.pairs
+            links = alignments.of(pairs) if alignments is not None and is_pair else None
+            store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers, links)
+            counts[pairs.corpus] += len(pairs) * is_pair
+            if pairs_file.beside is not None:
+                order.add(pairs)
+
+        for result in self._segmented(pairs_file, selection):
+            write(result)
+        if alignments is not None:
+            alignments.finish([selection.lines(number) for number in range(len(counts))])
+        if pairs_file.beside is None:
+            store.finish()
+            return counts
+        for result in self._cut(pairs_file.beside, selection):
+            write(result, is_pair=False)
+        store.finish(sum(counts), order.previous())
+        pairs_file.beside.path.unlink()
+        return counts
+
+    def _segmented(self, pairs_file: TemporaryPairs, selection: Selection) -> Iterator[Segmented]:
+        """The pairs of a role, segmented; counts those that are kept and those that are too long."""
+        total, done = sum(chunk.pairs for chunk in pairs_file.chunks), 0
+        training = selection.role == TRAIN
+        for result in self._cut(pairs_file, selection):
+            yield result
+            if training:  # where some are too long; all of the validation text is counted
+                selection.keep(result.pairs, result.lengths)
+            if training and self._data.placeholders:
+                selection.count_placeholders(result.stored)
+            too_long = np.full(len(result.too_long), NUMBERS["too_long"], np.uint8)
+            selection.drop(result.pairs.corpus, result.too_long, too_long)
+            done += len(result.pairs) + len(too_long)
+            self._report_progress("segmenting", done, total)
+
+    def _cut(self, pairs_file: TemporaryPairs, selection: Selection) -> Iterator[Segmented]:
+        # Training sees symbols; validation text stays as it is, for scores of whole translations.
+        symbols: SymbolUse = "none"
+        if self._data.placeholders:
+            symbols = "stored" if selection.role == TRAIN else "read"
+        limited = selection.role == TRAIN and self._data.text is None
+        longest = self._data.filters.max_length if limited else None
+        return segment(pairs_file.path, pairs_file.chunks, self._folder / VOCABULARY, longest, symbols)
+
+
+def _require_symbols(vocabularies: Vocabularies, placeholders: bool) -> None:
+    """Refuse a vocabulary with symbols for placeholders where none are asked for, and the reverse."""
+    if vocabularies.has_symbols == placeholders:
+        return
+    fault = "has no symbols for placeholders" if placeholders else "was learned with symbols for placeholders"
+    raise DataError(f"the vocabulary {fault}", f"set data.placeholders to {str(not placeholders).lower()}")

@@ -1,4 +1,4 @@
-"""The digest of all that a prepared corpus depends on; and the checksums that its JSON files carry.
+"""The digest of all that a prepared corpus depends on; and JSON files with checksums.
 
 They guard against damage, not against people: who can write the files can write their checksums.
 """
@@ -16,83 +16,51 @@ from pathlib import Path
 
 from deepwire.data.data_config import CorpusConfig, DataConfig, Role
 from deepwire.data.text.corpus import corpus_files, directed
-from deepwire.data.text.files import open_bytes
+from deepwire.data.text.files import read_bytes
 from deepwire.data.vocabulary import existing
 from deepwire.data.vocabulary_config import ExistingConfig, SubwordNmtConfig
-from deepwire.errors import DataError
-from deepwire.io.regular_files import read_regular
+from deepwire.errors import DataError, DeepwireError
+from deepwire.io.atomic import write_json
+from deepwire.io.regular_files import read_json, read_regular
 
 _OWN, _FILES = "check", "files"
 
 
-def with_checksum(content: Mapping[str, object]) -> dict[str, object]:
-    """The content of a JSON file with a checksum of itself."""
-    return {**content, _OWN: _digest_of(content)}
-
-
-def with_file_checksums(
-    content: Mapping[str, object], folder: Path, files: Iterable[Path]
-) -> dict[str, object]:
-    """The content of a JSON file of a folder with checksums of itself and of small files of the folder."""
-    digests = {path.relative_to(folder).as_posix(): _digest(path) for path in sorted(files)}
-    return with_checksum({**content, _FILES: digests})
+def write_checked(path: Path, content: Mapping[str, object], files: Iterable[Path] = ()) -> None:
+    """Writes a JSON file with checksums of itself and of small files of its folder."""
+    sums = {file.relative_to(path.parent).as_posix(): _digest(read_regular(file)) for file in sorted(files)}
+    content = {**content, _FILES: sums} if sums else dict(content)
+    write_json(path, {**content, _OWN: _digest_of_json(content)})
 
 
 def read_checked(path: Path) -> dict[str, object]:
-    """Read a JSON file with checksums, and compare its content and the files that it names with them.
+    """Reads a JSON file with checksums, and compares its content and the files that it names with them.
 
     Raises:
-        DataError: one of them is missing, or is not what it was.
+        DataError, ModelError: one of them is missing, or is not what it was.
         OSError: one of them cannot be read.
     """
-    content = read_object(path)
-    if content.pop(_OWN, None) != _digest_of(content):
+    content = read_json(path)
+    files = content.get(_FILES, {})
+    if content.pop(_OWN, None) != _digest_of_json(content) or not isinstance(files, dict):
         raise DataError(f"{path}: damaged, or written by another version of deepwire")
-    digests = content.get(_FILES, {})
-    if not isinstance(digests, dict):
-        raise DataError(f"{path}: damaged: no checksums of its files")
-    for name, written in digests.items():
-        file = path.parent / name
-        try:
-            digest = _digest(file)
-        except FileNotFoundError:
-            raise DataError(f"{file}: the file is missing") from None
-        if digest != written:
-            raise DataError(f"{file}: damaged: it is not what was written")
+    for name, written in files.items():
+        if _digest(read_regular(path.parent / name)) != written:
+            raise DataError(f"{path.parent / name}: damaged: it is not what was written")
     return content
 
 
-def read_object(path: Path) -> dict[str, object]:
-    """Read a JSON file that holds an object.
-
-    Raises:
-        DataError: it is missing, or holds something else.
-        OSError: it cannot be read.
-    """
-    try:
-        content = json.loads(read_regular(path))
-    except FileNotFoundError:
-        raise DataError(f"{path}: the file is missing") from None
-    except (ValueError, RecursionError):
-        raise DataError(f"{path}: damaged: not JSON") from None
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: damaged: not a JSON object")
-    return content
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=32).hexdigest()
 
 
-def _digest(path: Path) -> str:
-    return hashlib.blake2b(read_regular(path), digest_size=32).hexdigest()
-
-
-def _digest_of(content: Mapping[str, object]) -> str:
-    text = json.dumps(content, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+def _digest_of_json(content: Mapping[str, object]) -> str:
+    return _digest(json.dumps(content, sort_keys=True).encode())
 
 
 VERSION = 1
 """Changes when preparation itself changes what it makes."""
 
-_PREPARED: tuple[Role, Role] = ("train", "valid")
 _KNOWN = "digests"
 _YOUNG_SECONDS = 2.0
 """A file can change again within one tick of its clock: digests of files as young as this are not kept."""
@@ -109,16 +77,12 @@ class FileDigests:
         self._cache = cache
         self._changed = False
         self._known: dict[str, list[object]] = {}
-        with suppress(OSError, DataError):
+        with suppress(OSError, DeepwireError):
             known = read_checked(cache).get(_KNOWN)
             self._known = known if isinstance(known, dict) else {}
 
     def digest(self, path: Path) -> str:
-        """BLAKE2b of the bytes of a file.
-
-        Raises:
-            DataError: it cannot be read.
-        """
+        """BLAKE2b of the bytes of a file; a DataError where it cannot be read."""
         try:
             with path.open("rb") as file:
                 status, now = os.fstat(file.fileno()), time.time()
@@ -129,32 +93,29 @@ class FileDigests:
                     return str(known[2])
                 digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
         except OSError as fault:
-            with open_bytes(path):  # says what is wrong with it in the words of the reader
-                raise DataError(f"{path}: cannot read: {fault.strerror}") from None
+            next(read_bytes(path), b"")  # says what is wrong with it in the words of the reader
+            raise DataError(f"{path}: cannot read: {fault.strerror}") from None
         if now - status.st_mtime > _YOUNG_SECONDS:
             self._known[str(path.absolute())] = [status.st_size, status.st_mtime_ns, digest]
             self._changed = True
         return digest
 
     def save(self) -> None:
-        """Keep what is known for the next run."""
-        if not self._changed:
-            return
-        temporary = self._cache.with_name(f".{self._cache.name}.{os.getpid()}")
-        with suppress(OSError):
-            temporary.write_text(json.dumps(with_checksum({_KNOWN: self._known}), indent=1) + "\n")
-            temporary.replace(self._cache)
+        """Keeps what is known for the next run."""
+        with suppress(OSError, DeepwireError):
+            if self._changed and self._cache.parent.is_dir():
+                write_checked(self._cache, {_KNOWN: self._known})
 
 
 def describe(data: DataConfig, digests: FileDigests) -> dict[str, object]:
-    """Everything that the result of preparation depends on.
+    """The text and the settings that the result of preparation depends on.
 
-    Not among it: weights, names and paths of corpora, the test text, and what only training uses.
+    Not among it: weights, names and paths of corpora, the test text, and settings that only training uses.
 
     Raises:
         DataError: a file is missing or cannot be read.
     """
-    train, valid = (describe_role(data, role, digests) for role in _PREPARED)
+    train, valid = describe_role(data, "train", digests), describe_role(data, "valid", digests)
     return {
         "version": VERSION,
         "languages": data.directions or [data.source, data.target],
@@ -170,18 +131,13 @@ def describe(data: DataConfig, digests: FileDigests) -> dict[str, object]:
 
 
 def describe_role(data: DataConfig, role: Role, digests: FileDigests) -> list[dict[str, object]]:
-    """The files of one role, corpus by corpus.
-
-    Raises:
-        DataError: a file is missing or cannot be read.
-    """
+    """The files of one role, corpus by corpus; a DataError where one cannot be read."""
     return [_describe_corpus(corpus, data, digests) for corpus in directed(data, role)]
 
 
 def digest_of(description: dict[str, object]) -> str:
     """64 hexadecimal digits."""
-    text = json.dumps(description, sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+    return _digest(json.dumps(description, sort_keys=True, ensure_ascii=False).encode())
 
 
 def _describe_corpus(corpus: CorpusConfig, data: DataConfig, digests: FileDigests) -> dict[str, object]:

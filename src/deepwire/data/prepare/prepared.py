@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -26,14 +22,13 @@ from deepwire.data.prepare.fingerprint import (
     describe_role,
     digest_of,
     read_checked,
-    read_object,
-    with_file_checksums,
+    write_checked,
 )
 from deepwire.data.text.corpus import corpus_files, directed, directions_of, is_stream, with_streams_copied
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.errors import DataError, DeepwireError, ModelError, ResourceError
-from deepwire.io.atomic import disk_errors, is_disk_full, json_text, sync
-from deepwire.io.regular_files import acquire_lock
+from deepwire.errors import DataError, ModelError, ResourceError
+from deepwire.io.atomic import disk_errors, new_folder, write_json
+from deepwire.io.regular_files import UnreadableError, acquire_lock, cannot_read, read_json
 
 HEADER, REPORT = "prepared.json", "report.json"
 _FORMAT = 2
@@ -41,40 +36,43 @@ _FORMAT = 2
 _CHECKED_AT_ONCE = 1 << 30
 """A store of fewer bytes is compared with its checksums when it is opened, which takes a second at most; of a
 larger one the sizes of the files are compared."""
-_FILE_DIGESTS = "files.json"
 _MOST_NAMED = 4
 """With more languages than this the folder is named after their number."""
-_UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP, errno.EMFILE, errno.ENFILE)
-"""Says nothing about the content: what cannot be read is not damaged."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A corpus ready for training."""
+    """A corpus ready for training.
+
+    Attributes:
+        folder: Where it is.
+        vocabularies: Of both sides.
+        train: The training pairs; `train.parts` are its corpora with their weights.
+        valid: The validation pairs.
+        report: The pairs kept and dropped and why, for `train` and `valid`, or `train en-de` and so on.
+        digest: Differs when text, vocabulary or settings differ.
+        reused: Whether it was there already.
+        languages: The languages of a run with several directions.
+        mix: The share of each direction in an epoch; empty without directions.
+        temperature: The temperature of the sampling of directions.
+        corpora: Names of the training corpora, in the order of `train.parts`.
+        context: The previous sentences in front of each sentence.
+        replaced: The fault of an earlier folder of the same text, in whose place this one was made.
+    """
 
     folder: Path
     vocabularies: Vocabularies
     train: TokenStore
-    """The training pairs; `train.parts` are its corpora with their weights."""
     valid: TokenStore | None
     report: dict[str, Report]
-    """The pairs kept and dropped and why, for `train` and `valid`, or `train en-de` and so on."""
     digest: str
-    """Differs when text, vocabulary or settings differ."""
     reused: bool
-    """Whether it was there already."""
     languages: Languages | None = None
-    """The languages of a run with several directions."""
     mix: tuple[DirectionShare, ...] = ()
-    """The share of each direction in an epoch; empty without directions."""
     temperature: float = 1.0
-    """The temperature of the sampling of directions."""
     corpora: tuple[str, ...] = ()
-    """Names of the training corpora, in the order of `train.parts`."""
     context: ContextConfig = NO_CONTEXT
-    """The previous sentences in front of each sentence."""
     replaced: str = ""
-    """The fault of an earlier folder of the same text, in whose place this one was made."""
 
     @property
     def placeholders(self) -> dict[str, int]:
@@ -105,7 +103,7 @@ class Prepared:
 
 
 def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) -> Prepared:
-    """Filter and segment the text of a run, or take what was made of it before.
+    """Filters and segments the text of a run, or takes what was made of it before.
 
     The result lies in `<data.prepared>/<languages>-<digest>`; the digest covers the bytes of the text
     and every setting that matters, the seed not among them. Memory does not grow with the corpus, but for the
@@ -122,19 +120,18 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
         UsageError: the folder cannot be made, or may not be written.
         ResourceError: there is no room.
     """
-    progress = progress or _silent
-    with _write_errors(data.prepared), with_streams_copied(data) as files:
+    progress = progress or (lambda *_: None)
+    with disk_errors(data.prepared), with_streams_copied(data) as files:
         progress("reading files", 0, None)
         digests = _known_digests(data)
         description = describe(files, digests)
         digest = digest_of(description)
         folder = data.prepared / f"{_named_after(data)}-{digest[:12]}"
         prepared, fault = _reuse(folder, files, digest)
-        if prepared is not None:
-            digests.save()
-            return prepared
         data.prepared.mkdir(parents=True, exist_ok=True)
         digests.save()
+        if prepared is not None:
+            return prepared
         with acquire_lock(
             folder.with_name(f".{folder.name}.lock"),
             busy=lambda _: progress("waiting for another process that prepares the same", 0, None),
@@ -155,12 +152,9 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
 
 
 def text_digest(data: DataConfig) -> str:
-    """Digest of all that a run takes from its files: what preparation depends on, and the test text.
+    """Digest of all that a run takes from its files: all that preparation depends on, and the test text.
 
-    The folders that the files lie in are not among it.
-
-    Raises:
-        DataError: a file is missing or cannot be read.
+    The folders that the files lie in are not among it. A DataError where one cannot be read.
     """
     digests = _known_digests(data)
     digest = digest_of({**describe(data, digests), "test": describe_role(data, "test", digests)})
@@ -171,8 +165,7 @@ def text_digest(data: DataConfig) -> str:
 def preparation_digest(data: DataConfig) -> str | None:
     """The `Prepared.digest` of the text if it is prepared now; nothing is prepared, and no stream is read.
 
-    Returns:
-        None where a file is a stream, or cannot be read.
+    None where a file is a stream, or cannot be read.
     """
     digests = _known_digests(data)
     corpora = [corpus for role in ("train", "valid") for corpus in directed(data, role)]
@@ -187,57 +180,47 @@ def preparation_digest(data: DataConfig) -> str | None:
 
 
 def _known_digests(data: DataConfig) -> FileDigests:
-    return FileDigests(data.prepared / _FILE_DIGESTS)
-
-
-def _silent(_what: str, _done: int, _total: int | None) -> None: ...
+    return FileDigests(data.prepared / "files.json")
 
 
 def _reuse(folder: Path, data: DataConfig, digest: str) -> tuple[Prepared | None, str]:
-    """The prepared corpus of a folder; or why what is there cannot be used, empty if nothing is there.
+    """The prepared corpus of a folder; or why it cannot be used, empty if nothing is there.
 
     Raises:
-        DataError: a file may not be read, or the disk fails: what it holds is not known.
+        DataError: a file may not be read, or the disk fails: its content is not known.
     """
     if not folder.exists():
         return None, ""
     try:
         return _open(folder, data, digest), ""
     except OSError as fault:
-        if fault.errno in _UNREADABLE:
-            where = fault.filename or folder
-            raise DataError(
-                f"{where}: cannot read: {fault.strerror}",
-                f"see that it can be read, or delete {folder}: then the text is prepared again",
-            ) from None
-        return None, f"{fault.filename or folder}: {fault.strerror}"
+        error: DataError | ModelError = cannot_read(Path(fault.filename or folder), fault)
     except (DataError, ModelError) as fault:
-        return None, fault.message
+        error = fault
+    if isinstance(error, UnreadableError):
+        raise DataError(error.message, f"{error.hint}; or delete {folder}: then the text is prepared again")
+    return None, error.message
 
 
 def _open(folder: Path, data: DataConfig, digest: str) -> Prepared:
-    """The prepared corpus of a folder.
-
-    Raises:
-        DataError, ModelError, OSError: it is not complete, damaged, or of another text or version.
-    """
+    """The prepared corpus of a folder; an error where it is not complete, damaged, or of another version."""
     header = read_checked(folder / HEADER)
     if header["format"] != _FORMAT or header["digest"] != digest:
         raise DataError(f"{folder}: of another text or version of deepwire")
     places = [(corpus["start"], corpus["stop"]) for corpus in cast("list[CorpusPlace]", header["corpora"])]
     corpora = directed(data, "train")
     parts, mix = _mixed(data, corpora, places)
-    stores = [TokenStore(folder / TRAIN, parts)]
-    stores += [TokenStore(folder / VALID)] if data.valid is not None else []
-    for store in stores:
+    train = TokenStore(folder / TRAIN, parts)
+    valid = None if data.valid is None else TokenStore(folder / VALID)
+    for store in filter(None, (train, valid)):
         if store.nbytes < _CHECKED_AT_ONCE:
             store.check()
     return Prepared(
         folder=folder,
         vocabularies=Vocabularies.load(folder / VOCABULARY),
-        train=stores[0],
-        valid=stores[1] if data.valid is not None else None,
-        report=cast("dict[str, Report]", read_object(folder / REPORT)),
+        train=train,
+        valid=valid,
+        report=cast("dict[str, Report]", read_json(folder / REPORT)),
         digest=digest,
         reused=True,
         languages=data.languages,
@@ -251,7 +234,7 @@ def _open(folder: Path, data: DataConfig, digest: str) -> Prepared:
 def _mixed(
     data: DataConfig, corpora: Sequence[CorpusConfig], places: Sequence[tuple[int, int]]
 ) -> tuple[list[Part], tuple[DirectionShare, ...]]:
-    """The corpora in the store, how often an epoch reads them, and what each direction has of it."""
+    """The corpora in the store, how often an epoch reads them, and how much each direction has of it."""
     weights = [corpus.weight for corpus in corpora]
     groups, mix = directions_of(corpora, data), tuple[DirectionShare, ...]()
     if groups is not None and data.languages is not None:
@@ -271,53 +254,14 @@ def _named_after(data: DataConfig) -> str:
 def _build(
     folder: Path, data: DataConfig, description: dict[str, object], seed: int, progress: Progress
 ) -> None:
-    for stale in folder.parent.glob(f".{folder.name}.*.tmp"):
-        shutil.rmtree(stale, ignore_errors=True)
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    temporary.mkdir()
-    try:
+    with new_folder(folder) as temporary:
         corpora, reports = Builder(data, temporary, seed, progress).build()
-        _write_json(temporary / REPORT, reports)
+        write_json(temporary / REPORT, reports)
         header = {
             "format": _FORMAT,
             "digest": digest_of(description),
             "corpora": corpora,
             "made_from": description,
         }
-        headers = [
-            path
-            for path in temporary.glob("*/*")
-            if path.parent.name == VOCABULARY or path.name == STORE_HEADER
-        ]
-        _write_json(
-            temporary / HEADER, with_file_checksums(header, temporary, [temporary / REPORT, *headers])
-        )
-        if folder.exists():
-            shutil.rmtree(folder)
-        temporary.replace(folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _write_json(path: Path, value: object) -> None:
-    path.write_text(json_text(value), encoding="utf-8")
-    sync(path)
-
-
-@contextmanager
-def _write_errors(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as fault:
-        where = fault.filename if isinstance(fault.filename, str) else str(folder)
-        if is_disk_full(fault):
-            raise ResourceError(
-                f"{where}: no space left on the disk",
-                "free some, or set data.prepared to a folder elsewhere; nothing half-made was left",
-            ) from None
-        try:
-            with disk_errors(Path(where)):
-                raise fault
-        except DeepwireError as error:
-            error.hint = "set data.prepared to a folder you may write"
-            raise
+        small = [*(temporary / VOCABULARY).iterdir(), *temporary.glob(f"*/{STORE_HEADER}")]
+        write_checked(temporary / HEADER, header, [temporary / REPORT, *small])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,25 +20,26 @@ from deepwire.data.vocabulary import Vocabularies
 
 CHUNK_PAIRS = 4096
 """A chunk ends with the block in which it gets as many."""
+PAIRS_FOR_PROCESSES = 200_000
+"""With fewer pairs, starting processes costs more than they save."""
 _LINE_BITS = 40
 """Bits of a line number in a number for a line of a corpus; the corpus stands above them."""
 
 
 class Chunk(NamedTuple):
-    """Some neighbouring pairs of one corpus in the file of temporary pairs."""
+    """Some neighbouring pairs of one corpus, from byte `start` to `stop` of the file of temporary pairs."""
 
     corpus: int
     start: int
-    """First byte."""
     stop: int
     pairs: int
 
 
-class TemporaryPairs:
+class TemporaryPairs(AbstractContextManager["TemporaryPairs"]):
     """A file of pairs in chunks: line numbers, sizes of source and target lines, source and target lines.
 
     Attributes:
-        beside: With `documents`, another one for what is context alone.
+        beside: With `documents`, another one for lines that are context alone.
     """
 
     def __init__(self, path: Path, *, documents: bool = False) -> None:
@@ -47,9 +49,6 @@ class TemporaryPairs:
         self._file = path.open("wb", 1 << 20)
         self._waiting: list[PairBlock] = []
         self._pairs, self._end = 0, 0
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self,
@@ -64,7 +63,7 @@ class TemporaryPairs:
         self._file.close()
 
     def add(self, pairs: PairBlock, beside: PairBlock | None = None) -> None:
-        """Append pairs, and what is context alone."""
+        """Appends pairs, and lines that are context alone."""
         if self.beside is not None and beside is not None:
             self.beside.add(beside)
         if self._waiting and self._waiting[0].corpus != pairs.corpus:
@@ -75,27 +74,21 @@ class TemporaryPairs:
             self._end_chunk()
 
     def flush(self) -> None:
-        """Bring what was added to the file, so that all of it can be read."""
+        """Brings what was added to the file, so that all of it can be read."""
         self._end_chunk()
         self._file.flush()
 
     def _end_chunk(self) -> None:
         if self._pairs:
-            start, waiting = self._end, self._waiting
-            for pairs in waiting:
-                self._write(pairs.numbers.astype("<i8", copy=False).tobytes())
-            for side in ([pairs.source for pairs in waiting], [pairs.target for pairs in waiting]):
-                for texts in side:
-                    self._write(texts.sizes.astype("<i4", copy=False).tobytes())
-            for side in ([pairs.source for pairs in waiting], [pairs.target for pairs in waiting]):
-                for texts in side:
-                    self._write(texts.data)
+            waiting = self._waiting
+            texts = [*(pairs.source for pairs in waiting), *(pairs.target for pairs in waiting)]
+            parts = [pairs.numbers.astype("<i8", copy=False).tobytes() for pairs in waiting]
+            parts += [side.sizes.astype("<i4", copy=False).tobytes() for side in texts]
+            parts += [side.data for side in texts]
+            self._file.writelines(parts)
+            start, self._end = self._end, self._end + sum(map(len, parts))
             self.chunks.append(Chunk(waiting[0].corpus, start, self._end, self._pairs))
         self._waiting, self._pairs = [], 0
-
-    def _write(self, data: bytes) -> None:
-        self._file.write(data)
-        self._end += len(data)
 
 
 def read_chunk(path: Path, chunk: Chunk) -> PairBlock:
@@ -107,12 +100,8 @@ def read_chunk(path: Path, chunk: Chunk) -> PairBlock:
     sizes = np.frombuffer(data, "<i4", 2 * count, 8 * count).reshape(2, count)
     texts = 16 * count
     middle = texts + int(sizes[0].sum(dtype=np.int64))
-    return PairBlock(
-        chunk.corpus,
-        np.frombuffer(data, "<i8", count),
-        Texts(data[texts:middle], sizes[0]),
-        Texts(data[middle:], sizes[1]),
-    )
+    sides = Texts(data[texts:middle], sizes[0]), Texts(data[middle:], sizes[1])
+    return PairBlock(chunk.corpus, np.frombuffer(data, "<i8", count), *sides)
 
 
 class DocumentOrder:
@@ -136,10 +125,6 @@ class DocumentOrder:
         return previous
 
 
-PAIRS_FOR_PROCESSES = 200_000
-"""With fewer pairs, starting processes costs more than they save."""
-
-
 SymbolUse = Literal["none", "read", "stored"]
 """Symbols for placeholders: nowhere, in the pieces, or in the pieces and in the text of the store."""
 
@@ -147,37 +132,36 @@ SymbolUse = Literal["none", "read", "stored"]
 def with_symbols(pairs: PairBlock) -> PairBlock:
     """The pairs with symbols for the placeholders that both sides have."""
     sides = zip(pairs.source.strings(), pairs.target.strings(), strict=True)
-    sources, targets = zip(*(protect_pair(*pair) for pair in sides), strict=True) if len(pairs) else ((), ())
-    return PairBlock(
-        pairs.corpus,
-        pairs.numbers,
-        Texts.of([text.encode() for text in sources]),
-        Texts.of([text.encode() for text in targets]),
-    )
+    protected = [protect_pair(*pair) for pair in sides]
+    texts = (Texts.of([pair[side].encode() for pair in protected]) for side in (0, 1))
+    return PairBlock(pairs.corpus, pairs.numbers, *texts)
 
 
 class Segmented(NamedTuple):
-    """A chunk, segmented."""
+    """A chunk, segmented.
+
+    Attributes:
+        pairs: The kept pairs.
+        lengths: `[2, kept pairs]`: characters of the sides.
+        source: The pieces of the kept pairs.
+        target: Likewise.
+        too_long: Line numbers of the others, a side of which has too many pieces.
+        stored: The kept pairs as the store has their text.
+    """
 
     pairs: PairBlock
-    """The kept pairs."""
     lengths: NDArray[np.int32]
-    """`[2, kept pairs]`: characters of the sides."""
     source: Segmentation
-    """The pieces of the kept pairs."""
     target: Segmentation
     too_long: NDArray[np.int64]
-    """Line numbers of the others, a side of which has too many pieces."""
     stored: PairBlock
-    """The kept pairs as the store has their text."""
 
     def blocks(self) -> tuple[TokenBlock, TokenBlock]:
         """The kept pairs as the store takes them."""
-        source, target = (
-            TokenBlock(*pieces, *texts)
-            for pieces, texts in ((self.source, self.stored.source), (self.target, self.stored.target))
+        return (
+            TokenBlock(*self.source, *self.stored.source),
+            TokenBlock(*self.target, *self.stored.target),
         )
-        return source, target
 
 
 def segment(
@@ -187,11 +171,11 @@ def segment(
     max_length: int | None,
     symbols: SymbolUse = "none",
 ) -> Iterator[Segmented]:
-    """Segment chunks of a file of temporary pairs, in their order.
+    """Segments chunks of a file of temporary pairs, in their order.
 
     Args:
         path: The file of temporary pairs.
-        chunks: What to read of it.
+        chunks: Parts of it.
         vocabularies: Folder of the vocabularies.
         max_length: Pairs with more pieces than this on a side are left out; None keeps all.
         symbols: Whether placeholders are segmented as symbols, and whether the store's text has them too.
@@ -206,29 +190,26 @@ def segment(
 
 
 class _Segmenter:
-    def __init__(
-        self, path: Path, vocabularies: Path, max_length: int | None, symbols: SymbolUse = "none"
-    ) -> None:
+    def __init__(self, path: Path, vocabularies: Path, max_length: int | None, symbols: SymbolUse) -> None:
         self._path, self._most, self._symbols = path, max_length, symbols
         self._vocabularies = Vocabularies.load(vocabularies)
 
     def __call__(self, chunk: Chunk) -> Segmented:
         pairs = read_chunk(self._path, chunk)
-        sources, targets = pairs.source.strings(), pairs.target.strings()
-        lengths = np.array([list(map(len, side)) for side in (sources, targets)], np.int32)
+        sides = pairs.source.strings(), pairs.target.strings()
+        lengths = np.array([list(map(len, side)) for side in sides], np.int32)
         read = pairs if self._symbols == "none" else with_symbols(pairs)
         source = self._vocabularies.source.segment(read.source.strings())
         target = self._vocabularies.target.segment(read.target.strings())
-        too_long = np.zeros(len(pairs), np.bool_)
+        kept = np.ones(len(pairs), np.bool_)
         if self._most is not None:
-            too_long = np.maximum(source.lengths, target.lengths) > self._most
-        kept = ~too_long
+            kept = np.maximum(source.lengths, target.lengths) <= self._most
         stored = read if self._symbols == "stored" else pairs
         return Segmented(
             pairs.take(kept),
             lengths[:, kept],
             source.take(kept),
             target.take(kept),
-            pairs.numbers[too_long],
+            pairs.numbers[~kept],
             stored.take(kept),
         )

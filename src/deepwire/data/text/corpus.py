@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from itertools import count, takewhile
 from pathlib import Path
 
 from deepwire.config.section import Section
 from deepwire.data.data_config import STDIN, CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
-from deepwire.data.text.files import MissingTextError, ReadNotes, display, find_text, open_bytes, text_exists
+from deepwire.data.text.files import (
+    MissingTextError,
+    ReadNotes,
+    display,
+    existing_text,
+    find_text,
+    open_raw,
+    read_bytes,
+)
 from deepwire.data.text.pairs import Pair
 from deepwire.data.text.reader import JsonReader, Reader, TextReader, TsvReader
 from deepwire.errors import DataError
@@ -26,20 +33,17 @@ _OPUS100_VERSION = "v1.0"
 
 
 def directed(data: DataConfig, role: Role) -> list[CorpusConfig]:
-    """The corpora of a role, each of two languages that `source` and `target` of it name.
+    """The corpora of a role, each of two languages that its `source` and `target` name.
 
-    A run with `source` and `target` gets its corpora as they are, none where the role has none; of test text
-    with several references one for each. In a run with
-    directions a corpus comes once for each direction that it serves, in their order, with its sides turned
-    where it was written the other way round.
+    A run with `source` and `target` gets its corpora as they are, but a test text with several references
+    once for each. In a run with directions a corpus comes once for each direction that it serves, in their
+    order, with its sides turned where it was written the other way round.
     """
     corpora, languages = data.corpora().get(role, []), data.languages
-    if data.text is not None:
-        return corpora
     if languages is None:
-        return (
-            corpora if role != "test" else [part for corpus in corpora for part in by_reference(corpus, data)]
-        )
+        if data.text is not None or role != "test":
+            return corpora
+        return [part for corpus in corpora for part in by_reference(corpus, data)]
     return [
         turned
         for corpus in corpora
@@ -56,18 +60,17 @@ def directions_of(corpora: Sequence[CorpusConfig], data: DataConfig) -> list[int
     return [places[Direction(str(corpus.source), str(corpus.target))] for corpus in corpora]
 
 
-def prefix_of(prefix: Path, direction: Direction) -> Path:
+def _prefix_of(prefix: Path, direction: Direction) -> Path:
     """A prefix with `{pair}` filled in: `SRC-TGT` or `TGT-SRC`, whichever there is text under."""
     if PAIR not in str(prefix):
         return prefix
     names = (f"{direction.source}-{direction.target}", f"{direction.target}-{direction.source}")
     candidates = [Path(str(prefix).replace(PAIR, name)) for name in names]
-    existing = (
-        candidate
-        for candidate in candidates
-        if any(text_exists(candidate, language) for language in direction)
-    )
-    return next(existing, candidates[0])
+    return next((candidate for candidate in candidates if _has_text(candidate, direction)), candidates[0])
+
+
+def _has_text(prefix: Path, direction: Direction) -> bool:
+    return any(existing_text(prefix, language) for language in direction)
 
 
 def opus100_prefix(folder: Path, direction: Direction, split: str) -> Path | None:
@@ -81,8 +84,8 @@ def opus100_prefix(folder: Path, direction: Direction, split: str) -> Path | Non
     if not (folder / "supervised").is_dir() and (folder / _OPUS100_VERSION).is_dir():
         folder = folder / _OPUS100_VERSION
     for kind in ("supervised", "zero-shot"):
-        prefix = prefix_of(folder / kind / PAIR / f"opus.{PAIR}-{split}", direction)
-        if any(text_exists(prefix, language) for language in direction):
+        prefix = _prefix_of(folder / kind / PAIR / f"opus.{PAIR}-{split}", direction)
+        if _has_text(prefix, direction):
             return prefix
     return None
 
@@ -98,62 +101,43 @@ def _turned(corpus: CorpusConfig, direction: Direction, role: Role) -> CorpusCon
     }
     if corpus.opus100 is not None:
         prefix = opus100_prefix(corpus.opus100, direction, _OPUS100_SPLITS[role])
-        if prefix is None:
-            if role != "train":
-                return None
-            pair = "-".join(sorted(direction))
-            prefix = corpus.opus100 / "supervised" / pair / f"opus.{pair}-train"
+        if prefix is None and role != "train":
+            return None
+        pair = "-".join(sorted(direction))
+        prefix = prefix or corpus.opus100 / "supervised" / pair / f"opus.{pair}-train"
         changes |= {"opus100": None, "prefix": prefix}
     elif corpus.source == direction.target:
+        columns = corpus.source_column, corpus.target_column
+        if corpus.tsv is not None:
+            columns = columns[0] or 1, columns[1] or 2
         changes |= {"source_file": corpus.target_file, "target_file": corpus.source_file}
-        if corpus.tsv is not None or corpus.source_column is not None or corpus.target_column is not None:
-            changes |= _turned_columns(corpus)
+        changes |= {"source_column": columns[1], "target_column": columns[0]}
     return corpus.model_copy(update=changes)
-
-
-def _turned_columns(corpus: CorpusConfig) -> dict[str, object]:
-    if corpus.tsv is not None:
-        return {"source_column": corpus.target_column or 2, "target_column": corpus.source_column or 1}
-    return {"source_column": corpus.target_column, "target_column": corpus.source_column}
 
 
 def by_reference(corpus: CorpusConfig, data: DataConfig) -> list[CorpusConfig]:
     """A test corpus of a run with one direction, once for each of its references.
 
     With a prefix these are `PREFIX.en`, or where there is none `PREFIX.en.0`, `PREFIX.en.1` and so on (or
-    from 1), each also compressed; then those of `more_references`.
-
-    Raises:
-        DataError: a side of a prefix does not exist.
+    from 1), each also compressed; then those of `more_references`. A DataError where there are none.
     """
     if corpus.prefix is None:
         source, first = corpus.source_file, [] if corpus.target_file is None else [corpus.target_file]
     else:
         source, first = find_text(corpus.prefix, data.source), _of_prefix(corpus.prefix, data.target)
     targets = [*first, *corpus.more_references]
-    if len(targets) < 2 and (corpus.prefix is None or text_exists(corpus.prefix, data.target)):
+    if len(targets) < 2 and (corpus.prefix is None or existing_text(corpus.prefix, data.target)):
         return [corpus]
-    return [
-        corpus.model_copy(
-            update={
-                "prefix": None,
-                "source_file": source,
-                "target_file": target,
-                "more_references": [],
-                "name": target.name,
-            }
-        )
-        for target in targets
-    ]
+    whole: dict[str, object] = {"prefix": None, "source_file": source, "more_references": []}
+    return [corpus.model_copy(update={**whole, "target_file": path, "name": path.name}) for path in targets]
 
 
 def _of_prefix(prefix: Path, language: str) -> list[Path]:
-    if not text_exists(prefix, language):
+    if existing_text(prefix, language) is None:
         for first in (0, 1):
-            endings = (f"{language}.{number}" for number in count(first))
-            numbered = list(takewhile(lambda ending: text_exists(prefix, ending), endings))
-            if numbered:
-                return [find_text(prefix, ending) for ending in numbered]
+            paths = (existing_text(prefix, f"{language}.{number}") for number in count(first))
+            if numbered := [path for path in takewhile(bool, paths) if path]:
+                return numbered
     return [find_text(prefix, language)]
 
 
@@ -163,7 +147,7 @@ def read_pairs(
     """Every pair of a corpus in order, unfiltered: one for each line, in constant memory.
 
     Args:
-        corpus: What to read; in a run with directions one of those that `directed` gives.
+        corpus: A corpus; in a run with directions one of those that `directed` gives.
         data: The languages and what to do with lines that are not UTF-8.
         index: The number of the corpus, handed on in `Pair.corpus`.
         notes: Counts what was repaired while reading.
@@ -180,11 +164,7 @@ def read_pairs(
 
 
 def reader(corpus: CorpusConfig, data: DataConfig, index: int) -> Reader:
-    """The reader of a corpus.
-
-    Raises:
-        DataError: a side of a prefix does not exist.
-    """
+    """The reader of a corpus; a DataError where a side of a prefix does not exist."""
     on_bad = data.on_bad_utf8
     source, target = corpus.source or data.source, corpus.target or data.target
     if corpus.jsonl is not None and data.text is not None:
@@ -212,7 +192,7 @@ def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
     if corpus.source is None or corpus.target is None:
         return [find_text(corpus.prefix, data.source), find_text(corpus.prefix, data.target)]
     direction = Direction(corpus.source, corpus.target)
-    prefix = prefix_of(corpus.prefix, direction)
+    prefix = _prefix_of(corpus.prefix, direction)
     try:
         return [find_text(prefix, language) for language in direction]
     except MissingTextError as fault:
@@ -222,16 +202,11 @@ def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
 
 
 def require_files(data: DataConfig, role: Role) -> None:
-    """Check that the files of a role can be read; a pipe is left alone.
-
-    Raises:
-        DataError: One cannot.
-    """
+    """Raises a DataError where a file of a role cannot be read; a pipe is left alone."""
     for corpus in directed(data, role):
         for path in corpus_files(corpus, data):
             if path != STDIN and not os.access(path, os.R_OK):
-                with open_bytes(path):  # says what is wrong with it
-                    pass
+                next(read_bytes(path), b"")  # says what is wrong with it
 
 
 _FIELDS = ("source_file", "target_file", "tsv", "jsonl")
@@ -259,7 +234,7 @@ def with_streams_copied(data: DataConfig) -> Iterator[DataConfig]:
 
 
 def is_stream(path: Path) -> bool:
-    """Whether what a path names can be read but once."""
+    """Whether a path names something that can be read but once."""
     return path == STDIN or path.is_fifo() or path.is_char_device()
 
 
@@ -271,26 +246,13 @@ def _with_copies(
         path: Path | None = getattr(corpus, field)
         if path is not None and is_stream(path):
             copy = data.prepared / f".stream-{os.getpid()}-{len(names)}"
-            copies.callback(_remove, copy)
-            _copy(path, copy)
+            copies.callback(copy.unlink, missing_ok=True)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            with copy.open("wb") as file, open_raw(path) as stream:
+                shutil.copyfileobj(stream, file)
             names[str(copy)] = display(path)
             changes[field] = copy
     return corpus.model_copy(update={**changes, "name": corpus.label}) if changes else corpus
-
-
-def _copy(stream: Path, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("wb") as target:
-        if stream == STDIN:
-            shutil.copyfileobj(sys.stdin.buffer, target)
-        else:
-            with stream.open("rb") as source:
-                shutil.copyfileobj(source, target)
-
-
-def _remove(path: Path) -> None:
-    with suppress(OSError):
-        path.unlink()
 
 
 _OF_A_RECIPE = (
@@ -301,14 +263,11 @@ _OF_A_RECIPE = (
 
 @contextmanager
 def naming_texts(settings: Section, origins: Mapping[str, str]) -> Iterator[None]:
-    """Say of a text that turns out to be missing where the settings name it.
+    """Puts in front of a MissingTextError where the settings name the text.
 
     Args:
         settings: All of a run, with a section `data`.
         origins: Where each value was written, by dotted key.
-
-    Raises:
-        MissingTextError: Whatever is raised inside, with the place in front.
     """
     try:
         yield
@@ -322,27 +281,20 @@ def naming_texts(settings: Section, origins: Mapping[str, str]) -> Iterator[None
 
 def _origin(path: Path, settings: Section, origins: Mapping[str, str]) -> str | None:
     for key, origin in origins.items():
-        for text in _paths(_at(settings, key)) if key.startswith("data.") else ():
+        value: object = settings if key.startswith("data.") else None
+        for name in key.split("."):  # up to the value, or to a list in front of it
+            value = getattr(value, name, value) if isinstance(value, Section) else value
+        for text in _paths(value):
             if text.parent == path.parent and (text == path or path.name.startswith(f"{text.name}.")):
                 return origin
     return None
-
-
-def _at(value: object, key: str) -> object:
-    """The value of a dotted key, or of the beginning of it that is a section."""
-    for name in key.split("."):
-        if not isinstance(value, Section) or name not in type(value).model_fields:
-            break
-        value = getattr(value, name)
-    return value
 
 
 def _paths(value: object) -> Iterator[Path]:
     if isinstance(value, Path):
         yield value
     elif isinstance(value, Section):
-        for name in type(value).model_fields:
-            yield from _paths(getattr(value, name))
+        yield from _paths(list(vars(value).values()))
     elif isinstance(value, list | tuple):
         for item in value:
             yield from _paths(item)

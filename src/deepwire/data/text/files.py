@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import lzma
-import stat
+import os
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -21,9 +20,6 @@ from deepwire.data.data_config import STDIN, BadUtf8
 from deepwire.errors import DataError
 from deepwire.io.output import COMPRESSED_SUFFIXES
 from deepwire.io.regular_files import similar_file_names
-
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
 
 CHUNK = 1 << 18
 MAX_LINE_BYTES = 1 << 20
@@ -34,12 +30,13 @@ _GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + low]) + b"\x2a\x4d\x18" for low in range(16)))
 """A frame with data, or one of the sixteen kinds of frame to skip."""
 _MAGIC = (_GZIP, _XZ, *_ZSTD)
-_ZSTD_PIECE = 1 << 12
+_COMPRESSED_PIECE = 1 << 11
+"""Small, because each byte of it can unfold to a thousand and more."""
 _BOM = b"\xef\xbb\xbf"
 
 
 class BadLine(NamedTuple):
-    """A line that cannot be used as text: why, and what of it can be shown."""
+    """A line that cannot be used as text."""
 
     fault: str
     """`bad_utf8`, `nul` or `too_long`."""
@@ -51,10 +48,9 @@ Line = str | BadLine
 
 
 class Raw(NamedTuple):
-    """Whole lines of a file as bytes."""
+    """Whole lines of a file as bytes, joined by `\\n`; or the head of one line that is too long."""
 
     data: bytes
-    """Joined by `\\n`, none at the end; or the head of one line that is too long."""
     too_long: bool
     lines: int
 
@@ -76,7 +72,7 @@ class ReadNotes:
     """JSONL values with line breaks inside, read with spaces in their place."""
 
     def add(self, other: ReadNotes) -> None:
-        """Count what another part of the text had repaired."""
+        """Counts the repairs of another part of the text."""
         self.carriage_returns += other.carriage_returns
         self.byte_order_marks += other.byte_order_marks
         self.replaced_lines += other.replaced_lines
@@ -105,22 +101,12 @@ def read_lines(
 
 
 def read_raw(path: Path) -> Iterator[Raw]:
-    """A text file as groups of whole lines, decompressed but not looked at; see `read_lines`.
-
-    Raises:
-        DataError: the file is missing, damaged or not readable.
-    """
-    with open_bytes(path) as stream:
-        yield from _line_blocks(_chunks(stream, path))
+    """A text file as groups of whole lines, decompressed but not decoded; see `read_lines`."""
+    return _line_blocks(read_bytes(path))
 
 
 class MissingTextError(DataError):
-    """A text is not there.
-
-    Args:
-        message, hint: As of all errors.
-        path: The text, where it is known.
-    """
+    """A text is not there; `path` is its name, where it is known."""
 
     def __init__(self, message: str, hint: str = "", path: Path | None = None) -> None:
         super().__init__(message, hint)
@@ -128,12 +114,8 @@ class MissingTextError(DataError):
 
 
 def find_text(prefix: Path, ending: str) -> Path:
-    """The file `PREFIX.ending`, or the same with `.gz`, `.zst` or `.xz`.
-
-    Raises:
-        DataError: none of them exists; the message lists what was tried, the hint near names.
-    """
-    path = _find_text(prefix, ending)
+    """The file `PREFIX.ending`, or the same with `.gz`, `.zst` or `.xz`; a MissingTextError for none."""
+    path = existing_text(prefix, ending)
     if path is not None:
         return path
     missing, suffixes = prefix.with_name(f"{prefix.name}.{ending}"), ", ".join(COMPRESSED_SUFFIXES)
@@ -143,42 +125,80 @@ def find_text(prefix: Path, ending: str) -> Path:
     raise MissingTextError(f"{missing}: no such file (also tried {suffixes})", hint, missing)
 
 
-def text_exists(prefix: Path, ending: str) -> bool:
-    """Whether `find_text` would find a file."""
-    return _find_text(prefix, ending) is not None
-
-
-def _find_text(prefix: Path, ending: str) -> Path | None:
+def existing_text(prefix: Path, ending: str) -> Path | None:
+    """The file that `find_text` finds, if there is one."""
     paths = (prefix.with_name(f"{prefix.name}.{ending}{suffix}") for suffix in ("", *COMPRESSED_SUFFIXES))
-    return next(filter(_exists, paths), None)
+    return next(filter(os.path.lexists, paths), None)
 
 
-@contextmanager
-def open_bytes(path: Path) -> Iterator[io.BufferedIOBase]:
-    """Open a file for reading its decompressed bytes; `-` is stdin.
+def read_bytes(path: Path) -> Iterator[bytes]:
+    """The decompressed bytes of a file, piece by piece; `-` is stdin.
 
     Raises:
-        DataError: it is missing, a directory or not readable, or zstd without the package for it.
+        DataError: it is missing, a directory, damaged or not readable, or zstd without the package for it.
     """
-    with _open_raw(path) as raw:
+    with open_raw(path) as raw:
         head = b""
         # No byte more than needed: a terminal or a pipe may hold back the rest of its first line.
         while any(magic.startswith(head) and magic != head for magic in _MAGIC) and (more := raw.read(1)):
             head += more
-        chunks = chain([head], iter(lambda: raw.read1(CHUNK), b""))
-        yield _decompressed(io.BufferedReader(_Chunks(chunks), CHUNK), head, path)
+        compression = _compression(head, path)
+        size = CHUNK if compression is None else _COMPRESSED_PIECE
+        pieces = chain([head] if head else [], iter(lambda: raw.read1(size), b""))
+        try:
+            yield from pieces if compression is None else _decompressed(pieces, compression, path)
+        except OSError as fault:
+            raise DataError(f"{display(path)}: cannot read: {fault.strerror or fault}") from None
 
 
-def _chunks(stream: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
+class _Decompressor(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+class _Compression(NamedTuple):
+    decompressor: Callable[[], _Decompressor]
+    error: type[Exception]
+
+
+def _compression(head: bytes, path: Path) -> _Compression | None:
+    """The compression of a file that begins so; None for plain text."""
+    if head == _GZIP:
+        return _Compression(lambda: zlib.decompressobj(31), zlib.error)
+    if head == _XZ:
+        return _Compression(lzma.LZMADecompressor, lzma.LZMAError)
+    if head not in _ZSTD:
+        return None
     try:
-        while chunk := stream.read1(CHUNK):
-            yield chunk
-    except EOFError:
-        raise DataError(f"{display(path)}: ends in the middle of compressed data", "copy it again") from None
-    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError) as fault:
-        raise DataError(f"{display(path)}: damaged compressed data: {fault}", "copy it again") from None
-    except OSError as fault:
-        raise DataError(f"{display(path)}: cannot read: {fault.strerror or fault}") from None
+        import zstandard
+    except ImportError:
+        raise DataError(
+            f"{display(path)}: reading zstd needs the package zstandard", "pip install 'deepwire[zstd]'"
+        ) from None
+    return _Compression(lambda: zstandard.ZstdDecompressor().decompressobj(), zstandard.ZstdError)
+
+
+def _decompressed(pieces: Iterator[bytes], compression: _Compression, path: Path) -> Iterator[bytes]:
+    """Decompressed bytes of parts one after the other, perhaps with zeros between them."""
+    decompressor, inside = compression.decompressor(), False
+    for piece in pieces:
+        rest = piece
+        while rest := rest if inside else rest.lstrip(b"\0"):
+            try:
+                yield decompressor.decompress(rest)
+            except compression.error as fault:
+                reason = str(fault).removeprefix("zstd decompressor error: ")
+                raise DataError(
+                    f"{display(path)}: damaged compressed data: {reason}", "copy it again"
+                ) from None
+            inside, rest = not decompressor.eof, b""
+            if not inside:
+                rest, decompressor = decompressor.unused_data, compression.decompressor()
+    if inside:
+        raise DataError(f"{display(path)}: ends in the middle of compressed data", "copy it again")
 
 
 def _line_blocks(chunks: Iterator[bytes]) -> Iterator[Raw]:
@@ -220,11 +240,7 @@ class Decoder:
         self._lines = before
 
     def decode(self, raw: Raw) -> list[Line]:
-        """The next lines, without line ends.
-
-        Raises:
-            DataError: one is not UTF-8 and `on_bad_utf8` is `error`.
-        """
+        """The next lines, without line ends; a DataError where one is not UTF-8 and that is an error."""
         block = raw.data
         if self._lines == 0 and block.startswith(_BOM):
             block = block[len(_BOM) :]
@@ -238,7 +254,7 @@ class Decoder:
             lines = list(text.split("\n"))
         except UnicodeDecodeError:
             text = block.decode(errors="replace")
-            lines = [self._decode_line(raw, number) for number, raw in enumerate(block.split(b"\n"), 1)]
+            lines = [self._decode_line(line, number) for number, line in enumerate(block.split(b"\n"), 1)]
         self._lines += len(lines)
         if "\r" in text:
             lines = [self._without_return(line) for line in lines]
@@ -254,12 +270,9 @@ class Decoder:
         except UnicodeDecodeError as fault:
             if self._on_bad_utf8 == "error":
                 where = f"{display(self._path)}:{self._lines + number}:{fault.start + 1}"
-                utf16 = self._lines + number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff"))
-                hint = (
-                    "it looks like UTF-16: convert it with iconv -f UTF-16 -t UTF-8"
-                    if utf16
-                    else "repair the line; in training text, data.on_bad_utf8 can skip or replace it"
-                )
+                hint = "repair the line; in training text, data.on_bad_utf8 can skip or replace it"
+                if self._lines + number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+                    hint = "it looks like UTF-16: convert it with iconv -f UTF-16 -t UTF-8"
                 raise DataError(f"{where}: not UTF-8 (byte 0x{raw[fault.start]:02x})", hint) from None
             text = raw.decode(errors="replace")
             if self._on_bad_utf8 == "skip":
@@ -275,12 +288,13 @@ class Decoder:
 
 
 @contextmanager
-def _open_raw(path: Path) -> Iterator[io.BufferedIOBase]:
+def open_raw(path: Path) -> Iterator[io.BufferedIOBase]:
+    """The bytes of a file as they are; errors as of `read_bytes`."""
     if path == STDIN:
         yield cast(io.BufferedIOBase, sys.stdin.buffer)
         return
     try:
-        if stat.S_ISDIR(path.stat().st_mode):
+        if path.is_dir():
             raise DataError(f"{path}: is a directory, not a text file")
         raw = path.open("rb", buffering=0)
     except FileNotFoundError:
@@ -290,17 +304,6 @@ def _open_raw(path: Path) -> Iterator[io.BufferedIOBase]:
         raise DataError(f"{path}: cannot open: {reason}") from None
     with raw:
         yield io.BufferedReader(raw, CHUNK)
-
-
-def _exists(path: Path) -> bool:
-    """Whether there is something of that name; a file that may not be looked at is reported when opened."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except (OSError, ValueError):
-        return True
-    return True
 
 
 def _near_names(path: Path) -> str:
@@ -314,59 +317,3 @@ def _near_names(path: Path) -> str:
     if near:
         return f"did you mean {' or '.join(near)}?"
     return f"look into {'the current folder' if folder == Path() else folder}"
-
-
-class _Chunks(io.RawIOBase):
-    """A stream of bytes that come in pieces."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        super().__init__()
-        self._chunks, self._rest = chunks, memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Buffer) -> int:
-        view = memoryview(buffer).cast("B")
-        while not self._rest and (chunk := next(self._chunks, None)) is not None:
-            self._rest = memoryview(chunk)
-        size = min(len(view), len(self._rest))
-        view[:size] = self._rest[:size]
-        self._rest = self._rest[size:]
-        return size
-
-
-def _zstd_chunks(stream: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
-    """Decompressed bytes of zstd frames one after the other.
-
-    The package's own reader takes a cut file for a complete one, so frames are followed here. Small pieces of
-    input bound the memory: each can unfold to some MiB at most.
-    """
-    try:
-        import zstandard
-    except ImportError:
-        raise DataError(
-            f"{display(path)}: reading zstd needs the package zstandard", "pip install 'deepwire[zstd]'"
-        ) from None
-    frame, inside, rest = zstandard.ZstdDecompressor().decompressobj(), False, b""
-    while piece := rest or stream.read1(_ZSTD_PIECE):
-        try:
-            yield frame.decompress(piece)
-        except zstandard.ZstdError as fault:
-            reason = str(fault).removeprefix("zstd decompressor error: ")
-            raise DataError(f"{display(path)}: damaged compressed data: {reason}", "copy it again") from None
-        inside, rest = not frame.eof, b""
-        if frame.eof:
-            rest, frame = frame.unused_data, zstandard.ZstdDecompressor().decompressobj()
-    if inside:
-        raise EOFError
-
-
-def _decompressed(stream: io.BufferedReader, head: bytes, path: Path) -> io.BufferedIOBase:
-    if head == _GZIP:
-        return gzip.GzipFile(fileobj=stream, mode="rb")
-    if head == _XZ:
-        return lzma.LZMAFile(stream)
-    if head in _ZSTD:
-        return io.BufferedReader(_Chunks(_zstd_chunks(stream, path)), CHUNK)
-    return stream

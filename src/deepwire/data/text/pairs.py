@@ -16,24 +16,28 @@ from numpy.typing import NDArray
 
 
 class Pair(NamedTuple):
-    """A sentence and its translation."""
+    """A sentence and its translation.
+
+    Attributes:
+        line: Line number in its file, from 1.
+        source: The sentence.
+        target: Its translation.
+        corpus: Index of the corpus in `DataConfig.train`.
+        fault: Why the pair cannot be used at all (`bad_utf8`, `nul`, `too_long`), or empty.
+    """
 
     line: int
-    """Line number in its file, from 1."""
     source: str
     target: str
     corpus: int
-    """Index of the corpus in `DataConfig.train`."""
     fault: str = ""
-    """Why the pair cannot be used at all (`bad_utf8`, `nul`, `too_long`), or empty."""
 
 
 class Texts(NamedTuple):
-    """Lines in UTF-8, one after the other without line ends."""
+    """Lines in UTF-8, one after the other without line ends, and the bytes of each, `[lines]`."""
 
     data: bytes
     sizes: NDArray[np.int32]
-    """`[lines]`: bytes of each."""
 
     @classmethod
     def of(cls, lines: Sequence[bytes]) -> Self:
@@ -57,11 +61,10 @@ class Texts(NamedTuple):
 
 @dataclass(frozen=True)
 class PairBlock(Sequence[Pair]):
-    """Pairs of one corpus, in their order; each is made when it is asked for."""
+    """Pairs of one corpus with ascending line numbers `[pairs]`; each is made when it is asked for."""
 
     corpus: int
     numbers: NDArray[np.int64]
-    """`[pairs]`: line numbers, ascending."""
     source: Texts
     target: Texts
 
@@ -85,22 +88,17 @@ class PairBlock(Sequence[Pair]):
         """Some of the pairs."""
         if chosen.all():
             return self
-        return PairBlock(
-            self.corpus, self.numbers[chosen], self.source.take(chosen), self.target.take(chosen)
-        )
+        sides = self.source.take(chosen), self.target.take(chosen)
+        return PairBlock(self.corpus, self.numbers[chosen], *sides)
 
     def merged(self, other: PairBlock) -> PairBlock:
         """These and other pairs of the corpus, by their lines."""
         numbers = np.concatenate([self.numbers, other.numbers])
         order = np.argsort(numbers)
-        sources, targets = (
-            [lines[place] for place in order.tolist()]
-            for lines in (
-                [*self.source.lines(), *other.source.lines()],
-                [*self.target.lines(), *other.target.lines()],
-            )
-        )
-        return PairBlock(self.corpus, numbers[order], Texts.of(sources), Texts.of(targets))
+        sources = [*self.source.lines(), *other.source.lines()]
+        targets = [*self.target.lines(), *other.target.lines()]
+        sides = (Texts.of([lines[place] for place in order.tolist()]) for lines in (sources, targets))
+        return PairBlock(self.corpus, numbers[order], *sides)
 
     @cached_property
     def _ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -142,7 +140,7 @@ class Reservoir:
         self._weight, self._next, self._count = 1.0, 0, 0
 
     def extend(self, pairs: Sequence[Pair]) -> None:
-        """Show the next pairs of the stream; only those that are taken are looked at."""
+        """Shows the next pairs of the stream; only those that are taken are looked at."""
         while self._next < self._count + len(pairs):
             pair = pairs[self._next - self._count]
             if len(self.pairs) < self._size:
