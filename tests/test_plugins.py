@@ -9,12 +9,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 import torch
 from pydantic import Field, ValidationError
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import parametrizations
 
 import deepwire
@@ -31,7 +31,7 @@ from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.metric_choice import METRICS, SPBLEU, MetricOptions, corpus_score
 from deepwire.evaluation.standard_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
+from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.cost import meta_model
 from deepwire.model.stack_spec import StackSpec
@@ -181,29 +181,6 @@ def test_an_installed_choice_is_checked_as_ours_are(tmp_path: Path) -> None:
     )
 
 
-def test_a_choice_that_is_not_there_is_refused_as_any_other(tmp_path: Path) -> None:
-    text = refusal(run_file(tmp_path, "highway"))
-    assert text.startswith(f"{tmp_path}/run.yaml:8: model.encoder.connection: must be pre_norm, post_norm, ")
-    assert text.endswith(", mhc_lite or mhc, not 'highway'")
-
-
-def test_who_names_an_unknown_choice_hears_how_another_package_makes_one_known(tmp_path: Path) -> None:
-    """Not where a similar name was meant, nor where packages cannot add choices."""
-    hint = refused(run_file(tmp_path, "highway")).hint
-    assert hint == (
-        "is it in another package? install it with its entry points, name the class itself "
-        "(my_package.MyConfig), or import the package with --plugin my_package"
-    )
-    assert refused(run_file(tmp_path, "{type: highway, bias: -2}")).hint == hint
-    assert refused(run_file(tmp_path, "pre_nrm")).hint == ""
-    deepwire.register_connection(OwnConfig)
-    load_run_file(run_file(tmp_path, "own"))
-    assert refusal(run_file(tmp_path, "{bias: -2}")).endswith(", mhc_lite, mhc or own")
-    closed = run_file(tmp_path, "pre_norm")
-    closed.write_text(closed.read_text().replace("type: bpe", "type: highway"))
-    assert refused(closed).hint == ""
-
-
 def test_a_place_in_a_run_file_is_imported(tmp_path: Path) -> None:
     """It stays as it was written, and another process makes the same of it."""
     loaded = load_run_file(run_file(tmp_path, f"{{type: {PLACE}, bias: -3}}"), trusted=True)
@@ -241,16 +218,6 @@ def test_a_wrong_place_is_one_line_with_the_line_of_the_file(
     assert text.startswith(f"{tmp_path}/run.yaml:8: model.encoder.connection: ")
     assert message in text
     assert "\n" not in text
-
-
-def test_an_optimizer_of_torch_itself_is_told_what_makes_it_one() -> None:
-    with pytest.raises(UsageError) as caught:
-        load_run_file("demo", ["training.optimizer=torch.optim.Adagrad"], trusted=True)
-    assert caught.value.message == (
-        "command line: training.optimizer: torch.optim.Adagrad is no optimizer: that is a whole "
-        "OptimizerSection; derive one from TorchOptimizerSection whose make returns "
-        "torch.optim.Adagrad(groups), and name that"
-    )
 
 
 def test_a_recorded_place_imports_nothing() -> None:
@@ -510,44 +477,6 @@ def test_a_plugin_that_fails_says_where(
     assert told.endswith(f"connection deepwire_broken.Thing: {why}")
 
 
-def test_a_plugin_that_is_not_there_is_to_be_installed() -> None:
-    for wrong in (None, 3):
-        with pytest.raises(UsageError, match=f"^plugin {wrong}: must be the name of a package"):
-            plugins.use(wrong)  # type: ignore[arg-type]
-    with pytest.raises(UsageError) as raised:
-        plugins.use("no_such_package")
-    assert str(raised.value) == (
-        "plugin no_such_package: cannot be imported: No module named 'no_such_package' "
-        "(is it installed, or its folder on PYTHONPATH?)"
-    )
-
-
-def test_classes_that_are_no_choice() -> None:
-    """A type that is any text, and settings that build nothing: one line, when they are asked for."""
-
-    class AnyType(PreNormConfig):
-        type: str = "any_type"  # type: ignore[assignment]
-
-    class Unfinished(ConnectionSection):
-        type: Literal["unfinished"] = "unfinished"
-
-    for section, message in (
-        (AnyType, "needs a type of its own"),
-        (Unfinished, "unfinished is no connection yet: it lacks build"),
-    ):
-        deepwire.register_connection(section)
-        with pytest.raises(UsageError, match=re.escape(message)):
-            deepwire.build({"encoder": {"connection": section.model_fields["type"].default}}, 20)
-
-
-def test_an_object_is_taken_as_it_is() -> None:
-    """Settings of a class that nobody registered, in a mapping."""
-    plugins.use("deepwire_example.highway")
-    section = sys.modules["deepwire_example.highway"].HighwayConfig(bias=-4)
-    model = deepwire.build({**SHAPE, "encoder": {"layers": 1, "connection": section}}, 20)
-    assert model.config.encoder.connection == section
-
-
 def test_the_next_command_names_packages_without_entry_points(install: Install, tmp_path: Path) -> None:
     """The stored model says where its parts are, and nothing imports them for that."""
     config = load_run_file(run_file(tmp_path, PLACE), trusted=True).config
@@ -644,21 +573,6 @@ def test_modules_may_share_a_buffer(tmp_path: Path) -> None:
         assert torch.equal(loaded.get_buffer(name), value)
 
 
-def test_what_builds_no_part_is_named() -> None:
-    class Empty(PreNormConfig):
-        type: Literal["empty"] = "empty"  # type: ignore[assignment]
-
-        def build(self, spec: StackSpec) -> Connection:
-            return None  # type: ignore[return-value]
-
-    deepwire.register_connection(Empty)
-    with pytest.raises(ModelError, match=r"encoder\.connection empty: its build gave NoneType, and"):
-        deepwire.build({**SHAPE, "encoder": {"layers": 1, "connection": "empty"}}, 20)
-    deepwire.register_metric("nothing", lambda options: None)
-    with pytest.raises(UsageError, match="plugin metric nothing: gave NoneType, and no Metric"):
-        corpus_score("nothing", ["a"], ["a"])
-
-
 @pytest.mark.parametrize("form", ["parameter", "buffer"])
 def test_complex_numbers_are_refused(form: str) -> None:
     """Optimizers, averages and number formats take real ones; the check of a plugin finds it, too."""
@@ -704,10 +618,6 @@ class Hits(Metric):
         return [[line == right] for line, right in zip(hypotheses, references[0], strict=True)]  # type: ignore[return-value]
 
 
-def test_a_metric_may_count_in_lists() -> None:
-    assert Hits().score(["a", "b"], ["a", "c"]).value == 1
-
-
 def test_a_metric_is_named_by_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -737,16 +647,6 @@ def test_a_metric_is_named_by_its_place(
     assert "longer reads the source, too\nhint: add --source FILE" in capsys.readouterr().err
 
 
-def test_what_makes_no_metric_of_options_is_named(install: Install) -> None:
-    install(**{"metric.number": "deepwire_example:__doc__"})
-    deepwire.register_metric("hits", Hits)
-    for name, reason in (("number", "'A connection, a mixer"), ("hits", "too many positional arguments")):
-        called = f"plugin metric {name}: cannot be called with MetricOptions: {reason}"
-        with pytest.raises(UsageError, match=called) as raised:
-            corpus_score(name, ["a"], ["a"])
-        assert raised.value.hint == "give a function that makes the metric of them"
-
-
 def test_an_error_within_a_part_says_where(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -769,37 +669,6 @@ def test_an_error_within_a_part_says_where(
     )
 
 
-@pytest.mark.filterwarnings("ignore")  # of torch, about itself
-def test_what_cannot_be_traced_names_the_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    class Branching(PreNorm):
-        def write(
-            self, state: DepthState, index: int, read: Tensor, output: Tensor, *others: Any
-        ) -> DepthState:
-            return super().write(state, index, read, output if output.sum() > 0 else -output, *others)
-
-    class BranchingConfig(PreNormConfig):
-        type: Literal["branching"] = "branching"  # type: ignore[assignment]
-
-        def build(self, spec: StackSpec) -> Connection:
-            return Branching(self, spec)
-
-    deepwire.register_connection(BranchingConfig)
-    vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, "ein Haus", "a house", 0)])
-    settings = {**SHAPE, "encoder": {"layers": 1, "connection": "branching"}}
-    model = deepwire.build(settings, (vocabularies.source.size, vocabularies.target.size))
-    save_model(tmp_path / "model", model, vocabularies, {})
-    monkeypatch.chdir(tmp_path)
-    assert main(["export", "model", "-o", "out", "--format", "torch_export", "--unchecked"]) == 4
-    assert re.match(
-        r"error: model: cannot be exported as torch_export with parts of other packages "
-        r"\(connection branching\): .+\n"
-        "hint: they may have no tests of values and no loops over positions in Python\n$",
-        capsys.readouterr().err,
-    )
-
-
 def test_a_registered_metric_is_a_metric() -> None:
     with pytest.raises(UsageError, match="unknown metric 'own'"):
         corpus_score("own", ["a house"], ["a house"])
@@ -814,20 +683,6 @@ def test_a_registered_metric_is_a_metric() -> None:
     assert raised.value.hint.endswith("multi-bleu, spbleu, spbleu-101, own")
     with pytest.raises(UsageError, match="deepwire has a metric of this name"):
         deepwire.register_metric("bleu", make)
-
-
-def test_a_metric_is_registered_by_a_decorator() -> None:
-    """As the classes of the other kinds are; what is decorated stays what it is."""
-
-    @deepwire.register_metric("own")
-    def make(options: MetricOptions) -> ChrfMetric:
-        return ChrfMetric(lowercase=options.lowercase)
-
-    assert isinstance(make(MetricOptions()), ChrfMetric)
-    assert deepwire.register_metric("own", make) is make
-    assert corpus_score("own", ["a house"], ["a house"]).value == 100
-    with pytest.raises(UsageError, match=r"plugin metric <function .*make at .*: a name has small letters"):
-        deepwire.register_metric(make)  # type: ignore[call-overload]
 
 
 class CopiedMetric(ChrfMetric):

@@ -65,11 +65,6 @@ def test_the_name_and_directory_of_a_run(here: Path) -> None:
     assert load_run_file("multi30k/depth-lstm-tiny").run_directory == Path("runs/depth-lstm-tiny")
 
 
-def test_a_run_file_may_have_any_ending(here: Path) -> None:
-    write(here / "settings", "data: {source: de, target: en, train: train}")
-    assert load_run_file("settings").name == "settings"
-
-
 def test_the_resolved_settings_hold_every_default_and_can_be_read_back(here: Path) -> None:
     loaded = load_run_file("multi30k/transformer-tiny", ["seed=5"])
     text = json.dumps({key: value for key, value in loaded.resolved.items() if key != "recipe"})
@@ -86,16 +81,6 @@ def test_the_note_of_a_recipe_is_not_taken_over(here: Path) -> None:
     path = write(here / "run.yaml", "extends: multi30k/transformer-tiny")
     assert load_run_file(path).config.recipe is None
     assert load_run_file("multi30k/transformer-tiny").config.recipe is not None
-
-
-def test_the_tiny_recipes_are_the_published_setting(here: Path) -> None:
-    for name in ("multi30k/transformer-tiny", "multi30k/depth-lstm-tiny"):
-        config = load_run_file(name).config
-        assert (config.model.d_model, config.model.heads, config.model.feed_forward) == (128, 4, 256)
-        assert (config.model.encoder.layers, config.model.decoder.layers) == (4, 4)
-        assert (config.training.batch_tokens, config.training.label_smoothing) == (4096, 0.1)
-        assert config.training.checkpoint.keep_last == 10
-        assert config.decoding.beam == 5
 
 
 @pytest.mark.parametrize(
@@ -124,17 +109,6 @@ def test_a_run_directory_is_no_run_file(here: Path) -> None:
         load_run_file("runs/x")
     assert caught.value.message == "runs/x: is a run directory, not a run file"
     assert caught.value.hint == "give the run file that it began with"
-
-
-@pytest.mark.parametrize("value", ["1", "-0.1", ".nan", "high"])
-def test_one_dropout_for_all_places_is_one_mistake(here: Path, value: str) -> None:
-    given = value.removeprefix(".")
-    with pytest.raises(UsageError) as caught:
-        load_run_file("demo", [f"model.dropout={value}", "data.train=[]"])
-    assert caught.value.message.splitlines() == [
-        "command line: data.train: must have at least an entry, not 0",
-        f"command line: model.dropout: {DROPOUT}, not {given}",
-    ]
 
 
 def test_one_key_of_a_plain_value_leaves_the_others(here: Path) -> None:
@@ -372,21 +346,6 @@ def test_a_key_of_another_section_is_told_where_it_belongs(here: Path, setting: 
     assert caught.value.message == f"command line: {setting}: unknown key (did you mean {ours}?)"
 
 
-@pytest.mark.parametrize("setting", ["data.connections", "model.kind", "seq"])
-def test_a_word_that_fits_nowhere_or_in_several_places_is_not_guessed(here: Path, setting: str) -> None:
-    path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
-    with pytest.raises(UsageError) as caught:
-        load_run_file(path, [f"{setting}=4"])
-    assert "unknown key (known: " in caught.value.message
-
-
-def test_a_key_that_another_choice_has_is_not_one_of_another_toolkit(here: Path) -> None:
-    path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
-    with pytest.raises(UsageError, match="hidden_size: unknown key") as caught:
-        load_run_file(path, ["model.encoder.mixer={type: self_attention, hidden_size: 4}"])
-    assert "model.d_model" not in caught.value.message
-
-
 def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> None:
     write(
         here / "run.yaml",
@@ -406,25 +365,6 @@ def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> 
         load_run_file("run.yaml", [*depth, "model.activation=glu"])
     with pytest.raises(UsageError, match=r"^model: encoder.connection.merge: 'two' has no effect"):
         deepwire.build({"encoder": {"connection": {"type": "depth_lstm", "merge": "two"}}}, vocabulary_size=9)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (["training.sharding=full"], "model.share_layers does not work with training.sharding"),
-        (
-            [
-                f"model.{side}.connection={{type: depth_lstm, final_norm: decoder}}"
-                for side in ("encoder", "decoder")
-            ],
-            "model.share_layers: connection of encoder and decoder do not have the same parameters",
-        ),
-    ],
-)
-def test_layers_that_cannot_be_shared_are_refused_with_the_file(settings: list[str], message: str) -> None:
-    with pytest.raises(UsageError, match=message) as caught:
-        load_run_file("multi30k/layer-coordination-tiny", settings)
-    assert "\n" not in caught.value.message
 
 
 def test_what_may_change_in_the_middle_of_a_run() -> None:
@@ -554,19 +494,6 @@ def test_a_default_that_depends_on_what_is_wrong_is_no_second_mistake() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("setting", "wanted"),
-    [
-        ("decoding.cuda_graphs", "true or false or auto"),
-        ("model.encoder.connection.forget_bias", "a number or auto"),
-    ],
-)
-def test_a_word_that_is_no_choice_is_told_what_else_may_stand_there(setting: str, wanted: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        load_run_file("demo", [f"{setting}=maybe"])
-    assert refused.value.message == f"command line: {setting}: must be {wanted}, not 'maybe'"
-
-
 def test_a_missing_text_is_named_with_the_line_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(
         "data:\n  source: de\n  target: en\n  train:\n  - prefix: none/train\n  valid: none/valid.one\n"
@@ -579,17 +506,6 @@ def test_a_missing_text_is_named_with_the_line_that_names_it(tmp_path: Path) -> 
             list(read_lines(path))
     with pytest.raises(MissingTextError, match=rf"^{tmp_path}/other: no such file"), naming():
         list(read_lines(tmp_path / "other"))
-
-
-def test_text_of_a_recipe_that_is_missing_is_told_where_it_is_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    loaded = load_run_file("demo")
-    with pytest.raises(MissingTextError) as raised, naming_texts(loaded.config, loaded.origins):
-        list(read_lines(tmp_path / "examples" / "multi30k" / "train.de"))
-    assert raised.value.message.startswith("recipe demo:8: ")
-    assert "below the current folder" in str(raised.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -635,15 +551,6 @@ def test_the_text_of_a_mapping_has_its_arguments(
     loaded = load_run_file(settings, (), arguments)
     write(here / "second.yaml", loaded.text)
     assert load_run_file("second.yaml").resolved == loaded.resolved
-
-
-def test_a_missing_file_that_is_extended_has_its_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("run.yaml").write_text("seed: 1\nextends: nosuch.yaml\n")
-    with pytest.raises(UsageError, match=r"^run\.yaml:2: extends: nosuch\.yaml: no such file"):
-        load_run_file("run.yaml")
 
 
 @pytest.mark.parametrize(

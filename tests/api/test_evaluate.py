@@ -42,24 +42,6 @@ def test_a_misspelt_file_or_model_is_named_before_anything_is_translated(tmp_pat
         deepwire.evaluate("folder", "out.ja")
 
 
-@pytest.mark.parametrize("given", ["runs/base", Path("runs/base"), 3, None])
-def test_a_comparison_of_one_system_is_refused_by_its_name(given: Any) -> None:
-    """A name is a sequence, too: of its letters."""
-    with pytest.raises(UsageError) as raised:
-        deepwire.compare(given, ["a"])
-    assert raised.value.message == f"systems: must be a mapping or a list of two or more, not {given!r}"
-
-
-def test_what_is_neither_a_text_nor_a_model_is_refused() -> None:
-    for wrong in (None, 3):
-        with pytest.raises(UsageError, match=f"system 1: must be .* not {wrong!r}"):
-            deepwire.evaluate(wrong, ["a"])  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match=f"system 2: must be .* not {wrong!r}"):
-            deepwire.compare([["a"], wrong], ["a"])  # type: ignore[list-item]
-    with pytest.raises(UsageError, match=r"reference 1: must be .* not 3"):
-        deepwire.evaluate(["a"], 3)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -67,9 +49,6 @@ def test_what_is_neither_a_text_nor_a_model_is_refused() -> None:
         ({"device": "nonsense"}, "device: texts are scored as they are"),
         ({"precision": "fp3"}, "precision: texts are scored as they are"),
         ({"metrics": ["chrf"], "tokenize": "zh"}, "tokenize: is for bleu"),
-        ({"metrics": []}, "metrics: must be names or metrics"),
-        ({"metrics": None}, "metrics: must be names or metrics, not None"),
-        ({"language": 3}, "language: must be a name such as ja, not 3"),
         ({"direction": 3}, "'3' is not a direction such as en-de"),
     ],
 )
@@ -78,22 +57,8 @@ def test_settings_that_say_nothing_of_texts_are_refused(settings: dict[str, Any]
         deepwire.evaluate(["a"], ["a"], **settings)
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"baseline": "x"}, "baseline: must be a whole number of 0 or more, not 'x'"),
-        ({"baseline": 2}, "there is no system 2"),
-        ({"samples": 10.5}, "samples: must be a whole number of 1 or more"),
-        ({"seed": -1}, "seed: must be a whole number of 0 or more, not -1"),
-    ],
-)
-def test_numbers_of_a_comparison_are_whole(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        deepwire.compare([["a"], ["b"]], ["a"], **settings)
-
-
 def test_a_system_is_not_left_out_for_its_name(tmp_path: Path) -> None:
     text = tmp_path / "out.de"
     text.write_text("ein Haus\n", encoding="utf-8")
-    with pytest.raises(UsageError, match=r"systems: .*out\.de is there twice"):
+    with pytest.raises(UsageError, match="systems: one is there twice"):
         deepwire.compare([text, ["ein Hund"], text], ["ein Haus"])

@@ -12,7 +12,6 @@ import torch
 from reversed_words import SETTINGS
 
 import deepwire
-from deepwire.errors import UsageError
 from deepwire.ops import precision, process
 
 
@@ -131,16 +130,3 @@ def test_configuring_the_process_is_what_changes_it(
     finally:
         torch.set_flush_denormal(False)
         process.allow_float32_choice(False)
-
-
-@pytest.mark.parametrize("threads", [0, "x", 1.5])
-def test_a_wrong_number_of_threads_changes_nothing(threads: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[bool] = []
-    monkeypatch.setattr("deepwire.ops.allocator.keep_memory", lambda: kept.append(True))
-    before = state()
-    with pytest.raises(UsageError, match=f"threads: must be a whole number of 1 or more, not {threads!r}"):
-        deepwire.configure_process(threads=threads)
-    assert (kept, state()) == ([], before)
-    with pytest.raises(UsageError, match="threads: must be at most 4096, not 1000000000"):
-        deepwire.configure_process(threads=10**9)
-    assert (kept, state()) == ([], before)

@@ -73,13 +73,6 @@ def test_all_processes_hear_from_the_main_one_whether_a_run_begins(monkeypatch: 
         deepwire.train(settings, processes=Other(1, 2))
 
 
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such run"):
-        deepwire.Run(tmp_path)
-    with pytest.raises(UsageError, match="a run is named by its path, not by None"):
-        deepwire.Run(None)  # type: ignore[arg-type]
-
-
 def test_a_finished_run_is_not_trained_again(trained: deepwire.Run, data: dict[str, object]) -> None:
     again = deepwire.train(SETTINGS, data=data, run=str(trained.path), quiet=True)
     assert again.nothing_to_do == "nothing to do: run finished at update 20 (training.max_updates=20)"
@@ -252,12 +245,6 @@ def test_one_thread_of_a_process_trains_at_a_time(data: dict[str, object], tmp_p
             with pytest.raises(UsageError, match="another thread of this process trains"):
                 other.submit(deepwire.train, SETTINGS, **settings("second")).result()
         assert other.submit(deepwire.train, SETTINGS, **settings("second")).result().best
-
-
-def test_processes_that_are_not_there_are_mentioned(data: dict[str, object], tmp_path: Path) -> None:
-    several: dict[str, Any] = {"training": {"processes": 3, "max_updates": 1}}
-    deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, **several)
-    assert "training.processes is 3, but 1 trains here" in (tmp_path / "run" / "log.txt").read_text()
 
 
 def test_an_error_in_a_callback_comes_out_and_leaves_the_run_free(

@@ -15,7 +15,6 @@ import torch
 from deepwire.cli.main import main
 from deepwire.lab.report import plots
 from deepwire.lab.report.pages import read_findings
-from deepwire.ops.packed_linear import has_kernels
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"
 RUN_FILE = """
@@ -167,25 +166,6 @@ def test_a_model_that_is_not_there_is_found_before_the_others_are_measured(
     assert "nope" in errors
 
 
-@pytest.mark.skipif(not has_kernels("int8"), reason="no kernels on this CPU")
-def test_the_number_format_of_packed_weights_is_named(analyze: Command, tmp_path: Path) -> None:
-    for precision in ("fp32", "int8"):
-        code, line, _ = analyze("depth", "run", "--sentences", "2", "--precision", precision, "--json")
-        assert code == 0
-        (tmp_path / "f.json").write_text(line)
-        assert read_findings(tmp_path / "f.json")[0].provenance.settings["precision"] == precision
-
-
-@needs_matplotlib
-def test_plots_are_drawn(analyze: Command, tmp_path: Path) -> None:
-    assert analyze("gradients", "run", "--plots", str(tmp_path / "plots"))[0] == 0
-    assert sorted(path.name for path in (tmp_path / "plots").glob("*.png")) == [
-        "gradients-decoder-gradients.png",
-        "gradients-encoder-gradients.png",
-        "gradients-gradients-by-layer.png",
-    ]
-
-
 def test_without_matplotlib_only_plots_are_refused(
     analyze: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,19 +224,6 @@ def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
         assert found == code, errors
         assert words in errors
         assert "Traceback" not in errors
-
-
-@pytest.mark.slow
-@needs_matplotlib
-def test_links_that_are_written_to_stay_links(analyze: Command, tmp_path: Path) -> None:
-    for name in ("text", "page", "plots/weights-decoder-layer-gates-over-training.svg"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).symlink_to(tmp_path / f"{Path(name).name}.real")
-    arguments = ["--output", str(tmp_path / "text"), "--html", str(tmp_path / "page")]
-    assert analyze("weights", "run", *arguments, "--plots", str(tmp_path / "plots"))[0] == 0
-    written = [path for path in tmp_path.rglob("*") if path.is_symlink()]
-    assert len(written) == 3
-    assert all(path.stat().st_size for path in written)
 
 
 def test_the_json_holds_where_it_comes_from(analyze: Command) -> None:

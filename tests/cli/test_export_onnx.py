@@ -294,7 +294,7 @@ def test_rounds_of_a_model_without_recurrent_depth_are_refused(
     export: Export, folder: Path, tmp_path: Path
 ) -> None:
     code, errors = export("--unchecked", "--rounds", "3")
-    assert (code, "error: --rounds 3: the encoder has no rounds (model.encoder.recur" in errors) == (2, True)
+    assert (code, "error: rounds 3: the encoder has no rounds (model.encoder.recur" in errors) == (2, True)
     assert not list(tmp_path.iterdir())
     assert json.loads((folder / "onnx" / "manifest.json").read_text())["rounds"] is None
 

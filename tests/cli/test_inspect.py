@@ -52,19 +52,6 @@ def test_a_transformer_has_the_parameters_of_the_formula(inspect) -> None:
     assert abs(record["parameters"] - (vocabulary * d + encoder + decoder)) <= without_biases
 
 
-def test_the_vocabulary_size_is_given_or_configured(inspect) -> None:
-    configured = inspect("demo", "data.vocabulary.size=6k")["vocabulary"]
-    assert configured == {"source": 6000, "target": 6000, "from": "data.vocabulary.size"}
-    small, large = (inspect("demo", "--vocabulary-size", size)["parameters"] for size in ("100", "101"))
-    assert large > small
-
-
-def test_overrides_change_what_is_built(inspect) -> None:
-    narrow, wide = inspect("demo"), inspect("demo", "model.d_model=256")
-    assert wide["model"]["d_model"] == 256
-    assert wide["parameters"] > narrow["parameters"]
-
-
 def test_the_table_names_the_total_and_the_architecture(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["inspect", "multi30k/depth-lstm-tiny"]) == 0
     out = capsys.readouterr().out
@@ -119,14 +106,6 @@ def test_what_cannot_be_inspected(arguments: list[str], code: int, text: str, re
     found, message = refused(*arguments)
     assert found == code
     assert text in message
-
-
-def test_an_empty_folder_is_no_model(refused, tmp_path: Path) -> None:
-    assert refused(str(tmp_path))[0] == 4
-
-
-def test_a_trained_model_takes_no_overrides(refused, tmp_path: Path) -> None:
-    assert refused(str(tmp_path), "model.d_model=8")[0] == 2
 
 
 def test_parameters_of_each_target_language(inspect, refused, tmp_path: Path) -> None:

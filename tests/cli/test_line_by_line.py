@@ -47,14 +47,6 @@ def test_a_terminal_sees_how_far_it_is(terminal: Callable[[], Terminal]) -> None
     ]
 
 
-def test_it_is_not_drawn_more_often_than_asked_but_at_the_end(terminal: Callable[[], Terminal]) -> None:
-    screen = terminal()
-    with ProgressLine(every=1000) as line:
-        for done in range(1, 8):
-            line.count("reading", done, 7)
-    assert screen.texts() == ["reading 1 of 7 (14%)", "reading 7 of 7 (100%)"]
-
-
 def test_warnings_on_the_way_are_kept(terminal: Callable[[], Terminal]) -> None:
     screen = terminal()
     with ProgressLine(every=0) as line:

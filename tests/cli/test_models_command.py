@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import http.server
 import json
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,13 +113,6 @@ def test_an_interrupted_download_goes_on(address: str, shelf: Path) -> None:
     assert (Path("got") / "model.safetensors").read_bytes() == whole
 
 
-def test_a_file_that_is_larger_than_registered_is_not_fetched_whole(address: str, shelf: Path) -> None:
-    (shelf / "ab" / "config.json").write_bytes(bytes(1 << 20))
-    with pytest.raises(DataError, match=r"config\.json: has more than \d"):
-        Shelf(address).get("ab", Path("new"))
-    assert not list(Path(".new.part").glob("*config*"))
-
-
 @pytest.mark.parametrize("remote", [True, False])
 def test_files_of_another_model_do_not_get_into_this_one(shelf: Path, address: str, remote: bool) -> None:
     """An interrupted call for another model of the same target left them."""
@@ -171,12 +163,6 @@ def test_a_damaged_registry_is_named(tmp_path: Path, text: str, said: str) -> No
         Shelf(str(tmp_path))
 
 
-def test_a_registry_without_https_is_warned_of_with_what_helps(address: str) -> None:
-    warnings: list[str] = []
-    Shelf(address, warn=warnings.append)
-    assert [text.partition("; ")[2] for text in warnings] == ["use an https address"]
-
-
 def test_mistakes_are_one_line(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "get", "abc", "--registry", "shelf"]) == 2
     assert "has no model abc" in capsys.readouterr().err
@@ -200,16 +186,6 @@ def test_a_folder_that_is_no_entry_is_not_replaced(shelf: Path) -> None:
     assert (other / "train.de").read_text() == "Ein Hund.\n"
 
 
-@pytest.mark.parametrize("name", ["models.json", "ab/config.json"])
-def test_a_pipe_in_a_registry_is_not_waited_for(
-    name: str, shelf: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (shelf / name).unlink()
-    os.mkfifo(shelf / name)
-    assert main(["models", "get", "ab", "--registry", str(shelf)]) != 0
-    assert name in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("sign", ["\x1b[2J", "\x07", "\x9b2J", "\r", "\n", "\u202e", "\u2028"])
 @pytest.mark.parametrize(
     "place", ["name", "licence", "description", "directions", "path", "test", "signature"]
@@ -226,11 +202,3 @@ def test_what_would_change_the_terminal_is_never_printed(
     printed = capsys.readouterr()
     assert not printed.out
     assert sign not in printed.err.rstrip("\n")
-
-
-def test_two_models_of_one_name_are_refused(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    registry = json.loads((shelf / REGISTRY).read_text())
-    registry["models"] *= 2
-    (shelf / REGISTRY).write_text(json.dumps(registry))
-    assert main(["models", "get", "ab", "--registry", str(shelf)]) == 3
-    assert "two models are called ab" in capsys.readouterr().err

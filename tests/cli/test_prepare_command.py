@@ -89,12 +89,6 @@ def test_mistakes_are_one_error(
     assert "Traceback" not in shown.err
 
 
-def test_unequal_line_counts_say_both(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (corpus / "train.en").write_text("dog\n")
-    assert main(["prepare", "run.yaml"]) == 3
-    assert "train.de 62" in capsys.readouterr().err
-
-
 def test_a_path_of_codes_starts_from_the_run_file(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (corpus / "sub").mkdir()
     (corpus / "sub" / "codes").write_text("#version: 0.2\no g</w>\nu n\n")
@@ -105,18 +99,6 @@ def test_a_path_of_codes_starts_from_the_run_file(corpus: Path, capsys: pytest.C
     record = json.loads(capsys.readouterr().out)
     assert record["vocabulary"]["type"] == "subword_nmt"
     assert Path(record["folder"]).parent.resolve() == (corpus / "sub" / "prepared").resolve()
-
-
-def test_control_characters_of_names_do_not_reach_the_terminal(
-    corpus: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (corpus / "run.yaml").write_text(
-        'data: {source: de, target: en, train: [{prefix: train, name: "a\\e[2Jb"}, train], vocabulary: words}'
-    )
-    assert main(["prepare", "run.yaml"]) == 0
-    shown = capsys.readouterr().out
-    assert "a\ufffd[2Jb:62" in shown
-    assert "\x1b" not in shown
 
 
 def test_preparation_does_not_load_torch() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import yaml
 
 from deepwire import recipes
 from deepwire.cli.main import main
-from deepwire.errors import UsageError
 from deepwire.recipes.notes import read_note
 
 # d 16, F 24, 1 + 1 layers, pre-norm: 4,880 parameters, and 17 for each word.
@@ -47,28 +45,6 @@ def test_the_list_names_every_recipe_with_its_scores(capsys: pytest.CaptureFixtu
     assert "test_2016_flickr 41.0" in out
 
 
-def test_the_list_shows_row_and_size(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
-    shelf(one="{printed: 0.01M, vocabulary: 40}")
-    assert main(["recipes"]) == 0
-    out = capsys.readouterr().out
-    assert out.splitlines()[0] == "papers: A. Nobody 2020, On Nothing"
-    assert all(part in out for part in ("papers/one", "Table 1, row 1", "0.01M"))
-
-
-def test_a_paper_of_some_recipes_of_a_folder_is_not_said_of_all(
-    shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shelf(one="{printed: 0.01M, vocabulary: 40}")
-    own = [line for line in TINY.splitlines() if not line.startswith(("  paper", "  row", "  size"))]
-    (tmp_path / "papers/own.yaml").write_text("\n".join(own).replace("{{", "{").replace("}}", "}"))
-    assert main(["recipes"]) == 0
-    heading, one, mine, *_ = capsys.readouterr().out.splitlines()
-    assert heading.startswith("recipe ")
-    assert "A. Nobody 2020, On Nothing: Table 1" in one
-    assert "own" in mine
-    assert "Nobody" not in mine
-
-
 def test_show_prints_the_file_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     for name in recipes.names()[::10]:
         path = recipes.find(name)
@@ -94,20 +70,9 @@ def test_an_unknown_recipe_gets_a_suggestion(capsys: pytest.CaptureFixture[str])
         ]
 
 
-def test_a_folder_in_common_makes_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recipes", "show", "multi30k/foo"]) == 2
-    assert capsys.readouterr().err.endswith("hint: 'deepwire recipes' lists the recipes\n")
-
-
 @pytest.mark.parametrize("name", ["../errors", "/etc/passwd", "", ".", "multi30k", "demo.yaml"])
 def test_a_name_never_leaves_the_folder_of_recipes(name: str) -> None:
     assert recipes.find(name) is None
-
-
-@pytest.mark.parametrize("name", ["..", "", "/", "papers/no-such", "dem"])
-def test_what_names_no_recipe_and_no_folder_is_refused(name: str) -> None:
-    with pytest.raises(UsageError):
-        recipes.below(name)
 
 
 def test_a_folder_stands_for_its_recipes() -> None:
@@ -137,15 +102,6 @@ def test_check_fails_where_a_size_does_not_fit(shelf: Shelf, capsys: pytest.Capt
     assert main(["recipes", "check", "papers/fits", "papers/explained"]) == 0
 
 
-def test_check_counts_at_the_vocabulary_of_the_note(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
-    shelf(small="{printed: 0.01M, vocabulary: 40}", large="{printed: 0.01M, vocabulary: 50}")
-    assert main(["recipes", "check", "--json"]) == 0
-    large, small = map(json.loads, capsys.readouterr().out.splitlines())
-    assert large["counted"] - small["counted"] == 10 * (16 + 1)  # a row and an output bias for each word
-    assert small["vocabulary"] == {"source": 40, "target": 40}
-    assert (small["printed"], small["verdict"], small["row"]) == ("0.01M", "fits", "Table 1, row 1")
-
-
 def test_check_json_gives_the_reason(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
     shelf(explained="{printed: 0.02M, vocabulary: 40, differs: a misprint}")
     assert main(["recipes", "check", "--json"]) == 0
@@ -166,10 +122,3 @@ def test_a_printed_size_has_the_form_of_the_papers(
 def test_every_recipe_says_what_it_is() -> None:
     for name in recipes.names():
         assert read_note(name).description
-
-
-def test_the_documentation_names_recipes_that_exist() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "reports" / "tables.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"papers/[a-z0-9]+(?:-[a-z0-9]+)*(?:/[a-z0-9-]+)?(?=[`\s])", text))
-    assert named
-    assert named <= set(recipes.names())

@@ -82,12 +82,3 @@ def test_completion_does_not_wait_for_torch() -> None:
         [sys.executable, "-c", code], env=names, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "seed=\n"), done.stderr
-
-
-def test_the_script_for_the_shell_names_the_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
-    with pytest.raises(SystemExit):
-        main(["--show-completion"])
-    assert "_DEEPWIRE_COMPLETE=complete_bash" in capsys.readouterr().out

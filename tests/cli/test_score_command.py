@@ -84,19 +84,6 @@ def test_tokens_sum_to_the_score(score):
     assert len(tokens.split()) == 3
 
 
-def test_batches_change_nothing(score):
-    alone = score("batch_tokens=1", source=SOURCE * 6, target=TARGET * 6)[1]
-    together = score(source=SOURCE * 6, target=TARGET * 6)[1]
-    assert list(map(float, alone)) == pytest.approx(list(map(float, together)), abs=1e-5)
-    assert list(map(float, together[:4])) == pytest.approx(list(map(float, score()[1])), abs=1e-5)
-
-
-def test_different_line_counts(score):
-    code, _, errors = score(target="a dog\n")
-    assert code == 3
-    assert "line counts differ" in errors
-
-
 def test_only_one_side_from_stdin_and_neither_is_replaced(model, score, tmp_path, capsys):
     assert main(["score", model, "--source", "-", "--target", "-"]) == 2
     assert "stdin" in capsys.readouterr().err

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import random
-import re
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -96,19 +93,6 @@ def test_train_translate_and_continue(toy: Path, capsys: pytest.CaptureFixture[s
         assert len((toy / "out.txt").read_text().splitlines()) == 10
 
 
-def test_what_was_begun_anew_goes_on_without_fresh(
-    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object, **__: object) -> float:
-        os.kill(os.getpid(), signal.SIGINT)
-        return 0.0
-
-    monkeypatch.setattr("deepwire.api.specification.ValidationScores.__call__", interrupted)
-    asked = ["train", "toy.yaml", "training.validation.bleu_every=10", "run=my run"]
-    assert main([*asked, "--fresh"]) == 130
-    assert f"go on from here: deepwire {' '.join(asked[:3])} 'run=my run'\n" in capsys.readouterr().out
-
-
 def test_what_fails_after_it_was_begun_anew_goes_on_without_fresh(
     toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -139,14 +123,6 @@ def test_what_is_wrong_is_found_before_the_vocabulary_is_learned(
     assert "learning" not in error
 
 
-def test_a_test_set_that_is_not_there_is_noted(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for options in (["--dry-run"], ["training.max_updates=1"]):
-        assert main(["train", "toy.yaml", "data.test=gone", *options]) == 0
-        shown = capsys.readouterr()
-        note = "note: data.test: " + str(toy / "gone.src") + ": no such file"
-        assert note in shown.out + shown.err
-
-
 def test_a_config_file_of_a_folder_that_is_no_run_is_not_replaced(
     toy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,48 +136,6 @@ def test_a_config_file_of_a_folder_that_is_no_run_is_not_replaced(
     assert Path("project/log.txt").read_text(encoding="utf-8") == "mine\n"
     Path("project/config.yaml").unlink()
     assert main(["train", "toy.yaml", "training.max_updates=2", "run=project"]) == 0
-
-
-def test_updates_of_hardly_any_pairs_are_warned_about(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "toy.yaml", "training.max_updates=1", "training.batch_tokens=9"]) == 0
-    assert "warning: training.batch_tokens=9 makes updates of 1." in capsys.readouterr().err
-
-
-def test_one_thread_is_one_thread(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["train", "toy.yaml", "training.max_updates=1", "training.threads=1"]
-    assert main([*asked, "--dry-run"]) == main(asked) == 0
-    said = capsys.readouterr()
-    assert len(re.findall(r" 1 thread\b", said.out + said.err)) == 2
-
-
-@pytest.mark.parametrize(
-    ("settings", "signature", "note"),
-    [
-        (["data.target=ja"], "tok:(ja-mecab|char)", "(ja: tokenizer ja-mecab|$)"),
-        (
-            [],
-            "tok:13a",
-            "note: the validation text in trg is written without spaces .kana., where BLEU.tok:13a says",
-        ),
-        (["training.validation.tokenize=char"], "tok:char", "$"),
-        (["data.target=ja", "training.validation.tokenize=intl"], "tok:intl", "written without spaces"),
-    ],
-)
-def test_validation_has_the_tokenizer_of_the_language(
-    toy: Path, capsys: pytest.CaptureFixture[str], settings: list[str], signature: str, note: str
-) -> None:
-    lines = "".join(f"{line}\n" for line in ["猫が庭で寝ている。", "犬は公園を走った。"] * 5)
-    for name in ("train.trg", "train.ja", "valid.trg", "valid.ja"):
-        (toy / name).write_text(lines * (20 if "train" in name else 1), encoding="utf-8")
-    short = [
-        "training.max_updates=2",
-        "data.filters.drop_duplicates=false",
-    ]
-    assert main(["train", "toy.yaml", *short, *settings]) == 0, capsys.readouterr().err
-    log = (toy / "runs" / "toy" / "log.txt").read_text(encoding="utf-8")
-    assert re.search(rf"translations of the validation text are scored by BLEU\|\S*{signature}", log)
-    assert re.search(note, log)
-    assert "written without spaces" in note or "written without spaces" not in log
 
 
 def test_a_tokenizer_that_is_not_there_is_named_before_text_is_prepared(
@@ -234,12 +168,6 @@ def test_settings_that_would_make_another_run_are_refused(
     [
         (["train", "toy.yaml", "training.lerning_rate=1"], 2, "lerning_rate"),
         (["train", "toy.yaml", "training.max_updates=-5"], 2, "max_updates"),
-        (["train", "toy.yaml", "training.validation.tokenize=moses"], 2, "validation.tokenize: must be"),
-        (
-            ["train", "toy.yaml", "training.validation.bleu=false", "training.validation.tokenize=char"],
-            2,
-            "tokenize: 'char' has no effect: BLEU is not scored",
-        ),
         (
             ["train", "toy.yaml", "training.validation.metric=bleu", "training.validation.bleu=false"],
             2,
@@ -258,14 +186,8 @@ def test_settings_that_would_make_another_run_are_refused(
         (["train", "nothing.yaml"], 2, "nothing.yaml"),
         (["train", "toy.yaml", "data.train=nothing"], 3, "nothing"),
         (["train", "toy.yaml", "data.train=blank"], 3, "blank: none of 3 pairs can be used"),
-        (
-            ["train", "toy.yaml", "data.train=blank", "data.vocabulary=bpe"],
-            3,
-            "blank: none of 3 pairs can be used",
-        ),
         (["average", "runs/none"], 4, "no such run"),
         (["average", "runs/a", "runs/b"], 2, "--output"),
-        (["average", "runs/a", "runs/b", "--last", "2", "-o", "x"], 2, "--last"),
         (["average", "runs/a", "runs/b", "-o", "x"], 4, "no such model"),
     ],
 )
@@ -279,19 +201,6 @@ def test_mistakes_are_one_line(
     assert message in error
     assert "Traceback" not in error
     assert not (toy / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("change", "code", "message"),
-    [("start_from=gone", 4, "gone: no such model"), ("device=cuda:99", 2, "cuda:99 was asked for")],
-)
-def test_what_is_not_there_is_said_before_the_text_is_prepared(
-    toy: Path, capsys: pytest.CaptureFixture[str], change: str, code: int, message: str
-) -> None:
-    for more in ([], ["--dry-run"]):
-        assert main(["train", "toy.yaml", f"training.{change}", *more]) == code
-        assert message in capsys.readouterr().err
-    assert not (toy / "prepared").exists()
 
 
 def test_an_average_does_not_overwrite(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,13 +127,6 @@ def test_fields_with_a_name_of_ours_are_kept_apart(translate):
     assert json.loads(line)["input"] == "x"
 
 
-def test_scores(translate):
-    for line, text in zip(translate("--scores"), translate(), strict=True):
-        score, _, translation = line.partition("\t")
-        assert float(score) <= 0
-        assert translation == text
-
-
 def test_every_decoding_setting_can_be_set(translate):
     assert translate("beam=2") == translate("--beam", "2") != translate("--beam", "1")
     assert translate("n_best=2") == translate("--n-best", "2")
@@ -171,26 +164,6 @@ def test_prefixes(translate, tmp_path):
     assert lines[1] == ""
 
 
-def test_how_terms_come_in_can_be_chosen(translate, tmp_path, monkeypatch):
-    from deepwire.decoding import second_search
-
-    terms = tmp_path / "terms.tsv"
-    terms.write_text("hund\trun|sofa|cats\n")
-    searched = []
-    constrained_search = second_search.constrained_search
-
-    def noted(*arguments):
-        searched.append(1)
-        return constrained_search(*arguments)
-
-    monkeypatch.setattr(second_search, "constrained_search", noted)
-    translate("--terms", str(terms))
-    assert searched
-    searched.clear()
-    translate("--terms", str(terms), "--term-search", "prefer")
-    assert not searched
-
-
 def test_an_ensemble_of_equal_models_is_the_model(translate, model, tmp_path):
     assert translate(models=(model, model)) == translate()
     other = save(tmp_path / "two", seed=2)
@@ -203,16 +176,6 @@ def test_odd_bytes_keep_their_lines(translate, capsys):
     assert translate(text=text)[0] == translate(text="ein hund\n")[0]
 
 
-def test_a_very_long_line(tmp_path, capsys):
-    path, model = tmp_path / "long", save(tmp_path / "terse", seed=1, max_length_ratio=0)
-    path.write_text("hund\n" + "hund " * 5_000 + "h" * 100_000 + "\nhund\n")
-    assert main(["translate", model, "--input", str(path), "--beam", "1"]) == 0
-    captured = capsys.readouterr()
-    assert captured.out.count("\n") == 3
-    words = captured.out.splitlines()[1].split()
-    assert len(words) > 20  # one for each piece at least
-
-
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
@@ -223,17 +186,11 @@ def test_a_very_long_line(tmp_path, capsys):
         (["--alignment-layer", "5"], 2, "settings have no dashes: alignment.layer=VALUE"),
         (["sampling.top_p=2"], 2, "command line: sampling.top_p: must be"),
         (["--scores", "--json"], 2, "--scores and --json are mutually exclusive"),
-        (["--precision", "fp8"], 2, "unknown precision 'fp8'"),
         (["--device", "tpu"], 2, "unknown device 'tpu'"),
-        (["--device", "cuda:99"], 2, "is not there"),
         (["--input", "nothing.de"], 3, "nothing.de: no such file"),
         (["--prefix", "-", "--input", "-"], 2, "only one text can come from stdin"),
-        (["--output", "no/folder/out"], 2, "does not exist"),
         (["--output", "./input"], 2, "is a text that is read, and would be replaced"),
-        (["--threads", "99999999999"], 2, "--threads"),
         (["--shortlist-from", "."], 2, "no shortlist is there"),
-        (["no_repeat=3"], 2, "no_repeat: unknown key (did you mean no_repeat_ngram?)"),
-        (["--set", "min_length"], 2, "'min_length' is not key=value, such as min_length=2"),
         (["beam=many"], 2, "beam: must be"),
         (["--beam", "2", "sampling.seed=3"], 2, "decoding settings: beam: sampling draws"),
         (["--sample", "stop=first"], 2, "decoding settings: stop: sampling draws"),
@@ -250,20 +207,6 @@ def test_mistakes_are_one_line(model, tmp_path, monkeypatch, capsys, options, co
     assert message in captured.err
     assert captured.err.count("error: ") == 1
     assert "Traceback" not in captured.err
-
-
-def test_no_model(tmp_path, capsys):
-    assert main(["translate", str(tmp_path / "nothing"), "--input", "-"]) == 4
-    assert "nothing" in capsys.readouterr().err
-
-
-def test_models_with_different_vocabularies_are_both_named(model, tmp_path, capsys):
-    other = save(tmp_path / "other", seed=1, words=["a cat runs", "two dogs"])
-    assert main(["translate", model, other, "--input", "-"]) == 4
-    error = capsys.readouterr().err
-    assert model in error
-    assert other in error
-    assert "different vocabularies" in error
 
 
 def test_different_counts_of_prefixes_leave_no_file(model, tmp_path, capsys):
@@ -337,15 +280,3 @@ def test_what_is_typed_is_answered_line_by_line(model, translate):
         os.close(ours)
         said.seek(0)
         assert said.read().startswith(b"type a sentence a line; Ctrl-D ends\n")
-
-
-def test_a_reader_that_goes_away_is_no_error(model):
-    process = start(model, "--stream", "--beam", "1")
-    process.stdin.write(b"ein hund\n")
-    process.stdin.flush()
-    process.stdout.readline()
-    process.stdout.close()
-    process.stdin.write(b"ein hund\n" * 100)
-    process.stdin.close()
-    assert process.wait(300) == 141
-    assert process.stderr.read() == b""

@@ -61,16 +61,6 @@ def test_a_terminal_sees_how_far_a_document_is(model, tmp_path, monkeypatch):
     assert "translating 2 of 2 sentences (100%)" in said
 
 
-def test_terms_are_never_written_over(model, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.txt").write_text("ein hund\n")
-    (tmp_path / "terms.txt").write_text("hund\tdog\n")
-    command = ["translate-file", str(model), "-i", "a.txt", "-o", "terms.txt", "--terms", "terms.txt"]
-    assert main([*command, *QUIET]) == 2
-    assert "terms.txt: is a text that is read, and would be replaced" in capsys.readouterr().err
-    assert (tmp_path / "terms.txt").read_text() == "hund\tdog\n"
-
-
 @pytest.mark.parametrize(
     ("setting", "expected"),
     [
@@ -90,25 +80,6 @@ def test_an_alignment_that_the_model_does_not_have_is_refused(
     alone = save(tmp_path / "alone", architecture="decoder_only")
     assert main(["translate-file", str(alone), *command]) == 0
     assert "<b>" in (tmp_path / "b.html").read_text()
-
-
-def test_a_document_to_stdout_is_all_that_is_written(model, tmp_path, capsysbinary):
-    document = tmp_path / "a.txt"
-    document.write_text("ein hund\n")
-    assert main(["translate-file", str(model), "-i", str(document), "-o", "-", *QUIET[:-1]]) == 0
-    said = capsysbinary.readouterr()
-    (translation,) = deepwire.load(model, "cpu", "fp32").translate(["ein hund"])
-    assert said.out.decode() == f"{translation}\n"
-    assert b"wrote" not in said.err
-
-
-@pytest.mark.parametrize(("name", "output"), [("a.pot", "de.po"), ("a.txt", "a.fr"), ("a.md", "a.markdown")])
-def test_a_translation_may_have_another_ending_of_its_kind(model, tmp_path, monkeypatch, name, output):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / name).write_text('msgid "ein hund"\nmsgstr ""\n' if name == "a.pot" else "ein hund\n")
-    assert main(["translate-file", str(model), "-i", name, "-o", output, "--from", "de", *QUIET]) == 0
-    (translation,) = deepwire.load(model, "cpu", "fp32").translate(["ein hund"])
-    assert translation in (tmp_path / output).read_text()
 
 
 def test_paths_into_json(model, tmp_path, capsys):

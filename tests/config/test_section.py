@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from deepwire.config.counts import Probability
-from deepwire.config.section import NumberSection, flatten
+from deepwire.config.section import NumberSection
 from deepwire.model.stack_spec import DropoutConfig
 
 
@@ -16,10 +16,6 @@ class Rates(NumberSection):
     first: float = 0.1
     second: float = 0.2
     third: float = 0.3
-
-
-def test_leaves_of_settings() -> None:
-    assert flatten({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
 
 
 def test_a_number_stands_for_the_settings_that_it_sets() -> None:

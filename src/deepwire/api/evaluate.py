@@ -9,7 +9,6 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from deepwire.config.counts import shown, whole_argument
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation import texts as model_texts
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
@@ -111,33 +110,21 @@ def compare(
 
     Args:
         systems: At least two, by name if they are to have one; each as in `evaluate`.
-        reference: As in `evaluate`.
-        source: As in `evaluate`.
+        reference, source: As in `evaluate`.
         test: ``bootstrap`` (Koehn 2004) or ``randomization`` (Riezler and Maxwell 2005).
         baseline: Position of the system that the others are compared with.
         samples: Resamples (default 1000) or shuffles (default 10000).
         seed: Of the random numbers of the test.
         metrics: As in `evaluate`.
-        tokenize: As in `evaluate`.
-        language: As in `evaluate`.
-        direction: As in `evaluate`.
-        decoding: As in `evaluate`.
-        device: As in `evaluate`.
-        precision: As in `evaluate`.
+        tokenize, language, direction, decoding, device, precision: As in `evaluate`.
 
     Raises:
         UsageError, DataError, ModelError: As in `evaluate`.
     """
     systems = _by_name(systems)
-    baseline = whole_argument(baseline, "baseline", 0)
-    if baseline >= max(1, len(systems)):
+    if not 0 <= baseline < len(systems):
         raise UsageError(f"baseline: there is no system {baseline}; they count from 0")
-    paired = PairedTest(
-        test,
-        baseline,
-        None if samples is None else whole_argument(samples, "samples", 1),
-        whole_argument(seed, "seed", 0),
-    )
+    paired = PairedTest(test, baseline, samples, seed)
     paired.check(len(systems))
     names = _several(metrics)
     settings = _settings(names, tokenize, language, direction, decoding, device, precision)
@@ -147,19 +134,11 @@ def compare(
 def _by_name(systems: Mapping[str, System] | Sequence[System]) -> Mapping[str, System]:
     if isinstance(systems, Mapping):
         return systems
-    if isinstance(systems, str | bytes) or not isinstance(systems, Iterable):
-        raise UsageError(
-            f"systems: must be a mapping or a list of two or more, not {systems!r}",
-            'compare(["runs/base", "runs/other"]), or evaluate for one alone',
-        )
-    named: dict[str, System] = {}
-    for number, system in enumerate(systems, 1):
-        name = _name(system, number)
-        if name in named:
-            raise UsageError(
-                f"systems: {name} is there twice", "give them names: compare({'a': ..., 'b': ...})"
-            )
-        named[name] = system
+    if isinstance(systems, str):
+        raise UsageError(f"systems: {systems!r} is one", 'compare(["runs/base", "runs/other"])')
+    named = {_name(system, number): system for number, system in enumerate(systems, 1)}
+    if len(named) < len(systems):
+        raise UsageError("systems: one is there twice", "give them names: compare({'a': ..., 'b': ...})")
     return named
 
 
@@ -178,20 +157,13 @@ def _settings(
     if tokenize is not None and "bleu" not in chosen:
         raise UsageError("tokenize: is for bleu, which is not among the metrics", "leave it out, or add bleu")
     scoring = LanguageMetrics(chosen, {} if tokenize is None else {"": tokenize})
-    if not isinstance(language or "", str):
-        raise UsageError(f"language: must be a name such as ja, not {shown(language)}")
     into = language or ("" if parsed is None else parsed.target)
     scoring.of(into)  # an unknown one is named before anything is read
     return EvaluationSettings(scoring, into, search)
 
 
-def _several(metrics: object) -> list[str | Metric]:
-    several = list(metrics) if isinstance(metrics, Iterable) and not isinstance(metrics, str) else [metrics]
-    if not several or not all(isinstance(metric, str | Metric) for metric in several):
-        raise UsageError(
-            f"metrics: must be names or metrics, not {shown(metrics)}", 'give "bleu", or a list of some'
-        )
-    return cast("list[str | Metric]", several)
+def _several(metrics: str | Metric | Sequence[str | Metric]) -> list[str | Metric]:
+    return [metrics] if isinstance(metrics, str | Metric) else list(metrics)
 
 
 def _name(system: System, number: int) -> str:
@@ -334,12 +306,7 @@ def _named_references(reference: Lines | tuple[Lines, ...]) -> list[tuple[Lines,
 def _text(text: Lines, name: str) -> Text:
     if isinstance(text, str | PathLike):
         return read_text(Path(text))
-    given: object = text
-    several = list(given) if isinstance(given, Iterable) else [given]
-    lines = [line for line in several if isinstance(line, str)]
-    if not isinstance(given, Iterable) or len(lines) < len(several):
-        raise UsageError(f"{name}: must be the path of a file or a list of lines, not {shown(text)}")
-    return Text(name, lines)
+    return Text(name, list(text))
 
 
 def _test_set(models: Sequence[str | Translator], settings: EvaluationSettings) -> tuple[Text, Text]:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Self, cast
 
 from deepwire.checkpoint.store import require_translation
-from deepwire.config.counts import shown, whole_argument
+from deepwire.config.counts import whole_argument
 from deepwire.data.data_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import all_of_sampling, with_settings
@@ -36,16 +36,9 @@ from deepwire.decoding.translation_io import Request, Translation, checked_texts
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.multilingual.direction_names import parse_direction
-from deepwire.model.stack_spec import SIDES
 
 if TYPE_CHECKING:
     from deepwire.lab.report.finding import Finding
-
-
-_FILES = frozenset({"source", "reference"})
-"""Options of analyses that are paths."""
-_LEAST = {"layer": 0, "seeds": 1, "sentences": 1, "tokens": 1}
-"""Options of analyses that are whole numbers, and the smallest."""
 
 
 class Model(Translator):
@@ -250,7 +243,7 @@ class Model(Translator):
         """
         self._require_one()
         analyse = _analysis(analysis)
-        options = {name: _checked(analysis, name, value) for name, value in options.items()}
+        options = {name: _option(name, value) for name, value in options.items()}
         try:
             inspect.signature(analyse).bind(self.names[0], **options)
         except TypeError as error:
@@ -270,24 +263,13 @@ class Model(Translator):
                 yield self.analyze(analysis)
 
 
-def _checked(analysis: str, option: str, value: object) -> object:
+def _option(name: str, value: object) -> object:
     """An option of an analysis as its function takes it."""
-    if value is None:
-        return None
-    if option in _FILES:
-        if not isinstance(value, str | PathLike):
-            raise UsageError(f"{analysis}: {option} must be the path of a file, not {shown(value)}")
+    if name in ("source", "reference") and isinstance(value, str):
         return Path(value)
-    if option in _LEAST:
-        return whole_argument(value, f"{analysis}: {option}", _LEAST[option])
-    if option == "direction":
+    if name == "direction" and value is not None:
         return parse_direction(str(value))
-    if option == "sides":
-        sides = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
-        if not sides or any(side not in SIDES for side in sides):
-            raise UsageError(f"{analysis}: sides must be encoder, decoder or both, not {shown(value)}")
-        return sides
-    return value
+    return (value,) if name == "sides" and isinstance(value, str) else value
 
 
 def _lab() -> ModuleType:

@@ -13,7 +13,7 @@ from torch import Tensor
 from deepwire.api.prepare import RunSettings, load_settings
 from deepwire.api.specification import model_metadata, untrained_model
 from deepwire.checkpoint.store import save_model
-from deepwire.config.counts import MAX_SIZE, shown, whole_argument
+from deepwire.config.counts import MAX_SIZE, whole_argument
 from deepwire.config.settings_reader import from_mapping
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
 from deepwire.data.prepare import prepared as preparation
@@ -53,9 +53,8 @@ def build(
 
     Raises:
         UsageError: If the mapping, run file or recipe is wrong, a vocabulary has no room for the special
-            entries or absurdly many, or the number of languages is needed and not known.
+            entries or absurdly many.
     """
-    languages = whole_argument(languages, "languages", 0, most=MAX_SIZE)
     if isinstance(config, str | PathLike):
         run = load_run_file(fspath(config)).config
         config, listed = run.model, run.data.languages
@@ -66,32 +65,12 @@ def build(
         source, target, of_text = vocabulary_size.model_sizes
         languages = languages or of_text
     else:
-        source, target = _sizes(vocabulary_size)
-    return build_model(config, source, target, languages=languages)
-
-
-def _sizes(given: object) -> tuple[int, int]:
-    """The sizes of the source and the target vocabulary that a caller means."""
-    sizes = given if isinstance(given, tuple | list) else (given, given)
-    if len(sizes) != 2 or isinstance(given, str):
-        raise UsageError(
-            f"vocabulary_size: must be a number, or those of source and target, not {shown(given)}"
+        sizes = vocabulary_size if isinstance(vocabulary_size, tuple) else (vocabulary_size, vocabulary_size)
+        source, target = (
+            whole_argument(size, "vocabulary_size", 4, "four entries are special", most=MAX_SIZE)
+            for size in sizes
         )
-    source, target = (
-        whole_argument(size, "vocabulary_size", 4, "four entries are special", most=MAX_SIZE)
-        for size in sizes
-    )
-    return source, target
-
-
-def _from_one(schedule: Schedule) -> Schedule:
-    """A schedule that has no rate for an update before the first one."""
-
-    def rate(update: int) -> float:
-        hint = "updates are counted from 1: enumerate(batches, 1)"
-        return schedule(whole_argument(update, "the number of an update", 1, hint))
-
-    return rate
+    return build_model(config, source, target, languages=languages)
 
 
 @dataclass(frozen=True)
@@ -103,7 +82,7 @@ class TrainingParts:
         model: The untrained model, in training mode on `device`.
         optimizer: Adam or Muon with clipping, as the settings say: ``optimizer.step(rate, loss)``. Any
             optimizer of torch over ``model.parameters()`` will do as well.
-        schedule: The learning rate of an update, which are counted from 1; UsageError for any other number.
+        schedule: The learning rate of an update; they are counted from 1: ``enumerate(batches, 1)``.
         device: Where the model is.
         settings: The whole run file.
     """
@@ -128,17 +107,8 @@ class TrainingParts:
         Returns:
             Batches on the device with `source` ``[B, S]``, `target_input` and `target_output` ``[B, T]``,
             int64, padded with 0, and `languages` ``[B]`` or None.
-
-        Raises:
-            UsageError: One of the numbers is none, or too small.
         """
-        tokens, first = self.settings.training.batch_tokens, self.settings.seed
-        tokens = tokens if batch_tokens is None else whole_argument(batch_tokens, "batch_tokens", 1)
-        first = first if seed is None else whole_argument(seed, "seed", 0)
-        most = None if epochs is None else whole_argument(epochs, "epochs", 0)
-        return self._batches(most, tokens, first)
-
-    def _batches(self, epochs: int | None, tokens: int, seed: int) -> Iterator[DeviceBatch]:
+        tokens = self.settings.training.batch_tokens if batch_tokens is None else batch_tokens
         settings = BatchSettings(
             batch_tokens=tokens,
             micro_batch_tokens=tokens,
@@ -151,7 +121,7 @@ class TrainingParts:
         stream = UpdateStream(
             self.prepared.train,
             settings,
-            seed=seed,
+            seed=self.settings.seed if seed is None else seed,
             vocabularies=self.prepared.vocabularies,
         )
         for update, _ in stream.updates(StreamPosition()):
@@ -164,14 +134,13 @@ class TrainingParts:
         """The validation text once, as tensors, sorted by length.
 
         Raises:
-            UsageError: There is none, or `batch_tokens` is too small.
+            UsageError: There is none.
         """
         if self.prepared.valid is None:
             raise UsageError("there is no validation text", "set data.valid")
-        tokens = self.settings.training.validation.max_tokens
         batches = validation_batches(
             self.prepared.valid,
-            tokens if batch_tokens is None else whole_argument(batch_tokens, "batch_tokens", 1),
+            batch_tokens or self.settings.training.validation.max_tokens,
             source_bos=self.settings.data.source_bos,
             languages=self.prepared.languages,
             context=self.prepared.context,
@@ -200,11 +169,9 @@ class TrainingParts:
         """Write the model as a model directory, which `deepwire.load` and all commands read.
 
         Raises:
-            UsageError: The folder is there and holds no model, or is none.
+            UsageError: The folder is there and holds no model.
             ResourceError: It cannot be written; what was there before is intact.
         """
-        if not isinstance(folder, str | PathLike):
-            raise UsageError(f"folder: must be a path, not {shown(folder)}")
         metadata = model_metadata(self.settings, self.prepared)
         save_model(Path(folder), self.model, self.prepared.vocabularies, metadata)
 
@@ -237,8 +204,8 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
         prepared=prepared,
         model=model,
         optimizer=make_optimizer(model, training.optimizer, training.clip_norm, strategy, scales=scales),
-        schedule=_from_one(
-            rates_of(training.schedule, d_model=config.model.base_width, max_updates=training.max_updates)
+        schedule=rates_of(
+            training.schedule, d_model=config.model.base_width, max_updates=training.max_updates
         ),
         device=device,
         settings=config,
