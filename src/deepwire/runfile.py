@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -25,7 +26,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.portability import ExportConfig
 from deepwire.recipes.notes import RecipeNote, note_of
 from deepwire.recipes.parameters import expanded, name_suffix
-from deepwire.tasks import TASKS, TaskName, with_presets
+from deepwire.tasks import TaskName, task_faults, unused_by_task, with_presets
 from deepwire.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class RunFile(Section):
 
     def unused_settings(self) -> UnusedSettings:
         """Settings of one section for something that another one leaves out."""
-        yield from TASKS[self.task].unused_settings()
+        yield from unused_by_task(self.task)
         if self.data.valid is None:
             for name in ("bleu", "metrics", "metric", "bleu_every", "beam", "max_sentences", "max_tokens"):
                 yield f"training.validation.{name}", "there is no validation set; set data.valid"
@@ -74,120 +75,74 @@ class RunFile(Section):
             yield "training.record.depth_weights", "this model learns no weights of layers"
 
     @model_validator(mode="after")
-    def _fits_its_task(self) -> RunFile:
-        TASKS[self.task].check(self.data, self.model, self.training)
+    def _fits(self) -> RunFile:
+        """Check what only several sections together tell; the first fault counts."""
+        for fault in chain(self._faults(), self._faults_of_layers()):
+            raise ValueError(fault)
         return self
 
-    @model_validator(mode="after")
-    def _says_what_to_translate_into(self) -> RunFile:
-        languages = self.data.languages
-        if languages is None or languages.tag != "none" or self.model.languages.used:
-            return self
-        if len(languages.targets) > 1:
-            raise ValueError(
-                f"data.tag: none, and model.languages has nothing either: nothing tells the model which of "
-                f"{', '.join(languages.targets)} to translate into"
+    def _faults(self) -> Iterator[str]:
+        data, model, training = self.data, self.model, self.training
+        yield from task_faults(self.task, data, model, training)
+        languages = data.languages
+        targets = () if languages is None or languages.tag != "none" else languages.targets
+        if len(targets) > 1 and not model.languages.used:
+            yield (
+                f"data.tag: none, and model.languages has nothing either: nothing tells the model which "
+                f"of {', '.join(targets)} to translate into"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _parameters_have_names_of_their_own(self) -> RunFile:
         for name in self.recipe.parameters if self.recipe else ():
             if name in type(self).model_fields or "." in name or "=" in name:
-                raise ValueError(f"recipe.parameters: {name} cannot be the name of a parameter")
-        return self
-
-    @model_validator(mode="after")
-    def _can_be_exported(self) -> RunFile:
-        refused = export_refusal(self.export.must_be, self.model, self.data)
-        if refused is not None:
-            raise ValueError(f"export.must_be: {refused}")
-        return self
-
-    @model_validator(mode="after")
-    def _begins_with_a_model_that_fits(self) -> RunFile:
-        if self.training.pretrained is not None and self.model.is_decoder_only:
-            raise ValueError(
-                "training.pretrained fills an encoder, and model.architecture: decoder_only has none"
-            )
-        if self.model.source_loss and not self.data.vocabulary.joint:
-            raise ValueError(
+                yield f"recipe.parameters: {name} cannot be the name of a parameter"
+        if (refused := export_refusal(self.export.must_be, model, data)) is not None:
+            yield f"export.must_be: {refused}"
+        if training.pretrained is not None and model.is_decoder_only:
+            yield "training.pretrained fills an encoder, and model.architecture: decoder_only has none"
+        if model.source_loss and not data.vocabulary.joint:
+            yield (
                 "model.source_loss: words of the source are predicted too, so both sides need one "
                 "vocabulary; set data.vocabulary.joint=true"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _has_one_table_for_one_vocabulary(self) -> RunFile:
-        tie = self.model.embeddings.tie
-        if tie in ("all", "inputs") and not self.data.vocabulary.joint and self.data.text is None:
-            raise ValueError(
+        tie = model.embeddings.tie
+        if tie in ("all", "inputs") and not data.vocabulary.joint and data.text is None:
+            yield (
                 f"model.embeddings.tie: {tie} needs one vocabulary for both sides, and "
                 "data.vocabulary.joint is false: set tie to output or none, or joint to true"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _has_alignments_to_learn(self) -> RunFile:
-        if self.training.guided_alignment is None:
-            return self
-        if self.model.is_decoder_only:
-            raise ValueError(
+        if training.guided_alignment is not None and model.is_decoder_only:
+            yield (
                 "training.guided_alignment guides cross-attention, and model.architecture: decoder_only "
                 "has none"
             )
-        if not self.data.aligned:
-            raise ValueError(
+        elif training.guided_alignment is not None and not data.aligned:
+            yield (
                 "training.guided_alignment learns alignments of the training text: name their file with "
                 "alignments beside the prefix in data.train"
             )
-        return self
+        if model.share_layers and training.sharding != "none":
+            yield "model.share_layers does not work with training.sharding, which divides layers"
 
-    @model_validator(mode="after")
-    def _has_layers_to_drop(self) -> RunFile:
-        if self.training.layer_drop is not None:
-            try:
-                self.training.layer_drop.check(self.model)
-            except ValueError as error:
-                raise ValueError(f"training.{error}") from None
-        return self
-
-    @model_validator(mode="after")
-    def _has_an_optimizer_whose_updates_scale(self) -> RunFile:
-        if self.model.parametrization is not None:
-            self.training.optimizer.check_parametrization()
-        return self
-
-    @model_validator(mode="after")
-    def _has_the_groups_to_decode_with(self) -> RunFile:
-        if self.decoding.group_range is not None:
-            try:
-                self._stacks()["decoder"].restrict(*self.decoding.group_range)
-            except ValueError as error:
-                raise ValueError(f"decoding.groups {self.decoding.groups}: {error}") from None
-        return self
-
-    @model_validator(mode="after")
-    def _has_rounds_to_decode_with(self) -> RunFile:
-        if self.decoding.rounds is not None and self.model.encoder.recurrence is None:
-            raise ValueError(
-                f"decoding.rounds {self.decoding.rounds}: the encoder has no rounds "
-                "(model.encoder.recurrence)"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _shares_layers_that_can_be_shared(self) -> RunFile:
-        if self.model.share_layers:
-            if self.training.sharding != "none":
-                raise ValueError(
-                    "model.share_layers does not work with training.sharding, which divides layers"
-                )
-            try:
+    def _faults_of_layers(self) -> Iterator[str]:
+        """What the layers say themselves, built without values."""
+        decoding, model = self.decoding, self.model
+        if decoding.rounds is not None and model.encoder.recurrence is None:
+            yield f"decoding.rounds {decoding.rounds}: the encoder has no rounds (model.encoder.recurrence)"
+        place = ""
+        try:
+            if self.training.layer_drop is not None:
+                place = "training."
+                self.training.layer_drop.check(model)
+            place = ""
+            if model.parametrization is not None:
+                self.training.optimizer.check_parametrization()
+            if model.share_layers:
+                place = "model."
                 self._stacks()
-            except ValueError as error:
-                raise ValueError(f"model.{error}") from None
-        return self
+            if decoding.group_range is not None:
+                place = f"decoding.groups {decoding.groups}: "
+                self._stacks()["decoder"].restrict(*decoding.group_range)
+        except ValueError as error:
+            yield f"{place}{error}"
 
     def vocabulary_sizes(self, size: int) -> tuple[int, int]:
         """Entries of both vocabularies of a model, where each has so many; 0: there is no source."""

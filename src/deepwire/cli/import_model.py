@@ -196,10 +196,7 @@ def _from_checkpoint(
     importer: Importer, foreign: ForeignCheckpoint, overrides: list[str], names: list[str]
 ) -> tuple[RunFile, list[str]]:
     """The run file that the checkpoint amounts to, with overrides; and the assumptions in it."""
-    import tempfile
-
-    from deepwire.config.settings_reader import SettingsDocument, read_settings
-    from deepwire.runfile import RunFile
+    from deepwire.runfile import load_run_file
 
     told = importer.architecture(foreign)
     written = [text.partition("=")[0].strip() for text in overrides]
@@ -214,11 +211,7 @@ def _from_checkpoint(
             for key in ("source", "target"):
                 data.pop(key, None)
             data |= {"directions": [{"between": list(names)}], "tag": "none"}
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "checkpoint.yaml"
-        path.write_text(json.dumps(tree), encoding="utf-8")  # JSON is YAML
-        document = SettingsDocument(path, f"settings of {foreign.path}", Path.cwd())
-        config = read_settings(RunFile, path.name, overrides, locate=lambda *_: document).section
+    config = load_run_file(tree, overrides).config
     notes = [
         f"{key}={json.dumps(value).replace(chr(34), '')}"
         for key, value in told.assumed.items()
