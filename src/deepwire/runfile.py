@@ -123,7 +123,7 @@ class RunFile(Section):
             yield "model.share_layers does not work with training.sharding, which divides layers"
 
     def _faults_of_layers(self) -> Iterator[str]:
-        """What the layers say themselves, built without values."""
+        """Where layers do not fit as they say themselves, built without values."""
         decoding, model = self.decoding, self.model
         if decoding.rounds is not None and model.encoder.recurrence is None:
             yield f"decoding.rounds {decoding.rounds}: the encoder has no rounds (model.encoder.recurrence)"

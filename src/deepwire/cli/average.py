@@ -10,12 +10,10 @@ import typer
 from deepwire.errors import UsageError
 from deepwire.io.atomic import require_absent
 
-Models = Annotated[
-    list[str], typer.Argument(metavar="RUN | MODEL...", help="A run directory, or two models and more.")
-]
+Models = Annotated[list[str], typer.Argument(metavar="RUN | MODEL...", help="A run, or two models and more.")]
 Last = Annotated[int | None, typer.Option(min=1, help="Average the last N checkpoints of a run. Default: 5.")]
 Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Folder of the new model. Default: RUN/averages/avgN.")
+    Path | None, typer.Option("--output", "-o", help="New folder. Default: RUN/averages/avgN.")
 ]
 
 

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -44,10 +44,6 @@ def check(
     languages: Annotated[
         str | None, typer.Option(help="Source and target, such as de,en; default: the file endings.")
     ] = None,
-    on_bad_utf8: Annotated[
-        Literal["error", "skip", "replace"] | None,
-        typer.Option(help="What to do with a line that is not UTF-8."),
-    ] = None,
     samples: Annotated[int, typer.Option(min=0, max=1000, help="Random pairs to show.")] = 5,
     seed: Annotated[int, typer.Option(help="Chooses the random pairs.")] = 1,
     rejects: Annotated[
@@ -66,10 +62,10 @@ def check(
     files = {name: path for name, path in forms.items() if path is not None}
     naming: AbstractContextManager[None] = nullcontext()
     if run_file is None:
-        data = _data_of_files(files, columns, languages, on_bad_utf8)
+        data = _data_of_files(files, columns, languages)
     elif "=" in run_file and files:
         raise UsageError(f"{run_file}: there is no run file whose settings it could change", "leave it out")
-    elif files or columns or languages or on_bad_utf8:
+    elif files or columns or languages:
         raise UsageError("a run file says itself where its text is", "change it with data.KEY=VALUE")
     else:
         loaded = load_run_file(run_file, overrides or [])
@@ -137,9 +133,7 @@ def _checked(
         return check_corpora(data, seed=seed, samples=samples, on_reject=add, on_progress=show)
 
 
-def _data_of_files(
-    forms: dict[str, Path], columns: str | None, languages: str | None, on_bad_utf8: str | None
-) -> DataConfig:
+def _data_of_files(forms: dict[str, Path], columns: str | None, languages: str | None) -> DataConfig:
     from pydantic import ValidationError
 
     from deepwire.data.data_config import DataConfig
@@ -156,8 +150,6 @@ def _data_of_files(
         corpus["source_column"], corpus["target_column"] = (int(n) if n.isdecimal() else n for n in names)
     labels = _two(languages, "--languages", "de,en") if languages is not None else _labels_of(forms)
     settings = {"source": labels[0], "target": labels[1], "train": [corpus]}
-    if on_bad_utf8 is not None:
-        settings["on_bad_utf8"] = on_bad_utf8
     try:
         return DataConfig.model_validate(settings)
     except ValidationError as fault:

@@ -42,13 +42,8 @@ Hypotheses = Annotated[
         help="Translations, one file per system; - is stdin. KEY=VALUE: decoding settings of models.",
     ),
 ]
-References = Annotated[
-    list[Path] | None, typer.Option("--reference", "-r", help="Reference text; repeat for several.")
-]
-Models = Annotated[
-    list[str] | None,
-    typer.Option("--model", "-m", help="Translate with this model and score the result; repeat to compare."),
-]
+References = Annotated[list[Path] | None, typer.Option("--reference", "-r", help="Reference; repeatable.")]
+Models = Annotated[list[str] | None, typer.Option("--model", "-m", help="Score its translation; repeatable.")]
 Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text for the models to translate.")]
 Metrics = Annotated[
     list[str] | None,
@@ -87,18 +82,10 @@ Language = Annotated[
     ),
 ]
 Lowercase = Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU, chrF and multi-bleu.")]
-SplitHyphens = Annotated[
-    bool, typer.Option("--split-hyphens", help="multi-bleu: rewrite a-b to a ##AT##-##AT## b first.")
-]
-Paired = Annotated[
-    str | None, typer.Option(help="Test the differences to the baseline: bootstrap or randomization.")
-]
-Baseline = Annotated[
-    str | None, typer.Option(help="The HYP or MODEL to compare with; added if not given. Default: the first.")
-]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Write the translation of the (one) model there.")
-]
+SplitHyphens = Annotated[bool, typer.Option("--split-hyphens", help="multi-bleu: a-b is a ##AT##-##AT## b.")]
+Paired = Annotated[str | None, typer.Option(help="Test differences: bootstrap or randomization.")]
+Baseline = Annotated[str | None, typer.Option(help="HYP or MODEL to compare with. Default: the first.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File for the translation of the model.")]
 
 
 @with_settings("beam", "length_penalty")

@@ -45,11 +45,9 @@ Test = Annotated[
         "OPUS-100. Default: data.test of the run.",
     ),
 ]
-Directions = Annotated[
-    str | None, typer.Option(metavar="en-de,de-en", help="Directions. Default: all that SYSTEM has.")
-]
+Directions = Annotated[str | None, typer.Option(metavar="en-de,de-en", help="Default: all of SYSTEM.")]
 ZeroShot = Annotated[
-    bool, typer.Option("--zero-shot", help="Also all directions of its languages that it was not trained on.")
+    bool, typer.Option("--zero-shot", help="Also all directions that it was not trained on.")
 ]
 Trained = Annotated[
     str | None,
@@ -73,14 +71,9 @@ Tokenize = Annotated[
     ),
 ]
 Lowercase = Annotated[bool, typer.Option("--lowercase", help="Ignore case.")]
-Centre = Annotated[
-    str, typer.Option(help="The language out of which and into which directions are averaged apart.")
-]
+Centre = Annotated[str, typer.Option(help="The language from and to which directions are averaged apart.")]
 Subset = Annotated[str | None, typer.Option(metavar="de,zh,br,te", help="Languages to average besides all.")]
-Groups = Annotated[
-    list[str] | None,
-    typer.Option("--group", metavar="NAME=de,fr", help="More languages to average; repeatable."),
-]
+Groups = Annotated[list[str] | None, typer.Option("--group", metavar="NAME=de,fr", help="Averaged, too.")]
 Sizes = Annotated[
     Path | None,
     typer.Option(
@@ -89,9 +82,7 @@ Sizes = Annotated[
 ]
 High = Annotated[int, typer.Option(min=1, help="Training pairs from which a language is high-resource.")]
 Low = Annotated[int, typer.Option(min=1, help="Training pairs below which a language is low-resource.")]
-Paired = Annotated[
-    str, typer.Option(help="Test of the differences to the baseline: bootstrap, randomization or none.")
-]
+Paired = Annotated[str, typer.Option(help="Test against the baseline: bootstrap, randomization or none.")]
 LanguageText = Annotated[
     str | None,
     typer.Option(

@@ -43,12 +43,7 @@ Text = Annotated[Path | None, typer.Option(help="Source text to compare translat
 Reference = Annotated[Path | None, typer.Option(help="Its translation, to compare BLEU too.")]
 Into = Annotated[str, typer.Option(help="Language of the reference, of a model of several directions.")]
 Lines = Annotated[int | None, typer.Option(min=1, help="Compare on so many lines of the text; default 200.")]
-Rounds = Annotated[
-    int | None,
-    typer.Option(
-        min=1, max=1000, help="Rounds of an encoder with recurrent depth. Default: the model's own."
-    ),
-]
+Rounds = Annotated[int | None, typer.Option(min=1, max=1000, help="Rounds of a recurrent encoder.")]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Do not compare translations.")]
 FromName = Annotated[str, typer.Option(help="Argos: what the source language is called, German.")]
 ToName = Annotated[str, typer.Option(help="Argos: what the target language is called, English.")]

@@ -22,24 +22,16 @@ if TYPE_CHECKING:
     from deepwire.model.translation_model import TranslationModel
     from deepwire.runfile import RunFile
 
-FamilyName = Annotated[
-    str, typer.Argument(metavar="fairseq|neutron|huggingface", help="What made the checkpoint.")
-]
+FamilyName = Annotated[str, typer.Argument(metavar="fairseq|neutron|huggingface", help="What made it.")]
 Checkpoint = Annotated[
     Path,
     typer.Argument(
         metavar="CHECKPOINT", help="A .safetensors file, a .pt file of tensors, or a folder of transformers."
     ),
 ]
-Vocabulary = Annotated[
-    Path | None, typer.Option(help="Its dictionary, or the folder that holds one for each language.")
-]
-TargetVocabulary = Annotated[
-    Path | None, typer.Option(help="Dictionary of the target side, where it is another file.")
-]
-Run = Annotated[
-    str | None, typer.Option(metavar="RUNFILE|RECIPE", help="Take the architecture from here instead.")
-]
+Vocabulary = Annotated[Path | None, typer.Option(help="Its dictionary, or the folder with one a language.")]
+TargetVocabulary = Annotated[Path | None, typer.Option(help="Dictionary of the target, where it is another.")]
+Run = Annotated[str | None, typer.Option(metavar="RUNFILE|RECIPE", help="Take the architecture from here.")]
 Codes = Annotated[Path | None, typer.Option(help="Merges of subword-nmt; without them text comes segmented.")]
 TargetCodes = Annotated[Path | None, typer.Option(help="Merges of the target side, where they differ.")]
 LanguageNames = Annotated[

@@ -40,13 +40,12 @@ Overrides = Annotated[
     ),
 ]
 Input = Annotated[
-    Path, typer.Option("--input", "-i", help="Text to read, a line each; - is stdin; also .gz/.zst/.xz.")
+    Path, typer.Option("--input", "-i", help="Text, line by line; - is stdin; also .gz/.zst/.xz.")
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File for the answers; - is stdout.")]
 Json = Annotated[bool, typer.Option("--json", help="Write JSON: one object a line.")]
 Terms = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Terms that translations must have: SOURCE<tab>TARGET in each line."),
+    Path | None, typer.Option(metavar="FILE", help="Terms to use: SOURCE<tab>TARGET in a line.")
 ]
 Precision = Annotated[
     str,
@@ -55,30 +54,16 @@ Precision = Annotated[
         help="fp16 or int8: weights of so many bits (CPU); auto: the fast one here, never int8.",
     ),
 ]
-Shortlist = Annotated[
-    bool, typer.Option("--shortlist", help="Only subwords that `deepwire shortlist` found likely: faster.")
-]
-ShortlistFrom = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="The same, with a shortlist that lies elsewhere.")
-]
+Shortlist = Annotated[bool, typer.Option("--shortlist", help="Only likely subwords: `deepwire shortlist`.")]
+ShortlistFrom = Annotated[Path | None, typer.Option(metavar="FOLDER", help="The same, from elsewhere.")]
 Seen = Annotated[
-    bool,
-    typer.Option(
-        "--seen",
-        help="Only subwords that text of the target language has: see `deepwire shortlist --seen`.",
-    ),
+    bool, typer.Option("--seen", help="Only subwords of the language: `deepwire shortlist --seen`.")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
 Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="CPU threads. Default: all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
-To = Annotated[
-    str | None,
-    typer.Option(metavar="LANGUAGE", help="Language to translate into, for models of several: --to fr."),
-]
-From = Annotated[
-    str | None,
-    typer.Option("--from", metavar="LANGUAGE", help="Language of the text; says when it was not trained so."),
-]
+To = Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Language to translate into, of several.")]
+From = Annotated[str | None, typer.Option("--from", metavar="LANGUAGE", help="Language of the text.")]
 
 
 def _direction(text: str) -> Direction:
@@ -96,9 +81,7 @@ DirectionName = Annotated[
         help="For models of several directions: which one.",
     ),
 ]
-TestSamples = Annotated[
-    int | None, typer.Option(min=1, help="Resamples (default 1000) or shuffles (default 10000) of the test.")
-]
+TestSamples = Annotated[int | None, typer.Option(min=1, help="Resamples (1000) or shuffles (10000).")]
 TestSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the test. Default: sacrebleu's, 12345.")]
 _Set = Annotated[list[str] | None, typer.Option("--set", hidden=True)]  # KEY=VALUE, as it was written once
 

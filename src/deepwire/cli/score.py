@@ -36,12 +36,8 @@ if TYPE_CHECKING:
 
 Source = Annotated[Path, typer.Option("--source", "-s", help="Source text; - is stdin.")]
 Target = Annotated[Path, typer.Option("--target", "-t", help="Its translation, line by line; - is stdin.")]
-PerToken = Annotated[
-    bool, typer.Option("--per-token", help="Also write the log-probability of each subword and of EOS.")
-]
-Normalize = Annotated[
-    bool, typer.Option("--normalize", help="Divide by the number of subwords, EOS counted.")
-]
+PerToken = Annotated[bool, typer.Option("--per-token", help="Also log-probabilities of subwords and EOS.")]
+Normalize = Annotated[bool, typer.Option("--normalize", help="Divide by the number of subwords and EOS.")]
 
 
 @with_settings()
@@ -83,22 +79,13 @@ def score(
 
 
 Context = Annotated[
-    int | None,
-    typer.Option(min=1, help="Most tokens that the model reads at once. Default: its block in training."),
+    int | None, typer.Option(min=1, help="Most tokens read at once. Default: as in training.")
 ]
 Stride = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Longer documents are read in windows that advance by so many tokens. Default: context / 2.",
-    ),
+    int | None, typer.Option(min=1, help="Steps of windows over long text. Default: context / 2.")
 ]
-Joined = Annotated[
-    bool, typer.Option("--joined", help="Documents see those before them, as in training; not each its own.")
-]
-PerDocument = Annotated[
-    bool, typer.Option("--per-document", help="Write the log-probability of each document, one a line.")
-]
+Joined = Annotated[bool, typer.Option("--joined", help="Documents see those before them, as in training.")]
+PerDocument = Annotated[bool, typer.Option("--per-document", help="Log-probability of each document.")]
 
 
 @with_settings()

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 Host = Annotated[str, typer.Option(help="Address to listen at; others than this machine's own need a token.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 = any that is free.")]
 TokenFile = Annotated[
-    Path | None, typer.Option(help="File with the token that clients send as Authorization: Bearer TOKEN.")
+    Path | None, typer.Option(help="File with what clients send: Authorization: Bearer TOKEN.")
 ]
 HostName = Annotated[
     list[str] | None,
@@ -60,9 +60,7 @@ HostName = Annotated[
         "answers to no other; repeatable.",
     ),
 ]
-Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Serve other machines without a token: everybody can translate.")
-]
+Insecure = Annotated[bool, typer.Option("--insecure", help="Serve other machines without a token.")]
 Limit = Annotated[
     list[str] | None,
     typer.Option(
@@ -78,21 +76,10 @@ Api = Annotated[
         help="Interface: deepwire's own, or that of LibreTranslate (ours is then under /deepwire).",
     ),
 ]
-ApiKeysFile = Annotated[
-    Path | None,
-    typer.Option("--api-keys", help="LibreTranslate: file with a key a line, which clients send as api_key."),
-]
-ApiKeyUrl = Annotated[
-    str | None, typer.Option(metavar="URL", help="LibreTranslate: where clients are told to get a key.")
-]
+ApiKeysFile = Annotated[Path | None, typer.Option("--api-keys", help="LibreTranslate: file with api_keys.")]
+ApiKeyUrl = Annotated[str | None, typer.Option(metavar="URL", help="LibreTranslate: where keys are given.")]
 NoFiles = Annotated[bool, typer.Option("--no-files", help="Translate no documents.")]
-NoCosmetics = Annotated[
-    bool,
-    typer.Option(
-        "--no-cosmetics",
-        help="LibreTranslate: leave case and final punctuation as the model writes them.",
-    ),
-]
+NoCosmetics = Annotated[bool, typer.Option("--no-cosmetics", help="LibreTranslate: as the model writes it.")]
 UrlPrefix = Annotated[str, typer.Option(metavar="PATH", help="Answer under this path too, for example /mt.")]
 Cors = Annotated[
     list[str] | None,

@@ -21,20 +21,14 @@ if TYPE_CHECKING:
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding.shortlist import Shortlist
 
-Source = Annotated[
-    Path | None, typer.Option("--source", "-s", help="Learn from this text and not from that of the run.")
-]
+Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text. Default: that of the run.")]
 Target = Annotated[Path | None, typer.Option("--target", "-t", help="Its translation, line by line.")]
-To = Annotated[
-    str | None,
-    typer.Option(metavar="LANGUAGE", help="Target language; for models of several. Default: each of them."),
-]
+To = Annotated[str | None, typer.Option(metavar="LANGUAGE", help="Target language. Default: each of them.")]
 Best = Annotated[
-    int | None, typer.Option(min=1, help="Most target subwords for each source subword. Default: 100.")
+    int | None, typer.Option(min=1, help="Most target subwords of a source subword. Default: 100.")
 ]
 First = Annotated[
-    int | None,
-    typer.Option(min=0, help="How many of the most frequent target subwords to have always. Default: 1000."),
+    int | None, typer.Option(min=0, help="Frequent target subwords to have always. Default: 1000.")
 ]
 PairCount = Annotated[
     Any,
@@ -45,15 +39,8 @@ PairCount = Annotated[
         help="Learn from so many sentence pairs at most. Default: 1M.",
     ),
 ]
-Seen = Annotated[
-    bool,
-    typer.Option(
-        "--seen", help="In place of all this: the subwords that the text has, for translate --seen."
-    ),
-]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Folder for it. Default: in the run or model directory.")
-]
+Seen = Annotated[bool, typer.Option("--seen", help="Rather all subwords of the text, for translate --seen.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Folder. Default: in the run or model.")]
 
 
 def shortlist(

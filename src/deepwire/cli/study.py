@@ -24,13 +24,8 @@ Plans = Annotated[
         help="Plans, and changes to them such as seeds=[1] or text=FOLDER.",
     ),
 ]
-Folder = Annotated[
-    Path, typer.Option(help="Where runs and pages are kept, in a folder for each plan; the same goes on.")
-]
-Results = Annotated[
-    Path | None,
-    typer.Option(help="Where the small results are kept that pages are made of. Default: FOLDER/results."),
-]
+Folder = Annotated[Path, typer.Option(help="Where runs and pages are kept; the same goes on.")]
+Results = Annotated[Path | None, typer.Option(help="Where small results are kept. Default: FOLDER/results.")]
 Only = Annotated[list[str] | None, typer.Option("--only", help="Train only this system; repeatable.")]
 Direction = Annotated[list[str] | None, typer.Option(help="Train only in this direction; repeatable.")]
 Jobs = Annotated[
@@ -45,12 +40,9 @@ Jobs = Annotated[
 ]
 Retry = Annotated[bool, typer.Option("--retry", help="Try runs that failed before once more.")]
 ReportOnly = Annotated[
-    bool, typer.Option("--report-only", help="Train nothing; write the page of what is kept. Needs no text.")
+    bool, typer.Option("--report-only", help="Train nothing; write the page of what is kept.")
 ]
-Markdown = Annotated[
-    Path | None,
-    typer.Option(help="Also write the page there, with its figures as SVG in a folder beside it."),
-]
+Markdown = Annotated[Path | None, typer.Option(help="Also write the page there, with figures as SVG.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tables at the end.")]
 
 

@@ -38,13 +38,9 @@ if TYPE_CHECKING:
     from deepwire.decoding.resumable_parts import LineCounts, SyntheticCorpus
     from deepwire.distributed.process_group import ProcessGroup
 
-SourceText = Annotated[
-    Path,
-    typer.Option("--source", "--input", "-i", help="Source side of the training text; also .gz/.zst/.xz."),
-]
+SourceText = Annotated[Path, typer.Option("--source", "--input", "-i", help="Source of the training text.")]
 MonolingualText = Annotated[
-    Path,
-    typer.Option("--input", "-i", help="Text in the language that MODEL reads; also .gz/.zst/.xz."),
+    Path, typer.Option("--input", "-i", help="Text in the language that MODEL reads.")
 ]
 OutputPrefix = Annotated[
     Path,
@@ -55,10 +51,7 @@ OutputPrefix = Annotated[
         help="Prefix of the two files, for data.train of a run file; .gz, .zst or .xz at its end compresses.",
     ),
 ]
-Tag = Annotated[
-    str,
-    typer.Option(help="A word that each translation begins with, such as <BT>, to tell it from real text."),
-]
+Tag = Annotated[str, typer.Option(help="A word in front of each translation, such as <BT>.")]
 Languages = Annotated[
     str | None,
     typer.Option(

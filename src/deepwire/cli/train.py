@@ -26,12 +26,8 @@ if TYPE_CHECKING:
     from deepwire.distributed.process_group import ProcessGroup
     from deepwire.runfile import LoadedRunFile, RunFile
 
-Fresh = Annotated[
-    bool, typer.Option("--fresh", help="Begin anew; a run that is there is moved aside to RUN.1, RUN.2, ...")
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show nothing but errors; RUN/log.txt has it all.")
-]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew; a run that is there becomes RUN.1.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only errors; RUN/log.txt has it all.")]
 DryRunOption = Annotated[
     bool,
     typer.Option(

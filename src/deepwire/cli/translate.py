@@ -44,25 +44,15 @@ if TYPE_CHECKING:
     from deepwire.decoding.translation_io import Request, Translation
     from deepwire.distributed.process_group import ProcessGroup
 
-Prefix = Annotated[
-    Path | None, typer.Option(help="Text that each translation must begin with, one line for each line.")
-]
+Prefix = Annotated[Path | None, typer.Option(help="Beginnings of the translations, line by line.")]
 JsonInput = Annotated[
-    bool,
-    typer.Option(
-        "--json-input",
-        help='Read JSON lines: {"text": ..., "prefix": ..., "to": ...}; others are kept.',
-    ),
+    bool, typer.Option("--json-input", help='Read {"text": ..., "prefix": ..., "to": ...}.')
 ]
 LanguageColumn = Annotated[
-    int | None,
-    typer.Option(min=1, max=2, help="Lines are LANGUAGE<tab>TEXT (1) or TEXT<tab>LANGUAGE (2)."),
+    int | None, typer.Option(min=1, max=2, help="Lines are LANGUAGE<tab>TEXT (1) or TEXT<tab>LANGUAGE (2).")
 ]
 Alignment = Annotated[
-    bool,
-    typer.Option(
-        "--alignment", help="Also write which words belong together: `translation ||| 0-0 1-2`, from 0."
-    ),
+    bool, typer.Option("--alignment", help="Also alignments: `A dog runs. ||| 0-0 1-1 2-2`.")
 ]
 Scores = Annotated[bool, typer.Option("--scores", help="Write score, tab, translation.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Answer each line as it comes, as at a terminal.")]

@@ -33,13 +33,8 @@ if TYPE_CHECKING:
     from deepwire.decoding.translation_io import Candidate
     from deepwire.serve.documents.document import Document, Options
 
-DocumentFile = Annotated[
-    Path, typer.Option("--input", "-i", help="Document; the ending of its name says its kind.")
-]
-OutputFile = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="File to write. Default: beside the document, as report.en.docx."),
-]
+DocumentFile = Annotated[Path, typer.Option("--input", "-i", help="Document; its ending says its kind.")]
+OutputFile = Annotated[Path | None, typer.Option("--output", "-o", help="Default: beside it, as a.en.docx.")]
 JsonPath = Annotated[
     list[str] | None,
     typer.Option(

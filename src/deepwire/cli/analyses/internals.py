@@ -16,13 +16,9 @@ if TYPE_CHECKING:
     from deepwire.lab.report.finding import Finding
 
 Layer = Annotated[
-    int | None,
-    typer.Option(min=0, help="Follow the output of this layer through all that read it; 0 is the embedding."),
+    int | None, typer.Option(min=0, help="Follow this layer through all that read it; 0: embedding.")
 ]
-AllWeights = Annotated[
-    bool,
-    typer.Option("--all-weights", help="Leave no field of DLCL's heat map blank: see small weights too."),
-]
+AllWeights = Annotated[bool, typer.Option("--all-weights", help="Leave no field of the heat map blank.")]
 
 
 @analysis
@@ -104,10 +100,7 @@ Subject = Annotated[
     str,
     typer.Argument(metavar="RUNFILE|RECIPE|MODEL", help="Before training, or the model of a run."),
 ]
-Seeds = Annotated[
-    int | None,
-    typer.Option(min=1, help="Models to draw of a run file, with its seed and the next. [default: 3]"),
-]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Models to draw of a run file. [default: 3]")]
 Tokens = Annotated[int, typer.Option(min=1, help="Target tokens of the training text to read.")]
 
 

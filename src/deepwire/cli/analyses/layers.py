@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from deepwire.model.stack_spec import Side
 
 SideName = Annotated[Literal["encoder", "decoder", "both"], typer.Option(help="Whose layers.")]
-OverRuns = Annotated[
-    bool, typer.Option("--runs", help="Plot BLEU of the runs over their depth instead of leaving layers out.")
-]
+OverRuns = Annotated[bool, typer.Option("--runs", help="Plot BLEU of runs over depth; no layer is left out.")]
 
 
 def _sides(name: Side | Literal["both"]) -> tuple[Side, ...]:
@@ -136,10 +134,7 @@ Updates = Annotated[int, typer.Option(min=1, help="Updates of training text that
 UpdateTokens = Annotated[int, typer.Option(min=1, help="Target tokens of an update.")]
 Rate = Annotated[float, typer.Option(min=0.0, help="First learning rate of the translation reading.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the order of the training text.")]
-Folder = Annotated[
-    Path | None,
-    typer.Option(help="Where finished layers are kept. Default: analysis/linearise in the run directory."),
-]
+Folder = Annotated[Path | None, typer.Option(help="Where finished layers are kept. Default: in the run.")]
 
 
 @analysis
@@ -198,17 +193,13 @@ def linearise(
     return [linearisation_finding(scorer, settings, whole, scores)]
 
 
-Subject = Annotated[
-    str, typer.Argument(metavar="RUNFILE|RECIPE", help="Whose model and settings are checked.")
-]
-Widths = Annotated[
-    Any, typer.Option(metavar="32,64,128", parser=numbers, help="Values of d_model; none: --widths ''.")
-]
+Subject = Annotated[str, typer.Argument(metavar="RUNFILE|RECIPE", help="Whose model and settings count.")]
+Widths = Annotated[Any, typer.Option(metavar="32,64", parser=numbers, help="Of d_model; none: --widths ''.")]
 Depths = Annotated[
-    Any, typer.Option(metavar="2,4,8", parser=numbers, help="Layers of both stacks; none: --depths ''.")
+    Any, typer.Option(metavar="2,4", parser=numbers, help="Of both stacks; none: --depths ''.")
 ]
 FixedRate = Annotated[
-    float | None, typer.Option(help="Learning rate of all updates. [default: the highest of the schedule]")
+    float | None, typer.Option(help="Learning rate. [default: the highest of the schedule]")
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Models of each size, averaged.")]
 

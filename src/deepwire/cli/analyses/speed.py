@@ -44,20 +44,10 @@ Beside = Annotated[
 Batch = Annotated[Any, typer.Option(parser=numbers, metavar="1,8,64", help="Sentences at once.")]
 Beam = Annotated[Any, typer.Option(parser=numbers, metavar="1,4,8", help="Hypotheses per sentence.")]
 Length = Annotated[Any, typer.Option(parser=numbers, metavar="10,20,40", help="Subwords of every sentence.")]
-Depth = Annotated[
-    Any,
-    typer.Option(
-        parser=numbers, metavar="2,4,8", help="Layers of both stacks, with random weights; none: --depth ''."
-    ),
-]
-Base = Annotated[
-    Any,
-    typer.Option(parser=numbers, metavar="32,4,20", help="Batch, beam and length while another axis moves."),
-]
+Depth = Annotated[Any, typer.Option(parser=numbers, metavar="2,4", help="Layers of both stacks, untrained.")]
+Base = Annotated[Any, typer.Option(parser=numbers, metavar="32,4,20", help="Batch, beam, length elsewhere.")]
 Rounds = Annotated[int, typer.Option(min=1, help="Times that each is done; the fastest counts.")]
-Size = Annotated[
-    int | None, typer.Option(min=5, help="Entries of the vocabulary, where a run file does not say it.")
-]
+Size = Annotated[int | None, typer.Option(min=5, help="Vocabulary, where a run file does not say it.")]
 
 _MOST = 100_000  # of a batch, a beam, a length or a depth
 

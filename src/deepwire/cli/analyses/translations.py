@@ -34,13 +34,9 @@ from deepwire.errors import UsageError
 if TYPE_CHECKING:
     from deepwire.lab.contrastive_scoring import Contrast
 
-Paired = Annotated[
-    str, typer.Option(help="Test of the differences to the first: bootstrap or randomization.")
-]
+Paired = Annotated[str, typer.Option(help="Test of differences to the first: bootstrap or randomization.")]
 Examples = Annotated[int, typer.Option(min=0, help="How many of the sentences that differ most to show.")]
-NoTranslation = Annotated[
-    bool, typer.Option("--no-translation", help="Settings, curves and sizes only: nothing is translated.")
-]
+NoTranslation = Annotated[bool, typer.Option("--no-translation", help="Settings, curves and sizes only.")]
 
 
 @analysis
@@ -93,18 +89,12 @@ Contrastive = Annotated[
         help="LingEval97's JSON; or, with --source and --reference, a text with the errors.",
     ),
 ]
-PlainSource = Annotated[
-    Path | None, typer.Option("--source", "-s", help="Plain files: the source, line by line.")
-]
+PlainSource = Annotated[Path | None, typer.Option("--source", "-s", help="Plain files: the source.")]
 PlainReference = Annotated[
-    Path | None, typer.Option("--reference", "-r", help="Plain files: the right translations.")
+    Path | None, typer.Option("--reference", "-r", help="Plain files: the right ones.")
 ]
-Distances = Annotated[
-    Path | None, typer.Option(help="Plain files: the distance of each line, a whole number.")
-]
-Normalize = Annotated[
-    bool, typer.Option("--normalize", help="Compare log-probabilities per subword, not of whole sentences.")
-]
+Distances = Annotated[Path | None, typer.Option(help="Plain files: the distance of each line.")]
+Normalize = Annotated[bool, typer.Option("--normalize", help="Compare log-probabilities per subword.")]
 Longest = Annotated[int, typer.Option(min=1, help="Distances above this are counted together.")]
 Sample = Annotated[int | None, typer.Option(min=1, help="Only so many contrasts, drawn at random.")]
 SampleSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the sample. Default: 1.")]
@@ -218,10 +208,7 @@ def length(
     return [source_length_finding(scorers, buckets, rounds, tell)]
 
 
-Gold = Annotated[
-    Path,
-    typer.Option("--gold", "-g", help="Right alignments, a line each: i-j sure, i?j or ipj possible."),
-]
+Gold = Annotated[Path, typer.Option("--gold", "-g", help="Alignments: i-j sure, i?j or ipj possible.")]
 FirstWord = Annotated[int, typer.Option("--first-word", min=0, max=1, help="Number of the first word there.")]
 
 
