@@ -157,17 +157,16 @@ def _translated(
     def lengths(texts: Sequence[str]) -> list[int]:
         return [len(ids) for ids in model.vocabularies.source.encode_lines(texts)]
 
-    translator, aligned = model, False
-    if any(len(unit) > 1 for unit in document.units):  # markup to put at its words
-        with suppress(CannotAlignError):
-            translator, aligned = model.aligning(), True
     plan = TranslationPlan(
         document.units,
         SentenceSplitter(options.source, lengths, model.config.max_source_length),
         options.target,
-        aligned=aligned,
         starts={0} if model.context.used else None,
     )
+    translator = model
+    if plan.has_markup:
+        with suppress(CannotAlignError):
+            translator = model.aligning()
     for beginning in plan.untranslated:
         options.warn(f"stays as it is, too long for the model and without a place for a cut: {beginning}")
     best: list[Candidate] = []

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments
 from deepwire.decoding.text_alignment import composed
@@ -12,26 +11,8 @@ from deepwire.decoding.translation_io import Candidate, Translation
 from deepwire.serve.documents.translation_plan import DistinctTexts
 from deepwire.serve.request import RequestBody, TextLines
 
+Record = dict[str, object]
 _EMPTY = (Candidate("", (), 0.0, 0.0),)
-
-
-class LinePosition(NamedTuple):
-    """A line of a request: which text, and which line of it, both counted from 0."""
-
-    text: int
-    line: int
-
-
-def places_of(texts: Sequence[TextLines]) -> Iterator[LinePosition]:
-    """All lines of texts."""
-    for index, text in enumerate(texts):
-        for number in range(len(text.lines)):
-            yield LinePosition(index, number)
-
-
-def line_at(texts: Sequence[TextLines], place: LinePosition) -> str:
-    """A line of texts."""
-    return texts[place.text].lines[place.line]
 
 
 def by_way_of(first: Translation, second: Translation) -> Translation:
@@ -46,75 +27,61 @@ def by_way_of(first: Translation, second: Translation) -> Translation:
     return replace(second, candidates=candidates)
 
 
+def _candidate_record(candidate: Candidate, *, scores: bool, alignment: bool) -> Record:
+    record: Record = {"text": candidate.text}
+    if scores:
+        record |= {"score": candidate.score, "log_probability": candidate.log_probability}
+    if alignment:
+        links = () if candidate.alignment is None else candidate.alignment.word_links
+        record["alignment"] = [list(link) for link in links]
+    return record
+
+
+def _record(candidates: Sequence[Candidate], *, scores: bool, alignment: bool) -> Record:
+    """The best of some candidates; with scores, all of them too."""
+    best = _candidate_record(candidates[0], scores=False, alignment=alignment)
+    if scores:
+        best["candidates"] = [_candidate_record(one, scores=True, alignment=alignment) for one in candidates]
+    return best
+
+
 def text_record(
-    text: TextLines,
-    index: int,
-    translated: Mapping[LinePosition, Translation],
-    scores: bool,
-    alignment: bool,
-) -> dict[str, object]:
+    text: TextLines, translations: Sequence[Translation | None], *, scores: bool, alignment: bool
+) -> Record:
     """A translation as JSON, of a text of several lines with the line breaks of the text.
 
     With scores, one line has its candidates, and several have a record each under `lines`: the translation of
     a line does not depend on the others. An alignment counts the words of the whole text.
     """
-    translations = [translated.get(LinePosition(index, number)) for number in range(len(text.lines))]
-    lines = [_line_record(translation, scores, alignment) for translation in translations]
+    candidates = [_EMPTY if one is None else one.candidates for one in translations]
+    lines = [_record(one, scores=scores, alignment=alignment) for one in candidates]
     if len(lines) == 1:
         return lines[0]
-    best = ["" if translation is None else translation.text for translation in translations]
-    whole: dict[str, object] = {"text": text.joined(best)}
+    best = [one[0] for one in candidates]
+    whole: Record = {"text": text.joined([candidate.text for candidate in best])}
     if alignment:
-        whole["alignment"] = _whole_alignment(text.lines, best, translations)
+        whole["alignment"] = _whole_alignment(text.lines, best)
     return {**whole, "lines": lines} if scores else whole
 
 
-def _whole_alignment(
-    lines: Sequence[str], best: Sequence[str], translations: Sequence[Translation | None]
-) -> list[list[int]]:
+def _whole_alignment(lines: Sequence[str], best: Sequence[Candidate]) -> list[list[int]]:
     """Links between the words of all lines."""
     links, counts = [], [0, 0]
-    for line, text, translation in zip(lines, best, translations, strict=True):
-        aligned = None if translation is None else translation.candidates[0].alignment
-        for source, target in () if aligned is None else aligned.word_links:
+    for line, candidate in zip(lines, best, strict=True):
+        for source, target in () if candidate.alignment is None else candidate.alignment.word_links:
             links.append([source + counts[0], target + counts[1]])
-        counts = [counts[0] + len(line.split()), counts[1] + len(text.split())]
+        counts = [counts[0] + len(line.split()), counts[1] + len(candidate.text.split())]
     return links
 
 
-def candidate_record(candidate: Candidate) -> dict[str, object]:
-    """A candidate and its scores, as JSON."""
-    return {
-        "text": candidate.text,
-        "score": candidate.score,
-        "log_probability": candidate.log_probability,
-    }
-
-
-def links_record(candidate: Candidate) -> dict[str, object]:
-    """Which words of a text and its translation belong together, as JSON."""
-    links = () if candidate.alignment is None else candidate.alignment.word_links
-    return {"alignment": [list(link) for link in links]}
-
-
-def _line_record(translation: Translation | None, scores: bool, alignment: bool) -> dict[str, object]:
-    """The translation of a line; of an empty one there is none."""
-    records: list[dict[str, object]] = []
-    for candidate in _EMPTY if translation is None else translation.candidates:
-        record: dict[str, object] = candidate_record(candidate) if scores else {"text": candidate.text}
-        records.append(record | (links_record(candidate) if alignment else {}))
-    best = {name: value for name, value in records[0].items() if name in ("text", "alignment")}
-    return {**best, "candidates": records} if scores else best
-
-
-def as_it_is(text: str, body: RequestBody) -> dict[str, object]:
+def as_it_is(text: str, body: RequestBody) -> Record:
     """The answer to a text that is in the target language already, or in none."""
-    record: dict[str, object] = {"text": text}
+    record: Record = {"text": text}
     if body.alignment:
         record["alignment"] = [[place, place] for place in range(len(text.split()))]
     if body.sentences:
         return record | {"sentences": [], "gaps": [text]}
-    only: dict[str, object] = {"text": text, "score": 0.0, "log_probability": 0.0}
+    only: Record = {"text": text, "score": 0.0, "log_probability": 0.0}
     return record | ({"candidates": [only]} if body.n_best is not None else {})
 
 
@@ -155,8 +122,8 @@ class SplitTexts:
         return cls(segments, tuple(distinct.texts), tuple(owners), tuple(places), starts)
 
     def answers(
-        self, translations: Sequence[Translation], language: str, *, scores: bool, alignment: bool = False
-    ) -> list[dict[str, object]]:
+        self, translations: Sequence[Translation], language: str, *, scores: bool, alignment: bool
+    ) -> list[Record]:
         """The answer to each text.
 
         Args:
@@ -165,40 +132,16 @@ class SplitTexts:
             scores: Whether candidates are told.
             alignment: Whether it is told which words of a sentence and its translation belong together.
         """
-        return [
-            _answer(
-                segments,
-                [None if place is None else translations[place] for place in places],
-                language,
-                (scores, alignment),
-            )
-            for segments, places in zip(self.segments, self.places, strict=True)
-        ]
-
-
-def _answer(
-    segments: TextSegments,
-    translations: Sequence[Translation | None],
-    language: str,
-    told: tuple[bool, bool],
-) -> dict[str, object]:
-    scores, alignment = told
-    records: list[dict[str, object]] = []
-    texts: list[str] = []
-    for sentence, translation in zip(segments.texts, translations, strict=True):
-        if translation is None:
-            texts.append(sentence)
-            records.append({"source": sentence, "text": sentence, "untranslated": True})
-            continue
-        texts.append(translation.text)
-        record: dict[str, object] = {"source": sentence, "text": translation.text}
-        if alignment:
-            record |= links_record(translation.candidates[0])
-        if scores:
-            record["candidates"] = [
-                candidate_record(candidate) | (links_record(candidate) if alignment else {})
-                for candidate in translation.candidates
-            ]
-        records.append(record)
-    gaps = segments.gaps_for(language)
-    return {"text": segments.joined(texts, language), "sentences": records, "gaps": gaps}
+        answers: list[Record] = []
+        for segments, places in zip(self.segments, self.places, strict=True):
+            records: list[Record] = []
+            texts: list[str] = []
+            for sentence, place in zip(segments.texts, places, strict=True):
+                said = {"text": sentence, "untranslated": True}
+                if place is not None:
+                    said = _record(translations[place].candidates, scores=scores, alignment=alignment)
+                records.append({"source": sentence, **said})
+                texts.append(str(said["text"]))
+            gaps = segments.gaps_for(language)
+            answers.append({"text": segments.joined(texts, language), "sentences": records, "gaps": gaps})
+        return answers

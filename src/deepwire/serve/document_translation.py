@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import PurePath
-from threading import Lock, get_ident
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 from deepwire.decoding.translation_io import Translation
-from deepwire.serve.disconnection import Disconnected, DisconnectedError, unless_gone
 from deepwire.serve.documents.document import Document, Options, Piece, Unit
 from deepwire.serve.documents.registry import read_document, require_reader
 from deepwire.serve.documents.translation_plan import TranslationPlan
 from deepwire.serve.model_pool import Route
 from deepwire.serve.served_model import Search
-from deepwire.serve.service import Service
+from deepwire.serve.service import Client, DisconnectedError, Service
 
 _SAMPLE = 500  # units of a document that its language is told by
 _THREADS = 4  # that read documents, each of another client; the model has to have the rest
@@ -62,9 +59,8 @@ def plan_of(
     service: Service, units: Sequence[Unit], route: Route, language: str, starts: Collection[int]
 ) -> TranslationPlan:
     """The plan for units of documents; `starts` are the units that begin one."""
-    aligned = any(len(unit) > 1 for unit in units) and not service.models.why_not_aligned(route)
     given = starts if service.models.reads_in_order(route) else None
-    return TranslationPlan(units, service.splitter(route), language, aligned=aligned, starts=given)
+    return TranslationPlan(units, service.splitter(route), language, given)
 
 
 async def translate_plan(
@@ -72,14 +68,12 @@ async def translate_plan(
     plan: TranslationPlan,
     route: Route,
     n_best: int,
-    client: str,
-    disconnected: Disconnected,
+    client: Client,
 ) -> list[Translation]:
     """Translations of the texts of a plan; what else is that of `Service.translate_sentences`."""
-    search = Search(max(n_best, service.models.search.beam), n_best, alignment=plan.aligned)
-    return await service.translate_sentences(
-        plan.texts, route, n_best, client, disconnected, search, plan.starts
-    )
+    aligned = plan.has_markup and not service.models.why_not_aligned(route)
+    search = Search(max(n_best, service.models.search.beam), n_best, alignment=aligned)
+    return await service.translate_sentences(plan.texts, route, search, client, plan.starts)
 
 
 def finished(plan: TranslationPlan, translations: Sequence[Translation]) -> list[list[Piece]]:
@@ -105,8 +99,7 @@ class DocumentTranslator:
         file: Upload,
         options: Options,
         resolve: Callable[[str], Awaitable[DocumentRoute]],
-        client: str,
-        disconnected: Disconnected,
+        client: Client,
     ) -> TranslatedDocument:
         """A translated document.
 
@@ -114,7 +107,7 @@ class DocumentTranslator:
             file: The document.
             options: Its languages, where they are known.
             resolve: How to translate a document that begins with this text.
-            client, disconnected: As in `Service.translate`.
+            client: Who asks.
 
         Raises:
             DeepwireError: It cannot be read.
@@ -122,21 +115,16 @@ class DocumentTranslator:
                 `resolve`.
         """
         require_reader(file.name)
-        document = await self._threads.run(
-            lambda: read_document(file.name, file.content, options), client, disconnected
-        )
+        document = await self._threads.run(lambda: read_document(file.name, file.content, options), client)
         route, target, code = await resolve(beginning(document))
-        stem, ending = PurePath(file.name).stem, PurePath(file.name).suffix
-        name = f"{stem}_{code}{ending}"
+        name = f"{PurePath(file.name).stem}_{code}{PurePath(file.name).suffix}"
         if route is None:
             return TranslatedDocument(name, file.content)
         plan = await self._threads.run(
-            lambda: plan_of(self._service, document.units, route, target, {0}), client, disconnected
+            lambda: plan_of(self._service, document.units, route, target, {0}), client
         )
-        translations = await translate_plan(self._service, plan, route, 1, client, disconnected)
-        content = await self._threads.run(
-            lambda: document.written(finished(plan, translations)), client, disconnected
-        )
+        translations = await translate_plan(self._service, plan, route, 1, client)
+        content = await self._threads.run(lambda: document.written(finished(plan, translations)), client)
         return TranslatedDocument(name, content, plan.untranslated)
 
 
@@ -151,9 +139,6 @@ _Result = TypeVar("_Result")
 class ClientThreads:
     """A few threads, of which a client has one at a time.
 
-    Work whose client has gone away, or whose time is over, ends with a DisconnectedError at its next step in
-    Python. Until then the client has no other thread.
-
     Args:
         most: Threads of all clients.
     """
@@ -162,31 +147,19 @@ class ClientThreads:
         self._threads = ThreadPoolExecutor(most, "client")
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
-    async def run(self, work: Callable[[], _Result], client: str, disconnected: Disconnected) -> _Result:
-        """The result of work, in a thread.
-
-        Args:
-            work: What to do; it is begun only if it is still wanted when it is its turn.
-            client: Whose turn it is.
-            disconnected: Returns when the client has gone away.
+    async def run(self, work: Callable[[], _Result], client: Client) -> _Result:
+        """The result of work, in a thread; it is begun only if it is still wanted when it is its turn.
 
         Raises:
-            DisconnectedError: The client has gone away.
+            DisconnectedError: The client has gone away. Work in a thread goes on, and keeps its turn.
         """
-        turn = self._turns.setdefault(client, asyncio.Lock())
-        changing, thread, given_up, is_turn = Lock(), 0, False, False
+        turn = self._turns.setdefault(client.name, asyncio.Lock())
+        given_up = is_turn = False
 
         def begin() -> _Result:
-            nonlocal thread
-            with changing:
-                if given_up:
-                    raise DisconnectedError
-                thread = get_ident()
-            try:
-                return work()
-            finally:
-                with changing:
-                    thread = 0
+            if given_up:
+                raise DisconnectedError
+            return work()
 
         async def in_turn() -> _Result:
             nonlocal is_turn
@@ -198,13 +171,8 @@ class ClientThreads:
         result = asyncio.ensure_future(in_turn())
         result.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            return await unless_gone(result, disconnected)
+            return await client.wait_for(result)
         finally:
-            with changing:
-                given_up = True
-                if thread:  # readers of documents, some not ours, have no place to ask whether to go on
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        ctypes.c_ulong(thread), ctypes.py_object(DisconnectedError)
-                    )
+            given_up = True
             if not is_turn:
                 result.cancel()

@@ -42,11 +42,9 @@ class Limits(Section):
     files: int = Field(100, ge=1, le=100_000, description="translated documents that are kept")
     file_keep_seconds: float = Field(1800.0, gt=0, le=1e6, description="how long it is kept")
     connections: int = Field(1024, ge=1, le=100_000, description="connections at a time")
-    client_connections: int = Field(512, ge=1, le=100_000, description="connections of one client at a time")
 
 
 STATUS: Mapping[str, int] = {
-    "bad_request": 400,
     "bad_json": 400,
     "unauthorized": 401,
     "forbidden": 403,
@@ -60,7 +58,6 @@ STATUS: Mapping[str, int] = {
     "queue_full": 429,
     "internal": 500,
     "stopping": 503,
-    "too_many_connections": 503,
     "out_of_time": 503,
     "broken": 503,
 }

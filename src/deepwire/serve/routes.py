@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial, wraps
@@ -19,8 +20,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from deepwire.errors import DeepwireError
-from deepwire.serve.connections import client_of
-from deepwire.serve.disconnection import DisconnectedError, wait_for_disconnect
 from deepwire.serve.document_translation import DocumentRoute, DocumentTranslator, Upload
 from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.registry import ENDINGS
@@ -28,6 +27,7 @@ from deepwire.serve.prometheus_metrics import CONTENT_TYPE
 from deepwire.serve.queue import TextFailedError
 from deepwire.serve.request import (
     AUTO,
+    Body,
     RequestBody,
     RequestError,
     TextBody,
@@ -35,7 +35,7 @@ from deepwire.serve.request import (
     printable,
     read_body_of,
 )
-from deepwire.serve.service import Service, target_of
+from deepwire.serve.service import Client, DisconnectedError, Service, target_of
 
 _UNTRANSLATED = "Deepwire-Untranslated"
 """Header of a document's translation: beginnings of what stays as it is, with commas between them."""
@@ -194,30 +194,27 @@ class _Interface:
 
     async def translate(self, request: Request) -> Response:
         """POST /translate."""
-        body = read_body_of(RequestBody, await self._read(request), self._service.limits)
-        return JSONResponse(
-            await self._service.translate(body, sender(request), lambda: wait_for_disconnect(request))
-        )
+        body = await self._read(RequestBody, request)
+        return JSONResponse(await self._service.translate(body, client_of(request)))
 
     async def detect(self, request: Request) -> Response:
         """POST /detect."""
-        body = read_body_of(TextBody, await self._read(request), self._service.limits)
-        return JSONResponse(await self._service.detect(body))
+        return JSONResponse(await self._service.detect(await self._read(TextBody, request)))
 
     async def translate_file(self, request: Request) -> Response:
         """POST /translate_file?name=NAME."""
         service, documents = self._service, self._documents
         assert documents is not None
         asked, limits = request.query_params, service.limits
-        for name in asked:
-            if name not in _FILE_KEYS:
+        for key in asked:
+            if key not in _FILE_KEYS:
                 known = ", ".join(_FILE_KEYS)
-                raise RequestError("invalid", f"{printable(name)[:_SHOWN]}: unknown; known are {known}")
-        name, warnings = asked.get("name", ""), list[str]()
-        source, target = (service.models.label(asked.get(key)) for key in ("source", "target"))
-        if not name:
+                raise RequestError("invalid", f"{printable(key)[:_SHOWN]}: unknown; known are {known}")
+        if not asked.get("name"):
             raise RequestError("invalid", "name: is needed, for the ending of it: ?name=report.docx")
-        file = Upload(name, await read_body(request, limits.file_bytes, limits.body_seconds))
+        source, target = (service.models.label(asked.get(key)) for key in ("source", "target"))
+        file = Upload(asked["name"], await read_body(request, limits.file_bytes, limits.body_seconds))
+        warnings: list[str] = []
 
         async def resolve(beginning: str) -> DocumentRoute:
             _, route = await service.resolve_route(beginning, source, target)
@@ -225,18 +222,9 @@ class _Interface:
             return DocumentRoute(route, into, into or "translated")
 
         async with service.in_time(limits.file_seconds):
-            directions = service.models.routes
-            targets = {direction.target for direction in directions}
-            sources = {direction.source for direction in directions if target in (None, direction.target)}
-            options = Options(
-                "" if source == AUTO else source or (sources.pop() if len(sources) == 1 else ""),
-                target or (targets.pop() if len(targets) == 1 else ""),
-                warn=warnings.append,
-            )
+            options = self._options(source, target)._replace(warn=warnings.append)
             try:
-                translated = await documents.translate(
-                    file, options, resolve, sender(request), lambda: wait_for_disconnect(request)
-                )
+                translated = await documents.translate(file, options, resolve, client_of(request))
             except DeepwireError as error:
                 raise RequestError("invalid", error.message) from None
         attachment = f"attachment; filename*=utf-8''{quote(printable(translated.name))}"
@@ -247,6 +235,15 @@ class _Interface:
             told = translated.untranslated[:_MOST_TOLD]
             headers[_UNTRANSLATED] = ", ".join(quote(printable(beginning)) for beginning in told)
         return Response(translated.content, media_type="application/octet-stream", headers=headers)
+
+    def _options(self, source: str | None, target: str | None) -> Options:
+        """The languages of a document, as far as they are known: where there is only one, it is that."""
+        directions = [each for each in self._service.models.routes if target in (None, each.target)]
+        sources, targets = ({each[side] for each in directions} for side in (0, 1))
+        only = sources.pop() if len(sources) == 1 else ""
+        return Options(
+            "" if source == AUTO else source or only, target or (targets.pop() if len(targets) == 1 else "")
+        )
 
     async def languages(self, _request: Request) -> Response:
         """GET /languages."""
@@ -260,24 +257,23 @@ class _Interface:
         """GET /readyz."""
         if not self._service.batcher.alive:
             return _status("broken", False)
-        stopping = self._service.work.stopping
-        return _status("stopping" if stopping else "ready", not stopping)
+        return _status("stopping" if self._service.stopping else "ready", not self._service.stopping)
 
     async def metrics(self, _request: Request) -> Response:
         """GET /metrics."""
         return Response(self._service.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def _read(self, request: Request) -> bytes:
+    async def _read(self, kind: type[Body], request: Request) -> Body:
         """The body of a request, which must be JSON.
 
         Raises:
-            RequestError, ClientDisconnect: As `read_body`; or it is not JSON.
+            RequestError, ClientDisconnect: As `read_body` and `read_body_of`; or it is not JSON.
         """
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":
+        if content_type(request) != "application/json":
             raise RequestError("unsupported_media_type", "send Content-Type: application/json")
         limits = self._service.limits
-        return await read_body(request, limits.body_bytes, limits.body_seconds)
+        body = await read_body(request, limits.body_bytes, limits.body_seconds)
+        return read_body_of(kind, body, limits)
 
 
 def _status(status: str, is_good: bool) -> Response:
@@ -300,9 +296,34 @@ def translating(endpoint: Endpoint) -> Endpoint:
     return answer
 
 
-def sender(request: Request) -> str:
-    """Who asks: clients take turns."""
-    return client_of(request.client.host if request.client else "")
+def client_of(request: Request) -> Client:
+    """Who asks."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    return Client(network_of(request.client.host if request.client else ""), gone)
+
+
+_NETWORK = 64  # bits of an IPv6 address that name a customer; the rest is free to choose
+
+
+def network_of(address: str) -> str:
+    """Who is behind an address: for IPv4 the address, for IPv6 its network of 64 bits."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    mapped = ip.ipv4_mapped
+    return str(mapped or ipaddress.IPv6Network((int(ip), _NETWORK), strict=False))
+
+
+def content_type(request: Request) -> str:
+    """The kind of the body of a request, as it says."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def log_failure(request_id: str, error: BaseException) -> None:

@@ -14,13 +14,15 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 from deepwire.serve.access import Hosts, Token, is_of_stranger
-from deepwire.serve.connections import LimitedProtocol, ServerConfig
-from deepwire.serve.request import RequestError
+from deepwire.serve.request import Limits, RequestError
 from deepwire.serve.routes import WATCHED, Site, log_failure, own_site
 from deepwire.serve.service import Service
 
@@ -105,7 +107,7 @@ class RequestMiddleware:
         path, headers = scope["path"], dict(scope["headers"])
         if self._hosts is not None and not self._hosts.admit(headers.get(b"host")):
             return _WRONG_HOST
-        if self._service.work.stopping and path not in WATCHED:
+        if self._service.stopping and path not in WATCHED:
             return _STOPPING
         if self._site.origins and scope["method"] == "OPTIONS":
             return None
@@ -155,7 +157,7 @@ class _Exchange:
                 headers[name] = value
             headers.setdefault("Cache-Control", "no-store")
             headers["X-Request-Id"] = self.id
-            if self._unread or self._service.work.stopping:
+            if self._unread or self._service.stopping:
                 headers["Connection"] = "close"
         elif self._unread and not message.get("more_body", False):
             await self._send({**message, "more_body": True})
@@ -179,10 +181,103 @@ class _Exchange:
         log.info("%s %s %s %s %.0f ms", self.id, self._method, self._path, self.status, seconds * 1000)
 
 
+class LimitedProtocol(H11Protocol):
+    """A connection.
+
+    From its beginning, and from the first byte of every further request, `header_seconds` run until the
+    headers are complete; then the application keeps the time. A client that does not fetch its answers within
+    `request_seconds` is cut off.
+    """
+
+    config: ServerConfig
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._headers_due: asyncio.TimerHandle | None = None
+        self._fetching_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
+        """A client has connected."""
+        super().connection_made(transport)
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes have come."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting_for_headers()
+        elif not self.transport.is_closing():
+            self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._stop_waiting_for_headers()
+        if self._fetching_due is not None:
+            self._fetching_due.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """An answer is written, though the client may not have fetched it."""
+        super().on_response_complete()
+        self._await_fetching()
+
+    def pause_writing(self) -> None:
+        """The client fetches its answers more slowly than they are made."""
+        super().pause_writing()
+        self._await_fetching()
+
+    def _await_headers(self) -> None:
+        if self._headers_due is None:
+            seconds = self.config.limits.header_seconds
+            self._headers_due = self.loop.call_later(seconds, self.transport.close)
+
+    def _stop_waiting_for_headers(self) -> None:
+        if self._headers_due is not None:
+            self._headers_due.cancel()
+            self._headers_due = None
+
+    def _await_fetching(self) -> None:
+        if self._fetching_due is None and self.transport.get_write_buffer_size():
+            seconds = self.config.limits.request_seconds
+            self._fetching_due = self.loop.call_later(seconds, self._end_unfetched)
+
+    def _end_unfetched(self) -> None:
+        self._fetching_due = None
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+
+class ServerConfig(uvicorn.Config):
+    """The settings of uvicorn, and our limits."""
+
+    def __init__(self, app: Any, limits: Limits) -> None:
+        super().__init__(
+            app,
+            http=LimitedProtocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=limits.connections,
+            limit_concurrency=limits.connections + 1,  # one that is refused is counted too
+            timeout_keep_alive=max(1, round(limits.header_seconds)),
+            timeout_graceful_shutdown=1,
+        )
+        self.limits = limits
+
+
 # Files of a process that are no connections: libraries, the model, standard streams.
 _OTHER_FILES = 256
-_GRACE = 0.5
-"""Seconds that a connection has for its request when the server stops."""
 
 
 class Server(uvicorn.Server):
@@ -219,35 +314,6 @@ class Server(uvicorn.Server):
         await super().startup(sockets=sockets)
         self._begun()
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End; who had connected before is still answered, though with a refusal."""
-        await self._stop_listening(sockets or [])
-        if self.server_state.connections and not self.force_exit:
-            await asyncio.sleep(_GRACE)
-        await super().shutdown(sockets)
-
-    async def _stop_listening(self, sockets: list[socket.socket]) -> None:
-        """Take the connections that wait to be accepted, which the system would reset, and no more."""
-        loop = asyncio.get_running_loop()
-        waiting: list[socket.socket] = []
-        for bound in sockets:
-            loop.remove_reader(bound)
-        for _ in range(2):
-            await asyncio.sleep(0)  # those that were just accepted become connections of the server
-        for bound in sockets:
-            with suppress(OSError):  # there is no other, or no room for it
-                while True:
-                    waiting.append(bound.accept()[0])
-        for server in self.servers:
-            server.close()
-        for accepted in waiting:
-            accepted.setblocking(False)
-            await loop.connect_accepted_socket(self._connection, accepted)
-
-    def _connection(self) -> LimitedProtocol:
-        assert isinstance(self.config, ServerConfig)
-        return LimitedProtocol(self.config, self.server_state, self.lifespan.state)
-
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn's
         """A signal has come."""
         self.stop(signal.Signals(sig))
@@ -260,14 +326,14 @@ class Server(uvicorn.Server):
             return
         self.stopped_by = by
         self._latest = time.monotonic() + self._service.limits.drain_seconds
-        self._service.work.stopping = True
-        log.info("stopping: %d requests in work", self._service.work.requests)
+        self._service.stopping = True
+        log.info("stopping: %d requests in work", self._service.requests)
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: whether to end."""
         if await super().on_tick(counter):
             return True
-        done = not self._service.work.requests or time.monotonic() >= self._latest
+        done = not self._service.requests or time.monotonic() >= self._latest
         return self.stopped_by is not None and done
 
 

@@ -5,33 +5,23 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import deepwire
 from deepwire.data.context import NO_CONTEXT
+from deepwire.data.text.language_guess import language_shares
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.decoding.document_context import Documents, Wave
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
-from deepwire.serve.answers import (
-    LinePosition,
-    SplitTexts,
-    as_it_is,
-    by_way_of,
-    line_at,
-    places_of,
-    text_record,
-)
+from deepwire.serve.answers import SplitTexts, as_it_is, by_way_of, text_record
 from deepwire.serve.batcher import Batcher
-from deepwire.serve.disconnection import Disconnected, DisconnectedError, unless_gone
-from deepwire.serve.language_detection import Detection, SourceDetector, likely_languages
 from deepwire.serve.model_pool import Leg, ModelPool, Route
 from deepwire.serve.prometheus_metrics import Metrics
 from deepwire.serve.queue import Job, TextFailedError
@@ -40,71 +30,59 @@ from deepwire.serve.served_model import Search
 
 _HOPELESS = 2
 """A text is given up where the rest of it needs so many times as long as there is left."""
+_PART = 256  # sentences of a long text that wait at a time
+_ENOUGH = 5000  # characters of a text to tell its language by
+_MOST_DETECTIONS, _LEAST_SHARE = 3, 0.01
 
+_Result = TypeVar("_Result")
 _due: ContextVar[float] = ContextVar("when the time of the request is over", default=math.inf)
 
 
-@asynccontextmanager
-async def time_limit(seconds: float) -> AsyncIterator[None]:
-    """Around the work on a request.
-
-    Raises:
-        RequestError: It took longer.
-    """
-    before = _due.set(time.monotonic() + seconds)
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise RequestError(
-            "out_of_time", f"not translated within {seconds:g} s", headers={"Retry-After": "10"}
-        ) from None
-    finally:
-        _due.reset(before)
+class DisconnectedError(Exception):
+    """The client has gone away."""
 
 
-class LongText:
-    """A text that is translated a part after the other, in the time of its request.
-
-    Args:
-        sentences: How many it has.
-    """
-
-    def __init__(self, sentences: int) -> None:
-        self._sentences, self._begun, self._due = sentences, time.monotonic(), _due.get()
-
-    def require_time(self, done: int) -> None:
-        """Checks that there is hope for the rest: who waits in vain should know it early.
-
-        Args:
-            done: How many sentences are translated.
-
-        Raises:
-            RequestError: At the pace so far, the time will be over long before the end.
-        """
-        now = time.monotonic()
-        needed = (self._sentences - done) * (now - self._begun) / done if done else 0
-        if needed > _HOPELESS * (self._due - now):
-            most = done * (self._due - self._begun) / (now - self._begun)
-            said = f"{self._sentences:,} sentences, of which about {most:,.0f} can be translated in time"
-            raise RequestError("too_large", f"{said}: send them in parts")
-
-
-_Result = TypeVar("_Result")
-_PART = 256  # sentences of a long text that wait at a time
-
-
-@dataclass
-class Work:
-    """The work of a server.
+class Client(NamedTuple):
+    """Who waits for an answer.
 
     Attributes:
-        requests: Translations that clients wait for.
-        stopping: Whether no more are taken.
+        name: Clients take turns by it.
+        gone: Returns when the client has gone away.
     """
 
-    requests: int = 0
-    stopping: bool = False
+    name: str
+    gone: Callable[[], Awaitable[None]]
+
+    async def wait_for(self, result: asyncio.Future[_Result]) -> _Result:
+        """A result, or the end of the client, whichever comes first; what works on the result goes on.
+
+        Raises:
+            DisconnectedError: The client has gone away.
+        """
+        leaving = asyncio.ensure_future(self.gone())
+        either: list[asyncio.Future[_Result] | asyncio.Future[None]] = [result, leaving]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not result.done():
+                raise DisconnectedError
+            return result.result()
+        finally:
+            leaving.cancel()
+
+
+class Detection(NamedTuple):
+    """A language, as the caller writes it, and how sure that is, from 0 to 100."""
+
+    language: str
+    confidence: float
+
+
+def likely_languages(text: str, among: Iterable[str]) -> list[Detection]:
+    """The likely languages of a text, best first, three at most; none where there is no letter to tell by."""
+    shares = language_shares(text[:_ENOUGH], sorted(among))
+    detections = [Detection(label, round(100 * share, 1)) for label, share in shares.items()]
+    likely = [one for one in detections[1:_MOST_DETECTIONS] if one.confidence >= 100 * _LEAST_SHARE]
+    return [*detections[:1], *likely]
 
 
 class Service:
@@ -114,12 +92,15 @@ class Service:
         models: What translates.
         limits: What a client can ask for.
         metrics: Counts.
+
+    Attributes:
+        requests: How many translations clients wait for.
+        stopping: Whether no more are taken.
     """
 
     def __init__(self, models: ModelPool, limits: Limits, metrics: Metrics) -> None:
         self.models, self.limits, self.metrics = models, limits, metrics
-        self.sources = SourceDetector(models.routes)
-        self.work = Work()
+        self.requests, self.stopping = 0, False
         self.batcher = Batcher(
             models.translate, models.budget, limits, metrics, tidy=Surplus().check, rest=give_memory_back
         )
@@ -154,23 +135,10 @@ class Service:
             },
         }
 
-    async def translate(
-        self, body: RequestBody, client: str, disconnected: Disconnected
-    ) -> dict[str, object]:
-        """The answer to a request.
-
-        Args:
-            body: The request.
-            client: Who asks: clients take turns.
-            disconnected: Returns when the client has gone away.
-
-        Raises:
-            RequestError: It asks for what cannot be done, or there is no time or room for it.
-            DisconnectedError: Nobody waits for the answer any more.
-            TextFailedError: The model failed on it.
-        """
-        async with self.in_time(self.limits.request_seconds):
-            return await self._translate(body, client, disconnected)
+    @property
+    def most_beam(self) -> int:
+        """The largest beam, and number of translations of a text, that a request can ask for."""
+        return max(self.limits.beam, self.models.search.beam)
 
     @asynccontextmanager
     async def in_time(self, seconds: float) -> AsyncIterator[None]:
@@ -179,19 +147,51 @@ class Service:
         Raises:
             RequestError: It took longer.
         """
-        self.work.requests += 1
+        self.requests += 1
+        before = _due.set(time.monotonic() + seconds)
         try:
-            async with time_limit(seconds):
+            async with asyncio.timeout(seconds):
                 yield
-        except RequestError as error:
-            self.metrics.cancelled.inc(error.code == "out_of_time")
-            raise
+        except TimeoutError:
+            self.metrics.cancelled.inc()
+            said = f"not translated within {seconds:g} s"
+            raise RequestError("out_of_time", said, headers={"Retry-After": "10"}) from None
         finally:
-            self.work.requests -= 1
+            _due.reset(before)
+            self.requests -= 1
 
     async def run_in_worker(self, work: Callable[[], _Result]) -> _Result:
         """The result of work on texts that is done beside the model, and does not stop other requests."""
         return await asyncio.get_running_loop().run_in_executor(self._segmenting, work)
+
+    def source_languages(self, target: str | None) -> frozenset[str]:
+        """The languages that are translated into this one, and itself.
+
+        Raises:
+            RequestError: It is not known which languages there are, or nothing is translated into `target`.
+        """
+        directions = [direction for direction in self.models.routes if target in (None, direction.target)]
+        if not directions:
+            reason = (
+                "the languages of the model are not known" if target is None else f"nothing into {target!r}"
+            )
+            raise RequestError("invalid", f"{AUTO} has no languages to choose from: {reason}")
+        targets = {direction.target for direction in directions}
+        sources = frozenset(direction.source for direction in directions)
+        return sources | (targets if len(targets) == 1 else frozenset())
+
+    async def detect(self, body: TextBody) -> dict[str, object]:
+        """The likely languages of each text.
+
+        Raises:
+            RequestError: As `source_languages`, or there was no time for it.
+        """
+        among = self.source_languages(self.models.label(body.target))
+        async with self.in_time(self.limits.request_seconds):
+            detections = [  # one after the other, so that others come in between
+                await self.run_in_worker(partial(likely_languages, text, among)) for text in body.all
+            ]
+        return {"detections": [[detection._asdict() for detection in likely] for likely in detections]}
 
     async def resolve_route(
         self, text: str, source: str | None, target: str | None
@@ -206,10 +206,15 @@ class Service:
         target = self.models.label(target)
         if source != AUTO:
             return None, self.models.route(target, source)
-        detection = await self.run_in_worker(partial(self.sources.language_of, text, target))
-        if detection is None or self.sources.is_target(detection.language, target):
-            return detection, None
-        return detection, self.models.route(target, detection.language)
+        among = self.source_languages(target)
+        likely = await self.run_in_worker(partial(likely_languages, text, among))
+        if not likely:
+            return None, None
+        language = likely[0].language
+        only = {direction.target for direction in self.models.routes}
+        if language == target or (target is None and only == {language}):
+            return likely[0], None
+        return likely[0], self.models.route(target, language)
 
     def splitter(self, route: Route) -> SentenceSplitter:
         """Cuts texts into what the first model of a route reads."""
@@ -219,55 +224,130 @@ class Service:
             language, lambda texts: self.models.lengths(leg, texts), self._most_subwords(leg)
         )
 
-    async def detect(self, body: TextBody) -> dict[str, object]:
-        """The likely languages of each text.
+    async def translate(self, body: RequestBody, client: Client) -> dict[str, object]:
+        """The answer to a request.
 
         Raises:
-            RequestError: As `SourceDetector.among`, or there was no time for it.
+            RequestError: It asks for what cannot be done, or there is no time or room for it.
+            DisconnectedError: Nobody waits for the answer any more.
+            TextFailedError: The model failed on it.
         """
-        among = self.sources.among(self.models.label(body.target))
-        work = [partial(likely_languages, text, among) for text in body.all]
         async with self.in_time(self.limits.request_seconds):
-            detections = [await self.run_in_worker(each) for each in work]  # others come in between
-        return {"detections": [[detection._asdict() for detection in likely] for likely in detections]}
+            search = self._search(body)
+            if body.source != AUTO:
+                route = self.models.route(body.target, body.source)
+                return {"translations": await self._by_route(body, route, search, client)}
+            return await self._translate_detected(body, search, client)
+
+    async def _translate_detected(
+        self, body: RequestBody, search: Search, client: Client
+    ) -> dict[str, object]:
+        """The answer to texts that may each be in another language."""
+        translations = [as_it_is(text, body) for text in body.all]
+        detected: list[dict[str, object] | None] = []
+        routes: dict[Route, list[int]] = {}
+        for place, text in enumerate(body.all):
+            detection, found = await self.resolve_route(text, AUTO, body.target)
+            detected.append(None if detection is None else detection._asdict())
+            if found is not None:
+                routes.setdefault(found, []).append(place)
+        for route, places in routes.items():
+            part = body.model_copy(update={"text": None, "texts": [body.all[place] for place in places]})
+            try:
+                answers = await self._by_route(part, route, search, client)
+            except TextFailedError as error:
+                raise TextFailedError(places[error.index]) from error.__cause__
+            except RequestError as error:
+                raise error if error.index is None else error.of_text(places[error.index]) from None
+            for place, answer in zip(places, answers, strict=True):
+                translations[place] = answer
+        return {"translations": translations, "detected": detected if body.text is None else detected[0]}
+
+    async def _by_route(
+        self, body: RequestBody, route: Route, search: Search, client: Client
+    ) -> list[dict[str, object]]:
+        if search.alignment and (why := self.models.why_not_aligned(route)):
+            raise RequestError("invalid", f"alignment: {why}")
+        translate = self._by_sentences if body.sentences else self._by_lines
+        return await translate(body, route, search, client)
+
+    async def _by_sentences(
+        self, body: RequestBody, route: Route, search: Search, client: Client
+    ) -> list[dict[str, object]]:
+        in_order = self.models.reads_in_order(route)
+        split = await self.run_in_worker(partial(SplitTexts.of, body.all, self.splitter(route), in_order))
+        try:
+            translations = await self.translate_sentences(
+                split.sentences, route, search, client, split.starts
+            )
+        except TextFailedError as error:
+            raise TextFailedError(split.owners[error.index]) from error.__cause__
+        language = body.target or target_of(route)
+        return split.answers(translations, language, scores=body.n_best is not None, alignment=body.alignment)
+
+    async def _by_lines(
+        self, body: RequestBody, route: Route, search: Search, client: Client
+    ) -> list[dict[str, object]]:
+        texts = [TextLines.of(text) for text in body.all]
+        places: list[tuple[int, int]] = []  # text and line
+        starts: set[int] = set()
+        for index, text in enumerate(texts):
+            for number, line in enumerate(text.lines):
+                if is_blank(line):
+                    starts.add(len(places))  # an empty line ends a document
+                else:
+                    places.append((index, number))
+        translated: dict[tuple[int, int], Translation] = {}
+        if places:
+            self.batcher.require_room(len(places), client.name)
+            lines = [texts[index].lines[number] for index, number in places]
+            lengths = await self.run_in_worker(partial(self.models.lengths, route[0], lines))
+            most = self._most_subwords(route[0])
+            for (index, number), length in zip(places, lengths, strict=True):
+                if length > most:
+                    where = f"text {index}" + (f", line {number + 1}" if texts[index].breaks else "")
+                    raise RequestError("invalid", f"{where}: {length} subwords, at most {most}", index=index)
+            try:
+                translations = await self._along(lines, lengths, route, search, client, starts)
+            except TextFailedError as error:
+                raise TextFailedError(places[error.index][0]) from error.__cause__
+            translated = dict(zip(places, translations, strict=True))
+        told = {"scores": body.n_best is not None, "alignment": search.alignment}
+        return [
+            text_record(text, [translated.get((index, number)) for number in range(len(text.lines))], **told)
+            for index, text in enumerate(texts)
+        ]
 
     async def translate_sentences(
         self,
         sentences: Sequence[str],
         route: Route,
-        n_best: int,
-        client: str,
-        disconnected: Disconnected,
-        search: Search | None = None,
+        search: Search,
+        client: Client,
         starts: Collection[int] | None = None,
     ) -> list[Translation]:
         """Translations of sentences that are not too long, however many there are: a part after the other.
 
         Args:
             sentences: As `splitter` cuts them.
-            route: How.
-            n_best: How many translations of each.
-            client, disconnected: As in `translate`.
-            search: How; None = as the server does, with a wider beam if so many translations are wanted.
+            route, search: How.
+            client: Who asks.
             starts: The places of those that begin a document; None: each stands for itself.
 
         Raises:
             RequestError, DisconnectedError, TextFailedError: As in `translate`.
         """
-        search = search or Search(max(n_best, self.models.search.beam), n_best)
         translated: list[Translation] = []
         documents = None if starts is None else [Documents(self.models.context(leg)) for leg in route]
-        text = LongText(len(sentences))
+        begun = time.monotonic()
         for first in range(0, len(sentences), _PART):
-            text.require_time(first)
+            _require_time(first, len(sentences), begun)
             part = sentences[first : first + _PART]
-            self.batcher.require_room(len(part), client)
+            self.batcher.require_room(len(part), client.name)
             lengths = await self.run_in_worker(partial(self.models.lengths, route[0], part))
+            begins = None if starts is None else {place - first for place in starts}
             try:
-                begins = None if starts is None else {place - first for place in starts}
-                translated += await self._along(
-                    part, lengths, route, search, client, disconnected, begins, documents
-                )
+                translated += await self._along(part, lengths, route, search, client, begins, documents)
             except TextFailedError as error:
                 raise TextFailedError(first + error.index) from error.__cause__
         return translated
@@ -278,8 +358,7 @@ class Service:
         lengths: Sequence[int],
         route: Route,
         search: Search,
-        client: str,
-        disconnected: Disconnected,
+        client: Client,
         starts: Collection[int] | None = None,
         documents: Sequence[Documents] | None = None,
     ) -> list[Translation]:
@@ -303,9 +382,9 @@ class Service:
                 costs = [min(length * (context.source + 1), context.max_length) for length in lengths]
                 read = Documents(context) if documents is None else documents[number]
                 waves = read.waves(requests, starts or ())
-                translations = await self._in_waves(read, waves, costs, leg_search, client, disconnected)
+                translations = await self._in_waves(read, waves, costs, leg_search, client)
             else:
-                translations = await self._answer(Job(requests, lengths, leg_search, client), disconnected)
+                translations = await self._answer(Job(requests, lengths, leg_search, client.name), client)
             if number and search.alignment:
                 translations = [by_way_of(*pair) for pair in zip(before, translations, strict=True)]
         return translations
@@ -316,15 +395,14 @@ class Service:
         waves: Iterator[Wave],
         lengths: Sequence[int],
         search: Search,
-        client: str,
-        disconnected: Disconnected,
+        client: Client,
     ) -> list[Translation]:
         """Lines of documents, of which some wait for the translations of others."""
         translations: dict[int, Translation] = {}
         for wave in waves:
-            job = Job(wave.requests, [lengths[place] for place in wave.places], search, client)
+            job = Job(wave.requests, [lengths[place] for place in wave.places], search, client.name)
             try:
-                answers = await self._answer(job, disconnected)
+                answers = await self._answer(job, client)
             except TextFailedError as error:
                 raise TextFailedError(wave.places[error.index]) from error.__cause__
             documents.note(answer.text for answer in answers)
@@ -338,85 +416,8 @@ class Service:
                 problem = f"its translation on the way has {length} subwords: too long to go on"
                 raise RequestError("invalid", f"text {index}: {problem}", index=index)
 
-    async def _translate(
-        self, body: RequestBody, client: str, disconnected: Disconnected
-    ) -> dict[str, object]:
-        search = self._search(body)
-        if body.source != AUTO:
-            route = self.models.route(body.target, body.source)
-            return {"translations": await self._by_route(body, route, search, client, disconnected)}
-        translations, detected = [as_it_is(text, body) for text in body.all], list[dict[str, object] | None]()
-        routes: dict[Route, list[int]] = {}
-        for place, text in enumerate(body.all):
-            detection, found = await self.resolve_route(text, AUTO, body.target)
-            detected.append(None if detection is None else detection._asdict())
-            if found is not None:
-                routes.setdefault(found, []).append(place)
-        for route, places in routes.items():
-            part = body.model_copy(update={"text": None, "texts": [body.all[place] for place in places]})
-            try:
-                answers = await self._by_route(part, route, search, client, disconnected)
-            except TextFailedError as error:
-                raise TextFailedError(places[error.index]) from error.__cause__
-            except RequestError as error:
-                raise error if error.index is None else error.of_text(places[error.index]) from None
-            for place, answer in zip(places, answers, strict=True):
-                translations[place] = answer
-        return {"translations": translations, "detected": detected if body.text is None else detected[0]}
-
-    async def _by_route(
-        self, body: RequestBody, route: Route, search: Search, client: str, disconnected: Disconnected
-    ) -> list[dict[str, object]]:
-        if search.alignment and (why := self.models.why_not_aligned(route)):
-            raise RequestError("invalid", f"alignment: {why}")
-        translate = self._by_sentences if body.sentences else self._by_lines
-        return await translate(body, route, search, client, disconnected)
-
-    async def _by_sentences(
-        self, body: RequestBody, route: Route, search: Search, client: str, disconnected: Disconnected
-    ) -> list[dict[str, object]]:
-        in_order = self.models.reads_in_order(route)
-        split = await self.run_in_worker(partial(SplitTexts.of, body.all, self.splitter(route), in_order))
-        try:
-            translations = await self.translate_sentences(
-                split.sentences, route, search.n_best, client, disconnected, search, split.starts
-            )
-        except TextFailedError as error:
-            raise TextFailedError(split.owners[error.index]) from error.__cause__
-        language = body.target or target_of(route)
-        told = {"scores": body.n_best is not None, "alignment": body.alignment}
-        return split.answers(translations, language, **told)
-
-    async def _by_lines(
-        self, body: RequestBody, route: Route, search: Search, client: str, disconnected: Disconnected
-    ) -> list[dict[str, object]]:
-        texts = [TextLines.of(text) for text in body.all]
-        translated: dict[LinePosition, Translation] = {}
-        places, starts = list[LinePosition](), set[int]()
-        for place in places_of(texts):
-            if not is_blank(line_at(texts, place)):
-                places.append(place)
-            else:
-                starts.add(len(places))  # an empty line ends a document
-        if places:
-            self.batcher.require_room(len(places), client)
-            lines = [line_at(texts, place) for place in places]
-            lengths = await self._fitting_lengths(route[0], lines, places, texts)
-            try:
-                translations = await self._along(lines, lengths, route, search, client, disconnected, starts)
-            except TextFailedError as error:
-                raise TextFailedError(places[error.index].text) from error.__cause__
-            translated = dict(zip(places, translations, strict=True))
-        told = partial(text_record, scores=body.n_best is not None, alignment=search.alignment)
-        return [told(text, index, translated) for index, text in enumerate(texts)]
-
     def _most_subwords(self, leg: Leg) -> int:
         return min(self.limits.subwords, self.models.most_subwords(leg))
-
-    @property
-    def most_beam(self) -> int:
-        """The largest beam, and number of translations of a text, that a request can ask for."""
-        return max(self.limits.beam, self.models.search.beam)
 
     def _search(self, body: RequestBody) -> Search:
         beam, n_best = body.beam or self.models.search.beam, body.n_best or 1
@@ -424,40 +425,42 @@ class Service:
             raise RequestError("invalid", f"beam: at most {self.most_beam}, but is {beam}")
         if n_best > beam:
             raise RequestError("invalid", f"n_best: at most the beam ({beam}), but is {n_best}")
-        limits = {name: getattr(body, name) for name in ("max_length_ratio", "max_length_extra")}
-        asked = list(zip(limits, limits.values(), self.models.longest, strict=True))
-        for name, limit, most in asked:
-            if limit is not None and limit > most:
-                raise RequestError("invalid", f"{name}: at most {most:g}, but is {limit:g}")
-        if not any(most if limit is None else limit for _, limit, most in asked):
-            raise RequestError("invalid", f"{' and '.join(limits)} are both 0: no output would be allowed")
-        return Search(beam, n_best, 0, body.alignment, *limits.values())
+        ratio, extra = body.max_length_ratio, body.max_length_extra
+        most_ratio, most_extra = self.models.longest
+        if ratio is not None and ratio > most_ratio:
+            raise RequestError("invalid", f"max_length_ratio: at most {most_ratio:g}, but is {ratio:g}")
+        if extra is not None and extra > most_extra:
+            raise RequestError("invalid", f"max_length_extra: at most {most_extra}, but is {extra}")
+        if not ((most_ratio if ratio is None else ratio) or (most_extra if extra is None else extra)):
+            said = "max_length_ratio and max_length_extra are both 0: no output would be allowed"
+            raise RequestError("invalid", said)
+        return Search(beam, n_best, 0, body.alignment, ratio, extra)
 
-    async def _fitting_lengths(
-        self, leg: Leg, lines: Sequence[str], places: Sequence[LinePosition], texts: Sequence[TextLines]
-    ) -> list[int]:
-        """Subwords of each line; `places` and `texts` are where it stands in the request."""
-        most = self._most_subwords(leg)
-        lengths = await self.run_in_worker(partial(self.models.lengths, leg, lines))
-        for (index, number), length in zip(places, lengths, strict=True):
-            if length > most:
-                where = f"text {index}"
-                if texts[index].breaks:
-                    where += f", line {number + 1}"
-                raise RequestError("invalid", f"{where}: {length} subwords, at most {most}", index=index)
-        return lengths
-
-    async def _answer(self, job: Job, disconnected: Disconnected) -> list[Translation]:
+    async def _answer(self, job: Job, client: Client) -> list[Translation]:
         """Wait for the model or for the end of the client, whichever comes first."""
         self.batcher.submit(job)
         try:
-            return await unless_gone(asyncio.wrap_future(job.answer), disconnected)
+            return await client.wait_for(asyncio.wrap_future(job.answer))
         except DisconnectedError:
             self.metrics.cancelled.inc()
             raise
         finally:
             if not job.answer.done():
                 self.batcher.drop(job)
+
+
+def _require_time(done: int, sentences: int, begun: float) -> None:
+    """Checks that there is hope for the rest of a long text: who waits in vain should know it early.
+
+    Raises:
+        RequestError: At the pace so far, the time of the request will be over long before the end.
+    """
+    now, due = time.monotonic(), _due.get()
+    needed = (sentences - done) * (now - begun) / done if done else 0
+    if needed > _HOPELESS * (due - now):
+        most = done * (due - begun) / (now - begun)
+        said = f"{sentences:,} sentences, of which about {most:,.0f} can be translated in time"
+        raise RequestError("too_large", f"{said}: send them in parts")
 
 
 def target_of(route: Route) -> str:

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import random
 import re
+import zipfile
 
-from deepwire.data.subwords.text_tokens import TextTokens, words_of
+from deepwire.data.subwords.text_tokens import TextTokens
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.decoding.text_alignment import TextAlignment
+from deepwire.serve.documents.document import Options
+from deepwire.serve.documents.registry import read_document
 from deepwire.serve.documents.translation_plan import TranslationPlan
 
 
-def aligned(source, target, links):
+def aligned(source, target, links, unit=r"\S+"):
     """The alignment of two texts, of whose words those in `links` belong together."""
-    first, second = (
-        TextTokens(text, tuple(text.split()), tuple(words_of(text))) for text in (source, target)
-    )
-    return TextAlignment(first, second, tuple(sorted(links)))
+    sides = []
+    for text in (source, target):
+        found = list(re.finditer(unit, text))
+        words = tuple(match[0] for match in found)
+        sides.append(TextTokens(text, words, tuple(match.span() for match in found)))
+    return TextAlignment(*sides, tuple(sorted(links)))
 
 
-def reordered(text, order):
-    """The words of a text in capitals, in another order, with their alignment."""
-    words = text.split()
-    places = order(len(words))
-    target = " ".join(words[place].upper() for place in places)
-    return target, aligned(text, target, [(place, number) for number, place in enumerate(places)])
-
-
-def translated(document, order, language="en"):
-    """The pieces of a document whose sentences have their words in another order."""
-    plan = TranslationPlan(document.units, SentenceSplitter("de"), language, aligned=True)
-    answers = [reordered(text, order) for text in plan.texts]
-    return plan.finished([text for text, _ in answers], [alignment for _, alignment in answers])
+def straight(count):
+    return list(range(count))
 
 
 def backwards(count):
@@ -42,6 +37,49 @@ def shuffled(seed):
     """An order that moves words by a few places."""
     generator = random.Random(seed)
     return lambda count: sorted(range(count), key=lambda place: place + generator.uniform(0, 3))
+
+
+def reordered(text, order, change=str.upper):
+    """The words of a text in capitals, in another order, with their alignment."""
+    if order is straight:
+        target, unit = re.sub("(?<=[^ ]) +", " ", change(text)), r"\w+|[^\w\s]"
+        counts = [len(re.findall(unit, one)) for one in (text, target)]
+        links = [(place, place) for place in range(counts[0])]
+        return target, aligned(text, target, links, unit) if counts[0] == counts[1] else None
+    words = text.split()
+    places = order(len(words))
+    target = " ".join(change(words[place]) for place in places)
+    return target, aligned(text, target, [(place, number) for number, place in enumerate(places)])
+
+
+def translated(document, order, language="en", change=str.upper):
+    """The pieces of a document whose sentences have their words in another order."""
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), language)
+    answers = [reordered(text, order, change) for text in plan.texts]
+    return plan.finished([text for text, _ in answers], [alignment for _, alignment in answers])
+
+
+def in_other_words(name, content, change=str.upper, *, target="en", paths=(), warn=print):
+    """The file with `change` in place of a model, which keeps the order of words."""
+    options = Options("de", target, paths, warn)
+    document = read_document(name, content.encode() if isinstance(content, str) else content, options)
+    return document.written(translated(document, straight, target, change))
+
+
+def package(files, kind=zipfile.ZIP_DEFLATED):
+    """A package of files, by their names."""
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", kind) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def part_of(content, name):
+    """A file of a package."""
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert archive.testzip() is None
+        return archive.read(name).decode()
 
 
 BETWEEN = (" ", " ", ". W. ", "")
@@ -85,8 +123,3 @@ def is_nested(text):
         elif not stack or stack.pop() != name:
             return False
     return not stack
-
-
-def words_in(text):
-    """The words of a text without its markup, in their order."""
-    return re.sub("<[^<>]*>", " ", text).split()

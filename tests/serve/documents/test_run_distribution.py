@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.serve.documents.document import Run
-from deepwire.serve.documents.formats.inline_elements import block_of
 from deepwire.serve.documents.formats.placeholders import items_of
-from deepwire.serve.documents.formats.replaced_text import ReplacedText
+from deepwire.serve.documents.marked_text import ReplacedText, block_of
 from deepwire.serve.documents.run_distribution import distribute
-from deepwire.serve.documents.text_matching import tokens_of
+from deepwire.serve.documents.text_matching import Matching, tokens_of
 from deepwire.serve.documents.translation_plan import TranslationPlan
 
 
@@ -23,26 +22,29 @@ def runs_of(*texts):
     return [Run(text.strip("{}"), fixed=text.startswith("{")) for text in texts]
 
 
+def cut(translation, runs, links=()):
+    """The translation in pieces; links are of words."""
+    source = "".join(run.text for run in runs)
+    return distribute(Matching.of(translation, runs, aligned(source, translation, links)))
+
+
 def test_each_run_gets_the_words_that_translate_it():
     runs = runs_of("Ein ", "roter", " Hund läuft auf der ", "grünen Wiese", ".")
-    alone = ["A", "red", "dog runs on the", "green meadow", ""]
-    found = distribute("A red dog is running on the green meadow.", runs, alone)
-    assert found == ["A ", "red", " dog is running on the ", "green meadow", "."]
+    links = [(0, 0), (1, 1), (2, 2), (3, 3), (3, 4), (4, 5), (5, 6), (6, 7), (7, 8)]
+    found = cut("A red dog is running on the green meadow.", runs, links)
+    assert found[:3] == ["A ", "red", " dog is running on the "]
+    assert "".join(found[3:]) == "green meadow."
 
 
 def test_the_order_of_words_may_differ():
-    alone = ["la", "rouge", "maison au bord du lac"]
-    found = distribute("la maison rouge au bord du lac", runs_of("das ", "rote", " Haus am See"), alone)
-    assert "rouge" in found[1]
-    assert found[2] == " au bord du lac"
-    found = distribute("la maison rouge", runs_of("das ", "rote", " Haus"), alone)
+    found = cut("la maison rouge", runs_of("das ", "rote", " Haus"), [(0, 0), (1, 2), (2, 1)])
     assert "".join(found) == "la maison rouge"
 
 
 def test_a_fixed_run_keeps_its_text_and_takes_the_place_of_its_words():
     runs = runs_of("Rufe ", "{foo()}", " auf.")
-    assert distribute("Call foo () now.", runs, ["Call", "", "now."]) == ["Call ", "foo()", " now."]
-    assert distribute("Call it now.", runs, ["Call", "", "now."])[1] == "foo()"
+    assert cut("Call foo () now.", runs) == ["Call ", "foo()", " now."]
+    assert cut("Call it now.", runs)[1] == "foo()"
 
 
 @pytest.mark.parametrize(
@@ -62,14 +64,13 @@ def test_a_placeholder_is_there_once_and_takes_no_word(translation, expected, li
 def translated(source, translation, links):
     """The translation of a message with placeholders; with links of words, or none."""
     message = ReplacedText(source, [block_of(source, *items_of(source), trimmed=False)])
-    plan = TranslationPlan(message.units, SentenceSplitter("de"), aligned=links is not None)
+    plan = TranslationPlan(message.units, SentenceSplitter("de"))
     if not plan.texts:  # there are placeholders alone
         return source
     count = len(translation.split())
-    texts = [translation, *plan.texts[1:]]
     links = None if links is None else [link for link in links if link[1] < count]
-    alignments = [] if links is None else [aligned(plan.texts[0], translation, links)]
-    return message.text_with(plan.finished(texts, alignments))
+    alignments = [None if links is None else aligned(plan.texts[0], translation, links)]
+    return message.text_with(plan.finished([translation], alignments))
 
 
 PARTS = ["{a}", "%s", "<x>", "ein", "Hund", "und", "Katze", ",", "3"]
@@ -99,24 +100,16 @@ def test_no_word_beside_a_placeholder_is_lost(source, translation, links):
 
 def test_runs_without_text_and_spaces_between_runs():
     runs = runs_of("mit ", "{}", "fettem Text", "{}", " ", "{}", "Ende")
-    found = distribute("with bold text end", runs, ["with", "", "bold text", "", "", "", "end"])
+    found = cut("with bold text end", runs, [(0, 0), (1, 1), (2, 2), (3, 3)])
     assert [found[1], found[3], found[5]] == ["", "", ""]
     assert "".join(found) == "with bold text end"
-    found = distribute("one two", runs_of("eins ", "{}", " zwei"), ["one", "", "two"])
-    assert found == ["one ", "", " two"]
-
-
-def test_a_run_without_a_translation_leaves_its_space():
-    runs = runs_of("Sie stehen ", "auf der Straße", " und ", "reden", ".")
-    alone = ["They stand", "on the street", "and", "talking", ""]
-    found = distribute("They stand on the street talking.", runs, alone)
-    assert found == ["They stand ", "on the street", " ", "talking", "."]
+    assert cut("one two", runs_of("eins ", "{}", " zwei"), [(0, 0), (1, 1)]) == ["one ", "", " two"]
 
 
 @given(st.text(), st.lists(st.text(), min_size=1, max_size=6), st.integers(0, 6))
 def test_no_word_of_the_translation_is_lost(translation, texts, fixed):
     runs = [Run(text, place == fixed) for place, text in enumerate(texts)]
-    found = distribute(translation, runs, [""] * len(runs))
+    found = distribute(Matching.of(translation, runs, None))
     assert len(found) == len(runs)
     assert fixed >= len(runs) or found[fixed] == texts[fixed]
     if fixed >= len(runs) and any(text.strip() for text in texts):
@@ -126,6 +119,15 @@ def test_no_word_of_the_translation_is_lost(translation, texts, fixed):
 def test_a_sentence_of_many_runs_is_put_together_in_linear_time():
     texts = [f"wort{number} " for number in range(20_000)]
     begun = time.process_time()
-    found = distribute("".join(texts).upper(), runs_of(*texts), [""] * len(texts))
+    found = distribute(Matching.of("".join(texts).upper(), runs_of(*texts), None))
     assert time.process_time() - begun < 5, "it took minutes, and gigabytes"
     assert "".join(found).split() == "".join(texts).upper().split()
+
+
+@pytest.mark.parametrize("text", ["漢字", "かな", "กข", "ກຂ", "ကခ", "កខ"])
+def test_writing_without_spaces_is_cut_at_each_letter(text):
+    assert tokens_of(text) == list(text)
+
+
+def test_words_signs_and_spaces_are_tokens():
+    assert tokens_of("Ein Hund, 한국어  ja.") == ["Ein", " ", "Hund", ",", " ", "한국어", "  ", "ja", "."]

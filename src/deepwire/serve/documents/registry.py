@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib import import_module
-from importlib.util import find_spec
+from collections.abc import Callable, Mapping
 from pathlib import PurePath
 
 from deepwire.config.counts import counted
 from deepwire.data.text.placeholders import is_message
 from deepwire.errors import UsageError
 from deepwire.serve.documents.document import Document, Options
+from deepwire.serve.documents.formats.gettext_catalogue import read_po
+from deepwire.serve.documents.formats.hypertext import read_html
+from deepwire.serve.documents.formats.json_values import read_json
+from deepwire.serve.documents.formats.markdown import read_markdown
+from deepwire.serve.documents.formats.office import read_docx, read_odt
+from deepwire.serve.documents.formats.subtitles import read_subtitles
+from deepwire.serve.documents.formats.xliff import XliffDocument
+from deepwire.serve.documents.marked_text import read_text
 
-Reader = Callable[[bytes, Options], Document]
-
-_KINDS = (
-    (".txt", "replaced_text:read_text", ""),
-    (".md .markdown", "markdown:read_markdown", "markdown_it"),
-    (".html .htm", "hypertext:read_html", ""),
-    (".srt .vtt", "subtitles:read_subtitles", ""),
-    (".po .pot", "gettext_catalogue:read_po", ""),
-    (".xlf .xliff", "xliff:read_xliff", "lxml"),
-    (".docx", "office:read_docx", "lxml"),
-    (".odt", "office:read_odt", "lxml"),
-    (".json", "json_values:read_json", ""),
-)
-"""Endings of the names of files, their reader, and the package that it needs."""
-_READERS = {ending: (reader, needed) for endings, reader, needed in _KINDS for ending in endings.split()}
+_READERS: Mapping[str, Callable[[bytes, Options], Document]] = {
+    ".txt": read_text,
+    ".md": read_markdown,
+    ".markdown": read_markdown,
+    ".html": read_html,
+    ".htm": read_html,
+    ".srt": read_subtitles,
+    ".vtt": read_subtitles,
+    ".po": read_po,
+    ".pot": read_po,
+    ".xlf": XliffDocument,
+    ".xliff": XliffDocument,
+    ".docx": read_docx,
+    ".odt": read_odt,
+    ".json": read_json,
+}
 ENDINGS = tuple(_READERS)
 
 
@@ -39,19 +46,13 @@ def require_reader(name: str) -> None:
     """Checks that a file can be read, by its name.
 
     Raises:
-        UsageError: There is no such kind of document, or a package for it is missing.
+        UsageError: There is no such kind of document.
     """
     kind = ending(name)
     if kind not in _READERS:
-        said = (
-            f"files ending in {kind} cannot be translated" if kind else "the name of a file needs an ending"
-        )
-        raise UsageError(said, f"known are {', '.join(ENDINGS)}")
-    package = _READERS[kind][1]
-    if package and find_spec(package) is None:
-        missing = package.replace("_", "-")
+        said = f"files ending in {kind} cannot be translated"
         raise UsageError(
-            f"files ending in {kind} need the package {missing}", "pip install 'deepwire[documents]'"
+            said if kind else "the name of a file needs an ending", f"known are {', '.join(ENDINGS)}"
         )
 
 
@@ -62,7 +63,7 @@ def require_same_kind(name: str, output: str) -> None:
         UsageError: It does.
     """
     kind, other = ending(name), ending(output)
-    same = kind == other or (_READERS[kind] == _READERS.get(other) and {kind, other} != {".srt", ".vtt"})
+    same = kind == other or (_READERS[kind] is _READERS.get(other) and {kind, other} != {".srt", ".vtt"})
     if other in _READERS and not same:
         raise UsageError(
             f"--output {output}: the translation of {name} is a {kind} file too",
@@ -83,9 +84,7 @@ def read_document(name: str, content: bytes, options: Options) -> Document:
         DataError: It is not what its name says, damaged, or larger than anybody reads.
     """
     require_reader(name)
-    module, _, function = _READERS[ending(name)][0].partition(":")
-    reader: Reader = getattr(import_module(f"deepwire.serve.documents.formats.{module}"), function)
-    document = reader(content, options)
+    document = _READERS[ending(name)](content, options)
     left = [run.text for unit in document.units for run in unit if run.fixed and is_message(run.text)]
     if left:
         options.warn(

@@ -1,24 +1,15 @@
 """A translation cut into as many pieces as its sentence has runs (stretches of one format), in their order.
 
-Each piece has as many words as possible that come from its run, and about its share of the length. Without an
-alignment the runs are also translated alone, and a word comes from the run whose own translation has it too.
+Each piece has as many words as possible that come from its run, and about its share of the length.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from deepwire.serve.documents.document import Run
-from deepwire.serve.documents.text_matching import (
-    MOST_STEPS,
-    NO_SPACE_BEFORE,
-    Matching,
-    copies_of,
-    tokens_for,
-    tokens_of,
-)
+from deepwire.serve.documents.text_matching import MOST_STEPS, NO_SPACE_BEFORE, Matching
 
 _LENGTH_WEIGHT = 0.05
 _EMPTY_COST = 0.75
@@ -26,90 +17,36 @@ _MISSING_COST = 100.0
 """Costs of a run that stays empty, and of one that must not."""
 _COPY_WEIGHT = 5.0
 """For a fixed run in place of its own text in the translation, which would be there twice otherwise."""
-_SHORT_RUN = 4.0
-"""A word of a short run, such as one in bold, counts more than a word of a long one: 1 + this / words."""
-
 Ranges = list[tuple[int, int]]
 
 
-def distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> list[str]:
+def distribute(matching: Matching) -> list[str]:
     """Cut the translation of a sentence into one piece for each run.
 
-    Args:
-        translation: Of the whole sentence.
-        runs: What the sentence consists of.
-        alone: The translation of each run by itself; empty where there is none.
-
-    Returns:
-        A piece for each run; together they are the translation, but that a fixed run has its own text,
-        in place of that text if the translation has it, and spaces next to it are those of the sentence.
+    Together the pieces are the translation, but that a fixed run has its own text, in place of that text if
+    the translation has it, and spaces next to it are those of the sentence.
     """
-    pieces = [""] * len(runs)
-    places, runs = _with_text(runs)
-    others = [alone[place] for place in places]
-    found = _distribute(translation, runs, others, lambda tokens: _words_in_common(tokens, runs, others))
-    for place, piece in zip(places, found, strict=True):
-        pieces[place] = piece
-    return pieces
-
-
-def distribute_aligned(matching: Matching) -> list[str]:
-    """The same for a sentence with an alignment."""
-    pieces = [""] * len(matching.runs)
-    places, runs = _with_text(matching.runs)
-
-    def hits(_tokens: Sequence[str]) -> Hits:
-        return [[share.get(place, 0.0) for share in matching.shares] for place in places]
-
-    fields = [matching.fields[place] for place in places]
-    for place, piece in zip(places, _distribute(matching.translation, runs, fields, hits), strict=True):
-        pieces[place] = piece
-    return pieces
-
-
-def _with_text(runs: Sequence[Run]) -> tuple[list[int], list[Run]]:
-    """The runs that have text, and their places; what is only space is fixed."""
-    places = [place for place, run in enumerate(runs) if run.text]
-    with_text = [runs[place] for place in places]
-    return places, [run._replace(fixed=run.fixed or run.text.isspace()) for run in with_text]
-
-
-Hits = Sequence[Sequence[float]]
-"""How much each token speaks for being in the piece of each run."""
-
-
-def _words_in_common(tokens: Sequence[str], runs: Sequence[Run], alone: Sequence[str]) -> Hits:
-    words = [_words(run.text) | _words(other) for run, other in zip(runs, alone, strict=True)]
-    owners = Counter(word for run_words in words for word in run_words)
-    folded = [token.casefold() for token in tokens]
-    weights = [1 + _SHORT_RUN / max(1, len(run_words)) for run_words in words]
-    return [
-        [weight / owners[word] if word in run_words else 0.0 for word in folded]
-        for run_words, weight in zip(words, weights, strict=True)
-    ]
-
-
-def _distribute(
-    translation: str, runs: Sequence[Run], others: Sequence[str], hits: Callable[[Sequence[str]], Hits]
-) -> list[str]:
-    """The pieces of runs with text; `hits` is asked only where runs and tokens are few enough for it."""
-    tokens = tokens_for(translation, runs)
+    places = [place for place, run in enumerate(matching.runs) if run.text]
+    runs = [matching.runs[place] for place in places]
+    runs = [run._replace(fixed=run.fixed or run.text.isspace()) for run in runs]
+    tokens = matching.tokens
     expected = [0.0 if run.fixed else float(len(run.text)) for run in runs]
     scale = len(tokens) / (sum(expected) or 1.0)
     expected = [length * scale for length in expected]
     if len(tokens) ** 2 * len(runs) > MOST_STEPS:
         ranges = _by_length(expected, len(tokens))
     else:
-        ranges = _by_words(tokens, runs, hits(tokens), expected, copies_of(runs, translation, others))
-    pieces = [
+        hits = [[share.get(place, 0.0) for share in matching.shares] for place in places]
+        copies = [matching.copies.get(place, []) for place in places]
+        ranges = _by_words(tokens, runs, hits, expected, copies)
+    found = [
         run.text if run.fixed else "".join(tokens[begin:end])
         for run, (begin, end) in zip(runs, ranges, strict=True)
     ]
-    return _with_spaces(pieces, runs)
-
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(token.casefold() for token in tokens_of(text) if not token.isspace())
+    pieces = [""] * len(matching.runs)
+    for place, piece in zip(places, _with_spaces(found, runs), strict=True):
+        pieces[place] = piece
+    return pieces
 
 
 def _by_length(expected: Sequence[float], count: int) -> Ranges:
@@ -121,9 +58,9 @@ def _by_length(expected: Sequence[float], count: int) -> Ranges:
 def _by_words(
     tokens: Sequence[str],
     runs: Sequence[Run],
-    hits: Hits,
+    hits: Sequence[Sequence[float]],
     expected: Sequence[float],
-    copies: Mapping[int, Sequence[range]],
+    copies: Sequence[Sequence[range]],
 ) -> Ranges:
     """The best cut: `best[end]` is the score of the runs so far if they take the tokens before `end`."""
     count = len(tokens)

@@ -61,36 +61,6 @@ def _parts_of_words(runs: Sequence[Run]) -> Iterator[str]:
             before += part
 
 
-def copies_of(runs: Sequence[Run], translation: str, others: Sequence[str]) -> dict[int, list[range]]:
-    """The tokens of a translation that can stand for each fixed run: those that say what it says.
-
-    Spaces and, where nothing is the same, upper and lower case may differ. Otherwise they are what `others`
-    has as the translation of a field, or a placeholder of its kind that no run has, such as `{nom}` for
-    `{name}`. No other word may give way to a fixed run.
-    """
-    tokens = tokens_for(translation, runs)
-    folded = [token.casefold() for token in tokens]
-    wanted = {place: "".join(run.text.split()) for place, run in enumerate(runs) if run.fixed}
-    copies = {
-        place: _places(text, tokens)
-        or _places(text.casefold(), folded)
-        or _places("".join(others[place].split()) if runs[place].filled else "", tokens)
-        for place, text in wanted.items()
-    }
-    known = {copy for found in copies.values() for copy in found}
-    places = {at: token for token, at in enumerate(accumulate(map(len, tokens), initial=0))}
-    strange = [
-        (kind, range(places[begin], places[end]))
-        for begin, end, kind in find_placeholders(translation)
-        if kind != "number" and {begin, end} <= places.keys()
-    ]
-    for place in (place for place, found in copies.items() if not found):
-        text = runs[place].text
-        kinds = [kind for begin, end, kind in find_placeholders(text) if (begin, end) == (0, len(text))]
-        copies[place] = [copy for kind, copy in strange if kind in kinds and copy not in known]
-    return copies
-
-
 def _places(wanted: str, tokens: Sequence[str]) -> list[range]:
     """Where tokens, between which there may be spaces, say what is wanted, which has none."""
     places = []
@@ -113,21 +83,20 @@ class Matching:
         translation: Of the whole sentence.
         runs: What the sentence consists of.
         links: Spans of the source and of the translation that belong together.
+        is_aligned: Whether they are known.
     """
 
     translation: str
     runs: Sequence[Run]
     links: Sequence[tuple[Span, Span]]
+    is_aligned: bool = True
 
     @classmethod
-    def of(cls, translation: str, runs: Sequence[Run], alignment: TextAlignment | None) -> Matching | None:
-        """From an alignment; None where there is none, or it is that of other texts."""
-        length = sum(len(run.text) for run in runs)
-        if alignment is None or (len(alignment.source.text), len(alignment.target.text)) != (
-            length,
-            len(translation),
-        ):
-            return None
+    def of(cls, translation: str, runs: Sequence[Run], alignment: TextAlignment | None) -> Matching:
+        """From an alignment, if there is one and it is not that of other texts."""
+        lengths = sum(len(run.text) for run in runs), len(translation)
+        if alignment is None or lengths != (len(alignment.source.text), len(alignment.target.text)):
+            return cls(translation, runs, (), is_aligned=False)
         spans = alignment.source.spans, alignment.target.spans
         links = [(spans[0][source], spans[1][target]) for source, target in alignment.subword_links]
         return cls(translation, runs, [link for link in links if all(begin < end for begin, end in link)])
@@ -136,6 +105,41 @@ class Matching:
     def tokens(self) -> list[str]:
         """The tokens of the translation."""
         return tokens_for(self.translation, self.runs)
+
+    @cached_property
+    def is_literal(self) -> bool:
+        """Whether the translation has all fixed runs, and there are no elements."""
+        fixed = {place for place, run in enumerate(self.runs) if run.fixed}
+        return len({run.marks for run in self.runs}) == 1 and fixed <= self.verbatim.keys()
+
+    @cached_property
+    def copies(self) -> dict[int, list[range]]:
+        """The tokens that can stand for each fixed run: those that say what it says.
+
+        Spaces and, where nothing is the same, upper and lower case may differ. Otherwise they are what the
+        translation has for a field, or a placeholder of its kind that no run has, such as `{nom}` for
+        `{name}`. No other word may give way to a fixed run.
+        """
+        folded = [token.casefold() for token in self.tokens]
+        wanted = {place: "".join(run.text.split()) for place, run in enumerate(self.runs) if run.fixed}
+        copies = {
+            place: _places(text, self.tokens)
+            or _places(text.casefold(), folded)
+            or _places("".join(self.fields[place].split()) if self.runs[place].filled else "", self.tokens)
+            for place, text in wanted.items()
+        }
+        known = {copy for found in copies.values() for copy in found}
+        places = {at: token for token, at in enumerate(self._token_begins)}
+        strange = [
+            (kind, range(places[begin], places[end]))
+            for begin, end, kind in find_placeholders(self.translation)
+            if kind != "number" and {begin, end} <= places.keys()
+        ]
+        for place in (place for place, found in copies.items() if not found):
+            text = self.runs[place].text
+            kinds = [kind for begin, end, kind in find_placeholders(text) if (begin, end) == (0, len(text))]
+            copies[place] = [copy for kind, copy in strange if kind in kinds and copy not in known]
+        return copies
 
     @cached_property
     def begins(self) -> list[int]:
@@ -162,7 +166,7 @@ class Matching:
         """The tokens that say what a fixed run says, each of them for one run."""
         ranges: dict[int, range] = {}
         taken: set[int] = set()
-        for place, copies in copies_of(self.runs, self.translation, self.fields).items():
+        for place, copies in self.copies.items():
             linked = {
                 tokens: sum(self._linked_shares[token].get(place, 0.0) for token in tokens)
                 for tokens in copies

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from deepwire.data.text.sentences import SentenceSplitter, TextSegments, fitting
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.serve.documents.document import Marks, Piece, Run, Unit, common, in_order
 from deepwire.serve.documents.markup_projection import Edges, is_projectable, project
-from deepwire.serve.documents.run_distribution import distribute, distribute_aligned
+from deepwire.serve.documents.run_distribution import distribute
 from deepwire.serve.documents.text_matching import Matching
 
 
@@ -55,14 +55,12 @@ class _Part:
         first: The number of its first run.
         runs: Its parts of the runs.
         text: The place of the sentence among the texts to translate; None = it stays as it is.
-        alone: The same for each of its runs, where it has several and is not aligned.
         inner: Whether it is a gap between two sentences, which may want a space or none.
     """
 
     first: int
     runs: list[Run]
     text: int | None = None
-    alone: list[int | None] = field(default_factory=list)
     inner: bool = False
 
     @property
@@ -104,14 +102,13 @@ class TranslationPlan:
         units: Of a document.
         splitter: Cuts them into sentences.
         language: That of the translation.
-        aligned: Whether `finished` is given alignments; else more is translated, to guess them.
         starts: The units that begin a document, for models that read documents in their order; None: they
             read sentences, and each different one is translated once.
 
     Attributes:
         texts: What to translate; line by line what a model reads.
         starts: The places of those that begin a document; None: each stands for itself.
-        aligned: See above.
+        has_markup: Whether a unit has several runs, for which `finished` wants alignments.
         untranslated: Beginnings of pieces that are too long for the model and cannot be cut: they stay.
     """
 
@@ -120,19 +117,18 @@ class TranslationPlan:
         units: Iterable[Unit],
         splitter: SentenceSplitter,
         language: str = "",
-        *,
-        aligned: bool = False,
         starts: Collection[int] | None = None,
     ) -> None:
         self._distinct = DistinctTexts(in_order=starts is not None)
         self.texts, self.starts = self._distinct.texts, self._distinct.starts
         self.untranslated: list[str] = []
-        self._language, self.aligned = language, aligned
-        self._splitter = splitter
+        self.has_markup = False
+        self._language, self._splitter = language, splitter
         self._units: list[tuple[Unit, list[_Part] | _Sentences]] = []
         for place, unit in enumerate(units):
             if place in (starts or ()):
                 self._distinct.begin_document()
+            self.has_markup |= len(unit) > 1
             is_plain = len(unit) == 1 and not (unit[0].fixed or unit[0].marks)
             self._units.append((unit, self._sentences(unit[0].text) if is_plain else list(self._parts(unit))))
 
@@ -188,21 +184,8 @@ class TranslationPlan:
             elif number // 2 in segments.too_long:
                 self._leave(text)
             elif any(not run.fixed and has_words(run.text) for run in part.runs):
-                self._translate(part, text)
+                part.text = self._distinct.place(text.replace("\0", " "))
             yield part
-
-    def _translate(self, part: _Part, text: str) -> None:
-        part.text = self._distinct.place(text.replace("\0", " "))
-        if len(part.runs) < 2 or self.aligned or self.starts is not None:
-            return
-        for run in part.runs:
-            alone = run.text.strip()
-            wanted = (run.filled or not run.fixed) and has_words(alone)
-            part.alone.append(self._distinct.place(alone) if wanted and self._fits(alone) else None)
-
-    def _fits(self, text: str) -> bool:
-        lengths = self._splitter.lengths
-        return lengths is None or lengths([text])[0] <= self._splitter.most
 
 
 @dataclass(frozen=True)
@@ -247,8 +230,8 @@ class _Finished:
             if part.text is None or len(part.runs) == 1:
                 pieces += part.pieces(in_order(part.runs, self._texts(part)))
                 continue
-            matching = self._matching(part) or self._literal_matching(part)
-            if matching is None or not is_projectable(matching):
+            matching = self._matching(part)
+            if not is_projectable(matching) or not (matching.is_aligned or matching.is_literal):
                 return None
             unended = {mark for mark in part_marks[number] if last[mark] > number}
             pieces += part.pieces(project(matching, Edges(begun, unended)))
@@ -261,26 +244,13 @@ class _Finished:
             if part.inner and not any(run.fixed for run in part.runs):
                 return [fitting_gap("".join(texts), self.spaced)] + [""] * (len(texts) - 1)
             return texts
-        translation = self.translations[part.text]
         if len(part.runs) == 1:
-            return [translation]
-        matching = self._matching(part)
-        if matching is not None:
-            return distribute_aligned(matching)
-        alone = ["" if place is None else self.translations[place] for place in part.alone]
-        return distribute(translation, part.runs, alone or [""] * len(part.runs))
+            return [self.translations[part.text]]
+        return distribute(self._matching(part))
 
-    def _matching(self, part: _Part) -> Matching | None:
+    def _matching(self, part: _Part) -> Matching:
         assert part.text is not None
         return Matching.of(self.translations[part.text], part.runs, self.alignments[part.text])
-
-    def _literal_matching(self, part: _Part) -> Matching | None:
-        """Without an alignment, if the translation has all fixed runs and there are no other elements."""
-        assert part.text is not None
-        matching = Matching(self.translations[part.text], part.runs, ())
-        fixed = {place for place, run in enumerate(part.runs) if run.fixed}
-        one = len({run.marks for run in part.runs}) == 1
-        return matching if one and fixed <= matching.verbatim.keys() else None
 
 
 def _without_spaces(parts: Sequence[_Part]) -> list[_Part]:

@@ -18,7 +18,7 @@ from deepwire.serve.access import Token
 from deepwire.serve.document_translation import Upload
 from deepwire.serve.libretranslate.language_codes import LanguageCodes
 from deepwire.serve.request import AUTO, Limits, printable
-from deepwire.serve.routes import read_body
+from deepwire.serve.routes import content_type, read_body
 
 _FORMATS = ("text", "html")
 _MOST_FIELDS = 100
@@ -75,7 +75,7 @@ async def read_fields(request: Request, limits: Limits, most_bytes: int) -> Fiel
         RefusedError: It is neither JSON nor a form.
         RequestError: It is too large, or comes too slowly.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = content_type(request)
     body = await read_body(request, most_bytes, limits.body_seconds)
     fields = Fields(dict(request.query_params))
     if kind == "application/json":

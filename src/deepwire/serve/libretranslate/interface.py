@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import secrets
 import tempfile
 import time
@@ -19,7 +20,6 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Respon
 from starlette.routing import Route
 
 import deepwire
-from deepwire.serve.disconnection import wait_for_disconnect
 from deepwire.serve.document_translation import DocumentTranslator
 from deepwire.serve.documents.registry import ENDINGS
 from deepwire.serve.libretranslate.fields import (
@@ -40,10 +40,10 @@ from deepwire.serve.routes import (
     Endpoint,
     Site,
     application,
+    client_of,
     error_response,
     own_routes,
     page_routes,
-    sender,
     translating,
 )
 from deepwire.serve.service import Service
@@ -164,9 +164,7 @@ class _Interface:
         service = self._service
         asked = read_translation(fields, service.limits, service.most_beam - 1, self._translator.codes)
         async with service.in_time(service.limits.request_seconds):
-            return JSONResponse(
-                await self._translator.translate(asked, sender(request), lambda: wait_for_disconnect(request))
-            )
+            return JSONResponse(await self._translator.translate(asked, client_of(request)))
 
     async def detect(self, request: Request, fields: Fields) -> Response:  # noqa: ARG002
         """POST /detect."""
@@ -191,7 +189,7 @@ class _Interface:
         source, target = fields.text("source"), fields.text("target")
         async with service.in_time(service.limits.file_seconds):
             translated = await self._translator.translate_file(
-                fields.file, source, target, sender(request), lambda: wait_for_disconnect(request)
+                fields.file, source, target, client_of(request)
             )
         name = self._kept.keep(translated.name, translated.content)
         asyncio.get_running_loop().call_later(service.limits.file_keep_seconds, self._kept.drop)
@@ -259,18 +257,12 @@ class _Interface:
         return f"{scheme}://{request.url.netloc}{self._choices.prefix}"
 
 
-_SPECIAL = frozenset(" /\\:*?\"'<>|%;&#")
+_SPECIAL = re.compile(r"[\s/\\:*?\"'<>|%;&#]")
 _LONGEST = 50  # characters, of four bytes at most: a name on disk has 255
 
 
 class KeptFile(NamedTuple):
-    """A document on disk.
-
-    Attributes:
-        path: Where it is.
-        name: What it is called when it is fetched.
-        until: When it goes, in seconds of the clock.
-    """
+    """A document on disk, what it is called when it is fetched, and until when of the clock it is kept."""
 
     path: Path
     name: str
@@ -292,18 +284,12 @@ class KeptFiles:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
     def keep(self, name: str, content: bytes) -> str:
-        """Keep a document; what it can be fetched by, which nobody guesses.
-
-        Args:
-            name: That of the document.
-            content: All of it.
-        """
+        """Keep a document; returns what it can be fetched by, which nobody guesses."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="deepwire-")
         self.drop(room=1)
-        plain = "".join(
-            sign if sign.isprintable() and sign not in _SPECIAL else "_" for sign in name[-_LONGEST:]
-        ).lstrip(".")
+        printable = "".join(sign if sign.isprintable() else "_" for sign in name[-_LONGEST:])
+        plain = _SPECIAL.sub("_", printable).lstrip(".")
         key = f"{secrets.token_hex(16)}.{plain}"
         path = Path(self._folder.name) / key
         path.write_bytes(content)

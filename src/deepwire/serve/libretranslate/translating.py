@@ -10,7 +10,6 @@ from itertools import accumulate
 from deepwire.data.languages import Direction
 from deepwire.decoding.translation_io import Translation
 from deepwire.errors import DeepwireError, UsageError
-from deepwire.serve.disconnection import Disconnected
 from deepwire.serve.document_translation import (
     DocumentRoute,
     DocumentTranslator,
@@ -22,11 +21,10 @@ from deepwire.serve.document_translation import (
     translate_plan,
 )
 from deepwire.serve.documents.document import Options, Pieces, Run, Unit
-from deepwire.serve.documents.file_text import unescaped
 from deepwire.serve.documents.formats.hypertext import HtmlDocument
+from deepwire.serve.documents.marked_text import unescaped
 from deepwire.serve.documents.registry import require_reader
 from deepwire.serve.documents.translation_plan import TranslationPlan
-from deepwire.serve.language_detection import Detection, likely_languages
 from deepwire.serve.libretranslate.fields import (
     AskedTranslation,
     RefusedError,
@@ -35,7 +33,7 @@ from deepwire.serve.libretranslate.fields import (
 from deepwire.serve.libretranslate.language_codes import LanguageCodes, language_name, written_code
 from deepwire.serve.model_pool import Route
 from deepwire.serve.request import AUTO
-from deepwire.serve.service import Service
+from deepwire.serve.service import Client, Detection, Service, likely_languages
 
 _NOTHING = Detection("en", 0.0)
 
@@ -91,9 +89,7 @@ class LibreTranslator:
         detections = await self._service.run_in_worker(partial(likely_languages, text, self._labels))
         return [_detected(detection) for detection in detections or [_NOTHING]]
 
-    async def translate(
-        self, asked: AskedTranslation, client: str, disconnected: Disconnected
-    ) -> dict[str, object]:
+    async def translate(self, asked: AskedTranslation, client: Client) -> dict[str, object]:
         """The answer to POST /translate.
 
         Raises:
@@ -123,7 +119,7 @@ class LibreTranslator:
             pages = None if documents is None else [documents[place] for place in places]
             units = [[[Run(text)]] for text in texts] if pages is None else [page.units for page in pages]
             plan = await self._plan(units, route, asked.target)
-            translations = await translate_plan(self._service, plan, route, n_best, client, disconnected)
+            translations = await translate_plan(self._service, plan, route, n_best, client)
             written = partial(self._written, texts, pages, plan, translations, n_best)
             for rank, found in enumerate(await self._service.run_in_worker(written)):
                 for place, text in zip(places, found, strict=True):
@@ -158,7 +154,7 @@ class LibreTranslator:
         return [corrected(source, text) for source, text in zip(sources, texts, strict=True)]
 
     async def translate_file(
-        self, file: Upload, source_code: str, target_code: str, client: str, disconnected: Disconnected
+        self, file: Upload, source_code: str, target_code: str, client: Client
     ) -> TranslatedDocument:
         """A translated document.
 
@@ -184,9 +180,7 @@ class LibreTranslator:
         except UsageError as error:
             raise RefusedError(f"Invalid request: file format not supported ({error.message})") from None
         try:
-            return await self._documents.translate(
-                file, Options(known, target), resolve, client, disconnected
-            )
+            return await self._documents.translate(file, Options(known, target), resolve, client)
         except DeepwireError as error:
             raise RefusedError(f"Invalid request: {error.message}") from None
 

@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 
 import pytest
+from aligned_texts import straight, translated
 
-from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.formats.gettext_catalogue import read_po
 from deepwire.serve.documents.formats.json_values import read_json
-from deepwire.serve.documents.formats.xliff import read_xliff
+from deepwire.serve.documents.formats.xliff import XliffDocument
 from deepwire.serve.documents.registry import read_document
-from deepwire.serve.documents.translation_plan import TranslationPlan
 
 
-def translated(document):
+def capitals(document):
     """The file in the language of a model that writes capitals."""
-    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
-    return document.written(plan.finished([text.upper() for text in plan.texts])).decode()
+    return document.written(translated(document, straight)).decode()
 
 
 @pytest.mark.parametrize(
@@ -48,7 +46,7 @@ def translated(document):
 )
 def test_messages_keep_what_programs_read(message, expected):
     document = read_json(json.dumps({"a": message}).encode(), Options())
-    assert json.loads(translated(document))["a"] == expected
+    assert json.loads(capitals(document))["a"] == expected
 
 
 @pytest.mark.parametrize(
@@ -69,7 +67,7 @@ def test_a_message_that_stays_is_warned_of(message, count):
 
 def test_a_plural_in_a_catalogue():
     source = b'msgid "{n, plural, one {# hund} other {hunde}}"\nmsgstr ""\n'
-    assert 'msgstr "{n, plural, one {# HUND} other {HUNDE}}"' in translated(read_po(source, Options()))
+    assert 'msgstr "{n, plural, one {# HUND} other {HUNDE}}"' in capitals(read_po(source, Options()))
 
 
 def test_a_plural_between_codes_of_xliff():
@@ -78,6 +76,6 @@ def test_a_plural_between_codes_of_xliff():
         "<xliff version='1.2'><file source-language='de' target-language='en'><body>"
         f"<trans-unit id='1'><source>{text}</source></trans-unit></body></file></xliff>"
     )
-    written = translated(read_xliff(source.encode(), Options("de", "en")))
+    written = capitals(XliffDocument(source.encode(), Options("de", "en")))
     target = written[written.index("<target") :].replace('"', "'")
     assert "{VAR, plural, =1 {EIN TAG} other {<x id='A'/> TAGE}} HIER" in target

@@ -8,7 +8,7 @@ import re
 import zipfile
 
 import pytest
-from aligned_texts import aligned, backwards, translated
+from aligned_texts import aligned, backwards, package, straight, translated
 
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.serve.documents.document import Options, in_order
@@ -20,26 +20,15 @@ ODF = "urn:oasis:names:tc:opendocument:xmlns:office:1.0", "urn:oasis:names:tc:op
 LINK = '<w:hyperlink w:anchor="there">{}</w:hyperlink>'
 
 
-def straight(count):
-    return list(range(count))
-
-
-def package(name, content):
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as archive:
-        archive.writestr(name, content)
-    return packed.getvalue()
-
-
 def docx(paragraph):
     body = f'<w:document xmlns:w="{WORD}"><w:body><w:p>{paragraph}</w:p></w:body></w:document>'
-    return read_document("a.docx", package("word/document.xml", body), Options())
+    return read_document("a.docx", package({"word/document.xml": body}), Options())
 
 
 def odt(paragraph):
     spaces = f'xmlns:office="{ODF[0]}" xmlns:text="{ODF[1]}"'
     body = f"<office:text {spaces}><text:p>{paragraph}</text:p></office:text>"
-    return read_document("a.odt", package("content.xml", body), Options())
+    return read_document("a.odt", package({"content.xml": body}), Options())
 
 
 def run(text, look=""):
@@ -153,7 +142,7 @@ def test_what_is_between_two_runs_of_word_stays_there(between):
     is_field = "HYPERLINK" not in between and "hyperlink" not in between
     expected = between if is_field else re.sub(r"(?<=<w:t>)[^<]+", lambda text: text[0].upper(), between)
     shown = paragraph_of(found, "word/document.xml").replace(' xml:space="preserve"', "")
-    assert f"{run('WORT ')}{expected}{run(' HIER.')}".replace("<w:rPr></w:rPr>", "<w:rPr/>") in shown
+    assert f"{run('WORT ')}{expected}{run(' HIER.')}" in shown
 
 
 def test_in_a_link_the_result_of_another_field_stays():
@@ -165,13 +154,11 @@ def test_in_a_link_the_result_of_another_field_stays():
 SEEN = "Siehe Bild 3 im Anhang", "See figure 3 in the appendix"
 
 
-@pytest.mark.parametrize("links", [[(0, 0), (1, 1), (2, 2), (3, 3), (3, 4), (4, 5)], None])
-def test_what_stays_of_a_field_takes_the_place_of_its_translation(links):
+def test_what_stays_of_a_field_takes_the_place_of_its_translation():
+    links = [(0, 0), (1, 1), (2, 2), (3, 3), (3, 4), (4, 5)]
     document = docx(run("Siehe ") + field("REF", run("Bild 3")) + run(" im Anhang"))
-    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en", aligned=links is not None)
-    known = {SEEN[0]: SEEN[1], "Siehe": "See", "Bild 3": "figure 3", "im Anhang": "in the appendix"}
-    alignments = [aligned(*SEEN, links)] if links else []
-    found = document.written(plan.finished([known[text] for text in plan.texts], alignments))
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
+    found = document.written(plan.finished([SEEN[1]], [aligned(*SEEN, links)]))
     texts = re.findall("<w:t[^>]*>([^<]*)", paragraph_of(found, "word/document.xml"))
     assert texts == ["See ", "Bild 3", " in the appendix"]
 

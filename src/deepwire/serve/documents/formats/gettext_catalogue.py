@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from deepwire.data.text.language_guess import language_code
 from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options, Pieces, Run
-from deepwire.serve.documents.file_text import decoded, encoded
-from deepwire.serve.documents.formats.inline_elements import block_of
 from deepwire.serve.documents.formats.placeholders import items_of
-from deepwire.serve.documents.formats.replaced_text import ReplacedText
+from deepwire.serve.documents.marked_text import (
+    Change,
+    ReplacedText,
+    block_of,
+    decoded,
+    has_ascii,
+    replaced,
+)
 
 _LINE = re.compile(
     r'(?:(?P<keyword>msgctxt|msgid|msgid_plural|msgstr)(?:\[(?P<form>\d{1,9})\])?\s+)?"(?P<text>(?:[^"\\]|\\.)*)"'
@@ -28,7 +34,6 @@ _MAY_FOLLOW = {
 }
 """The keywords behind each."""
 _ORDER = "each msgid needs a msgstr behind it, which may be empty"
-_FUZZY = "fuzzy"
 _ESCAPES = {"\n": "n", "\t": "t", "\r": "r", "\a": "a", "\b": "b", "\f": "f", "\v": "v", '"': '"', "\\": "\\"}
 _MEANT = {letter: character for character, letter in _ESCAPES.items()}
 _WIDTH = 78
@@ -37,20 +42,13 @@ _WIDTH = 78
 
 @dataclass
 class _String:
-    """A string of a message.
-
-    Attributes:
-        keyword: What it is, such as `msgid`.
-        form: Of a plural, its number.
-        begin, end: Where it stands, from its first quotation mark to its last.
-        lines: What it says.
-    """
+    """A string of a message, which stands from `begin` to `end`; `form` is its number in a plural."""
 
     keyword: str
     form: int
     begin: int
     end: int
-    lines: list[str] = field(default_factory=list)
+    text: str = ""
 
 
 @dataclass
@@ -60,20 +58,25 @@ class _Message:
     Attributes:
         place: Where a line with flags can be put.
         flags_end: The end of its last line with flags, if it has any.
-        flags: They.
+        is_fuzzy: Whether it has the flag already.
         obsolete: Whether the program has it no more.
         strings: In their order.
     """
 
     place: int = -1
     flags_end: int = -1
-    flags: set[str] = field(default_factory=set)
+    is_fuzzy: bool = False
     obsolete: bool = False
     strings: list[_String] = field(default_factory=list)
 
     def texts(self, *keywords: str) -> list[str]:
         """The texts of the strings of some keywords."""
-        return ["".join(string.lines) for string in self.strings if string.keyword in keywords]
+        return [string.text for string in self.strings if string.keyword in keywords]
+
+    @property
+    def sources(self) -> list[str]:
+        """The message and its plural: they are to be translated."""
+        return self.texts("msgid", "msgid_plural")
 
     @property
     def is_complete(self) -> bool:
@@ -84,10 +87,6 @@ class _Message:
     def is_open(self) -> bool:
         """Whether it wants a translation; the header does not."""
         return not self.obsolete and any(self.texts("msgid")) and not any(self.texts("msgstr"))
-
-
-_Change = tuple[int, int, str]
-"""Where a part of the file begins and ends, and what is written in its place."""
 
 
 class PoDocument:
@@ -105,9 +104,7 @@ class PoDocument:
         messages = _messages(source)
         self._charset = _charset(source, messages)
         self._messages = [message for message in messages if message.is_open]
-        self._texts = [
-            [_replaced(text) for text in message.texts("msgid", "msgid_plural")] for message in self._messages
-        ]
+        self._texts = [[_read_string(text) for text in message.sources] for message in self._messages]
         self.units: Sequence[Sequence[Run]] = [
             unit for texts in self._texts for text in texts for unit in text.units
         ]
@@ -115,37 +112,29 @@ class PoDocument:
     def written(self, translations: Sequence[Pieces]) -> bytes:
         """The catalogue with more translations, in its charset, or in UTF-8 where that cannot hold them."""
         changes = list(self._changes(iter(translations)))
-        text, charset = self._with(changes), self._charset
+        text, charset = replaced(self._source, changes), self._charset
         if charset is None or charset[0].lower() in ("utf-8", "utf8"):
             return text.encode()
         # What has been ASCII so far is read as what the header says that it is.
-        content = encoded(text, charset[0]) if self._source.isascii() else None
-        if content is None:
-            content = self._with(sorted([*changes, (*charset.span(), "UTF-8")])).encode()
-        return content
+        if self._source.isascii() and has_ascii(charset[0]):
+            with suppress(UnicodeError):
+                content = text.encode(charset[0])
+                if content.isascii() == text.isascii():
+                    return content
+        return replaced(self._source, [*changes, (*charset.span(), "UTF-8")]).encode()
 
-    def _with(self, changes: Sequence[_Change]) -> str:
-        parts: list[str] = []
-        at = 0
-        for begin, end, text in changes:
-            parts += [self._source[at:begin], text]
-            at = end
-        return "".join([*parts, self._source[at:]])
-
-    def _changes(self, translations: Iterator[Pieces]) -> Iterator[_Change]:
-        """The parts of the file to replace, and their new text."""
+    def _changes(self, translations: Iterator[Pieces]) -> Iterator[Change]:
         line_break = "\r\n" if "\r\n" in self._source else "\n"
         width = max(_WIDTH, *(len(line) for line in self._source.split("\n")))
-        for message, replaced in zip(self._messages, self._texts, strict=True):
-            sources = message.texts("msgid", "msgid_plural")
+        for message, replaced_texts in zip(self._messages, self._texts, strict=True):
             texts = [
-                _with_ends(source, text.text_with([next(translations) for _ in text.units]))
-                for source, text in zip(sources, replaced, strict=True)
+                _with_ends(text.source, text.text_with([next(translations) for _ in text.units]))
+                for text in replaced_texts
             ]
             if message.flags_end < 0:
-                yield message.place, message.place, f"#, {_FUZZY}{line_break}"
-            elif _FUZZY not in message.flags:
-                yield message.flags_end, message.flags_end, f", {_FUZZY}"
+                yield message.place, message.place, f"#, fuzzy{line_break}"
+            elif not message.is_fuzzy:
+                yield message.flags_end, message.flags_end, ", fuzzy"
             for string in message.strings:
                 if string.keyword == "msgstr":
                     text = texts[min(string.form, len(texts) - 1)]
@@ -166,7 +155,7 @@ def _charset(source: str, messages: Sequence[_Message]) -> re.Match[str] | None:
     return None
 
 
-def _replaced(text: str) -> ReplacedText:
+def _read_string(text: str) -> ReplacedText:
     """A string as a file of its own."""
     (items,) = items_of(text)
     return ReplacedText(text, [block_of(text, items, trimmed=False)])
@@ -237,7 +226,7 @@ def _messages(source: str) -> list[_Message]:
         message = messages[-1]
         if said.startswith("#"):
             if said.startswith("#,"):
-                message.flags |= {flag.strip() for flag in said[len("#,") :].split(",")}
+                message.is_fuzzy |= "fuzzy" in (flag.strip() for flag in said[len("#,") :].split(","))
                 message.flags_end = begin + len(line.rstrip())
             continue
         if found is None:
@@ -256,7 +245,7 @@ def _messages(source: str) -> list[_Message]:
             message.strings.append(_String(keyword, form, begin + line.index('"'), end))
         elif not message.strings:
             raise DataError(f"line {number}: a text behind nothing", _ORDER)
-        message.strings[-1].lines.append(_unescaped(found["text"]))
+        message.strings[-1].text += _unescaped(found["text"])
         message.strings[-1].end = end
     if keyword not in ("", "msgstr"):
         raise DataError(f"line {last}: the file ends without a msgstr for its last {keyword}", _ORDER)

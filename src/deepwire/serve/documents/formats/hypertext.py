@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from deepwire.errors import Tell
 from deepwire.serve.documents.document import Options, Pieces
-from deepwire.serve.documents.file_text import decoded, unescaped
-from deepwire.serve.documents.formats.inline_elements import Item, Kind, block_of
-from deepwire.serve.documents.formats.replaced_text import ReplacedText
-from deepwire.serve.documents.formats.xml_tree import xml_texts
+from deepwire.serve.documents.marked_text import Item, Kind, ReplacedText, block_of, decoded, unescaped
+from deepwire.serve.documents.xml_source import escaped, xml_texts
 
 INLINE = frozenset([
     "a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em",
@@ -63,9 +60,9 @@ _SPACES = re.compile(r"[ \t\n\r\f]+")
 def _encoded(text: str, raw: str) -> str:
     """Text as HTML; where it begins and ends with a space, with those of the source."""
     if not raw:
-        return html.escape(text, quote=False)
+        return escaped(text)
     before, after = raw[: len(raw) - len(raw.lstrip())], raw[len(raw.rstrip()) :]
-    core = html.escape(text.strip(" "), quote=False)
+    core = escaped(text.strip(" "))
     if not core:
         return before if text else ""
     return f"{before if text[:1] == ' ' else ''}{core}{after if text[-1:] == ' ' else ''}"

@@ -10,10 +10,8 @@ from functools import partial
 
 from deepwire.errors import DataError, UsageError
 from deepwire.serve.documents.document import Options
-from deepwire.serve.documents.file_text import decoded
-from deepwire.serve.documents.formats.inline_elements import block_of
 from deepwire.serve.documents.formats.placeholders import items_of
-from deepwire.serve.documents.formats.replaced_text import Block, ReplacedText
+from deepwire.serve.documents.marked_text import Block, ReplacedText, block_of, decoded
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
 # What a character of a string is written as; beyond 16 bits, two escapes are one.

@@ -12,9 +12,7 @@ from typing import Any
 
 from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options
-from deepwire.serve.documents.file_text import decoded
-from deepwire.serve.documents.formats.inline_elements import Item, Kind, block_of
-from deepwire.serve.documents.formats.replaced_text import ReplacedText
+from deepwire.serve.documents.marked_text import Item, Kind, ReplacedText, block_of, decoded
 
 _FRONT_MATTER = re.compile(
     r"\ufeff?(---|\+\+\+)[ \t]*\r?\n(?:.*?\r?\n)??(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL

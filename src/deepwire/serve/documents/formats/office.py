@@ -13,24 +13,22 @@ import re
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from deepwire.errors import DataError, Tell
-from deepwire.serve.documents.document import Options, Pieces, Run, in_order
-from deepwire.serve.documents.formats.xliff_content import SegmentContent
-from deepwire.serve.documents.formats.xml_tree import (
-    SPACE,
-    Slot,
-    SlotParagraph,
+from deepwire.serve.documents.document import Options, Pieces, Run
+from deepwire.serve.documents.marked_text import Block, Item, ReplacedText, Stretch, block_of
+from deepwire.serve.documents.xml_source import (
+    OTHER,
+    TEXT,
+    Node,
+    XmlFile,
+    escaped,
     in_one_line,
-    local,
-    parse_xml,
-    text_slots,
-    write_xml,
+    read_xml,
     xml_texts,
 )
 
@@ -54,179 +52,18 @@ _BREAKS = {
 """Elements that stand for a character."""
 _UNSEEN = frozenset(["r", "pPr", "rPr", "proofErr", "lastRenderedPageBreak"])
 """Elements of Word that do not part the text around them."""
+_NO_TEXT = frozenset(["pPr", "rPr", "del", "moveFrom"])
+"""Elements of Word whose inside is no text, or is there no more but in the record of changes."""
 _HYPERLINK = "HYPERLINK"
 """The field whose result is text."""
-_GONE = frozenset(["del", "moveFrom"])
-"""Elements of Word for what is there no more, but in the record of changes."""
-_ODT_PARAGRAPHS = frozenset(["p", "h"])
+_ODT_TEXT = re.compile(r"xmlns(?::([^\s=]+))?\s*=\s*[\"'][^\"']*:text:1\.0[\"']")
 _ODT_INLINE = frozenset(["span", "a", "meta", "meta-field", "ruby", "ruby-base"])
 _ODT_BESIDE = frozenset(["tracked-changes", "annotation"])
 """In these, paragraphs are deleted text and comments."""
 _ODT_MOVED = frozenset(["span", "a"])
 """Elements of which a paragraph may have another order."""
-
-_LINK, _STRETCH, _NUMBER = "link", "stretch", "n"
-"""Names in the tree of elements that stands for a paragraph."""
 _MOST_STRETCHES = 1000
 """A paragraph with more of them keeps its order."""
-
-
-class _Stretch(NamedTuple):
-    """Text of one look.
-
-    Attributes:
-        text: Of one or more runs.
-        link: The hyperlink that it is in.
-        run: The first of them, which has the look.
-    """
-
-    text: str
-    link: Any
-    run: Any
-
-
-class WordParagraph:
-    """A paragraph whose formatting may change its order.
-
-    Args:
-        nodes: Its runs and links with text.
-        stretches: The text in them, of several looks.
-
-    Attributes:
-        runs: Its text.
-    """
-
-    def __init__(self, nodes: Sequence[Any], stretches: Sequence[_Stretch]) -> None:
-        self._nodes, self._stretches = nodes, stretches
-        outside = Counter[bytes]()
-        for stretch in stretches:
-            outside[look_of(stretch.run)] += len(stretch.text.strip()) if stretch.link is None else 0
-        base = outside.most_common(1)[0][0]
-        self._base = next(stretch.run for stretch in stretches if look_of(stretch.run) == base)
-        self._tree = self._as_elements(base)
-        self._content = SegmentContent(self._tree)
-        self.runs: Sequence[Run] = self._content.runs
-
-    def put(self, pieces: Pieces) -> None:
-        """Put a translation there; where nothing changed, the runs stay as they are."""
-        if list(pieces) == in_order(self.runs, [run.text for run in self.runs]):
-            return
-        self._content.put(pieces)
-        first = self._nodes[0]
-        parent = first.getparent()
-        place = parent.index(first)
-        written = list(self._written(self._tree, self._base))
-        for node in self._nodes:
-            parent.remove(node)
-        parent[place:place] = written
-
-    def _as_elements(self, base: bytes) -> Any:
-        """The paragraph as a tree, in which an element has the number of the stretch whose look it has."""
-        from lxml import etree
-
-        tree = parent = etree.Element("paragraph")
-        link, parent_look = None, base
-        for number, (text, around, run) in enumerate(self._stretches):
-            if around is not link:
-                parent, parent_look, link = tree, base, around
-                if link is not None:
-                    parent, parent_look = etree.SubElement(tree, _LINK, {_NUMBER: str(number)}), look_of(run)
-            if look_of(run) != parent_look and text.strip():  # a space alone belongs to what is around it
-                etree.SubElement(parent, _STRETCH, {_NUMBER: str(number)}).text = text
-            elif len(parent):
-                parent[-1].tail = (parent[-1].tail or "") + text
-            else:
-                parent.text = (parent.text or "") + text
-        return tree
-
-    def _written(self, node: Any, look: Any) -> Iterator[Any]:
-        """The runs and links for an element whose own text looks like a run."""
-        yield from _run(node.text, look)
-        for child in node:
-            stretch = self._stretches[int(child.get(_NUMBER))]
-            written = self._written(child, stretch.run)
-            if child.tag == _LINK:
-                link = stretch.link.makeelement(
-                    stretch.link.tag, dict(stretch.link.attrib), nsmap=stretch.link.nsmap
-                )
-                link.extend(written)
-                yield link
-            else:
-                yield from written
-            yield from _run(child.tail, look)
-
-
-def word_paragraph(paragraph: Any) -> WordParagraph | None:
-    """A paragraph with several looks; None where it has one, or anything else than text, such as a break."""
-    nodes: list[Any] = []
-    stretches: list[_Stretch] = []
-    ended = False
-    for child in paragraph:
-        name = local(child)
-        runs = [child] if name == "r" else list(child) if name == "hyperlink" else None
-        if runs is None:
-            if name not in ("pPr", "proofErr", "bookmarkStart", "bookmarkEnd"):
-                return None
-            ended = ended or (bool(nodes) and name.startswith("bookmark"))
-            continue
-        if ended or not all(map(_is_text, runs)):
-            return None
-        nodes.append(child)
-        stretches += [_Stretch(_text(run), None if child is run else child, run) for run in runs]
-    stretches = _merged(stretches)
-    words = [stretch for stretch in stretches if stretch.text.strip()]
-    links = {id(stretch.link) for stretch in stretches} - {id(stretch.link) for stretch in words}
-    if len(stretches) > _MOST_STRETCHES or links:
-        return None
-    if len(_merged(words)) < 2 or all(stretch.link is not None for stretch in words):
-        return None
-    return WordParagraph(nodes, stretches)
-
-
-def look_of(run: Any) -> bytes:
-    """The formatting of a run, without what nobody sees."""
-    from lxml import etree
-
-    properties = next((child for child in run if local(child) == "rPr"), ())
-    marks = [child for child in properties if local(child) not in ("lang", "noProof")]
-    return b"".join(etree.tostring(mark, with_tail=False) for mark in marks)
-
-
-def _is_text(node: Any) -> bool:
-    return local(node) == "r" and all(local(child) in ("rPr", "t", "lastRenderedPageBreak") for child in node)
-
-
-def _text(run: Any) -> str:
-    return in_one_line("".join(child.text or "" for child in run if local(child) == "t"))
-
-
-def _merged(stretches: Sequence[_Stretch]) -> list[_Stretch]:
-    """Those with text; what looks the same is one."""
-    filled = [stretch for stretch in stretches if stretch.text]
-    if len(filled) < 2:
-        return filled
-    alike = groupby(filled, key=lambda stretch: (id(stretch.link), look_of(stretch.run)))
-    groups = (list(group) for _, group in alike)
-    return [group[0]._replace(text="".join(stretch.text for stretch in group)) for group in groups]
-
-
-def _run(text: str | None, like: Any) -> Iterator[Any]:
-    """A run with this text and the look of another; none without text."""
-    if not text:
-        return
-    run = like.makeelement(like.tag, nsmap=like.nsmap)
-    for child in like:
-        if local(child) == "rPr":
-            run.append(deepcopy(child))
-    template = next(child for child in like if local(child) == "t")
-    node = run.makeelement(template.tag, {SPACE: "preserve"})
-    node.text = text
-    run.append(node)
-    yield run
-
-
-Blocks = Iterator[SlotParagraph | WordParagraph | SegmentContent]
-"""Paragraphs: with places for text in their order, or with formatting that may change its order."""
 
 
 class PackageDocument:
@@ -235,7 +72,7 @@ class PackageDocument:
     Args:
         content: The whole package.
         parts: Which of the files have text.
-        blocks: The paragraphs of such a file.
+        read: Reads such a file.
         warn: Is told what of the translations it cannot hold.
 
     Raises:
@@ -243,29 +80,25 @@ class PackageDocument:
     """
 
     def __init__(
-        self, content: bytes, parts: re.Pattern[str], blocks: Callable[[Any], Blocks], warn: Tell
+        self, content: bytes, parts: re.Pattern[str], read: Callable[[XmlFile], ReplacedText], warn: Tell
     ) -> None:
         self._content, self._warn = content, warn
-        self._texts = _texts_of(content, parts)
-        if (size := sum(map(len, self._texts.values()))) > MOST_TEXT_BYTES:
+        texts = _texts_of(content, parts)
+        if (size := sum(map(len, texts.values()))) > MOST_TEXT_BYTES:
             raise DataError(
                 f"its text has {size:,} bytes of XML, at most {MOST_TEXT_BYTES:,}: too large",
                 "split the document",
             )
-        self._trees = parse_xml(self._texts)
-        self._blocks = [block for tree in self._trees.values() for block in blocks(tree)]
-        self.units: Sequence[Sequence[Run]] = [block.runs for block in self._blocks]
-
-    @property
-    def names(self) -> set[str]:
-        """The files with text."""
-        return set(self._trees)
+        self.parts = {name: (xml, read(xml)) for name, xml in read_xml(texts).items()}
+        self.units: Sequence[Sequence[Run]] = [unit for _, text in self.parts.values() for unit in text.units]
 
     def written(self, translations: Sequence[Pieces]) -> bytes:
         """The package with other texts."""
-        texts = xml_texts(self.units, translations, self._warn)
-        for block, pieces in zip(self._blocks, texts, strict=True):
-            block.put(pieces)
+        cleaned = iter(xml_texts(self.units, translations, self._warn))
+        texts = {
+            name: xml.encoded(text.text_with([next(cleaned) for _ in text.units]))
+            for name, (xml, text) in self.parts.items()
+        }
         packed = io.BytesIO()
         with (
             zipfile.ZipFile(io.BytesIO(self._content)) as before,
@@ -273,9 +106,7 @@ class PackageDocument:
         ):
             for info in before.infolist():
                 name, kind = info.filename, info.compress_type
-                tree = self._trees.get(name)
-                data = before.read(info) if tree is None else write_xml(tree, self._texts[name])
-                package.writestr(info, data, kind)
+                package.writestr(info, texts[name] if name in texts else before.read(info), kind)
         return packed.getvalue()
 
 
@@ -307,12 +138,10 @@ def _texts_of(content: bytes, parts: re.Pattern[str]) -> dict[str, bytes]:
             # A name that comes twice would be read once and written twice.
             if len({info.filename for info in infos}) < len(infos):
                 raise DataError("a damaged file: a part comes twice")
-            texts = {}
-            for info in infos:
-                data = package.read(info)
-                if parts.fullmatch(info.filename):
-                    texts[info.filename] = data
-            return texts
+            contents = {info.filename: package.read(info) for info in infos if parts.fullmatch(info.filename)}
+            if package.testzip() is not None:
+                raise DataError("a damaged file")
+            return contents
     except _DAMAGED as fault:
         raise DataError(f"a damaged file: {str(fault)[:100]}") from None
 
@@ -323,8 +152,8 @@ def read_docx(content: bytes, options: Options) -> PackageDocument:
     Raises:
         DataError: As `PackageDocument`; or it is another kind of package.
     """
-    document = PackageDocument(content, _WORD_PARTS, _word_paragraphs, options.warn)
-    if not any(name.startswith("word/document") for name in document.names):
+    document = PackageDocument(content, _WORD_PARTS, _read_word, options.warn)
+    if not any(name.startswith("word/document") for name in document.parts):
         raise DataError("not a document of Word: there is no word/document.xml in it")
     return document
 
@@ -335,74 +164,10 @@ def read_odt(content: bytes, options: Options) -> PackageDocument:
     Raises:
         DataError: As `PackageDocument`; or it is another kind of package.
     """
-    document = PackageDocument(content, _ODT_PARTS, _odt_paragraphs, options.warn)
-    if "content.xml" not in document.names:
+    document = PackageDocument(content, _ODT_PARTS, _read_odt, options.warn)
+    if "content.xml" not in document.parts:
         raise DataError("not a text of OpenDocument: there is no content.xml in it")
     return document
-
-
-def _word_paragraphs(tree: Any) -> Blocks:
-    """The paragraphs; pieces of text of one look with nothing between them that is seen are one run."""
-    from lxml import etree
-
-    blocks: dict[Any, SlotParagraph | WordParagraph] = {}
-    behind: dict[Any, list[str]] = {}
-    look: tuple[Any, bytes] | None = None
-    of_run: tuple[Any, bytes] | None = None
-    fields, whole = list[_Field](), _whole_fields(tree)
-    walk = etree.iterwalk(tree, events=("start",))  # with comments, its time grows with their square
-    for _, node in walk:
-        name = local(node)
-        if name in ("pPr", "rPr", *_GONE):
-            walk.skip_subtree()
-        if name in _UNSEEN:
-            continue
-        previous, look = look, None
-        if name == "fldChar":
-            kind = node.get(f"{node.tag}Type")
-            if kind == "begin" and node in whole:
-                fields.append(_Field(_link_around(node)))
-            elif kind == "end" and node in whole:
-                fields.pop()
-        elif name == "instrText" and fields:
-            fields[-1].instruction += node.text or ""
-        if name not in ("t", *_BREAKS) or local(node.getparent()) != "r":
-            continue
-        paragraph = next((ancestor for ancestor in node.iterancestors() if local(ancestor) == "p"), None)
-        if paragraph is None:
-            continue
-        if paragraph not in blocks:
-            blocks[paragraph] = (None if fields else word_paragraph(paragraph)) or SlotParagraph()
-        block = blocks[paragraph]
-        if isinstance(block, WordParagraph):
-            continue
-        slots = block.slots
-        if name != "t":
-            slots.append(Slot(node, False, Run(_BREAKS[name], fixed=True)))
-            continue
-        if of_run is None or of_run[0] is not node.getparent():
-            of_run = node.getparent(), look_of(node.getparent())
-        look = of_run[0].getparent(), of_run[1]
-        run = _word_run(node, fields[-1] if fields else None)
-        node.set(SPACE, "preserve")
-        if slots and not (slots[-1].run.fixed or run.fixed) and look == previous:
-            behind.setdefault(slots[-1].element, []).append(run.text)
-            node.text = ""
-        else:
-            slots.append(Slot(node, False, run))
-    for block in blocks.values():
-        if isinstance(block, SlotParagraph):
-            block.slots = [_with_text(slot, behind.get(slot.element, ())) for slot in block.slots]
-        yield block
-
-
-def _with_text(slot: Slot, behind: Sequence[str]) -> Slot:
-    """A place that takes over the texts behind it, which look the same; without any, it stays."""
-    if not behind:
-        return slot
-    whole = "".join((slot.run.text, *behind))
-    slot.put(whole)
-    return slot._replace(run=slot.run._replace(text=whole))
 
 
 @dataclass
@@ -414,56 +179,240 @@ class _Field:
         instruction: What it is, such as `PAGE`.
     """
 
-    around: Any
+    around: Node | None
     instruction: str = ""
 
 
-def _whole_fields(tree: Any) -> set[Any]:
+def _read_word(xml: XmlFile) -> ReplacedText:
+    """The paragraphs; pieces of text of one look with nothing between them that is seen are one run."""
+    blocks: dict[Node, Block] = {}
+    paragraphs: dict[Node, list[Stretch]] = {}  # those whose order stays
+    look: tuple[Node, str] | None = None
+    fields, whole = list[_Field](), _whole_fields(xml.root)
+    looks = _Looks(xml)
+    for node in xml.root.walk(_NO_TEXT):
+        name = node.name
+        if name in _UNSEEN:
+            continue
+        previous, look = look, None
+        if name == "fldChar" and node in whole:
+            if node.get("fldCharType") == "begin":
+                fields.append(_Field(_link_around(node)))
+            elif node.get("fldCharType") == "end":
+                fields.pop()
+        elif name == "instrText" and fields:
+            fields[-1].instruction += xml.text(node)
+        if name not in ("t", *_BREAKS) or node.parent is None or node.parent.name != "r":
+            continue
+        paragraph = next((ancestor for ancestor in node.ancestors() if ancestor.name == "p"), None)
+        if paragraph is None or paragraph in blocks:
+            continue
+        if paragraph not in paragraphs:
+            block = None if fields else _free_paragraph(xml, paragraph, looks)
+            if block is not None:
+                blocks[paragraph] = block
+                continue
+        stretches = paragraphs.setdefault(paragraph, [])
+        if name != "t":
+            stretches.append(Stretch(node.begin, node.end, Run(_BREAKS[name], fixed=True)))
+            continue
+        assert node.parent.parent is not None
+        look = node.parent.parent, looks.of(node.parent)
+        run = _word_run(in_one_line(xml.text(node)), node, fields[-1] if fields else None)
+        last = stretches[-1] if stretches else None
+        if last is not None and not (last.run.fixed or run.fixed) and look == previous:
+            run = last.run._replace(text=last.run.text + run.text)
+            stretches[-1] = Stretch(last.begin, node.end, run)
+        else:
+            stretches.append(Stretch(node.begin, node.end, run))
+    blocks |= {paragraph: Block(stretches) for paragraph, stretches in paragraphs.items()}
+    ordered = sorted(blocks, key=lambda paragraph: paragraph.begin)
+    return ReplacedText(xml.source, [blocks[paragraph] for paragraph in ordered], _word_encoded)
+
+
+def _word_encoded(text: str, raw: str) -> str:
+    """Text as XML; in place of one or more elements with text, as one of them."""
+    if not raw:
+        return escaped(text)
+    name = re.split(r"[\s/>]", raw[1:], maxsplit=1)[0]
+    return f'<{name} xml:space="preserve">{escaped(text)}</{name}>'
+
+
+def _whole_fields(root: Node) -> set[Node]:
     """The signs at the begin and end of fields that have both."""
-    opened, whole = list[Any](), set[Any]()
-    for sign in tree.getroot().iter("{*}fldChar"):
-        kind = sign.get(f"{sign.tag}Type")
-        if kind == "begin":
-            opened.append(sign)
-        elif kind == "end" and opened:
-            whole |= {opened.pop(), sign}
+    opened, whole = list[Node](), set[Node]()
+    for sign in root.walk():
+        if sign.name == "fldChar":
+            kind = sign.get("fldCharType")
+            if kind == "begin":
+                opened.append(sign)
+            elif kind == "end" and opened:
+                whole |= {opened.pop(), sign}
     return whole
 
 
-def _link_around(node: Any) -> Any:
+def _link_around(node: Node) -> Node | None:
     """The nearest link or field around it that is an element."""
-    return next((one for one in node.iterancestors() if local(one) in ("hyperlink", "fldSimple")), None)
+    return next((one for one in node.ancestors() if one.name in ("hyperlink", "fldSimple")), None)
 
 
-def _word_run(node: Any, field: _Field | None) -> Run:
+def _word_run(text: str, node: Node, field: _Field | None) -> Run:
     """A piece of text; formulas stay, and so do results of fields, but for links."""
     around = _link_around(node)
     if field is not None and field.around is around:
         instruction = field.instruction
-    elif around is None or local(around) == "hyperlink":
+    elif around is None or around.name == "hyperlink":
         instruction = _HYPERLINK
     else:
-        instruction = next((value for name, value in around.items() if name.endswith("}instr")), "")
-    stays = instruction.split()[:1] != [_HYPERLINK] or any(
-        local(one) == "oMath" for one in node.iterancestors()
-    )
-    return Run(in_one_line(node.text or ""), stays, filled=field is not None or around is not None)
+        instruction = around.get("instr") or ""
+    stays = instruction.split()[:1] != [_HYPERLINK] or any(one.name == "oMath" for one in node.ancestors())
+    return Run(text, stays, filled=field is not None or around is not None)
 
 
-def _odt_paragraphs(tree: Any) -> Blocks:
-    for node in tree.getroot().iter():
-        if local(node) in _ODT_PARAGRAPHS and "text:1.0" in str(node.tag):
-            if not _ODT_BESIDE.isdisjoint(map(local, node.iterancestors())):
-                continue
-            inner = [local(child) for child in node.iterdescendants()]
-            is_free = bool(inner) and set(inner) <= _ODT_MOVED and all(map(_has_text, node.iterdescendants()))
-            yield SegmentContent(node) if is_free else SlotParagraph(text_slots(node, _odt_opaque))
+class _Looks:
+    """The formatting of runs of a file."""
+
+    def __init__(self, xml: XmlFile) -> None:
+        self._xml = xml
+        self._known: dict[Node, str] = {}
+
+    def of(self, run: Node) -> str:
+        """The formatting of a run, without what nobody sees."""
+        if run not in self._known:
+            marks = [
+                mark
+                for properties in run.elements
+                if properties.name == "rPr"
+                for mark in properties.elements
+                if mark.name not in ("lang", "noProof")
+            ]
+            self._known[run] = "".join(map(self._xml.raw, marks))
+        return self._known[run]
+
+    def around(self, run: Node) -> tuple[str, str]:
+        """The markup before and behind text that looks as a run."""
+        properties = "".join(self._xml.raw(child) for child in run.elements if child.name == "rPr")
+        text = next(child.tag for child in run.elements if child.name == "t")
+        return f'<{run.tag}>{properties}<{text} xml:space="preserve">', f"</{text}></{run.tag}>"
 
 
-def _has_text(node: Any) -> bool:
-    return bool("".join(node.itertext()).strip())
+class _Looking(NamedTuple):
+    """Text of one look.
+
+    Attributes:
+        text: Of one or more runs.
+        link: The hyperlink that it is in.
+        run: The first of them, which has the look.
+    """
+
+    text: str
+    link: Node | None
+    run: Node
 
 
-def _odt_opaque(name: str) -> str | None:
-    """Breaks have their characters; notes and frames within a paragraph have paragraphs of their own."""
-    return None if name in _ODT_INLINE else _BREAKS.get(name, "")
+def _free_paragraph(xml: XmlFile, paragraph: Node, looks: _Looks) -> Block | None:
+    """A paragraph with several looks; None where it has one, or anything else than text, such as a break."""
+    nodes: list[Node] = []
+    texts: list[_Looking] = []
+    ended = False
+    for child in paragraph.children:
+        runs = [child] if child.name == "r" else child.elements if child.name == "hyperlink" else None
+        if runs is None:
+            if child.name not in ("pPr", "proofErr", "bookmarkStart", "bookmarkEnd", TEXT):
+                return None
+            ended = ended or (bool(nodes) and child.name.startswith("bookmark"))
+            continue
+        if ended or not all(map(_is_text, runs)):
+            return None
+        nodes.append(child)
+        texts += [_Looking(_run_text(xml, run), None if child is run else child, run) for run in runs]
+    texts = _merged(texts, looks)
+    words = [text for text in texts if text.text.strip()]
+    links = {text.link for text in texts} - {text.link for text in words}
+    if len(texts) > _MOST_STRETCHES or links:
+        return None
+    if len(_merged(words, looks)) < 2 or all(text.link is not None for text in words):
+        return None
+    outside = Counter[str]()
+    for text in texts:
+        outside[looks.of(text.run)] += len(text.text.strip()) if text.link is None else 0
+    base = outside.most_common(1)[0][0]
+    items = _items_of_looks(texts, base, looks)
+    block = block_of(xml.source, [item for item, _ in items], trimmed=False)
+    outer = next(text.run for text in texts if looks.of(text.run) == base)
+    around: dict[int | None, tuple[str, str]] = {None: looks.around(outer)}
+    around |= {number: looks.around(run) for number, (_, run) in enumerate(items) if run is not None}
+    return block._replace(around=around, extent=(nodes[0].begin, nodes[-1].end))
+
+
+def _items_of_looks(texts: Sequence[_Looking], base: str, looks: _Looks) -> list[tuple[Item, Node | None]]:
+    """The paragraph with its links, and what looks otherwise than it, as elements, each with its run."""
+    items: list[tuple[Item, Node | None]] = []
+    for link, together in groupby(texts, key=lambda text: text.link):
+        linked = list(together)
+        usual = base
+        if link is not None:
+            usual = looks.of(linked[0].run)
+            items.append((Item(link.begin, link.inner, "open", name="link"), linked[0].run))
+        for text, _, run in linked:
+            at = run.begin
+            item = Item(at, at, "text", text), None
+            if looks.of(run) != usual and text.strip():  # a space alone belongs to what is around it
+                items += [(Item(at, at, "open", name="look"), run), item]
+                items.append((Item(at, at, "close", name="look"), None))
+            else:
+                items.append(item)
+        if link is not None:
+            items.append((Item(link.inner_end, link.end, "close", name="link"), None))
+    return items
+
+
+def _is_text(node: Node) -> bool:
+    inside = (child.name for child in node.children)
+    return node.name == "r" and all(name in ("rPr", "t", "lastRenderedPageBreak", TEXT) for name in inside)
+
+
+def _run_text(xml: XmlFile, run: Node) -> str:
+    return in_one_line("".join(xml.text(child) for child in run.elements if child.name == "t"))
+
+
+def _merged(texts: Iterable[_Looking], looks: _Looks) -> list[_Looking]:
+    """Those with text; what looks the same is one."""
+    filled = (text for text in texts if text.text)
+    alike = groupby(filled, key=lambda text: (text.link, looks.of(text.run)))
+    groups = (list(group) for _, group in alike)
+    return [group[0]._replace(text="".join(text.text for text in group)) for group in groups]
+
+
+def _read_odt(xml: XmlFile) -> ReplacedText:
+    """The paragraphs; notes and frames within one have paragraphs of their own, and keep their place."""
+    prefixes = {match[1] or "" for match in _ODT_TEXT.finditer(xml.source)}
+    tags = {f"{prefix}:{name}".lstrip(":") for prefix in prefixes for name in ("p", "h")}
+    blocks = []
+    for node in xml.root.walk(_ODT_BESIDE):
+        if node.tag in tags:
+            inside = list(node.walk())
+            is_free = all(one.name in _ODT_MOVED and xml.text(one).strip() for one in inside)
+            items = _odt_items(xml, node)
+            if is_free:
+                blocks.append(block_of(xml.source, items, trimmed=False))
+            else:
+                texts = [item for item in items if item.kind == "text"]
+                blocks.append(Block([Stretch(one.begin, one.end, Run(one.text, one.fixed)) for one in texts]))
+    return ReplacedText(xml.source, blocks, escaped)
+
+
+def _odt_items(xml: XmlFile, node: Node) -> list[Item]:
+    items: list[Item] = []
+    for child in node.children:
+        if child.name == TEXT:
+            items.append(Item(child.begin, child.end, "text", in_one_line(xml.text(child))))
+        elif child.name in _ODT_INLINE:
+            name = f"{child.tag} {child.begin}"
+            items.append(Item(child.begin, child.inner, "open", name=name))
+            items += _odt_items(xml, child)
+            items.append(Item(child.inner_end, child.end, "close", name=name))
+        elif child.name != OTHER:
+            stands = _BREAKS.get(child.name, "")
+            items.append(Item(child.begin, child.end, "text", stands, fixed=True))
+    return items

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from deepwire.data.text.placeholders import find_placeholders, message_branches
 from deepwire.serve.documents.formats.hypertext import ENDS_P, INLINE, VOID
-from deepwire.serve.documents.formats.inline_elements import Item
+from deepwire.serve.documents.marked_text import Item
 
 _NAME = re.compile(r"</?([^\s/<>]+)")
 _LONE_BREAKS = frozenset(["br", "hr", "li", "p"])

@@ -10,8 +10,7 @@ from itertools import pairwise, zip_longest
 
 from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options, Run
-from deepwire.serve.documents.file_text import decoded, unescaped
-from deepwire.serve.documents.formats.replaced_text import Block, ReplacedText, Stretch
+from deepwire.serve.documents.marked_text import Block, ReplacedText, Stretch, decoded, unescaped
 
 _MOMENT = r"[ \t]*(?:\d+:)?\d+:\d+(?:[.,]\d+)?"
 _TIME = re.compile(rf"^{_MOMENT}[ \t]*-->{_MOMENT}.*$", re.MULTILINE)

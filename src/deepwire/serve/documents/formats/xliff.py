@@ -2,15 +2,148 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from copy import deepcopy
-from typing import Any
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 from deepwire.data.text.language_guess import language_code
 from deepwire.errors import DataError
 from deepwire.serve.documents.document import Options, Pieces, Run
-from deepwire.serve.documents.formats.xliff_content import Markers, SegmentContent
-from deepwire.serve.documents.formats.xml_tree import SPACE, local, parse_xml, write_xml, xml_texts
+from deepwire.serve.documents.formats.placeholders import items_of
+from deepwire.serve.documents.marked_text import Change, Item, Kind, ReplacedText, block_of, replaced
+from deepwire.serve.documents.xml_source import (
+    TEXT,
+    Node,
+    XmlFile,
+    escaped,
+    in_one_line,
+    read_xml,
+    xml_texts,
+)
+
+_CODES = frozenset(["x", "bx", "ex", "ph", "it", "bpt", "ept", "ut", "sc", "ec", "cp", "sm", "em"])
+"""Inside is code of another format."""
+_PAIRS = {"bx": "ex", "bpt": "ept", "sc": "ec", "sm": "em"}
+"""Codes that begin something, and those that end it."""
+_CHARACTER = re.compile(r"&[^;]*;|.", re.DOTALL)
+_REFERENCES = ("rid", "startRef", "id")
+_NAMED = re.compile(r"(START|CLOSE)_(\w+?)(?:_\d+)?|<(/?)([A-Za-z][^\s<>/]*)[^<>]*(?<!/)>")
+"""A tag in an id, or in the code that a placeholder stands for."""
+_TAG = "tag "
+"""The beginning of the names of codes that only a name tells to be tags, if there are both."""
+
+
+class Markers:
+    """Elements, and pairs of `sm` and `em`, that have begun and say whether the text in them is translated.
+
+    Args:
+        keeps_lines: Whether the ends of lines are those of the text.
+    """
+
+    def __init__(self, *, keeps_lines: bool = False) -> None:
+        self._stay: dict[Node | str | None, bool] = {}
+        self.keeps_lines = keeps_lines
+
+    def stay(self) -> bool:
+        """Whether text stays, as what began last says."""
+        return next(reversed(self._stay.values()), False)
+
+    def begin(self, element: Node) -> None:
+        """An element begins; an `em` ends what its `sm` began."""
+        said, is_protected = element.get("translate"), element.get("mtype") == "protected"
+        if element.name == "em":
+            self._stay.pop(element.get("startRef"), None)
+        elif said in ("yes", "no") or is_protected:
+            place = element.get("id") if element.name == "sm" else element
+            self._stay[place] = said != "yes" or is_protected
+
+    def end(self, element: Node) -> None:
+        """An element ends; what an `sm` began goes on."""
+        self._stay.pop(element, None)
+
+    def pass_over(self, element: Node) -> None:
+        """Take note of the markers in an element that is not translated."""
+        for marker in element.walk():
+            if marker.name in ("sm", "em"):
+                self.begin(marker)
+
+
+class _Segment:
+    """A segment that gets a translation.
+
+    Args:
+        xml: The file.
+        node: The segment.
+        source: Its source, perhaps in parts.
+        markers: What has begun before it in its unit.
+    """
+
+    def __init__(self, xml: XmlFile, node: Node, source: Node, markers: Markers) -> None:
+        self._xml, self.node, self._source = xml, node, source
+        self._old = _child(node, "target")
+        self._parts, self._done = _parts(source), _parts(self._old)
+        self._open = _open_parts(xml, node, source)
+        self.texts: list[ReplacedText] = []
+        """A text for each part without a translation."""
+        for mid in self._open:
+            items = _items(xml, self._parts.get(mid, source), markers)
+            block = block_of(xml.source, items, trimmed=False)
+            self.texts.append(ReplacedText(xml.source, [block], escaped))
+
+    def changes(self, translations: Iterator[Pieces], state: Mapping[str, str]) -> Iterator[Change]:
+        """The new target, with further attributes."""
+        inside = [
+            change for text in self.texts for change in text.changes([next(translations) for _ in text.units])
+        ]
+        source, old = self._source, self._old
+        content = self._content(inside)
+        attributes = {
+            name: value for name, value in source.raw_attributes().items() if not name.endswith(":lang")
+        }
+        attributes |= {} if old is None else old.raw_attributes()
+        attributes |= {name: f'"{value}"' for name, value in state.items()}
+        tag = source.tag[: -len(source.name)] + "target"
+        said = "".join(f" {name}={value}" for name, value in attributes.items())
+        target = f"<{tag}{said}>{content}</{tag}>"
+        if old is not None:
+            yield old.begin, old.end, target
+            return
+        before = [child for child in self.node.elements if child.name in ("source", "seg-source")][-1]
+        space = re.compile(r"\s*(?=<)").match(self._xml.source, before.end)
+        yield before.end, before.end, f"{space[0] if space else ''}{target}"
+
+    def _content(self, changes: Sequence[Change]) -> str:
+        """The content of the target; `changes` are those of the source."""
+
+        def translated(begin: int, end: int) -> str:
+            moved = [
+                (first - begin, last - begin, text) for first, last, text in changes if begin <= first < end
+            ]
+            return replaced(self._xml.source[begin:end], moved)
+
+        if self._old is None or not (self._done and self._parts):
+            return translated(self._source.inner, self._source.inner_end)
+        additions: list[Change] = []
+        place, is_first = self._old.inner, True
+        for mid, part in self._parts.items():
+            done, new = self._done.get(mid), translated(part.begin, part.end)
+            if done is not None:
+                place, is_first = done.end, False
+                if mid in self._open:
+                    additions.append((done.begin, done.end, new))
+            elif is_first:
+                additions.append((place, place, new + self._text_beside(part, 1)))
+            else:
+                additions.append((place, place, self._text_beside(part, -1) + new))
+        whole = self._xml.source[: self._old.inner_end]
+        return replaced(whole, additions)[self._old.inner :]
+
+    def _text_beside(self, part: Node, step: int) -> str:
+        """The text before or behind a part of the source, as it is written."""
+        assert part.parent is not None
+        siblings = [None, *part.parent.children, None]
+        beside = siblings[siblings.index(part) + step]
+        return self._xml.raw(beside) if beside is not None and beside.name == TEXT else ""
 
 
 class XliffDocument:
@@ -25,60 +158,52 @@ class XliffDocument:
     """
 
     def __init__(self, content: bytes, options: Options) -> None:
-        self._content, self._options = content, options
-        (self._tree,) = parse_xml({"the file": content}).values()
-        root = self._tree.getroot()
-        if local(root) != "xliff":
-            raise DataError(f"not XLIFF: the file begins with <{local(root)}>")
-        for element in root.iter("{*}xliff", "{*}file"):
+        self._options = options
+        (self._xml,) = read_xml({"the file": content}).values()
+        root = self._xml.root
+        if root.name != "xliff":
+            raise DataError(f"not XLIFF: the file begins with <{root.name}>")
+        self._files = [root, *(element for element in root.walk() if element.name == "file")]
+        for element in self._files:
             _require_language(element, "source", ("source-language", "srcLang"), options.source)
             _require_language(element, "target", ("target-language", "trgLang"), options.target)
-        self._is_2 = str(root.get("version", "1.2")).startswith("2")
-        self._contents: list[SegmentContent] = []
-        self._targets: list[tuple[Any, Any]] = []
-        for segment, source, markers in _segments(root, self._is_2):
-            target, places = _target(segment, source)
-            self._contents += [SegmentContent(place, markers) for place in places]
-            self._targets.append((segment, target))
-        self.units: Sequence[Sequence[Run]] = [content.runs for content in self._contents]
+        self._is_2 = (root.get("version") or "1.2").startswith("2")
+        self._segments = list(_segments(self._xml, self._is_2))
+        texts = (text for segment in self._segments for text in segment.texts)
+        self.units: Sequence[Sequence[Run]] = [unit for text in texts for unit in text.units]
 
     def written(self, translations: Sequence[Pieces]) -> bytes:
         """The file with more targets."""
-        texts = xml_texts(self.units, translations, self._options.warn)
-        for content, pieces in zip(self._contents, texts, strict=True):
-            content.put(pieces)
-        for segment, target in self._targets:
-            old = segment.find(target.tag)
-            if old is not None and old is not target:
-                target.attrib.update(old.attrib)
-                target.tail = old.tail
-                segment.replace(old, target)
-            elif old is None:
-                before = [child for child in segment if local(child) in ("source", "seg-source")][-1]
-                before.addnext(target)
-            if self._is_2:
-                segment.set("state", "translated")
-                segment.attrib.pop("subState", None)  # of the state before
-            else:
-                target.set("state", "needs-review-translation")
-                target.set("state-qualifier", "mt-suggestion")
-        self._name_language()
-        return write_xml(self._tree, self._content)
+        cleaned = iter(xml_texts(self.units, translations, self._options.warn))
+        return self._xml.encoded(replaced(self._xml.source, self._changes(cleaned)))
 
-    def _name_language(self) -> None:
-        root = self._tree.getroot()
-        wanted = self._options.target
-        named = (
-            [(root, "trgLang")]
-            if self._is_2
-            else [(file, "target-language") for file in root.iter() if local(file) == "file"]
-        )
-        for element, attribute in named:
+    def _changes(self, translations: Iterator[Pieces]) -> Iterator[Change]:
+        state = {} if self._is_2 else _TO_REVIEW
+        for segment in self._segments:
+            yield from segment.changes(translations, state)
+            if self._is_2:  # the finer state was that before
+                yield _with_attributes(segment.node, {"state": "translated"}, without="subState")
+        wanted = self._options.target.replace("_", "-")
+        attribute = "trgLang" if self._is_2 else "target-language"
+        for element in self._files[:1] if self._is_2 else self._files[1:]:
             if wanted and element.get(attribute) is None:
-                element.set(attribute, wanted.replace("_", "-"))
+                yield _with_attributes(element, {attribute: wanted})
 
 
-def _require_language(element: Any, side: str, attributes: Sequence[str], wanted: str) -> None:
+_TO_REVIEW = {"state": "needs-review-translation", "state-qualifier": "mt-suggestion"}
+
+
+def _with_attributes(element: Node, attributes: Mapping[str, str], without: str = "") -> Change:
+    """The tag that begins an element, with other attributes; the others stay as they are written."""
+    text = element.attributes
+    for name in (without, *attributes):
+        text = re.sub(rf"\s+{name}\s*=\s*(\"[^\"]*\"|'[^']*')", "", text) if name else text
+    text = text.rstrip() + "".join(f' {name}="{html.escape(value)}"' for name, value in attributes.items())
+    begin = element.begin + len("<") + len(element.tag)
+    return begin, begin + len(element.attributes), text
+
+
+def _require_language(element: Node, side: str, attributes: Sequence[str], wanted: str) -> None:
     """Checks that a file is in a language, or into it, if it says which.
 
     Raises:
@@ -89,94 +214,156 @@ def _require_language(element: Any, side: str, attributes: Sequence[str], wanted
         raise DataError(f"its {side} language is {named}, not {wanted}")
 
 
-def _segments(root: Any, is_2: bool) -> Iterator[tuple[Any, Any, Markers]]:
-    """Segments with something to translate, their sources and markers before them; each is read at once."""
+def _segments(xml: XmlFile, is_2: bool) -> Iterator[_Segment]:
+    """Segments with something to translate."""
     unit, markers = None, Markers()
-    for segment in root.iter():
-        name = local(segment)
-        if name not in (("segment", "ignorable") if is_2 else ("trans-unit",)):
+    for node in xml.root.walk():
+        if node.name not in (("segment", "ignorable") if is_2 else ("trans-unit",)):
             continue
-        source = _child(segment, "source") if is_2 else _child(segment, "seg-source", "source")
+        source = _child(node, "source") if is_2 else _child(node, "seg-source", "source")
         if source is None:
             continue
-        if not is_2 or segment.getparent() is not unit:
-            unit, markers = segment.getparent(), Markers()
-        markers.keeps_lines = _innermost(source, SPACE) == "preserve"
-        done = name == "ignorable" or not _open_parts(segment, source)
-        if not done and _innermost(segment, "translate") != "no":
-            yield segment, source, markers
+        if not is_2 or node.parent is not unit:
+            unit, markers = node.parent, Markers()
+        markers.keeps_lines = _innermost(source, "xml:space") == "preserve"
+        is_open = node.name != "ignorable" and bool(_open_parts(xml, node, source))
+        if is_open and _innermost(node, "translate") != "no":
+            yield _Segment(xml, node, source, markers)
         else:
             markers.pass_over(source)
 
 
-def _child(element: Any, *names: str) -> Any:
+def _child(element: Node, *names: str) -> Node | None:
     """The first child of the first of some names that there is."""
-    found = (child for name in names for child in element if local(child) == name)
+    found = (child for name in names for child in element.elements if child.name == name)
     return next(found, None)
 
 
-def _innermost(element: Any, attribute: str) -> str:
+def _innermost(element: Node, attribute: str) -> str:
     """An attribute of an element, or of the nearest one around it that has it."""
-    values = (one.get(attribute) for one in (element, *element.iterancestors()))
-    return str(next(filter(None, values), ""))
+    values = (one.get(attribute) for one in (element, *element.ancestors()))
+    return next(filter(None, values), "")
 
 
-def _text(element: Any) -> str:
-    return "" if element is None else "".join(element.itertext()).strip()
-
-
-def _parts(element: Any) -> dict[str, Any]:
+def _parts(element: Node | None) -> dict[str, Node]:
     """The segments that a source or target of XLIFF 1.2 is cut into, by their ids; perhaps none."""
-    marked = [] if element is None else [one for one in element.iter("{*}mrk") if one.get("mtype") == "seg"]
+    inside = () if element is None else element.walk()
+    marked = [one for one in inside if one.name == "mrk" and one.get("mtype") == "seg"]
     return {part.get("mid") or f"part {number}": part for number, part in enumerate(marked)}
 
 
-def _open_parts(segment: Any, source: Any) -> list[str]:
-    """The ids of the segments without a translation; "" for a source that is one segment."""
+def _open_parts(xml: XmlFile, segment: Node, source: Node) -> list[str]:
+    """The ids of the parts without a translation; "" for a source that is one."""
+
+    def is_empty(element: Node | None) -> bool:
+        return element is None or not xml.text(element).strip()
+
     target = _child(segment, "target")
     done = _parts(target)
-    if _text(target) and not done:
+    if not done and not is_empty(target):
         return []
     parts = _parts(source) or {"": source}
-    return [mid for mid, part in parts.items() if _text(part) and not _text(done.get(mid))]
+    return [mid for mid, part in parts.items() if not is_empty(part) and is_empty(done.get(mid))]
 
 
-def _target(segment: Any, source: Any) -> tuple[Any, list[Any]]:
-    """The target of a source, and the places in it that get a translation; they have their source's text."""
-    target, parts, wanted = _child(segment, "target"), _parts(source), _open_parts(segment, source)
-    done = _parts(target)
-    if not done:
-        target = deepcopy(source)
-        target.tag = source.tag[: -len(local(source))] + "target"
-        target.tail = source.tail
-        for name in list(target.attrib):
-            if name.endswith("}lang"):
-                del target.attrib[name]
-        places = _parts(target)
-        return target, [places[mid] for mid in wanted] if places else [target]
-    before = None
-    for mid, part in parts.items():
-        if mid not in done:
-            done[mid] = deepcopy(part)
-            if before is None:
-                target.insert(0, done[mid])
-            else:
-                gap = part.getprevious()
-                done[mid].tail, before.tail = before.tail, None if gap is None else gap.tail
-                before.addnext(done[mid])
-        elif mid in wanted:
-            tail, place = done[mid].tail, done[mid]
-            done[mid] = deepcopy(part)
-            done[mid].tail = tail
-            place.getparent().replace(place, done[mid])
-        before = done[mid]
-    return target, [done[mid] for mid in wanted]
+def _items(xml: XmlFile, element: Node, around: Markers) -> list[Item]:
+    """The content of a source: text, elements around text, and codes of another format."""
+    items = list(_raw_items(xml, element, around))
+    kinds = {(item.kind, item.name) for item in items}
+    paired = {name for kind, name in kinds if kind == "open" and ("close", name) in kinds}
+    items = [
+        item._replace(kind="point") if item.name.startswith(_TAG) and item.name not in paired else item
+        for item in items
+    ]
+    return _with_protected_stretches(_with_placeholders(xml, items, keeps_lines=around.keeps_lines))
 
 
-def read_xliff(content: bytes, options: Options) -> XliffDocument:
-    """Read a file.
+def _raw_items(xml: XmlFile, element: Node, around: Markers) -> Iterator[Item]:
+    """The text of an element; it stays where the innermost of those `around` it says so."""
+    for child in element.children:
+        if child.name == TEXT:
+            yield from _texts(xml, child, around)
+            continue
+        text = "" if child.name in _CODES else xml.text(child)
+        around.begin(child)
+        if not text.strip():
+            kind, name = _kind(xml, child)
+            yield Item(child.begin, child.end, kind, name=name)
+        elif around.stay() and not any(map(_may_be_read, child.walk())):
+            yield Item(child.begin, child.end, "text", text, fixed=True)
+        else:
+            name = f"{child.tag} {child.begin}"
+            yield Item(child.begin, child.inner, "open", name=name)
+            yield from _raw_items(xml, child, around)
+            yield Item(child.inner_end, child.end, "close", name=name)
+        around.end(child)
 
-    Raises:
-        DataError: As `XliffDocument`.
-    """
-    return XliffDocument(content, options)
+
+def _may_be_read(element: Node) -> bool:
+    """Whether it, or what follows it, may be translated within what stays."""
+    return element.get("translate") == "yes" or element.name == "em"
+
+
+def _texts(xml: XmlFile, node: Node, around: Markers) -> Iterator[Item]:
+    """A text; where it stays, the spaces around it are those of the sentence."""
+    begin, end = node.begin, node.end
+    raw = xml.raw(node)
+    if not around.stay() or not raw.strip():
+        yield Item(begin, end, "text", xml.text(node))
+        return
+    first, last = begin + len(raw) - len(raw.lstrip()), begin + len(raw.rstrip())
+    for start, stop, stays in ((begin, first, False), (first, last, True), (last, end, False)):
+        if stop > start:
+            text = html.unescape(xml.source[start:stop])
+            yield Item(start, stop, "text", in_one_line(text) if stays else text, fixed=stays)
+
+
+def _kind(xml: XmlFile, node: Node) -> tuple[Kind, str]:
+    """Whether a code begins or ends something, and the name that both ends of it have."""
+    for begin, end in _PAIRS.items():
+        if node.name in (begin, end):
+            reference = next(filter(None, map(node.get, _REFERENCES)), "")
+            return ("open" if node.name == begin else "close"), f"{begin} {reference}"
+    if node.name in ("x", "ph"):
+        said = (node.get("id"), node.get("equiv"), node.get("equiv-text"), node.get("disp"), xml.text(node))
+        named = next(filter(None, map(_NAMED.fullmatch, filter(None, said))), None)
+        if named is not None:
+            closes = named[1] == "CLOSE" or named[3] == "/"
+            return ("close" if closes else "open"), f"{_TAG}{named[2] or named[4].lower()}"
+    return "point", ""
+
+
+def _with_placeholders(xml: XmlFile, items: Sequence[Item], *, keeps_lines: bool) -> list[Item]:
+    """With each text cut where placeholders and tags are."""
+    is_text = [item.kind == "text" and not item.fixed for item in items]
+    found = iter(items_of(*(item.text for item, cut in zip(items, is_text, strict=True) if cut)))
+    parts: list[Item] = []
+    for item, cut in zip(items, is_text, strict=True):
+        if not cut:
+            parts.append(item)
+            continue
+        raw = xml.source[item.begin : item.end]
+        places = [*(match.start() for match in _CHARACTER.finditer(raw)), len(raw)]
+        for part in next(found):
+            text = part.text if part.fixed or keeps_lines else in_one_line(part.text)
+            begin, end = (item.begin + places[at] for at in part[:2])
+            parts.append(part._replace(begin=begin, end=end, text=text))
+    return parts
+
+
+def _with_protected_stretches(items: Sequence[Item]) -> list[Item]:
+    """With two markers and what they protect as one, so that no other word comes between them."""
+    joined: list[Item] = []
+    begin: int | None = None
+    for item in items:
+        joined.append(item)
+        if item.kind == "open":
+            begin = len(joined) - 1 if item.name.startswith("sm ") else None
+        elif begin is not None:
+            if item.kind == "close" and item.name == joined[begin].name:
+                text = "".join(one.text for one in joined[begin:])
+                joined[begin:] = [Item(joined[begin].begin, item.end, "text", text, fixed=True)]
+                begin = None
+            elif item.kind == "close" or not (item.fixed or item.kind == "point" or item.text.isspace()):
+                begin = None
+    return joined
