@@ -196,21 +196,14 @@ def test_lingeval_is_read_as_published(tmp_path: Path, pack: Callable[[bytes], b
         ("", "not JSON"),
         ("{}", "not a list of items"),
         ("[]", "holds no contrast"),
-        ("[3]", "item 1: not an object"),
-        ('[{"source": "a"}]', "item 1: reference is not a text"),
-        ('[{"source": "a", "reference": "b"}]', "item 1: errors is not a list"),
-        ('[{"source": "a", "reference": "b", "errors": ["c"]}]', "item 1: an error is not an object"),
-        (
-            '[{"source": "a", "reference": "b", "errors": [{"contrastive": " "}]}]',
-            "contrastive is not a text",
-        ),
-        (
-            '[{"source": "a", "reference": "b", "errors": [{"contrastive": "c", "distance": "far"}]}]',
-            "the distance is not a whole number: 'far'",
-        ),
+        ("[3]", "item 1: "),
+        ('[{"source": "a"}]', "item 1: reference: "),
+        ('[{"source": "a", "reference": "b"}]', "item 1: errors: "),
+        ('[{"source": "a", "reference": "b", "errors": ["c"]}]', "item 1: errors.0: "),
+        ('[{"source": "a", "reference": "b", "errors": [{"contrastive": " "}]}]', "errors.0.contrastive: "),
         (
             '[{"source": "a", "reference": "b", "errors": [{"contrastive": "c", "distance": -1}]}]',
-            "the distance is not a whole number: -1",
+            "errors.0.distance: ",
         ),
     ],
 )

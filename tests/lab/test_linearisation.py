@@ -204,19 +204,20 @@ def test_command_on_a_run_goes_on_where_it_was(run: str, tmp_path: Path, capsys,
 
     (tmp_path / "kept" / "decoder-2-match.json").unlink()
     measured = []
-    real = linearisation._layer
+    real = linearisation.linearised
 
     def watched(*arguments):
-        measured.append(arguments[3:6])
+        measured.append(arguments[1:3])
         return real(*arguments)
 
-    monkeypatch.setattr(linearisation, "_layer", watched)
+    monkeypatch.setattr(linearisation, "train_on_translation", lambda *_, **__: pytest.fail("trained again"))
+    monkeypatch.setattr(linearisation, "linearised", watched)
     again = linearise(run, capsys, *options)
-    assert measured == [("decoder", 2, "match")]
+    assert measured == [("decoder", 2)]
     assert again["tables"] == found["tables"]
     # Another setting is another measurement.
-    linearise(run, capsys, *options, "--cell", "map", "--side", "encoder", "--layers", "1")
-    assert len(measured) == 3
+    linearise(run, capsys, *options, *("--cell", "map", "--reading", "match", "--side", "encoder"))
+    assert measured[1:] == [("encoder", 1), ("encoder", 2)]
 
 
 @pytest.mark.parametrize(

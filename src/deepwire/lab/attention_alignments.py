@@ -15,7 +15,7 @@ from deepwire.decoding.model_loading import languages_of
 from deepwire.decoding.text_alignment import TextAlignment
 from deepwire.errors import DataError
 from deepwire.evaluation.alignment_error import AlignmentCounts, GoldAlignment, read_gold
-from deepwire.lab.report.finding import Cell, Column, Finding, Table, provenance
+from deepwire.lab.report.finding import Cell, Finding, Table, provenance
 from deepwire.lab.subject.model_and_text import AnalysedModel, ParallelText, open_model
 
 _BATCH_TOKENS = 1024
@@ -63,8 +63,8 @@ def analyse_alignment(
         "A are the links of words that an attention gives to the reference translations, S the sure and P "
         "the possible gold links. Each subword of the target is linked to the subword of the source with the "
         "largest weight, in the step that reads it or in the one that writes it.",
-        tables=(_best_table(counts, ranked[:5]), *(_table(counts, step) for step in STEPS)),
-        notes=tuple(_notes(subject, counts, ranked[0])),
+        tables=[_best_table(counts, ranked[:5]), *(_table(counts, step) for step in STEPS)],
+        notes=_notes(subject, counts, ranked[0]),
         provenance=provenance(
             [subject.source],
             [pairs.read, f"{gold}, {sum(len(each.sure) for each in known):,} sure links"],
@@ -125,24 +125,21 @@ def _read(
 
 
 def _best_table(counts: dict[Attention, AlignmentCounts], best: Sequence[Attention]) -> Table:
-    columns = [Column(name="layer"), Column(name="head"), Column(name="step")]
-    columns += [Column(name=name, unit="%", digits=1) for name in ("AER", "precision", "recall")]
     return Table(
         title="The best",
-        columns=tuple(columns),
-        rows=tuple(
-            (choice.layer, _head(choice), choice.step, *(100 * value for value in _values(counts[choice])))
+        columns=["layer", "head", "step", "AER [%] .1", "precision [%] .1", "recall [%] .1"],
+        rows=[
+            (
+                choice.layer,
+                "mean" if choice.head is None else str(choice.head),
+                choice.step,
+                100 * counts[choice].error_rate,
+                100 * counts[choice].precision,
+                100 * counts[choice].recall,
+            )
             for choice in best
-        ),
+        ],
     )
-
-
-def _values(counts: AlignmentCounts) -> tuple[float, float, float]:
-    return counts.error_rate, counts.precision, counts.recall
-
-
-def _head(choice: Attention) -> str:
-    return "mean" if choice.head is None else str(choice.head)
 
 
 def _table(counts: dict[Attention, AlignmentCounts], step: Step) -> Table:
@@ -156,25 +153,25 @@ def _table(counts: dict[Attention, AlignmentCounts], step: Step) -> Table:
     names = ["mean of heads", *(f"head {head}" for head in heads)]
     return Table(
         title=f"AER in the step that {step} a subword",
-        columns=(Column(name="layer"), *(Column(name=name, unit="%", digits=1) for name in names)),
-        rows=tuple(rows),
+        columns=["layer", *(f"{name} [%] .1" for name in names)],
+        rows=rows,
     )
 
 
 def _notes(subject: AnalysedModel, counts: dict[Attention, AlignmentCounts], best: Attention) -> list[str]:
-    where = f"layer {best.layer}, {'the mean of all heads' if best.head is None else f'head {best.head}'}"
     notes = [
-        f"Best: {where}, in the step that {best.step}: AER {100 * counts[best].error_rate:.1f} %. Choose it "
-        f"by: deepwire translate {subject.name} {best.options}",
+        f"Best: {_described(best, counts)}. Choose it by: deepwire translate {subject.name} {best.options}"
     ]
     used = _configured(subject, sorted({choice.layer for choice in counts}))
     if used != best and used in counts:
-        notes.append(
-            f"Without options alignments come from layer {used.layer}, "
-            f"{'the mean of all heads' if used.head is None else f'head {used.head}'}, in the step that "
-            f"{used.step}: AER {100 * counts[used].error_rate:.1f} %."
-        )
+        notes.append(f"Without options alignments come from {_described(used, counts)}.")
     return notes
+
+
+def _described(choice: Attention, counts: dict[Attention, AlignmentCounts]) -> str:
+    head = "the mean of all heads" if choice.head is None else f"head {choice.head}"
+    rate = 100 * counts[choice].error_rate
+    return f"layer {choice.layer}, {head}, in the step that {choice.step}: AER {rate:.1f} %"
 
 
 def _configured(subject: AnalysedModel, layers: Sequence[int]) -> Attention:

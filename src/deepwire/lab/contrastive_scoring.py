@@ -8,9 +8,13 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, ValidationError
 
 from deepwire.data.languages import Direction
 from deepwire.data.text.files import display, read_bytes
@@ -18,17 +22,7 @@ from deepwire.decoding.model_loading import load
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError
 from deepwire.evaluation.texts import read_text, selected_targets
-from deepwire.lab.report.finding import (
-    Axis,
-    Cell,
-    Column,
-    Figure,
-    Finding,
-    LineChart,
-    Series,
-    Table,
-    provenance,
-)
+from deepwire.lab.report.finding import Cell, Column, Figure, Finding, LineChart, Series, Table, provenance
 from deepwire.lab.subject.model_and_text import model_source
 
 
@@ -49,6 +43,21 @@ class Contrast:
     contrastive: str
     kind: str = ""
     distance: int | None = None
+
+
+_Text = Annotated[str, AfterValidator(lambda text: " ".join(text.split())), Field(min_length=1)]
+
+
+class _Error(BaseModel):
+    contrastive: _Text
+    type: str | None = None
+    distance: NonNegativeInt | None = None
+
+
+class _Item(BaseModel):
+    source: _Text
+    reference: _Text
+    errors: list[_Error]
 
 
 def read_lingeval(path: Path) -> list[Contrast]:
@@ -103,10 +112,7 @@ def read_plain(
             )
     values: Sequence[int | None] = [None] * len(texts[0].lines)
     if numbers is not None:
-        values = [
-            _distance(line.strip(), f"{numbers.name}:{number}")
-            for number, line in enumerate(numbers.lines, 1)
-        ]
+        values = [_distance(line, f"{numbers.name}:{number}") for number, line in enumerate(numbers.lines, 1)]
     rows = zip(*(text.lines for text in texts), values, strict=True)
     return [
         Contrast(source_line, reference_line, contrastive_line, distance=distance)
@@ -115,46 +121,22 @@ def read_plain(
 
 
 def _contrasts(item: object, where: str) -> list[Contrast]:
-    if not isinstance(item, dict):
-        raise DataError(f"{where}: not an object")
-    source, reference = _text(item, "source", where), _text(item, "reference", where)
-    errors = item.get("errors")
-    if not isinstance(errors, list):
-        raise DataError(f"{where}: errors is not a list")
-    contrasts = []
-    for error in errors:
-        if not isinstance(error, dict):
-            raise DataError(f"{where}: an error is not an object")
-        distance = error.get("distance")
-        contrasts.append(
-            Contrast(
-                source,
-                reference,
-                _text(error, "contrastive", where),
-                str(error.get("type") or ""),
-                None if distance is None else _distance(distance, where),
-            )
-        )
-    return contrasts
-
-
-def _text(record: dict[str, object], key: str, where: str) -> str:
-    value = record.get(key)
-    if not isinstance(value, str) or not value.strip():
-        raise DataError(f"{where}: {key} is not a text")
-    return " ".join(value.split())
-
-
-def _distance(value: object, where: str) -> int:
     try:
-        if isinstance(value, bool | float) or not isinstance(value, int | str):
-            raise ValueError
-        number = int(value)
-        if number < 0:
-            raise ValueError
-    except ValueError:
-        raise DataError(f"{where}: the distance is not a whole number: {value!r}") from None
-    return number
+        read = _Item.model_validate(item)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise DataError(f"{where}: {f'{place}: ' if place else ''}{first['msg']}") from None
+    return [
+        Contrast(read.source, read.reference, each.contrastive, each.type or "", each.distance)
+        for each in read.errors
+    ]
+
+
+def _distance(text: str, where: str) -> int:
+    if not re.fullmatch(r"\s*[0-9]+\s*", text):
+        raise DataError(f"{where}: the distance is not a whole number: {text.strip()!r}")
+    return int(text)
 
 
 LONGEST = 15
@@ -207,27 +189,31 @@ def analyse_agreement(
     targets = selected_targets(models, direction)
     by_model, formats = list[Decisions](), dict[str, None]()
     for model, to in zip(models, targets, strict=True):
-        translator = load(model, device, precision, warn=_silent)
+        # No warning: what cannot be scored is counted in the notes.
+        translator = load(model, device, precision, warn=lambda _: None)
         by_model.append(decide(model, translator, contrasts, normalize=normalize, to=to or None))
         formats[translator.precision] = None
-    kinds = list(dict.fromkeys(contrast.kind for contrast in contrasts if contrast.kind))
     tables = [_overall(by_model)]
-    tables += [_by_kind(by_model, contrasts, kinds)] if len(kinds) > 1 else []
+    kinds = list(dict.fromkeys(contrast.kind for contrast in contrasts if contrast.kind))
+    if len(kinds) > 1:
+        tables.append(_by_kind(by_model, contrasts, kinds))
     places = _distances(contrasts, longest)
-    tables += [_distance_table(by_model, places, longest)] if places else []
+    if places:
+        tables.append(_distance_table(by_model, places, longest))
+    score = "log-probability per subword" if normalize else "log-probability"
     return Finding(
         analysis="agreement",
         title=f"Contrastive decisions of {', '.join(models)}",
         measured="Each model scores a translation and the same translation with one error; a decision is "
-        f"right if the one without the error has the higher {_score_name(normalize)}. A tie is wrong. "
+        f"right if the one without the error has the higher {score}. A tie is wrong. "
         "Ranges are 95 % intervals (Wilson 1927).",
-        tables=tuple(tables),
+        tables=tables,
         figures=(_distance_figure(by_model, places, longest),) if places else (),
-        notes=tuple(_notes(by_model, contrasts)),
+        notes=_notes(by_model, contrasts),
         provenance=provenance(
             subjects,
             [f"{name}, {len(contrasts):,} contrasts"],
-            {"score": _score_name(normalize), "precision": ", ".join(formats)},
+            {"score": score, "precision": ", ".join(formats)},
         ),
     )
 
@@ -258,10 +244,8 @@ def decide(
     }
 
     def right(contrast: Contrast) -> bool | None:
-        reference, contrastive = (
-            scores[contrast.source, contrast.reference],
-            scores[contrast.source, contrast.contrastive],
-        )
+        reference = scores[contrast.source, contrast.reference]
+        contrastive = scores[contrast.source, contrast.contrastive]
         return None if reference is None or contrastive is None else reference > contrastive
 
     decisions = tuple(map(right, contrasts))
@@ -301,19 +285,9 @@ def _overall(by_model: Sequence[Decisions]) -> Table:
     for place, decisions in enumerate(by_model):
         p = mcnemar(by_model[0].right, decisions.right) if place else None
         rows.append((decisions.model, *_accuracy(decisions.right), p))
-    return Table(
-        title="Accuracy",
-        columns=(
-            Column(name="model"),
-            Column(name="contrasts"),
-            Column(name="right"),
-            Column(name="accuracy", unit="%", digits=2),
-            Column(name="from", unit="%", digits=2),
-            Column(name="to", unit="%", digits=2),
-            Column(name="p of the difference to the first (McNemar)", digits=4),
-        ),
-        rows=tuple(rows),
-    )
+    columns = ["model", "contrasts", "right", "accuracy [%] .2", "from [%] .2", "to [%] .2"]
+    columns += ["p of the difference to the first (McNemar) .4"]
+    return Table(title="Accuracy", columns=columns, rows=rows)
 
 
 def _by_kind(by_model: Sequence[Decisions], contrasts: Sequence[Contrast], kinds: Sequence[str]) -> Table:
@@ -322,15 +296,8 @@ def _by_kind(by_model: Sequence[Decisions], contrasts: Sequence[Contrast], kinds
         places = [place for place, contrast in enumerate(contrasts) if contrast.kind == kind]
         shares = [_accuracy(_chosen(decisions, places))[2] for decisions in by_model]
         rows.append((kind, len(places), *shares))
-    return Table(
-        title="Accuracy by kind of error",
-        columns=(
-            Column(name="error"),
-            Column(name="contrasts"),
-            *(Column(name=decisions.model, unit="%", digits=2) for decisions in by_model),
-        ),
-        rows=tuple(rows),
-    )
+    models = [Column(name=decisions.model, unit="%", digits=2) for decisions in by_model]
+    return Table(title="Accuracy by kind of error", columns=["error", "contrasts", *models], rows=rows)
 
 
 def _distances(contrasts: Sequence[Contrast], longest: int) -> dict[int, list[int]]:
@@ -345,20 +312,16 @@ def _distances(contrasts: Sequence[Contrast], longest: int) -> dict[int, list[in
 def _distance_table(
     by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]], longest: int
 ) -> Table:
-    columns = [Column(name="distance", unit="words"), Column(name="contrasts")]
+    columns: list[str | Column] = ["distance [words]", "contrasts"]
     for decisions in by_model:
-        columns += [Column(name=decisions.model, unit="%", digits=2), Column(name="from"), Column(name="to")]
-    columns = [
-        column if column.unit or column.name == "contrasts" else column.model_copy(update={"digits": 1})
-        for column in columns
-    ]
+        columns += [Column(name=decisions.model, unit="%", digits=2), "from .1", "to .1"]
     rows = []
     for distance, chosen in places.items():
         cells: list[Cell] = [f">{longest}" if distance > longest else str(distance), len(chosen)]
         for decisions in by_model:
             cells += _accuracy(_chosen(decisions, chosen))[2:]
-        rows.append(tuple(cells))
-    return Table(title="Accuracy by distance", columns=tuple(columns), rows=tuple(rows))
+        rows.append(cells)
+    return Table(title="Accuracy by distance", columns=columns, rows=rows)
 
 
 def _distance_figure(
@@ -368,16 +331,9 @@ def _distance_figure(
     drawn = {distance: chosen for distance, chosen in places.items() if len(chosen) >= _ENOUGH} or places
     series = []
     for decisions in by_model:
-        cells = [_accuracy(_chosen(decisions, chosen)) for chosen in drawn.values()]
-        series.append(
-            Series(
-                name=decisions.model,
-                x=tuple(map(float, drawn)),
-                y=tuple(cell[2] for cell in cells),
-                low=tuple(cell[3] for cell in cells),
-                high=tuple(cell[4] for cell in cells),
-            )
-        )
+        shares = [_accuracy(_chosen(decisions, chosen))[2:] for chosen in drawn.values()]
+        share, low, high = zip(*shares, strict=True)
+        series.append(Series(name=decisions.model, x=list(drawn), y=share, low=low, high=high))
     caption = "Shaded: 95 % intervals."
     if len(drawn) < len(places):
         caption += f" Distances with fewer than {_ENOUGH} contrasts are only in the table."
@@ -387,9 +343,9 @@ def _distance_figure(
         name="by-distance",
         title="Accuracy by distance",
         caption=caption,
-        x=Axis(label="distance", unit="words"),
-        y=Axis(label="accuracy", unit="%"),
-        series=tuple(series),
+        x="distance [words]",
+        y="accuracy [%]",
+        series=series,
     )
 
 
@@ -417,12 +373,3 @@ def _notes(by_model: Sequence[Decisions], contrasts: Sequence[Contrast]) -> Iter
     same = sum(contrast.reference == contrast.contrastive for contrast in contrasts)
     if same:
         yield f"{same} contrasts have no error in them: both sides are the same, and every model is wrong."
-
-
-def _score_name(normalize: bool) -> str:
-    return "log-probability per subword" if normalize else "log-probability"
-
-
-def _silent(line: str) -> None:
-    """Drop a warning: what cannot be scored is counted in the notes."""
-    del line

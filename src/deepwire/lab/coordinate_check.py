@@ -8,7 +8,7 @@ as much in all of them; where the change grows with the width, a wider model nee
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
@@ -22,7 +22,7 @@ from deepwire.config.choice import TRUSTED
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import Tell, UsageError
 from deepwire.lab.internals.signal_sizes import Signal, signal_values
-from deepwire.lab.report.finding import Axis, Column, Finding, LineChart, Series, Table, provenance
+from deepwire.lab.report.finding import Axis, Finding, LineChart, Series, Table, provenance
 from deepwire.lab.subject.training_text import TrainingText, UntrainedRun
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
@@ -84,11 +84,7 @@ class Measured:
 def coordinate_check(run: UntrainedRun, check: CoordinateCheck, device: torch.device, tell: Tell) -> Finding:
     """Train models of several sizes for a few updates on the run's text, and compare their signals.
 
-    Args:
-        run: The run.
-        check: What to compare.
-        device: Where.
-        tell: Hears about each model.
+    `tell` hears about each model.
 
     Raises:
         UsageError: A size does not fit the model.
@@ -109,9 +105,9 @@ def coordinate_check(run: UntrainedRun, check: CoordinateCheck, device: torch.de
             measured[size] = _averaged(run, config, check, rate, device, by_layer=dimension == "width")
         for quantity in ("change", "size"):
             sizes = {size: getattr(each, quantity) for size, each in measured.items()}
-            title = f"{'Change' if quantity == 'change' else 'Size'} of signals by {dimension}, rms"
+            title = f"{quantity.capitalize()} of signals by {dimension}, rms"
             tables.append(_table(title, dimension, sizes))
-            figures += _figures(title, f"{quantity}-by-{dimension}", dimension, sizes)
+            figures.append(_figure(title, f"{quantity}-by-{dimension}", dimension, sizes))
     return Finding(
         analysis="coordinate-check",
         title=f"Coordinate check of {run.description}",
@@ -119,8 +115,8 @@ def coordinate_check(run: UntrainedRun, check: CoordinateCheck, device: torch.de
         f"constant learning rate {rate:.3g}. Before and after, it reads one batch without dropout: the size "
         "is the root of the mean square (rms) of what each place gives after the updates, the change that of "
         "the difference. Growth is the slope of its logarithm over the logarithm of the width or depth.",
-        tables=tuple(tables),
-        figures=tuple(figures),
+        tables=tables,
+        figures=figures,
         notes=(
             "Where settings carry over, changes have a growth of about 0 (or below, where sizes fall at the "
             "start); 1 means that twice the width changes by twice as much.",
@@ -256,45 +252,27 @@ def growth(sizes: Mapping[int, float]) -> float | None:
 
 
 def _table(title: str, dimension: Dimension, measured: Mapping[int, Sizes]) -> Table:
-    places = next(iter(measured.values()))
     return Table(
         title=title,
-        columns=(
-            Column(name="place"),
-            *(Column(name=f"{dimension} {size}") for size in measured),
-            Column(name="growth", digits=2),
-        ),
-        rows=tuple(
-            (
-                place,
-                *(_finite(sizes[place]) for sizes in measured.values()),
-                growth({size: sizes[place] for size, sizes in measured.items()}),
-            )
-            for place in places
-        ),
+        columns=["place", *(f"{dimension} {size}" for size in measured), "growth .2"],
+        rows=[
+            (place, *at.values(), growth(at))
+            for place in next(iter(measured.values()))
+            for at in [{size: sizes[place] for size, sizes in measured.items()}]
+        ],
     )
 
 
-def _figures(
-    title: str, name: str, dimension: Dimension, measured: Mapping[int, Sizes]
-) -> Iterator[LineChart]:
-    places = next(iter(measured.values()))
-    yield LineChart(
+def _figure(title: str, name: str, dimension: Dimension, measured: Mapping[int, Sizes]) -> LineChart:
+    label = "width (d_model)" if dimension == "width" else "layers of each stack"
+    return LineChart(
         name=name,
         title=title,
-        x=Axis(label="width (d_model)" if dimension == "width" else "layers of each stack", log=True),
+        x=Axis(label=label, log=True),
         y=Axis(label="rms", log=True),
-        series=tuple(
-            Series(
-                name=place,
-                x=tuple(float(size) for size in measured),
-                y=tuple(_finite(sizes[place]) or None for sizes in measured.values()),
-            )
-            for place in places
-        ),
+        series=[
+            Series(name=place, x=list(measured), y=[sizes[place] or None for sizes in measured.values()])
+            for place in next(iter(measured.values()))
+        ],
         ordered=True,
     )
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -8,8 +8,9 @@ the layer loses its attention, cross-attention included, together with all that 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,7 +23,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.io.atomic import disk_errors, write_json
 from deepwire.io.regular_files import read_json
-from deepwire.lab.report.finding import Axis, BarChart, Column, Finding, Series, Table, provenance
+from deepwire.lab.report.finding import BarChart, Finding, Series, Table, provenance
 from deepwire.lab.subject.model_and_text import check_layer, present
 from deepwire.lab.subject.scorer import Scorer
 from deepwire.lab.subject.training_text import TrainingText
@@ -354,51 +355,35 @@ def _passed(state: Sequence[Tensor], cell: Cell) -> Tensor:
     return torch.cat(tuple(state), -1) if cell == "map" else state[0]
 
 
-Settings = Mapping[str, str | int | float | bool | None]
+class _Finished:
+    """Measured numbers by name, each in a file; those measured with other settings count as not there."""
 
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        self._folder, self._settings = folder, dict(settings)
 
-class MeasurementCache:
-    """Records by name, each with the settings it was measured with.
-
-    Args:
-        folder: Made when the first record is written.
-        settings: Everything that decides the numbers; a record made with others counts as not there.
-    """
-
-    def __init__(self, folder: Path, settings: Settings) -> None:
-        self.folder, self._settings = folder, dict(settings)
-
-    def get(self, name: str) -> dict[str, object] | None:
-        """The record of that name; None where there is none, or it is damaged or of other settings."""
-        path = self.path(name)
-        if not path.exists():
-            return None
+    def get(self, name: str) -> dict[str, float] | None:
         try:
-            stored = read_json(path)
-        except ModelError:
+            stored = read_json(self._folder / f"{name}.json")
+        except (ModelError, OSError):
             return None
         record = stored.get("record")
         if stored.get("settings") != self._settings or not isinstance(record, dict):
             return None
-        return record
+        return {key: math.nan if value is None else float(value) for key, value in record.items()}
 
-    def put(self, name: str, record: Mapping[str, object]) -> None:
-        """Keep a record, in one step.
-
-        Raises:
-            ResourceError: It cannot be written.
-        """
-        with disk_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.path(name), {"settings": self._settings, "record": dict(record)})
-
-    def path(self, name: str) -> Path:
-        """The file of a record."""
-        return self.folder / f"{name}.json"
+    def put(self, name: str, numbers: Mapping[str, float]) -> None:
+        with disk_errors(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+        record = {key: None if math.isnan(value) else value for key, value in numbers.items()}
+        write_json(self._folder / f"{name}.json", {"settings": self._settings, "record": record})
 
 
 Reading = Literal["match", "translation"]
 READINGS: tuple[Reading, Reading] = ("match", "translation")
+_HOW: dict[Reading, str] = {
+    "match": "fitted to the layer's output by least squares",
+    "translation": "trained by the translation loss, from the least-squares map on",
+}
 
 
 @dataclass(frozen=True)
@@ -480,26 +465,32 @@ def layer_scores(
         UsageError: There is no such layer, or no cell to map.
     """
     layers = {side: settings.layers_of(scorer, side) for side in present(scorer.model, settings.sides)}
-    done = MeasurementCache(folder, _decisive(scorer, text, settings))
-    whole = _remembered(done, "whole", lambda: {"bleu": scorer.bleu(scorer.model)})["bleu"]
+    done = _Finished(folder, _decisive(scorer, text, settings))
+    if (record := done.get("whole")) is None:
+        record = {"bleu": scorer.bleu(scorer.model)}
+        done.put("whole", record)
+    whole = record["bleu"]
     tell(f"whole model: BLEU {whole:.2f}")
-    score_of: dict[tuple[Side, int, Reading], LayerScore] = {}
-    for side in layers:
-        wanted = [(layer, reading) for layer in layers[side] for reading in settings.readings]
-        for layer, reading in wanted:
-            record = done.get(_name(side, layer, reading))
-            if record is not None:
-                score_of[side, layer, reading] = _from_record(side, layer, reading, record)
-        missing = [each for each in wanted if (side, *each) not in score_of]
-        for score in _measure(scorer, text, settings, side, missing, tell):
-            numbers = {"bleu": score.bleu, "explained": score.explained, "loss": score.loss}
-            done.put(_name(side, score.layer, score.reading), _without_nan(numbers))
-            score_of[side, score.layer, score.reading] = score
-            change = f" ({score.change(whole):+.2f} %)" if whole else ""  # no share of nothing
-            tell(f"{side} layer {score.layer}, {score.reading}: BLEU {score.bleu:.2f}{change}")
-    return whole, [
-        score_of[key] for key in sorted(score_of, key=lambda key: (SIDES.index(key[0]), key[1], key[2]))
-    ]
+    scores = []
+    for side, numbers in layers.items():
+        wanted = {
+            (layer, reading): f"{side}-{layer}-{reading}"
+            for layer in numbers
+            for reading in settings.readings
+        }
+        records = {key: done.get(name) for key, name in wanted.items()}
+        missing = [key for key, record in records.items() if record is None]
+        for (layer, reading), record in _measure(scorer, text, settings, side, missing, tell):
+            done.put(wanted[layer, reading], record)
+            records[layer, reading] = record
+            bleu = record["bleu"]
+            change = f" ({100 * (bleu - whole) / whole:+.2f} %)" if whole else ""  # no share of nothing
+            tell(f"{side} layer {layer}, {reading}: BLEU {bleu:.2f}{change}")
+        for (layer, reading), record in sorted(records.items()):
+            assert record is not None
+            numbers_of = record["bleu"], record["explained"], record["loss"]
+            scores.append(LayerScore(side, layer, reading, *numbers_of))
+    return whole, scores
 
 
 def _measure(
@@ -509,55 +500,40 @@ def _measure(
     side: Side,
     wanted: Sequence[tuple[int, Reading]],
     tell: Tell,
-) -> Iterator[LayerScore]:
+) -> Iterator[tuple[tuple[int, Reading], dict[str, float]]]:
     """The missing scores of one side, as they are found."""
     if not wanted:
         return
     layers = sorted({layer for layer, _ in wanted})
     tell(f"{side}: fitting {len(layers)} maps on {settings.updates} updates")
     fits = match(scorer.model, side, layers, _updates(scorer, text, settings), settings.cell)
+    training = text.config.training
     for layer, reading in wanted:
-        yield _layer(scorer, text, settings, side, layer, reading, fits[layer])
-
-
-def _layer(
-    scorer: Scorer,
-    text: TrainingText,
-    settings: LinearisationSettings,
-    side: Side,
-    layer: int,
-    reading: Reading,
-    fit: Fit,
-) -> LayerScore:
-    linear, loss = _copy(fit.linear), math.nan
-    if reading == "translation":
-        training = text.config.training
-        losses = train_on_translation(
-            scorer.model,
-            side,
-            layer,
-            linear,
-            _updates(scorer, text, settings),
-            count=settings.updates,
-            rate=settings.rate,
-            smoothing=(training.label_smoothing, training.label_smoothing_form),
-            cell=settings.cell,
+        linear, loss = deepcopy(fits[layer].linear), math.nan
+        if reading == "translation":
+            losses = train_on_translation(
+                scorer.model,
+                side,
+                layer,
+                linear,
+                _updates(scorer, text, settings),
+                count=settings.updates,
+                rate=settings.rate,
+                smoothing=(training.label_smoothing, training.label_smoothing_form),
+                cell=settings.cell,
+            )
+            tail = losses[-max(1, len(losses) // 10) :]
+            loss = sum(tail) / len(tail)
+        changed = linearised(scorer.model, side, layer, linear, settings.cell).eval()
+        yield (
+            (layer, reading),
+            {"bleu": scorer.bleu(changed), "explained": fits[layer].explained, "loss": loss},
         )
-        tail = losses[-max(1, len(losses) // 10) :]
-        loss = sum(tail) / len(tail)
-    changed = linearised(scorer.model, side, layer, linear, settings.cell).eval()
-    return LayerScore(side, layer, reading, scorer.bleu(changed), fit.explained, loss)
 
 
 def _updates(scorer: Scorer, text: TrainingText, settings: LinearisationSettings) -> Iterator[DeviceUpdate]:
     stream = text.updates(scorer.loaded.device, batch_tokens=settings.batch_tokens, seed=settings.seed)
     return islice(stream, settings.updates)
-
-
-def _copy(linear: nn.Linear) -> nn.Linear:
-    copied = nn.Linear(linear.in_features, linear.out_features, device=linear.weight.device)
-    copied.load_state_dict(linear.state_dict())
-    return copied
 
 
 def _decisive(scorer: Scorer, text: TrainingText, settings: LinearisationSettings) -> dict[str, str]:
@@ -572,81 +548,36 @@ def _decisive(scorer: Scorer, text: TrainingText, settings: LinearisationSetting
     }
 
 
-def _remembered(done: MeasurementCache, name: str, work: Callable[[], dict[str, float]]) -> dict[str, float]:
-    record = done.get(name)
-    if record is None:
-        score = work()
-        done.put(name, score)
-        return score
-    return {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
-
-
-def _name(side: Side, layer: int, reading: Reading) -> str:
-    return f"{side}-{layer}-{reading}"
-
-
-def _from_record(side: Side, layer: int, reading: Reading, record: dict[str, object]) -> LayerScore:
-    values = {name: record.get(name) for name in ("bleu", "explained", "loss")}
-    numbers = [float(value) if isinstance(value, int | float) else math.nan for value in values.values()]
-    return LayerScore(side, layer, reading, *numbers)
-
-
-def _without_nan(record: dict[str, float]) -> dict[str, object]:
-    return {name: None if math.isnan(value) else value for name, value in record.items()}
-
-
-_HOW: dict[Reading, str] = {
-    "match": "fitted to the layer's output by least squares",
-    "translation": "trained by the translation loss, from the least-squares map on",
-}
-
-
 def linearisation_finding(
     scorer: Scorer, settings: LinearisationSettings, whole: float, scores: Sequence[LayerScore]
 ) -> Finding:
-    """The scores as tables and bars.
-
-    Raises:
-        UsageError: There are no scores.
-    """
-    if not scores:
-        raise UsageError("no layer was replaced")
-    table = Table(
-        title="BLEU with one layer linear",
-        columns=(
-            Column(name="stack"),
-            Column(name="layer"),
-            Column(name="reading"),
-            Column(name="BLEU", digits=2),
-            Column(name="change", unit="%", digits=2),
-            Column(name="explained variance", unit="%", digits=1),
-            Column(name="training loss, smoothed", unit="nats/token", digits=3),
-        ),
-        rows=(
-            ("whole model", None, None, whole, 0.0, None, None),
-            *(
-                (
-                    score.side,
-                    score.layer,
-                    score.reading,
-                    score.bleu,
-                    score.change(whole),
-                    100 * score.explained,
-                    score.loss,
-                )
-                for score in scores
-            ),
-        ),
-    )
-    sides = [side for side in SIDES if any(score.side == side for score in scores)]
+    """The scores, at least one, as tables and bars."""
+    columns = ["stack", "layer", "reading", "BLEU .2", "change [%] .2", "explained variance [%] .1"]
+    rows = [
+        (each.side, each.layer, each.reading, each.bleu, each.change(whole), 100 * each.explained, each.loss)
+        for each in scores
+    ]
     return Finding(
         analysis="linearise",
         title=f"One layer at a time replaced by a linear map: {scorer.name}",
-        measured=_measured(settings),
-        tables=(table,),
-        figures=tuple(
-            _bars(side, whole, [score for score in scores if score.side == side]) for side in sides
-        ),
+        measured="A layer y = f(x) becomes y = W x + b, one layer at a time, and W and b are trained on the "
+        "training set with everything else frozen and without dropout (2020 preprint of the depth-wise LSTM "
+        "paper, section 4). The preprint does not name the loss; readings here: "
+        f"{'; '.join(f'{reading}: {_HOW[reading]}' for reading in settings.readings)}. The linear layer sees "
+        "one position only: it has no self-attention and, in the decoder, no cross-attention. The change is "
+        "that of BLEU relative to the whole model.",
+        tables=[
+            Table(
+                title="BLEU with one layer linear",
+                columns=[*columns, "training loss, smoothed [nats/token] .3"],
+                rows=[("whole model", None, None, whole, 0.0, None, None), *rows],
+            )
+        ],
+        figures=[
+            _bars(side, whole, [score for score in scores if score.side == side])
+            for side in SIDES
+            if any(score.side == side for score in scores)
+        ],
         notes=_notes(scorer, settings),
         provenance=provenance(
             (scorer.source,), (scorer.pairs.description,), scorer.settings | settings.shown
@@ -658,41 +589,26 @@ def _bars(side: Side, whole: float, scores: Sequence[LayerScore]) -> BarChart:
     layers = sorted({score.layer for score in scores})
     values = {(score.layer, score.reading): score.change(whole) for score in scores}
     readings = [reading for reading in READINGS if any(score.reading == reading for score in scores)]
+    how = "; ".join(f"{reading}: {_HOW[reading]}" for reading in readings)
     return BarChart(
         name=side,
         title=f"Change of BLEU with one linear {side} layer",
-        caption=f"Of {whole:.2f} BLEU of the whole model; below zero is a loss. "
-        + "; ".join(f"{reading}: {_HOW[reading]}" for reading in readings)
-        + ".",
-        x=Axis(label=f"{side} layer"),
-        y=Axis(label="change of BLEU", unit="%"),
-        categories=tuple(str(layer) for layer in layers),
-        series=tuple(
-            Series(name=reading, y=tuple(values.get((layer, reading)) for layer in layers))
-            for reading in readings
-        ),
+        caption=f"Of {whole:.2f} BLEU of the whole model; below zero is a loss. {how}.",
+        x=f"{side} layer",
+        y="change of BLEU [%]",
+        categories=map(str, layers),
+        series=[
+            Series(name=reading, y=[values.get((layer, reading)) for layer in layers]) for reading in readings
+        ],
     )
 
 
-def _measured(settings: LinearisationSettings) -> str:
-    readings = "; ".join(f"{reading}: {_HOW[reading]}" for reading in settings.readings)
-    return (
-        "A layer y = f(x) becomes y = W x + b, one layer at a time, and W and b are trained on the training "
-        "set with everything else frozen and without dropout (2020 preprint of the depth-wise LSTM paper, "
-        f"section 4). The preprint does not name the loss; readings here: {readings}. The linear layer sees "
-        "one position only: it has no self-attention and, in the decoder, no cross-attention. The change is "
-        "that of BLEU relative to the whole model."
-    )
-
-
-def _notes(scorer: Scorer, settings: LinearisationSettings) -> tuple[str, ...]:
-    notes = [f"Each map saw {settings.updates} updates of about {settings.batch_tokens} target tokens."]
+def _notes(scorer: Scorer, settings: LinearisationSettings) -> Iterator[str]:
+    yield f"Each map saw {settings.updates} updates of about {settings.batch_tokens} target tokens."
     if any(has_cell(scorer.model, side) for side in present(scorer.model, settings.sides)):
-        notes.append(
-            "The layers of this model pass on a cell beside their output. The map gives both, from both."
+        yield "The layers of this model pass on a cell beside their output. " + (
+            "The map gives both, from both."
             if settings.cell == "map"
-            else "The layers of this model pass on a cell beside their output. The map gives the output; the "
-            "cell goes past the layer unchanged. The preprint does not say what it did; --cell map is the "
-            "other choice."
+            else "The map gives the output; the cell goes past the layer unchanged. The preprint does not "
+            "say what it did; --cell map is the other choice."
         )
-    return tuple(notes)

@@ -16,10 +16,11 @@ from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import script_without_spaces
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
 from deepwire.evaluation.texts import Text
-from deepwire.lab.report.finding import Axis, BarChart, Column, Finding, Series, Table, provenance
+from deepwire.lab.report.finding import Axis, BarChart, Finding, Series, Table, provenance
 from deepwire.lab.subject.scorer import WARM_UP, Scorer
 
 LengthUnit = Literal["words", "characters"]
+SAMPLES = 1000
 
 
 def unit_of(lines: Sequence[str]) -> LengthUnit:
@@ -33,16 +34,11 @@ def text_lengths(lines: Sequence[str], unit: LengthUnit) -> list[int]:
     return [len(each) if unit == "words" else sum(map(len, each)) for each in words]
 
 
-SAMPLES = 1000
-
-
 @dataclass(frozen=True)
 class Bucket:
-    """Sentences whose source is `low` to `high` long; no upper end where `high` is None.
+    """Sentences (`rows`, from 0) whose source is `low` to `high` long; None: no upper end.
 
-    Attributes:
-        rows: Their lines, from 0.
-        length: Of the source of all of them.
+    `length` is that of the source of all of them.
     """
 
     low: int
@@ -158,19 +154,15 @@ def _score(
 def source_length_finding(
     scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Tell
 ) -> Finding:
-    """Measure and show.
-
-    Args:
-        scorers: Models on the same text.
-        buckets: Of its lines, from `cut`.
-        rounds: How often each bucket is translated; the fastest counts.
-        tell: Receives progress messages, one line each.
-    """
+    """Translate each bucket (from `cut`) with each model; the fastest of the rounds counts."""
     names = [scorer.name for scorer in scorers]
     scores_of = list(zip(names, length_scores(scorers, buckets, rounds, tell), strict=True))
-    unit, output_unit = unit_of(scorers[0].pairs.source.lines), unit_of(scorers[0].pairs.reference.lines)
+    first = scorers[0]
+    unit, unit_out = unit_of(first.pairs.source.lines), unit_of(first.pairs.reference.lines)
     x = Axis(label="length of the source", unit=unit)
-    categories = tuple(bucket.name for bucket in buckets)
+    categories = [bucket.name for bucket in buckets]
+    ranges = f"hold 95 % of {SAMPLES} bootstrap resamples of the part."
+    settings, threads = first.settings, counted(torch.get_num_threads(), "CPU thread")
     return Finding(
         analysis="length",
         title="BLEU and decoding speed by length of the source",
@@ -178,70 +170,60 @@ def source_length_finding(
             f"The text is cut by the number of source {unit}, and each part translated and scored alone. "
             f"Speed is that of the fastest of {rounds} translations of a part, after {WARM_UP} sentences to "
             "warm up and without loading the model; models and parts take turns. Ranges of BLEU "
-            f"hold 95 % of {SAMPLES} bootstrap resamples of the part."
+            f"{ranges}"
         ),
-        tables=(_buckets_table(buckets, unit), _scores_table(scores_of, unit, output_unit)),
-        figures=(
+        tables=[
+            _buckets_table(buckets, unit),
+            _scores_table(scores_of, unit, unit_out),
+        ],
+        figures=[
             BarChart(
                 name="bleu",
                 title="BLEU by source length",
-                caption=f"Ranges hold 95 % of {SAMPLES} bootstrap resamples of the part.",
+                caption=f"Ranges {ranges}",
                 x=x,
-                y=Axis(label="BLEU"),
+                y="BLEU",
                 categories=categories,
-                series=tuple(_bleu(*each) for each in scores_of),
+                series=[_bleu(*each) for each in scores_of],
             ),
             BarChart(
                 name="speed",
                 title="Decoding speed by source length",
-                caption=f"{_conditions(scorers[0])}; the fastest of {rounds} rounds.",
+                caption=f"Beam {settings['beam']}, {settings['device']}, {threads}; the fastest of {rounds} "
+                "rounds.",
                 x=x,
-                y=Axis(label="speed", unit="sentences/s"),
+                y="speed [sentences/s]",
                 categories=categories,
-                series=tuple(
-                    Series(name=name, y=tuple(score.sentences_per_second for score in scores))
+                series=[
+                    Series(name=name, y=[score.sentences_per_second for score in scores])
                     for name, scores in scores_of
-                ),
+                ],
             ),
-        ),
+        ],
         notes=(
             "BLEU of a part is corpus BLEU of that part; parts with few sentences vary much, as their ranges "
             "show, and the BLEU of the whole text is not their mean.",
         ),
         provenance=provenance(
-            [scorer.source for scorer in scorers], (scorers[0].pairs.description,), scorers[0].settings
+            [scorer.source for scorer in scorers], (first.pairs.description,), first.settings
         ),
     )
 
 
 def _buckets_table(buckets: Sequence[Bucket], unit: LengthUnit) -> Table:
-    return Table(
-        title="The parts of the text",
-        columns=(
-            Column(name=f"source {unit}"),
-            Column(name="sentences"),
-            Column(name="mean length", unit=unit, digits=1),
-        ),
-        rows=tuple((bucket.name, len(bucket.rows), bucket.length / len(bucket.rows)) for bucket in buckets),
-    )
+    columns = [f"source {unit}", "sentences", f"mean length [{unit}] .1"]
+    rows = [(bucket.name, len(bucket.rows), bucket.length / len(bucket.rows)) for bucket in buckets]
+    return Table(title="The parts of the text", columns=columns, rows=rows)
 
 
 def _scores_table(
-    scores_of: Sequence[tuple[str, Sequence[LengthScore]]], unit: LengthUnit, output_unit: LengthUnit
+    scores_of: Sequence[tuple[str, list[LengthScore]]], unit: LengthUnit, output_unit: LengthUnit
 ) -> Table:
+    columns = ["model", f"source {unit}", "BLEU .2", "from .2", "to .2", "speed [sentences/s] .1"]
     return Table(
         title="Each model on each part",
-        columns=(
-            Column(name="model"),
-            Column(name=f"source {unit}"),
-            Column(name="BLEU", digits=2),
-            Column(name="from", digits=2),
-            Column(name="to", digits=2),
-            Column(name="speed", unit="sentences/s", digits=1),
-            Column(name="output", unit=f"{output_unit}/s", digits=0),
-            Column(name="output over reference", digits=3),
-        ),
-        rows=tuple(
+        columns=[*columns, f"output [{output_unit}/s] .0", "output over reference .3"],
+        rows=[
             (
                 name,
                 score.bucket.name,
@@ -254,7 +236,7 @@ def _scores_table(
             )
             for name, scores in scores_of
             for score in scores
-        ),
+        ],
     )
 
 
@@ -262,13 +244,8 @@ def _bleu(name: str, scores: Sequence[LengthScore]) -> Series:
     """BLEU of each part with its range."""
     return Series(
         name=name,
-        y=tuple(score.bleu for score in scores),
+        y=[score.bleu for score in scores],
         # Resamples of very few sentences may all lie on one side of the score.
-        low=tuple(min(score.bleu, score.range.low) for score in scores),
-        high=tuple(max(score.bleu, score.range.high) for score in scores),
+        low=[min(score.bleu, score.range.low) for score in scores],
+        high=[max(score.bleu, score.range.high) for score in scores],
     )
-
-
-def _conditions(scorer: Scorer) -> str:
-    settings = scorer.settings
-    return f"Beam {settings['beam']}, {settings['device']}, {counted(torch.get_num_threads(), 'CPU thread')}"

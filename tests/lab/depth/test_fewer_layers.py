@@ -114,8 +114,8 @@ def test_runs_of_one_kind_are_one_curve_and_seeds_one_point() -> None:
     ]
     assert varying_side(runs) == "encoder"
     second, first = curves(runs, "encoder")
-    assert (first.name, first.layers, first.mean) == ("pre_norm dlcl, 3 decoder layers", (12,), (27.0,))
-    assert (second.layers, second.mean, second.low, second.high) == (
+    assert (first.name, first.x, first.y) == ("pre_norm dlcl, 3 decoder layers", (12,), (27.0,))
+    assert (second.x, second.y, second.low, second.high) == (
         (6, 12),
         (20.0, 25.0),
         (20.0, 24.0),
@@ -127,9 +127,9 @@ def test_runs_whose_stacks_grow_together_are_one_curve() -> None:
     runs = [DepthOfRun("a", "rezero", 2, 2, 20.0), DepthOfRun("b", "rezero", 4, 4, 24.0)]
     (curve,) = curves(runs, varying_side(runs))
     assert curve.name == "rezero, 2 to 4 decoder layers"
-    assert (curve.layers, curve.mean) == ((2, 4), (20.0, 24.0))
+    assert (curve.x, curve.y) == ((2, 4), (20.0, 24.0))
     runs += [DepthOfRun("c", "rezero", 4, 2, 22.0)]
-    assert [(curve.name, curve.layers) for curve in curves(runs, "encoder")] == [
+    assert [(curve.name, curve.x) for curve in curves(runs, "encoder")] == [
         ("rezero, 2 decoder layers", (2, 4)),
         ("rezero, 4 decoder layers", (4,)),
     ]

@@ -14,7 +14,8 @@ from deepwire.errors import ModelError, Tell, UsageError
 from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison
 from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.significance import Comparison, bounds
-from deepwire.lab.report.finding import Axis, BarChart, Cell, Column, Figure, Series, Table
+from deepwire.lab.compare.translation_differences import most_different, tested_cells
+from deepwire.lab.report.finding import BarChart, Column, Figure, Series, Table
 from deepwire.lab.subject.document_text import DocumentText, text_of_model
 
 _SHOWN = 80
@@ -84,7 +85,8 @@ def language_models(models: Sequence[str]) -> bool:
     if all(text is None for text in texts.values()):
         return False
     if None in texts.values():
-        first, other = (next(name for name, text in texts.items() if (text is None) == no) for no in (0, 1))
+        first = next(name for name, text in texts.items() if text is not None)
+        other = next(name for name, text in texts.items() if text is None)
         raise ModelError(
             f"{first}: is a language model, and {other} translates", "compare models of one task"
         )
@@ -135,48 +137,29 @@ def read_by_all(
 
 def perplexity_table(read: Sequence[ModelPerplexity]) -> Table:
     """Perplexities, and bits per byte with the difference to the first model, its interval and p-value."""
-    columns = (
-        Column(name="model"),
-        Column(name="tokens"),
-        Column(name="perplexity", unit="per token", digits=2),
-        Column(name="perplexity", unit="per word", digits=1),
-        Column(name="perplexity", unit="per byte", digits=4),
-        Column(name="bits per byte", digits=4),
-        Column(name="difference", digits=4),
-        Column(name="from", digits=4),
-        Column(name="to", digits=4),
-        Column(name="p", digits=4),
-    )
+    columns = ["model", "tokens", "perplexity [per token] .2", "perplexity [per word] .1"]
+    columns += ["perplexity [per byte] .4", "bits per byte .4", "difference .4", "from .4", "to .4", "p .4"]
     rows = []
     for model in read:
-        score, test = model.score, model.comparison
-        cells: list[Cell] = [model.name, score.tokens, score.perplexity, score.word_perplexity]
-        cells += [score.byte_perplexity, score.bits_per_byte]
-        if test is None:
-            cells += [None] * 4
-        else:
-            interval = test.difference_interval
-            low, high = (interval.low, interval.high) if interval else (None, None)
-            cells += [test.difference, low, high, test.p_value]
-        rows.append(tuple(cells))
-    return Table(title="Perplexity", columns=columns, rows=tuple(rows))
+        score = model.score
+        perplexities = score.perplexity, score.word_perplexity, score.byte_perplexity
+        tested = tested_cells(model.comparison)
+        rows.append((model.name, score.tokens, *perplexities, score.bits_per_byte, *tested))
+    return Table(title="Perplexity", columns=columns, rows=rows)
 
 
 def perplexity_chart(read: Sequence[ModelPerplexity]) -> Figure:
     """Bits per byte of each model."""
     low, high = bounds([model.comparison for model in read if model.comparison is not None])
+    values = [model.score.bits_per_byte for model in read]
     return BarChart(
         name="scores",
         caption="With the 95 % interval of each, where the test gives one.",
         title="Bits per byte",
-        x=Axis(label="model"),
-        y=Axis(label="cross-entropy", unit="bits/byte"),
-        categories=tuple(model.name for model in read),
-        series=(
-            Series(
-                name="bits per byte", y=tuple(model.score.bits_per_byte for model in read), low=low, high=high
-            ),
-        ),
+        x="model",
+        y="cross-entropy [bits/byte]",
+        categories=[model.name for model in read],
+        series=[Series(name="bits per byte", y=values, low=low, high=high)],
     )
 
 
@@ -190,16 +173,11 @@ def perplexity_notes(read: Sequence[ModelPerplexity], paired: PairedTest) -> Ite
 def document_table(read: Sequence[ModelPerplexity], text: DocumentText, count: int) -> Table:
     """The documents whose bits per byte differ most between two models; equal ones are left out."""
     values = np.stack([BitsPerByte().sentence_values(model.counts) for model in read])
-    spread = values.max(axis=0) - values.min(axis=0)
-    order = [int(place) for place in np.argsort(-spread, kind="stable")[:count] if spread[place] > 0]
     return Table(
         title="Documents whose bits per byte differ most",
-        columns=(
-            Column(name="document"),
-            *(Column(name=model.name, digits=3) for model in read),
-            Column(name="begins"),
-        ),
-        rows=tuple(
-            (place + 1, *values[:, place].tolist(), text.documents[place][0][:_SHOWN]) for place in order
-        ),
+        columns=["document", *(Column(name=model.name, digits=3) for model in read), "begins"],
+        rows=[
+            (place + 1, *values[:, place].tolist(), text.documents[place][0][:_SHOWN])
+            for place in most_different(values, count)
+        ],
     )

@@ -30,7 +30,6 @@ from deepwire.lab.compare.perplexity_comparison import (
     read_by_all,
 )
 from deepwire.lab.compare.translation_differences import (
-    DecodingPlace,
     RunTranslation,
     example_table,
     score_all,
@@ -38,7 +37,6 @@ from deepwire.lab.compare.translation_differences import (
     translate_all,
 )
 from deepwire.lab.report.finding import (
-    Axis,
     BarChart,
     Cell,
     Column,
@@ -51,7 +49,7 @@ from deepwire.lab.report.finding import (
     provenance,
 )
 from deepwire.lab.subject.document_text import read_documents, refuse_source
-from deepwire.lab.subject.model_and_text import ParallelText, model_source, read_pairs, run_of
+from deepwire.lab.subject.model_and_text import model_source, read_pairs, run_of
 from deepwire.training.log import read_records
 
 METRICS = "metrics.jsonl"
@@ -169,73 +167,48 @@ def learning_curves(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterat
         runs: At least one.
         names: What legends call them.
     """
-    nats = Axis(label="negative log-likelihood", unit="nats/subword")
-    updates = Axis(label="updates")
-    yield from _lines("training", "Training loss", updates, nats, _training(runs, names, "nll"))
-    yield from _lines("validation", "Validation loss", updates, nats, _validation(runs, names, "nll"))
-    yield from _lines(
-        "validation-by-time",
-        "Validation loss by training time",
-        Axis(label="training time", unit="hours"),
-        nats,
-        _validation(runs, names, "nll", by_time=True),
+    nats, hours = "negative log-likelihood [nats/subword]", "training time [hours]"
+    losses = [_points(run.valid, "nll") for run in runs]
+    by_time = [_by_hours(points, run.train) for run, points in zip(runs, losses, strict=True)]
+    charts = (
+        ("training", "Training loss", "updates", nats, [_points(run.train, "nll") for run in runs]),
+        ("validation", "Validation loss", "updates", nats, losses),
+        ("validation-by-time", "Validation loss by training time", hours, nats, by_time),
+        (
+            "validation-bleu",
+            "Validation BLEU",
+            "updates",
+            "BLEU [%]",
+            [_points(run.valid, "bleu") for run in runs],
+        ),
     )
-    yield from _lines(
-        "validation-bleu",
-        "Validation BLEU",
-        updates,
-        Axis(label="BLEU", unit="%"),
-        _validation(runs, names, "bleu"),
-    )
+    for name, title, x, y, of_runs in charts:
+        curves = [
+            Series(name=run_name, x=list(points), y=list(points.values()))
+            for run_name, points in zip(names, of_runs, strict=True)
+            if points
+        ]
+        if curves:
+            yield LineChart(name=name, title=title, x=x, y=y, series=curves)
 
 
-def _lines(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> Iterator[Figure]:
-    drawn = tuple(curve for curve in series if curve.y)
-    if drawn:
-        yield LineChart(name=name, title=title, x=x, y=y, series=drawn)
+def _points(log: Sequence[Mapping[str, float]], key: str) -> dict[float, float]:
+    """Logged values by update."""
+    points = {entry["update"]: entry[key] for entry in log if key in entry and "update" in entry}
+    return dict(sorted(points.items()))
 
 
-def _training(runs: Sequence[ComparedRun], names: Sequence[str], key: str) -> list[Series]:
-    return [
-        _series(
-            name, [(entry["update"], entry[key]) for entry in run.train if key in entry and "update" in entry]
-        )
-        for run, name in zip(runs, names, strict=True)
-    ]
-
-
-def _validation(
-    runs: Sequence[ComparedRun], names: Sequence[str], key: str, *, by_time: bool = False
-) -> list[Series]:
-    curves = []
-    for run, name in zip(runs, names, strict=True):
-        points = [(entry["update"], entry[key]) for entry in run.valid if key in entry and "update" in entry]
-        if by_time:
-            points = _by_hours(points, run.train)
-        curves.append(_series(name, points))
-    return curves
-
-
-def _by_hours(
-    points: Sequence[tuple[float, float]], train: Sequence[Mapping[str, float]]
-) -> list[tuple[float, float]]:
+def _by_hours(points: Mapping[float, float], train: Sequence[Mapping[str, float]]) -> dict[float, float]:
     """Points by hours in place of updates: between two records of training the hours grow evenly."""
-    known = sorted(
-        {entry["update"]: entry["seconds"] / _HOUR for entry in train if "seconds" in entry}.items()
-    )
+    known = {entry["update"]: entry["seconds"] / _HOUR for entry in train if "seconds" in entry}
     if not known:
-        return []
-    updates, hours = zip(*known, strict=True)
-    return [
-        (float(np.interp(update, updates, hours)), value)
-        for update, value in points
+        return {}
+    updates, hours = zip(*sorted(known.items()), strict=True)
+    return {
+        float(np.interp(update, updates, hours)): value
+        for update, value in points.items()
         if updates[0] <= update <= updates[-1]
-    ]
-
-
-def _series(name: str, points: Sequence[tuple[float, float]]) -> Series:
-    ordered = sorted(dict(points).items())
-    return Series(name=name, x=tuple(x for x, _ in ordered), y=tuple(y for _, y in ordered))
+    }
 
 
 _TYPE = ".type"
@@ -269,7 +242,7 @@ def differing(settings: Sequence[Settings]) -> dict[str, list[str | None]]:
     parts = _parts(settings)
     rows: dict[str, list[str | None]] = {}
     for name in _different(settings):
-        part = _part_of(name, parts)
+        part = next((part for part in parts if name == part or name.startswith(f"{part}.")), None)
         if part is None:
             rows[name] = [_plain(values.get(name)) for values in settings]
         else:
@@ -283,9 +256,8 @@ def differing_parts(settings: Sequence[Settings]) -> Iterator[DifferingPart]:
         ways: dict[tuple[str, str], list[int]] = {}
         for place, values in enumerate(settings):
             if name + _TYPE in values:
-                ways.setdefault((str(_plain(values[name + _TYPE])), _described(name, values)), []).append(
-                    place
-                )
+                way = str(_plain(values[name + _TYPE])), _described(name, values)
+                ways.setdefault(way, []).append(place)
         for (kind, text), places in ways.items():
             if text:
                 yield DifferingPart(name, kind, text, tuple(places))
@@ -298,10 +270,6 @@ def _different(settings: Sequence[Settings]) -> list[str]:
 
 def _parts(settings: Sequence[Settings]) -> list[str]:
     return [name.removesuffix(_TYPE) for name in _different(settings) if name.endswith(_TYPE)]
-
-
-def _part_of(name: str, parts: Sequence[str]) -> str | None:
-    return next((part for part in parts if name == part or name.startswith(f"{part}.")), None)
 
 
 def _described(part: str, settings: Settings) -> str:
@@ -351,10 +319,6 @@ class ComparisonRequest:
     device: str = "auto"
     precision: str = "auto"
 
-    def pairs(self) -> ParallelText:
-        """The test set."""
-        return read_pairs(self.models[0], self.source, self.reference, self.sentences, self.direction)
-
 
 def compare_runs(request: ComparisonRequest, tell: Tell) -> Finding:
     """Compare runs.
@@ -384,20 +348,20 @@ def compare_runs(request: ComparisonRequest, tell: Tell) -> Finding:
         analysis="compare",
         title=f"{len(runs)} runs side by side: {', '.join(names)}",
         measured=f"{_MEASURED}{results.measured}",
-        tables=(
+        tables=[
             _overview(runs, names),
             _speeds(runs, names, results.translations),
             *results.tables,
             *settings,
             *results.examples,
-        ),
-        figures=(*results.figures, *learning_curves(runs, names)),
-        notes=(
+        ],
+        figures=[*results.figures, *learning_curves(runs, names)],
+        notes=[
             *results.notes,
             *_notes(runs, names),
             *([] if settings else ["All settings are the same."]),
             *results.same,
-        ),
+        ],
         provenance=provenance([run.source for run in runs], results.read),
     )
 
@@ -427,9 +391,12 @@ class _Results:
 
 def _translations(request: ComparisonRequest, names: Sequence[str], tell: Tell) -> _Results:
     """The test set translated by each model."""
-    pairs = request.pairs()
-    where = DecodingPlace(request.device, request.precision, request.direction)
-    translations = translate_all(request.models, names, pairs, where, tell)
+    pairs = read_pairs(
+        request.models[0], request.source, request.reference, request.sentences, request.direction
+    )
+    translations = translate_all(
+        request.models, names, pairs, request.device, request.precision, request.direction, tell
+    )
     into = target_language(request.models[0], request.direction)
     report, counting = score_all(translations, pairs, request.paired, into)
     examples = example_table(translations, pairs, request.examples)
@@ -491,90 +458,70 @@ def _differences(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterator[
     settings = [
         {key: value for key, value in run.settings.items() if not key.startswith(_IGNORED)} for run in runs
     ]
-    different = tuple((key, *values) for key, values in differing(settings).items())
-    if different:
+    if different := differing(settings):
         yield Table(
             title="Settings that differ",
-            columns=(Column(name="setting"), *(Column(name=name) for name in names)),
-            rows=different,
+            columns=["setting", *(Column(name=name) for name in names)],
+            rows=[(key, *values) for key, values in different.items()],
         )
-    rows = tuple(
+    rows = [
         (part.name, part.type, ", ".join(names[place] for place in part.runs), part.settings)
         for part in differing_parts(settings)
-    )
+    ]
     if rows:
-        heads = ("part", "type", "in", "settings")
-        yield Table(
-            title="Settings of the parts that differ",
-            columns=tuple(Column(name=head) for head in heads),
-            rows=rows,
-        )
+        columns = ["part", "type", "in", "settings"]
+        yield Table(title="Settings of the parts that differ", columns=columns, rows=rows)
 
 
 def _overview(runs: Sequence[ComparedRun], names: Sequence[str]) -> Table:
-    columns = (
-        Column(name="model"),
-        Column(name="parameters"),
-        Column(name="update"),
-        Column(name="tokens seen", unit="millions", digits=2),
-        Column(name="training", unit="hours", digits=3),
-        Column(name="validation perplexity", digits=3),
+    columns = ["model", "parameters", "update", "tokens seen [millions] .2", "training [hours] .3"]
+    return Table(
+        title="Overview",
+        columns=[*columns, "validation perplexity .3"],
+        rows=[
+            (
+                name,
+                run.parameters,
+                run.source.update,
+                _scaled(run.reached.get("target_tokens"), 1e6),
+                _scaled(run.reached.get("seconds"), _HOUR),
+                run.reached.get("perplexity"),
+            )
+            for run, name in zip(runs, names, strict=True)
+        ],
     )
-    rows = tuple(
-        (
-            name,
-            run.parameters,
-            run.source.update,
-            _scaled(run.reached.get("target_tokens"), 1e6),
-            _scaled(run.reached.get("seconds"), _HOUR),
-            run.reached.get("perplexity"),
-        )
-        for run, name in zip(runs, names, strict=True)
-    )
-    return Table(title="Overview", columns=columns, rows=rows)
 
 
 def _speeds(
     runs: Sequence[ComparedRun], names: Sequence[str], translations: Sequence[RunTranslation]
 ) -> Table:
-    columns = [Column(name="model"), Column(name="training", unit="target tokens/s", digits=0)]
+    columns = ["model", "training [target tokens/s] .0"]
+    rows: list[tuple[Cell, ...]] = [
+        (name, run.typical("tokens_per_second")) for run, name in zip(runs, names, strict=True)
+    ]
     if translations:
-        columns += [
-            Column(name="translation", unit="sentences/s", digits=1),
-            Column(name="translation", unit=f"{translations[0].unit}/s", digits=0),
+        columns += ["translation [sentences/s] .1", f"translation [{translations[0].unit}/s] .0"]
+        rows = [
+            (*row, len(each.text.lines) / each.seconds, each.length / each.seconds)
+            for row, each in zip(rows, translations, strict=True)
         ]
-    rows = []
-    for place, (run, name) in enumerate(zip(runs, names, strict=True)):
-        cells: list[Cell] = [name, run.typical("tokens_per_second")]
-        if translations:
-            translation = translations[place]
-            cells += [
-                len(translation.text.lines) / translation.seconds,
-                translation.length / translation.seconds,
-            ]
-        rows.append(tuple(cells))
-    return Table(title="Speed", columns=tuple(columns), rows=tuple(rows))
+    return Table(title="Speed", columns=columns, rows=rows)
 
 
 def _scores(report: ScoreReport) -> Figure:
-    names = [score.name for score in report.systems[0].scores]
+    series = []
+    for place, score in enumerate(report.systems[0].scores):
+        low, high = bounds([system.comparisons[place] for system in report.systems[1:]])
+        values = [system.scores[place].value for system in report.systems]
+        series.append(Series(name=score.name, y=values, low=low, high=high))
     return BarChart(
         name="scores",
         title="Scores",
         caption="With the 95 % interval of each score, where the test gives one.",
-        x=Axis(label="model"),
-        y=Axis(label="score", unit="%"),
-        categories=tuple(system.name for system in report.systems),
-        series=tuple(
-            Series(
-                name=name,
-                y=tuple(system.scores[place].value for system in report.systems),
-                low=low,
-                high=high,
-            )
-            for place, name in enumerate(names)
-            for low, high in [bounds([system.comparisons[place] for system in report.systems[1:]])]
-        ),
+        x="model",
+        y="score [%]",
+        categories=[system.name for system in report.systems],
+        series=series,
     )
 
 

@@ -12,10 +12,11 @@ from deepwire.data.languages import Direction
 from deepwire.decoding.model_loading import load
 from deepwire.errors import Tell
 from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
-from deepwire.evaluation.metric import Metric
+from deepwire.evaluation.metric import Floats
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, make_metric
+from deepwire.evaluation.significance import Comparison
 from deepwire.evaluation.texts import Text, selected_targets
-from deepwire.lab.report.finding import Column, Table
+from deepwire.lab.report.finding import Cell, Table
 from deepwire.lab.source_length import LengthUnit, text_lengths, unit_of
 from deepwire.lab.subject.model_and_text import ParallelText
 
@@ -29,7 +30,7 @@ class RunTranslation:
     Attributes:
         text: Its lines.
         seconds: Wall time of translation, loading not counted.
-        length: Of what came out, in words or characters (`unit`).
+        length: Length of what came out, in words or characters (`unit`).
     """
 
     text: Text
@@ -38,25 +39,13 @@ class RunTranslation:
     unit: LengthUnit
 
 
-@dataclass(frozen=True)
-class DecodingPlace:
-    """Where models translate, and into what.
-
-    Attributes:
-        device, precision: As in ``deepwire translate``.
-        direction: For models of several directions: which one.
-    """
-
-    device: str = "auto"
-    precision: str = "auto"
-    direction: Direction | None = None
-
-
 def translate_all(
     models: Sequence[str],
     names: Sequence[str],
     pairs: ParallelText,
-    where: DecodingPlace,
+    device: str,
+    precision: str,
+    direction: Direction | None,
     tell: Tell,
 ) -> list[RunTranslation]:
     """Translate the test set with each model, one after the other.
@@ -64,18 +53,16 @@ def translate_all(
     Raises:
         ModelError, UsageError, ResourceError: A model cannot be loaded, or does not have the direction.
     """
-    targets = selected_targets(models, where.direction)
+    targets = selected_targets(models, direction)
     translated, unit = [], unit_of(pairs.reference.lines)
     for model, name, to in zip(models, names, targets, strict=True):
-        translator = load(model, where.device, where.precision, warn=tell)
+        translator = load(model, device, precision, warn=tell)
         begun = time.perf_counter()
         lines = translator.translate(pairs.source.lines, to=to or None)
         seconds = time.perf_counter() - begun
         tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
-        length = sum(text_lengths(lines, unit))
-        translated.append(
-            RunTranslation(Text(name, lines, precision=translator.precision), seconds, length, unit)
-        )
+        text = Text(name, lines, precision=translator.precision)
+        translated.append(RunTranslation(text, seconds, sum(text_lengths(lines, unit)), unit))
     return translated
 
 
@@ -103,32 +90,33 @@ def score_all(
     return compare(texts, pairs.reference.references, chosen, paired), metrics.notes
 
 
+def tested_cells(test: Comparison | None) -> list[Cell]:
+    """Difference, its 95 % interval and p-value; empty cells without a test."""
+    if test is None:
+        return [None] * 4
+    interval = test.difference_interval
+    low, high = (interval.low, interval.high) if interval else (None, None)
+    return [test.difference, low, high, test.p_value]
+
+
 def score_table(report: ScoreReport) -> Table:
     """Scores with the difference to the first model, its 95 % interval and p-value."""
-    names = [score.name for score in report.systems[0].scores]
-    columns = [Column(name="model")]
-    for name in names:
-        columns += [
-            Column(name=name, digits=2),
-            Column(name=f"{name} difference", digits=2),
-            Column(name="from", digits=2),
-            Column(name="to", digits=2),
-            Column(name="p", digits=4),
-        ]
+    columns = ["model"]
+    for score in report.systems[0].scores:
+        columns += [f"{score.name} .2", f"{score.name} difference .2", "from .2", "to .2", "p .4"]
     rows = []
     for system in report.systems:
-        cells: list[str | float | None] = [system.name]
+        cells: list[Cell] = [system.name]
         for place, score in enumerate(system.scores):
-            cells.append(score.value)
-            if not system.comparisons:
-                cells += [None] * 4
-                continue
-            test = system.comparisons[place]
-            interval = test.difference_interval
-            low, high = (interval.low, interval.high) if interval else (None, None)
-            cells += [test.difference, low, high, test.p_value]
-        rows.append(tuple(cells))
-    return Table(title="Scores", columns=tuple(columns), rows=tuple(rows))
+            cells += [score.value, *tested_cells(system.comparisons[place] if system.comparisons else None)]
+        rows.append(cells)
+    return Table(title="Scores", columns=columns, rows=rows)
+
+
+def most_different(values: Floats, count: int) -> list[int]:
+    """The columns of `values` `[models, N]` that differ most; none in which all models have one value."""
+    spread = values.max(axis=0) - values.min(axis=0)
+    return [int(place) for place in np.argsort(-spread, kind="stable")[:count] if spread[place] > 0]
 
 
 def example_table(translations: Sequence[RunTranslation], pairs: ParallelText, count: int) -> Table:
@@ -136,29 +124,17 @@ def example_table(translations: Sequence[RunTranslation], pairs: ParallelText, c
 
     A sentence on which all models agree to the letter is never an example.
     """
-    metric: Metric = make_metric("chrf")
-    scores = np.stack(
-        [
-            metric.sentence_values(metric.statistics(translation.text.lines, pairs.reference.answers))
-            for translation in translations
-        ]
-    )
-    spread = scores.max(axis=0) - scores.min(axis=0)
-    order = [int(place) for place in np.argsort(-spread, kind="stable")[:count] if spread[place] > 0]
+    metric = make_metric("chrf")
+    statistics = [
+        metric.statistics(translation.text.lines, pairs.reference.answers) for translation in translations
+    ]
+    scores = np.stack([metric.sentence_values(each) for each in statistics])
     rows: list[tuple[int, str, float | None, str]] = []
-    for place in order:
+    for place in most_different(scores, count):
         rows.append((place + 1, "source", None, pairs.source.lines[place]))
         rows += [(place + 1, "reference", None, lines[place]) for lines in pairs.reference.answers]
         for number, translation in enumerate(translations):
             text, score = translation.text, float(scores[number, place])
             rows.append((place + 1, text.name, score, text.lines[place]))
-    return Table(
-        title="Sentences whose translations differ most",
-        columns=(
-            Column(name="line"),
-            Column(name="from"),
-            Column(name="chrF2", digits=1),
-            Column(name="text"),
-        ),
-        rows=tuple(rows),
-    )
+    columns = ["line", "from", "chrF2 .1", "text"]
+    return Table(title="Sentences whose translations differ most", columns=columns, rows=rows)

@@ -7,16 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from deepwire.lab.compare.run_comparison import flat
-from deepwire.lab.report.finding import (
-    Axis,
-    Column,
-    Finding,
-    LineChart,
-    ModelSource,
-    Series,
-    Table,
-    provenance,
-)
+from deepwire.lab.report.finding import Finding, LineChart, ModelSource, Series, Table, provenance
 from deepwire.model.config import ModelConfig
 from deepwire.model.stack_config import StackConfig
 from deepwire.model.stack_spec import Side
@@ -39,23 +30,6 @@ class DepthOfRun:
         return self.encoder if side == "encoder" else self.decoder
 
 
-@dataclass(frozen=True)
-class Curve:
-    """Runs that differ in the depth of one stack; several runs of one depth (seeds) are one point.
-
-    Attributes:
-        name: What the layers are made of, and the depth of the other stack, or its range.
-        layers: Depths, ascending.
-        mean, low, high: BLEU at each: mean, least and greatest of its runs.
-    """
-
-    name: str
-    layers: tuple[int, ...]
-    mean: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-
-
 def kind_of(config: ModelConfig) -> str:
     """The parts of the layers of a model, in few words: `pre_norm dlcl`, `post_norm | mhplstm post_norm`.
 
@@ -66,18 +40,22 @@ def kind_of(config: ModelConfig) -> str:
     return " | ".join(["decoder only"] * config.is_decoder_only + list(sides))
 
 
+def _sockets(stack: StackConfig) -> str:
+    types = [str(getattr(stack, socket).type) for socket in SOCKETS]
+    return " ".join(each for each in types if each not in {"self_attention", "last", "top"})
+
+
 def kinds_of(configs: Sequence[ModelConfig]) -> list[str]:
     """`kind_of` each model; where two of one kind differ in more than depth, with what they differ in."""
     kinds = [kind_of(config) for config in configs]
     settings = [_but_for_depth(config) for config in configs]
     names = []
     for kind, model_settings in zip(kinds, settings, strict=True):
-        alike = [other for name, other in zip(kinds, settings, strict=True) if name == kind]
         keys = {
             key
-            for other in alike
+            for name, other in zip(kinds, settings, strict=True)
             for key in model_settings.keys() | other.keys()
-            if model_settings.get(key) != other.get(key)
+            if name == kind and model_settings.get(key) != other.get(key)
         }
         said = ", ".join(f"{key} {model_settings.get(key, 'not set')}" for key in sorted(keys))
         names.append(f"{kind} ({said})" if said else kind)
@@ -91,10 +69,10 @@ def _but_for_depth(config: ModelConfig) -> dict[str, str]:
     return flat(settings)
 
 
-def curves(runs: Iterable[DepthOfRun], side: Side) -> list[Curve]:
-    """The runs as curves over the depth of one stack.
+def curves(runs: Iterable[DepthOfRun], side: Side) -> list[Series]:
+    """The runs as curves over the depth of one stack; several runs of one depth (seeds) are one point.
 
-    One for each depth of the other stack; one in all where both stacks are deeper from run to run.
+    One curve for each depth of the other stack; one in all where both stacks are deeper from run to run.
     """
     other: Side = "decoder" if side == "encoder" else "encoder"
     bleu_of_kinds: dict[str, dict[tuple[int, int], list[float]]] = {}
@@ -106,7 +84,7 @@ def curves(runs: Iterable[DepthOfRun], side: Side) -> list[Curve]:
     ]
 
 
-def _curves_of_kind(kind: str, bleu: dict[tuple[int, int], list[float]], other: Side) -> list[Curve]:
+def _curves_of_kind(kind: str, bleu: dict[tuple[int, int], list[float]], other: Side) -> list[Series]:
     """`bleu` goes by the depth of the other stack and that of this one."""
     depths = sorted(bleu)
     together = len(depths) > 1 and all(
@@ -117,7 +95,16 @@ def _curves_of_kind(kind: str, bleu: dict[tuple[int, int], list[float]], other: 
         others = f"{depths[0][0]} to {depths[-1][0]}" if together else layers
         name = f"{kind}, {others} {other} layers" if layers else kind
         lines.setdefault(name, {})[own_layers] = bleu[layers, own_layers]
-    return [_curve(name, points) for name, points in lines.items()]
+    return [
+        Series(
+            name=name,
+            x=list(points),
+            y=[sum(scores) / len(scores) for scores in points.values()],
+            low=[min(scores) for scores in points.values()],
+            high=[max(scores) for scores in points.values()],
+        )
+        for name, points in lines.items()
+    ]
 
 
 def varying_side(runs: Sequence[DepthOfRun]) -> Side:
@@ -134,7 +121,7 @@ def depth_of_runs_finding(
 ) -> Finding:
     """BLEU against depth, one line for each kind of layers (Wang et al. 2019, Fig. 3)."""
     side = varying_side(runs)
-    depth_curves = curves(runs, side)
+    title = f"BLEU against {side} depth"
     return Finding(
         analysis="depth-of-runs",
         title="BLEU against depth over a set of runs",
@@ -143,54 +130,15 @@ def depth_of_runs_finding(
             "one line; of several runs with one depth, such as seeds, the mean is drawn, with the range "
             "from the least to the greatest."
         ),
-        tables=(
+        tables=[
             Table(
                 title="The runs",
-                columns=(
-                    Column(name="run"),
-                    Column(name="layers made of"),
-                    Column(name="encoder layers"),
-                    Column(name="decoder layers"),
-                    Column(name="BLEU", digits=2),
-                ),
-                rows=tuple((run.model, run.kind, run.encoder, run.decoder, run.bleu) for run in runs),
-            ),
-        ),
-        figures=(
-            LineChart(
-                name="runs",
-                title=f"BLEU against {side} depth",
-                x=Axis(label=f"{side} layers"),
-                y=Axis(label="BLEU"),
-                series=tuple(
-                    Series(
-                        name=curve.name,
-                        x=tuple(map(float, curve.layers)),
-                        y=curve.mean,
-                        low=curve.low,
-                        high=curve.high,
-                    )
-                    for curve in depth_curves
-                ),
-            ),
-        ),
+                columns=["run", "layers made of", "encoder layers", "decoder layers", "BLEU .2"],
+                rows=[(run.model, run.kind, run.encoder, run.decoder, run.bleu) for run in runs],
+            )
+        ],
+        figures=[
+            LineChart(name="runs", title=title, x=f"{side} layers", y="BLEU", series=curves(runs, side))
+        ],
         provenance=provenance(sources, (data,), settings),
     )
-
-
-def _curve(name: str, points: dict[int, list[float]]) -> Curve:
-    depths = sorted(points)
-    scores = [points[depth] for depth in depths]
-    return Curve(
-        name,
-        tuple(depths),
-        tuple(sum(each) / len(each) for each in scores),
-        tuple(map(min, scores)),
-        tuple(map(max, scores)),
-    )
-
-
-def _sockets(stack: StackConfig) -> str:
-    usual = {"self_attention", "last", "top"}
-    types = [str(getattr(stack, socket).type) for socket in SOCKETS]
-    return " ".join(each for each in types if each not in usual)

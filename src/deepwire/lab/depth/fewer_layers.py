@@ -12,21 +12,13 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from deepwire.errors import Tell, UsageError
-from deepwire.lab.report.finding import (
-    Axis,
-    BarChart,
-    Column,
-    Figure,
-    Finding,
-    LineChart,
-    Series,
-    Table,
-    provenance,
-)
+from deepwire.lab.report.finding import BarChart, Figure, Finding, LineChart, Series, Table, provenance
 from deepwire.lab.subject.model_and_text import check_layer, present
 from deepwire.lab.subject.scorer import Scorer
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
+
+_LAYERS = "layers"
 
 
 @dataclass(frozen=True)
@@ -46,6 +38,11 @@ class GroupScore:
     last: int
     weight: float
     bleu: float
+
+    @property
+    def name(self) -> str:
+        """``4`` or ``3:6``."""
+        return str(self.first) if self.first == self.last else f"{self.first}:{self.last}"
 
 
 def with_layers(model: TranslationModel, side: Side, layers: int) -> TranslationModel:
@@ -92,8 +89,11 @@ def group_scores(scorer: Scorer, tell: Tell) -> list[GroupScore]:
     Empty where the decoder does not predict with a mixture of groups.
     """
     weights = group_weights(scorer.model, scorer.languages)
+    groups = len(weights)
+    ranges = [(group, group) for group in range(1, groups + 1)]
+    ranges += [(first, groups) for first in range(1, groups)]
     scores = []
-    for first, last in _ranges(len(weights)):
+    for first, last in ranges:
         bleu = scorer.bleu(scorer.model, groups=f"{first}:{last}")
         scores.append(GroupScore(first, last, sum(weights[first - 1 : last]), bleu))
         tell(f"decoder groups {first}:{last}: BLEU {bleu:.2f}")
@@ -112,32 +112,37 @@ def group_weights(model: TranslationModel, languages: Tensor | None = None) -> S
     return weights
 
 
-def _ranges(groups: int) -> Iterator[tuple[int, int]]:
-    yield from ((group, group) for group in range(1, groups + 1))
-    yield from ((first, groups) for first in range(1, groups))
-
-
-_BLEU = Axis(label="BLEU")
-_LAYERS = "layers"
-
-
 def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: Tell) -> Finding:
     """BLEU without the top layers of each stack, and with some groups of the decoder alone.
 
     Raises:
         UsageError: Nothing can be left out of this model.
     """
-    scores: list[DepthScore] = []
+    scores: dict[Side, list[DepthScore]] = {}
     notes = []
     sides = present(scorer.model, sides)
     for side in sides:
         try:
-            scores += layer_scores(scorer, side, tell)
+            scores[side] = layer_scores(scorer, side, tell)
         except UsageError as error:
             notes.append(f"{error.message}.")
     groups = group_scores(scorer, tell) if "decoder" in sides else []
     if not scores and not groups:
         raise UsageError(f"{scorer.name}: {' '.join(notes)}")
+    tables: list[Table] = []
+    figures: list[Figure] = []
+    if scores:
+        tables.append(_layers_table(scores))
+        figures.append(_layers_chart(scores))
+    if groups:
+        title = "BLEU with some groups of the decoder"
+        rows = [(score.name, score.weight, score.bleu) for score in groups]
+        tables.append(Table(title=title, columns=["groups", "weight of all .3", "BLEU .2"], rows=rows))
+        bars = [Series(name="BLEU", y=[score.bleu for score in groups])]
+        names = [score.name for score in groups]
+        figures.append(
+            BarChart(name="groups", title=title, x="groups", y="BLEU", categories=names, series=bars)
+        )
     return Finding(
         analysis="depth",
         title=f"Fewer layers of a trained model: {scorer.name}",
@@ -147,9 +152,9 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: Tell) -> F
             "are left. Groups: the decoder predicts with one group alone, or with a range that ends with the "
             "last one, their weights scaled to sum to 1 (Yang et al. 2022, Table VI)."
         ),
-        tables=((_layers_table(scores),) if scores else ()) + ((_groups_table(groups),) if groups else ()),
-        figures=tuple(_figures(scorer, scores, groups)),
-        notes=tuple(notes),
+        tables=tables,
+        figures=figures,
+        notes=notes,
         provenance=provenance((scorer.source,), (scorer.pairs.description,), scorer.settings),
     )
 
@@ -158,7 +163,7 @@ def fewer_layers_side_by_side(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Several models without their top layers in one figure (Yang et al. 2022, Fig. 7).
 
     Args:
-        findings: What `of_model` gave of each, on the same text.
+        findings: Of `fewer_layers_finding`, one for each model, on the same text.
 
     Yields:
         One finding, where at least two models can do without layers.
@@ -171,95 +176,43 @@ def fewer_layers_side_by_side(findings: Sequence[Finding]) -> Iterator[Finding]:
     ]
     if len(drawn) < 2:
         return
-    lines = (
+    lines = tuple(
         line.model_copy(update={"name": f"{model}, {line.name}"})
         for model, figure in drawn
         for line in figure.series
     )
+    models = [model for finding in findings for model in finding.provenance.models]
     origin = findings[0].provenance
     yield Finding(
         analysis="depth-beside",
         title=f"Fewer layers of {len(drawn)} trained models",
         measured="Layers above the number given are left out of each trained model, one stack at a time, and "
         "nothing is trained again.",
-        figures=(drawn[0][1].model_copy(update={"series": tuple(lines)}),),
-        provenance=provenance(
-            [model for finding in findings for model in finding.provenance.models],
-            origin.data,
-            origin.settings,
-        ),
+        figures=(drawn[0][1].model_copy(update={"series": lines}),),
+        provenance=provenance(models, origin.data, origin.settings),
     )
 
 
-def _layers_table(scores: Sequence[DepthScore]) -> Table:
-    whole = {
-        side: max(score.layers for score in scores if score.side == side) for side in {s.side for s in scores}
-    }
-    best = {score.side: score.bleu for score in scores if score.layers == whole[score.side]}
+def _layers_table(scores: dict[Side, list[DepthScore]]) -> Table:
     return Table(
         title="BLEU with the lowest layers of one stack",
-        columns=(
-            Column(name="stack"),
-            Column(name="layers"),
-            Column(name="left out"),
-            Column(name="BLEU", digits=2),
-            Column(name="change", unit="BLEU", digits=2),
-        ),
-        rows=tuple(
-            (
-                score.side,
-                score.layers,
-                whole[score.side] - score.layers,
-                score.bleu,
-                score.bleu - best[score.side],
-            )
-            for score in scores
-        ),
+        columns=["stack", "layers", "left out", "BLEU .2", "change [BLEU] .2"],
+        rows=[
+            (side, score.layers, len(of_side) - score.layers, score.bleu, score.bleu - of_side[-1].bleu)
+            for side, of_side in scores.items()
+            for score in of_side
+        ],
     )
 
 
-def _groups_table(groups: Sequence[GroupScore]) -> Table:
-    return Table(
-        title="BLEU with some groups of the decoder",
-        columns=(
-            Column(name="groups"),
-            Column(name="weight of all", digits=3),
-            Column(name="BLEU", digits=2),
-        ),
-        rows=tuple((_group_name(score), score.weight, score.bleu) for score in groups),
-    )
-
-
-def _figures(scorer: Scorer, scores: Sequence[DepthScore], groups: Sequence[GroupScore]) -> list[Figure]:
-    figures: list[Figure] = []
-    if scores:
-        lines = []
-        for side in dict.fromkeys(score.side for score in scores):
-            of_side = [score for score in scores if score.side == side]
-            x, y = tuple(float(score.layers) for score in of_side), tuple(score.bleu for score in of_side)
-            lines.append(Series(name=f"{side} (of {scorer.model.stack(side).depth})", x=x, y=y))
-        figures.append(
-            LineChart(
-                name=_LAYERS,
-                title="BLEU with the lowest layers of one stack",
-                x=Axis(label="layers left"),
-                y=_BLEU,
-                series=tuple(lines),
-            )
+def _layers_chart(scores: dict[Side, list[DepthScore]]) -> LineChart:
+    lines = [
+        Series(
+            name=f"{side} (of {len(of_side)})",
+            x=[score.layers for score in of_side],
+            y=[score.bleu for score in of_side],
         )
-    if groups:
-        figures.append(
-            BarChart(
-                name="groups",
-                title="BLEU with some groups of the decoder",
-                x=Axis(label="groups"),
-                y=_BLEU,
-                categories=tuple(map(_group_name, groups)),
-                series=(Series(name="BLEU", y=tuple(score.bleu for score in groups)),),
-            )
-        )
-    return figures
-
-
-def _group_name(score: GroupScore) -> str:
-    return str(score.first) if score.first == score.last else f"{score.first}:{score.last}"
+        for side, of_side in scores.items()
+    ]
+    title = "BLEU with the lowest layers of one stack"
+    return LineChart(name=_LAYERS, title=title, x="layers left", y="BLEU", series=lines)

@@ -18,26 +18,9 @@ from torch.nn import functional
 from deepwire.data.languages import Direction
 from deepwire.errors import Tell
 from deepwire.lab.internals.signal_sizes import Signal, signal_values
-from deepwire.lab.report.finding import (
-    Axis,
-    Cell,
-    Column,
-    Figure,
-    Finding,
-    HeatMap,
-    LineChart,
-    Series,
-    Table,
-    provenance,
-)
+from deepwire.lab.report.finding import Cell, Figure, Finding, HeatMap, LineChart, Series, Table, provenance
 from deepwire.lab.subject.document_text import ReadText, text_for
-from deepwire.lab.subject.model_and_text import (
-    NotApplicableError,
-    PairBatch,
-    open_model,
-    present,
-    repeating,
-)
+from deepwire.lab.subject.model_and_text import NotApplicableError, open_model, present, repeating
 from deepwire.model.introspection import layer_names
 from deepwire.model.stack_spec import SIDES, Side
 from deepwire.model.translation_model import TranslationModel
@@ -72,6 +55,61 @@ class LayersLeftOut:
     together: tuple[float, ...]
 
 
+def analyse_similarity(
+    model: str,
+    source: Path | None = None,
+    reference: Path | None = None,
+    sentences: int | None = 500,
+    device: str = "cpu",
+    direction: Direction | None = None,
+    *,
+    sides: Sequence[Side] = SIDES,
+    tell: Tell = lambda _text: None,
+) -> Finding:
+    """How alike the streams at different depths are, and the loss without each layer.
+
+    Args:
+        model: A MODEL name.
+        source, reference, sentences, direction: See `text_for`.
+        device: Where the model reads.
+        sides: Whose layers.
+        tell: Hears what has been measured.
+
+    Raises:
+        ModelError, UsageError, DataError: There is no such model or text.
+    """
+    subject = open_model(model, device)
+    inside = subject.loaded.model
+    text = text_for(subject, source, reference, sentences, direction)
+    alike = similarities(inside, text, sides)
+    whole = loss_of(inside, text)
+    tables: list[Table] = []
+    figures: list[Figure] = []
+    rounds = repeating(inside)
+    notes = [f"Similarities are those of the first round: {rounds}."] if rounds else []
+    for side in present(inside, sides):
+        figures.append(_heat_map(side, alike[side]))
+        reason = why_all_are_needed(inside, side)
+        left_out = None if reason else layers_left_out(inside, side, text, tell)
+        if reason:
+            notes.append(f"No layer of the {side} is left out: {reason}.")
+        tables.append(_table(side, alike[side], whole, left_out))
+        if left_out is not None and left_out.together:
+            figures.append(_curve(side, whole, left_out))
+    return Finding(
+        analysis="similarity",
+        title=f"Similarity of depths of {model}",
+        measured=f"The model reads the text{text.past} without dropout. Similarity: the cosine of the angle "
+        "between two vectors of a word, as the mean over words; what a layer changes is 1 less that of its "
+        "input and output. Loss: negative log-likelihood per target token. A layer that is left out passes "
+        "on what it was given, and nothing is trained again.",
+        tables=tables,
+        figures=figures,
+        notes=notes,
+        provenance=provenance([subject.source], [text.description]),
+    )
+
+
 @torch.inference_mode()
 def similarities(
     model: TranslationModel, text: ReadText, sides: Sequence[Side] = SIDES
@@ -84,7 +122,8 @@ def similarities(
     sums: dict[tuple[Side, str], Tensor] = {}
     words: dict[Side, int] = {}
     for batch in text.batches():
-        values = signal_values(model, _as_training_reads(batch), logits=False)
+        read = DeviceBatch(batch.source, batch.target_input, batch.target_output, batch.languages)
+        values = signal_values(model, read, logits=False)
         for side in present(model, sides):
             layers = range(model.stack(side).depth)
             outputs = [values[Signal(side, "output", layer)] for layer in layers]
@@ -113,10 +152,6 @@ def similarities(
 def _units(streams: Sequence[Tensor]) -> Tensor:
     """`[k, n, d]`, each vector at length 1."""
     return functional.normalize(torch.stack(list(streams)).double(), dim=-1)
-
-
-def _as_training_reads(batch: PairBatch) -> DeviceBatch:
-    return DeviceBatch(batch.source, batch.target_input, batch.target_output, batch.languages)
 
 
 @torch.inference_mode()
@@ -156,99 +191,35 @@ def layers_left_out(model: TranslationModel, side: Side, text: ReadText, tell: T
     return LayersLeftOut(alone, tuple(layer + 1 for layer in order), together[: stack.depth - 1])
 
 
-def analyse_similarity(
-    model: str,
-    source: Path | None = None,
-    reference: Path | None = None,
-    sentences: int | None = 500,
-    device: str = "cpu",
-    direction: Direction | None = None,
-    *,
-    sides: Sequence[Side] = SIDES,
-    tell: Tell = lambda _text: None,
-) -> Finding:
-    """How alike the streams at different depths are, and the loss without each layer.
-
-    Args:
-        model: A MODEL name.
-        source, reference: Text to read; default: the test set of the run. A language model reads a
-            reference alone.
-        sentences: Only so many pairs from the beginning; None: all.
-        device: Where the model reads.
-        direction: Of the text, for a model of several directions.
-        sides: Whose layers.
-        tell: Hears what has been measured.
-
-    Raises:
-        ModelError, UsageError, DataError: There is no such model or text.
-    """
-    subject = open_model(model, device)
-    inside = subject.loaded.model
-    text = text_for(subject, source, reference, sentences, direction)
-    alike = similarities(inside, text, sides)
-    whole = loss_of(inside, text)
-    tables: list[Table] = []
-    figures: list[Figure] = []
-    rounds = repeating(inside)
-    notes = [f"Similarities are those of the first round: {rounds}."] if rounds else []
-    for side in present(inside, sides):
-        figures.append(_heat_map(side, alike[side]))
-        reason = why_all_are_needed(inside, side)
-        left_out = None if reason else layers_left_out(inside, side, text, tell)
-        if reason:
-            notes.append(f"No layer of the {side} is left out: {reason}.")
-        tables.append(_table(side, alike[side], whole, left_out))
-        if left_out is not None and left_out.together:
-            figures.append(_curve(side, whole, left_out))
-    return Finding(
-        analysis="similarity",
-        title=f"Similarity of depths of {model}",
-        measured=f"The model reads the text{text.past} without dropout. Similarity: the cosine of the angle "
-        "between two vectors of a word, as the mean over words; what a layer changes is 1 less that of its "
-        "input and output. Loss: negative log-likelihood per target token. A layer that is left out passes "
-        "on what it was given, and nothing is trained again.",
-        tables=tuple(tables),
-        figures=tuple(figures),
-        notes=tuple(notes),
-        provenance=provenance([subject.source], [text.description]),
-    )
-
-
 def _heat_map(side: Side, alike: Similarities) -> HeatMap:
     names = layer_names(len(alike.layers), embedding=True)
-    axis = Axis(label="output of layer; 0: embedding")
+    axis = "output of layer; 0: embedding"
     return HeatMap(
         name=f"{side}-similarity",
         title=f"{side.capitalize()}: similarity of the streams at different depths",
         row_axis=axis,
         column_axis=axis,
-        value=Axis(label="cosine"),
+        value="cosine",
         rows=names,
         columns=names,
-        values=tuple(tuple(row) for row in alike.depths.tolist()),
+        values=alike.depths.tolist(),
     )
 
 
 def _table(side: Side, alike: Similarities, whole: float, left_out: LayersLeftOut | None) -> Table:
-    columns = [Column(name="layer"), Column(name="changes", digits=3)]
+    columns = ["layer", "changes .3"]
     rows: list[tuple[Cell, ...]] = [
         (layer, 1 - similarity) for layer, similarity in enumerate(alike.layers.tolist(), 1)
     ]
     if left_out is not None:
-        columns += [
-            Column(name="loss without it", unit="nats/token", digits=3),
-            Column(name="more than whole", unit="nats/token", digits=3),
-            Column(name="order", unit="1: cheapest"),
-        ]
+        columns += ["loss without it [nats/token] .3", "more than whole [nats/token] .3"]
+        columns += ["order [1: cheapest]"]
         rows = [
             (*row, loss, loss - whole, left_out.order.index(layer) + 1)
             for layer, (row, loss) in enumerate(zip(rows, left_out.alone, strict=True), 1)
         ]
-    return Table(
-        title=f"{side.capitalize()}: what each layer changes, and is worth",
-        columns=tuple(columns),
-        rows=tuple(rows),
-    )
+    title = f"{side.capitalize()}: what each layer changes, and is worth"
+    return Table(title=title, columns=columns, rows=rows)
 
 
 def _curve(side: Side, whole: float, left_out: LayersLeftOut) -> LineChart:
@@ -257,7 +228,7 @@ def _curve(side: Side, whole: float, left_out: LayersLeftOut) -> LineChart:
         name=f"{side}-left-out",
         title=f"{side.capitalize()}: loss without the layers that cost least",
         caption="Layers in the order of what each costs alone: " + ", ".join(map(str, left_out.order)) + ".",
-        x=Axis(label="layers left out"),
-        y=Axis(label="loss", unit="nats/token"),
-        series=(Series(name=side, x=tuple(float(count) for count in range(len(losses))), y=losses),),
+        x="layers left out",
+        y="loss [nats/token]",
+        series=[Series(name=side, x=range(len(losses)), y=losses)],
     )

@@ -17,23 +17,9 @@ from deepwire.data.languages import Direction, Languages
 from deepwire.decoding.model_loading import languages_of
 from deepwire.errors import DataError, UsageError
 from deepwire.lab.internals.text_weights import depends_on_text, text_weights
-from deepwire.lab.report.finding import (
-    Axis,
-    BarChart,
-    Figure,
-    Finding,
-    HeatMap,
-    LineChart,
-    Series,
-    provenance,
-)
+from deepwire.lab.report.finding import BarChart, Figure, Finding, HeatMap, LineChart, Series, provenance
 from deepwire.lab.subject.document_text import ReadText, text_for
-from deepwire.lab.subject.model_and_text import (
-    AnalysedModel,
-    NotApplicableError,
-    open_model,
-    repeating,
-)
+from deepwire.lab.subject.model_and_text import AnalysedModel, NotApplicableError, open_model, repeating
 from deepwire.model.introspection import OF_SUBLAYERS, TARGET_LANGUAGE, DepthWeights
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.log import read_records
@@ -41,8 +27,15 @@ from deepwire.training.log import read_records
 # Wang et al. 2019: weights below either are masked out "for a clearer contrast".
 SMALLEST = 0.1
 SMALLEST_SHARE = 0.05
-
-Matrix = list[list[float]]
+_THINNED = (
+    f"A field is blank where the absolute weight is below {SMALLEST} or below {SMALLEST_SHARE:.0%} of the "
+    "largest of its row, as in Wang et al. 2019, Fig. 5; the table has all weights. The last row is what "
+    "leaves the stack."
+)
+_READ = (
+    "; and what the text decides, as the mean over the words of a text that the model reads, the decoder "
+    "with the reference as its past."
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +44,7 @@ class _Shown:
 
     side: str
     weights: DepthWeights
-    values: Matrix
+    values: list[list[float]]
 
     @property
     def name(self) -> str:
@@ -73,20 +66,15 @@ def analyse_weights(
     *,
     blank: bool = True,
 ) -> Finding:
-    """How a model weighs what comes from different depths.
-
-    Weights that depend on the text are averaged over that of a test set, where there is one.
+    """How a model weighs what comes from different depths; weights that depend on the text, on average.
 
     Args:
         model: A MODEL name. For a run directory, the weights over training are shown too: those recorded
             during training (``training.record.depth_weights``), or else those of the checkpoints it kept.
         layer: Whose output is followed through the layers that read it, where weights are a matrix over
             layers; 0 is the embedding. Default: a layer in the middle.
-        source, reference: Text to read for weights that depend on it; default: the test set of the run. A
-            language model reads a reference alone.
-        sentences: Only so many pairs from the beginning; None: all.
+        source, reference, sentences, direction: See `text_for`.
         device: Where the model reads.
-        direction: Of the text, for a model of several directions.
         blank: Whether small weights of DLCL are left blank in its heat map, as in the paper's Fig. 5.
 
     Raises:
@@ -96,12 +84,11 @@ def analyse_weights(
         ModelError: There is no such model, or it is damaged.
     """
     subject = open_model(model, device)
-    languages = languages_of(subject.loaded)
+    inside, languages = subject.loaded.model, languages_of(subject.loaded)
     text, missing = _text(subject, source, reference, sentences, direction)
-    of_text = () if text is None else text_weights(subject.loaded.model, text.batches())
+    of_text = () if text is None else text_weights(inside, text.batches())
     shown = [
-        _show(side, _with_names(weights, languages))
-        for side, weights in (*_all_weights(subject.loaded.model), *of_text)
+        _show(side, _with_names(weights, languages)) for side, weights in (*_all_weights(inside), *of_text)
     ]
     if not shown:
         raise NotApplicableError(
@@ -112,17 +99,17 @@ def analyse_weights(
             f"gates see {shlex.join(['deepwire', 'analyze', 'gates', model])}",
         )
     _check_layer(shown, layer)
-    figures: list[Figure] = []
-    for matrix in shown:
-        figures += _figures(matrix, layer, blank=blank)
     over_training, origin = _over_training(subject, shown)
     return Finding(
         analysis="weights",
         title=f"Connection weights of {model}",
         measured="The numbers by which the model weighs what comes from different depths, read from its "
         f"parameters{_READ if text else ': no text is involved.'}{f' {origin}' if origin else ''}",
-        figures=(*figures, *over_training),
-        notes=tuple(_notes(shown, subject.loaded.model, missing)),
+        figures=[
+            *(figure for matrix in shown for figure in _figures(matrix, layer, blank=blank)),
+            *over_training,
+        ],
+        notes=_notes(shown, inside, missing),
         provenance=provenance([subject.source], [text.description] if text else ()),
     )
 
@@ -136,12 +123,6 @@ def _notes(shown: Sequence[_Shown], model: TranslationModel, missing: str) -> It
             yield f"Weights of sub-layers of the {side} leave out what its aggregation adds."
     if missing:
         yield f"What depends on the text is left out: {missing}."
-
-
-_READ = (
-    "; and what the text decides, as the mean over the words of a text that the model reads, the decoder "
-    "with the reference as its past."
-)
 
 
 def _text(
@@ -170,13 +151,6 @@ def _text(
         if given or direction is not None:
             raise
         return None, str(error)
-
-
-_THINNED = (
-    f"A field is blank where the absolute weight is below {SMALLEST} or below {SMALLEST_SHARE:.0%} of the "
-    "largest of its row, as in Wang et al. 2019, Fig. 5; the table has all weights. The last row is what "
-    "leaves the stack."
-)
 
 
 def small(row: Sequence[float]) -> list[bool]:
@@ -211,23 +185,24 @@ def _figures(matrix: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figu
         yield BarChart(
             name=matrix.name,
             title=matrix.title,
-            x=Axis(label=weights.column_axis),
-            y=Axis(label=weights.value),
+            x=weights.column_axis,
+            y=weights.value,
             categories=weights.columns,
-            series=(Series(name=weights.value, y=tuple(matrix.values[0])),),
+            series=[Series(name=weights.value, y=matrix.values[0])],
         )
         return
+    thinned = weights.thinned and blank
     yield HeatMap(
         name=matrix.name,
         title=matrix.title,
-        caption=_THINNED if weights.thinned and blank else "",
-        row_axis=Axis(label=weights.row_axis),
-        column_axis=Axis(label=weights.column_axis),
-        value=Axis(label=weights.value),
+        caption=_THINNED if thinned else "",
+        row_axis=weights.row_axis,
+        column_axis=weights.column_axis,
+        value=weights.value,
         rows=weights.rows,
         columns=weights.columns,
-        values=tuple(map(tuple, matrix.values)),
-        hidden=tuple(tuple(small(row)) for row in matrix.values) if weights.thinned and blank else (),
+        values=matrix.values,
+        hidden=map(small, matrix.values) if thinned else (),
     )
     if weights.followed and (layer is None or layer < len(weights.columns)):
         yield _successors(matrix, layer)
@@ -253,16 +228,16 @@ def _successors(matrix: _Shown, layer: int | None) -> Figure:
     """One column of the matrix: how much of one layer's output all later ones read (Fig. 5c)."""
     weights = matrix.weights
     chosen = (len(weights.columns) - 1) // 2 if layer is None else layer
-    reached = [(row, values[chosen]) for row, values in zip(weights.rows, matrix.values, strict=True)]
-    reached = [(row, value) for row, value in reached if not math.isnan(value)]
+    column = dict(zip(weights.rows, (row[chosen] for row in matrix.values), strict=True))
+    reached = {row: value for row, value in column.items() if not math.isnan(value)}
     return BarChart(
         name=f"{matrix.name}-successors",
         title=f"{matrix.side.capitalize()}: weights of {weights.columns[chosen]} in all that read it",
         caption="One column of the matrix: in ordinary residual connections it would be constant.",
-        x=Axis(label=weights.row_axis),
-        y=Axis(label=weights.value),
-        categories=tuple(row for row, _ in reached),
-        series=(Series(name=weights.value, y=tuple(value for _, value in reached)),),
+        x=weights.row_axis,
+        y=weights.value,
+        categories=list(reached),
+        series=[Series(name=weights.value, y=list(reached.values()))],
     )
 
 
@@ -282,44 +257,39 @@ def _over_training(subject: AnalysedModel, shown: Sequence[_Shown]) -> tuple[lis
 
 
 def _of_checkpoints(subject: AnalysedModel) -> Iterator[Mapping[str, object]]:
-    if subject.run is None:
+    checkpoints = [] if subject.run is None else subject.run.checkpoints()
+    if len(checkpoints) < 2:
         return
-    checkpoints = subject.run.checkpoints()
-    model = load_model(checkpoints[0].path).model if len(checkpoints) > 1 else None
-    for checkpoint in checkpoints if model is not None else ():
-        if model is not None:
-            read_weights(checkpoint.path, model)
-            values = {
-                f"{side}.{weights.key}": _show(side, weights).values for side, weights in _all_weights(model)
-            }
-            yield {"update": checkpoint.update, **values}
+    model = load_model(checkpoints[0].path).model
+    for checkpoint in checkpoints:
+        read_weights(checkpoint.path, model)
+        values = {
+            f"{side}.{weights.key}": _show(side, weights).values for side, weights in _all_weights(model)
+        }
+        yield {"update": checkpoint.update, **values}
 
 
 def _curves(matrix: _Shown, records: Sequence[Mapping[str, object]]) -> Figure | None:
     """The last row of the weights over updates, one line for each column."""
     weights = matrix.weights
-    points: list[tuple[int, list[float | None]]] = []
+    rows: dict[int, list[float | None]] = {}
     for record in records:
         match record.get("update"), record.get(f"{matrix.side}.{weights.key}"):
             case int(update), [*_, list(row)] if len(row) == len(weights.columns):
-                points.append((update, [value if isinstance(value, float) else None for value in row]))
-    if len(points) < 2:
+                rows[update] = [value if isinstance(value, float) else None for value in row]
+    if len(rows) < 2:
         return None
-    single = len(weights.rows) == 1
+    last = f"The last row of the matrix: {weights.row_axis} {weights.rows[-1]}."
     return LineChart(
         name=f"{matrix.name}-over-training",
         title=f"{matrix.title}, over training",
-        caption="" if single else f"The last row of the matrix: {weights.row_axis} {weights.rows[-1]}.",
-        x=Axis(label="update"),
-        y=Axis(label=weights.value),
-        series=tuple(
-            Series(
-                name=column,
-                x=tuple(float(update) for update, _ in points),
-                y=tuple(row[number] for _, row in points),
-            )
+        caption="" if len(weights.rows) == 1 else last,
+        x="update",
+        y=weights.value,
+        series=[
+            Series(name=column, x=list(rows), y=[row[number] for row in rows.values()])
             for number, column in enumerate(weights.columns)
-        ),
+        ],
         legend=weights.column_axis,
         ordered=True,
     )

@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 from deepwire.data.languages import Direction
 from deepwire.lab.report.finding import (
-    Axis,
     BarChart,
-    Column,
     Figure,
     Finding,
     HeatMap,
@@ -27,16 +25,12 @@ from deepwire.lab.report.finding import (
     provenance,
 )
 from deepwire.lab.subject.document_text import text_for
-from deepwire.lab.subject.model_and_text import (
-    NotApplicableError,
-    PairBatch,
-    open_model,
-    repeating,
-)
+from deepwire.lab.subject.model_and_text import NotApplicableError, PairBatch, open_model, repeating
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
+CLOSED, OPEN = 0.1, 0.9
 _MOST_BARS = 12
 
 
@@ -52,11 +46,8 @@ def analyse_gates(
 
     Args:
         model: A MODEL name.
-        source, reference: Text to read; default: the test set of the run. A language model reads a
-            reference alone.
-        sentences: Only so many pairs from the beginning; None: all.
+        source, reference, sentences, direction: See `text_for`.
         device: Where the model reads.
-        direction: Of the text, for a model of several directions.
 
     Raises:
         NotApplicableError: The model has no gates over depth.
@@ -74,135 +65,22 @@ def analyse_gates(
         raise NotApplicableError(f"{model}: gates have no single value: {reason}")
     text = text_for(subject, source, reference, sentences, direction)
     families = observe(inside, text.batches())
-    figures = [figure for family in families for figure in _figures(family)]
     return Finding(
         analysis="gates",
         title=f"Gates of {model}",
         measured=f"The model reads the text{text.past} and every gate is looked at for each word and each "
         "feature. Mean and standard deviation are over both; a gate counts as closed below "
         f"{CLOSED} and as open above {OPEN}.",
-        tables=tuple(table for family in families for table in _tables(family)),
-        figures=tuple(figures),
-        notes=tuple(sorted({note for family in families for note in _meanings(family)})),
+        tables=[_table(family) for family in families],
+        figures=[figure for family in families for figure in _figures(family)],
+        notes=sorted({note for family in families for note in _meanings(family)}),
         provenance=provenance([subject.source], [text.description]),
     )
 
 
-def _tables(family: FamilyStatistics) -> Iterator[Table]:
-    rows = [
-        (place.name, gate, sums.mean, sums.deviation, sums.closed / sums.count, sums.opened / sums.count)
-        for place in family.places()
-        for gate, sums in family.sums[place].items()
-    ]
-    shares_of = family.probe.shares_of
-    names = ("layer", "gate") if shares_of is None else ("hop", shares_of)
-    ends = ("closed", "open") if shares_of is None else (f"below {CLOSED}", f"above {OPEN}")
-    yield Table(
-        title=f"{family.side.capitalize()}, {family.probe.family}",
-        columns=(
-            *(Column(name=name) for name in names),
-            Column(name="mean", digits=3),
-            Column(name="standard deviation", digits=3),
-            *(Column(name=f"share {end}", digits=3) for end in ends),
-        ),
-        rows=tuple(rows),
-    )
-
-
-def _figures(family: FamilyStatistics) -> Iterator[Figure]:
-    places = family.places()
-    name = f"{family.side}-{family.probe.family.lower().replace(' ', '-')}"
-    title = f"{family.side.capitalize()}, {family.probe.family}"
-    gates = tuple(family.sums[places[0]])
-    if family.probe.shares_of is not None:
-        yield BarChart(
-            name=name,
-            title=f"{title}: shares",
-            caption="Mean over words; the range is one standard deviation. The means of a hop sum to 1.",
-            x=Axis(label=family.probe.shares_of),
-            y=Axis(label="share of the attention"),
-            categories=gates,
-            series=tuple(_series(place.name, list(family.sums[place].values())) for place in places),
-        )
-        return
-    title += ": how open gates are"
-    caption = "Mean over words and features; the range is one standard deviation."
-    y = Axis(label="openness (0 closed, 1 open)")
-    series = [_series(gate, [family.sums[place][gate] for place in places]) for gate in gates]
-    if len(places) <= _MOST_BARS:
-        yield BarChart(
-            name=name,
-            title=title,
-            caption=caption,
-            x=Axis(label="layer"),
-            y=y,
-            categories=tuple(place.name for place in places),
-            series=tuple(series),
-        )
-    else:
-        x = tuple(float(place.order + 1) for place in places)
-        yield LineChart(
-            name=name,
-            title=title,
-            caption=caption,
-            x=Axis(label="place in depth, from the bottom"),
-            y=y,
-            series=tuple(curve.model_copy(update={"x": x}) for curve in series),
-        )
-    if family.kept:
-        yield _reach(family, name)
-
-
-def _series(name: str, sums: Sequence[GateSums]) -> Series:
-    """The mean of each, with one standard deviation below and above it."""
-    return Series(
-        name=name,
-        y=tuple(part.mean for part in sums),
-        low=tuple(part.mean - part.deviation for part in sums),
-        high=tuple(part.mean + part.deviation for part in sums),
-    )
-
-
-def _reach(family: FamilyStatistics, name: str) -> HeatMap:
-    places = family.places()
-    columns = ("embedding", *(place.name for place in places[:-1]))
-    return HeatMap(
-        name=f"{name}-reach",
-        title=f"{family.side.capitalize()}, {family.probe.family}: how far back a cell reaches",
-        caption="Share of what the cell held after the layer of the column that is still in it after that "
-        f"of the row: the product of the {family.probe.keeps} gates in between, as a mean.",
-        row_axis=Axis(label="cell after layer"),
-        column_axis=Axis(label="what the cell held after layer"),
-        value=Axis(label="share that is left"),
-        rows=tuple(place.name for place in places),
-        columns=columns,
-        values=tuple(
-            tuple(
-                family.kept[begin - 1, end].mean if (begin - 1, end) in family.kept else None
-                for begin in range(len(columns))
-            )
-            for end in range(len(places))
-        ),
-    )
-
-
-def _meanings(family: FamilyStatistics) -> Iterator[str]:
-    for gate, meaning in family.probe.meaning.items():
-        yield f"{family.probe.family}, {gate} gate 1: {meaning}."
-
-
-CLOSED, OPEN = 0.1, 0.9
-
-
 @dataclass
 class GateSums:
-    """Sums over the values of one gate at one place.
-
-    Attributes:
-        count: Values seen: tokens times features.
-        total, squares: Sums of the values and of their squares.
-        closed, opened: Values below `CLOSED` and above `OPEN`.
-    """
+    """Sums over the values of one gate at one place: `closed` and `opened` count those beyond the limits."""
 
     count: int = 0
     total: float = 0.0
@@ -247,6 +125,11 @@ class FamilyStatistics:
     sums: dict[Place, dict[str, GateSums]] = field(default_factory=lambda: defaultdict(dict))
     kept: dict[tuple[int, int], GateSums] = field(default_factory=dict)
 
+    @property
+    def title(self) -> str:
+        """Side and kind of gates."""
+        return f"{self.side.capitalize()}, {self.probe.family}"
+
     def places(self) -> list[Place]:
         """All places, from the bottom."""
         return sorted(self.sums)
@@ -256,10 +139,8 @@ class FamilyStatistics:
 def observe(model: TranslationModel, batches: Iterable[PairBatch]) -> list[FamilyStatistics]:
     """Let the model read text, with the reference as the decoder's past, and add up its gates.
 
-    Padding is left out. The model is as it was afterwards.
-
-    Returns:
-        One entry for each kind of gate in each stack; none where the model has no gates over depth.
+    Padding is left out, and the model stays as it was. One entry for each kind of gate in each stack; none
+    where the model has no gates over depth.
     """
     families: dict[tuple[Side, str], FamilyStatistics] = {}
     with _watched(model) as seen:
@@ -274,9 +155,8 @@ def observe(model: TranslationModel, batches: Iterable[PairBatch]) -> list[Famil
                     for at, part in _parts(probe, place, values[words[side]]):
                         family.sums[at].setdefault(name, GateSums()).add(part)
             for (side, name), family in families.items():
-                _follow(
-                    family, [each for each in seen if (each[0], each[1].family) == (side, name)], words[side]
-                )
+                own = [each for each in seen if (each[0], each[1].family) == (side, name)]
+                _follow(family, own, words[side])
     return list(families.values())
 
 
@@ -339,3 +219,82 @@ class _Watcher:
                 self._seen.append((self._side, probe, place, probe.read(inputs, output)))
 
         return probe.module.register_forward_hook(look).remove
+
+
+def _table(family: FamilyStatistics) -> Table:
+    hops = family.probe.shares_of
+    names = ("layer", "gate") if hops is None else ("hop", hops)
+    ends = ("closed", "open") if hops is None else (f"below {CLOSED}", f"above {OPEN}")
+    return Table(
+        title=family.title,
+        columns=[*names, "mean .3", "standard deviation .3", *(f"share {end} .3" for end in ends)],
+        rows=[
+            (place.name, gate, sum_.mean, sum_.deviation, sum_.closed / sum_.count, sum_.opened / sum_.count)
+            for place in family.places()
+            for gate, sum_ in family.sums[place].items()
+        ],
+    )
+
+
+def _figures(family: FamilyStatistics) -> Iterator[Figure]:
+    places = family.places()
+    name = f"{family.side}-{family.probe.family.lower().replace(' ', '-')}"
+    gates = tuple(family.sums[places[0]])
+    if family.probe.shares_of is not None:
+        yield BarChart(
+            name=name,
+            title=f"{family.title}: shares",
+            caption="Mean over words; the range is one standard deviation. The means of a hop sum to 1.",
+            x=family.probe.shares_of,
+            y="share of the attention",
+            categories=gates,
+            series=[_series(place.name, list(family.sums[place].values())) for place in places],
+        )
+        return
+    common = {
+        "name": name,
+        "title": f"{family.title}: how open gates are",
+        "caption": "Mean over words and features; the range is one standard deviation.",
+        "y": "openness (0 closed, 1 open)",
+    }
+    curves = [_series(gate, [family.sums[place][gate] for place in places]) for gate in gates]
+    if len(places) <= _MOST_BARS:
+        yield BarChart(x="layer", categories=[place.name for place in places], series=curves, **common)
+    else:
+        x = tuple(float(place.order + 1) for place in places)
+        curves = [curve.model_copy(update={"x": x}) for curve in curves]
+        yield LineChart(x="place in depth, from the bottom", series=curves, **common)
+    if family.kept:
+        yield _reach(family, name)
+
+
+def _series(name: str, sums: Sequence[GateSums]) -> Series:
+    """The mean of each, with one standard deviation below and above it."""
+    return Series(
+        name=name,
+        y=[part.mean for part in sums],
+        low=[part.mean - part.deviation for part in sums],
+        high=[part.mean + part.deviation for part in sums],
+    )
+
+
+def _reach(family: FamilyStatistics, name: str) -> HeatMap:
+    rows = [place.name for place in family.places()]
+    kept = {pair: sums.mean for pair, sums in family.kept.items()}
+    return HeatMap(
+        name=f"{name}-reach",
+        title=f"{family.title}: how far back a cell reaches",
+        caption="Share of what the cell held after the layer of the column that is still in it after that "
+        f"of the row: the product of the {family.probe.keeps} gates in between, as a mean.",
+        row_axis="cell after layer",
+        column_axis="what the cell held after layer",
+        value="share that is left",
+        rows=rows,
+        columns=["embedding", *rows[:-1]],
+        values=[[kept.get((begin - 1, end)) for begin in range(len(rows))] for end in range(len(rows))],
+    )
+
+
+def _meanings(family: FamilyStatistics) -> Iterator[str]:
+    for gate, meaning in family.probe.meaning.items():
+        yield f"{family.probe.family}, {gate} gate 1: {meaning}."

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 
@@ -18,16 +17,7 @@ from deepwire.data.prepare.build import Progress
 from deepwire.decoding.model_loading import pick_device
 from deepwire.errors import UsageError
 from deepwire.lab.internals.signal_sizes import Signal, SignalSizes, call_names, signal_sizes
-from deepwire.lab.report.finding import (
-    Axis,
-    Column,
-    Finding,
-    LineChart,
-    ModelSource,
-    Series,
-    Table,
-    provenance,
-)
+from deepwire.lab.report.finding import Axis, Finding, LineChart, ModelSource, Series, Table, provenance
 from deepwire.lab.subject.model_and_text import open_model
 from deepwire.lab.subject.training_text import TrainingText, open_untrained, training_text
 from deepwire.model.stack_spec import Side
@@ -79,25 +69,27 @@ def analyse_signal(
     batches = _batches(text, tokens, place)
     training = text.config.training
     smoothing = (training.label_smoothing, training.label_smoothing_form)
-    shown: TranslationModel | None = None
     measured = []
-    for model in opened.models:
+    for model in opened.models:  # one in memory at a time
         measured.append(signal_sizes(model, batches, smoothing))
-        shown = model
-    assert shown is not None, "at least one model is looked at"
-    sizes = SizesOfSeeds(shown, measured)
+    sizes = SizesOfSeeds(model, measured)
+    rows = sum(len(batch.source) for batch in batches)
     return Finding(
         analysis="signal",
         title=opened.title,
         measured="Root of the mean square (rms) of all numbers at real tokens, without dropout, in float32, "
-        + _past(text, shown)
+        + _past(text, model)
         + (f"; the mean over {len(measured)} seeds, in figures with the range." if len(measured) > 1 else ".")
         + " Gradients of what layers give are those of the loss summed over target tokens, gradients of "
         "parameters those of the loss per target token.",
-        tables=tuple(_tables(sizes)),
-        figures=tuple(_figures(sizes)),
-        notes=tuple(_notes(text, shown, trained=bool(opened.sources))),
-        provenance=provenance(opened.sources, [_described(text, batches)], opened.settings),
+        tables=_tables(sizes),
+        figures=_figures(sizes),
+        notes=_notes(text, model, trained=bool(opened.sources)),
+        provenance=provenance(
+            opened.sources,
+            [f"training text, {rows:,} of {len(text.prepared.train):,} {text.unit}"],
+            opened.settings,
+        ),
     )
 
 
@@ -121,7 +113,7 @@ def _untrained(
     return _Subject(
         f"First forward pass of {run.description}, untrained",
         run.text,
-        (run.model(seed, device) for seed in range(first, last + 1)),  # one in memory at a time
+        (run.model(seed, device) for seed in range(first, last + 1)),
         settings={"seeds": f"{first} to {last}" if last > first else str(first)},
     )
 
@@ -153,7 +145,7 @@ class SizesOfSeeds:
 
     def signal(self, signal: Signal) -> float | None:
         """The mean size of a signal."""
-        return self.mean(lambda sizes: sizes.signals.get(signal))
+        return self.mean(_of_signal(signal))
 
     def series(self, name: str, reads: Reads) -> Series | None:
         """A curve with a range over the seeds; None without any value."""
@@ -162,7 +154,19 @@ class SizesOfSeeds:
             return None
         mean, low, high = zip(*spreads.values(), strict=True)
         ranges = {"low": low, "high": high} if len(self.each) > 1 else {}
-        return Series(name=name, x=tuple(spreads), y=mean, **ranges)
+        return Series(name=name, x=list(spreads), y=mean, **ranges)
+
+
+def _of_signal(signal: Signal) -> Read:
+    return lambda sizes: sizes.signals.get(signal)
+
+
+def _of_gradient(name: str) -> Read:
+    return lambda sizes: sizes.gradients.get(name)
+
+
+def _of_parameters(name: str) -> Read:
+    return lambda sizes: sizes.parameters.get(name)
 
 
 def _batches(text: TrainingText, tokens: int, device: torch.device) -> list[DeviceBatch]:
@@ -173,11 +177,6 @@ def _batches(text: TrainingText, tokens: int, device: torch.device) -> list[Devi
         for batch in update.batches
         for piece in batch.cut(math.ceil(batch.target_input.numel() / _MICRO_BATCH))
     ]
-
-
-def _described(text: TrainingText, batches: Sequence[DeviceBatch]) -> str:
-    rows = sum(len(batch.source) for batch in batches)
-    return f"training text, {rows:,} of {len(text.prepared.train):,} {text.unit}"
 
 
 def _past(text: TrainingText, model: TranslationModel) -> str:
@@ -192,49 +191,37 @@ def _tables(sizes: SizesOfSeeds) -> Iterator[Table]:
     ends = ("token part", "position part", "embedding", "results", "logits")
     yield Table(
         title="Into the stacks and out of them, rms",
-        columns=(
-            Column(name="stack"),
-            Column(name="tokens"),
-            Column(name="positions"),
-            Column(name="embedding"),
-            Column(name="result"),
-            Column(name="logits"),
-        ),
-        rows=tuple((side, *(sizes.signal(Signal(side, kind)) for kind in ends)) for side in stacks),
+        columns=["stack", "tokens", "positions", "embedding", "result", "logits"],
+        rows=[(side, *(sizes.signal(Signal(side, kind)) for kind in ends)) for side in stacks],
     )
     for side, stack in stacks.items():
-        calls = stack.calls
-        names = call_names(calls)
+        names = call_names(stack.calls)
         yield Table(
             title=f"{side.capitalize()}: what each sub-layer reads and gives, rms",
-            columns=(
-                Column(name="layer"),
-                Column(name="sub-layer"),
-                Column(name="reads"),
-                Column(name="gives"),
-            ),
-            rows=tuple(
+            columns=["layer", "sub-layer", "reads", "gives"],
+            rows=[
                 (
                     call.layer + 1,
                     names[index],
-                    sizes.signal(Signal(side, "reads", index)),
-                    sizes.signal(Signal(side, "gives", index)),
+                    *(sizes.signal(Signal(side, kind, index)) for kind in ("reads", "gives")),
                 )
-                for index, call in enumerate(calls)
-            ),
+                for index, call in enumerate(stack.calls)
+            ],
         )
+    of_no_layer = [name for name in sizes.each[0].parameters if not name.partition(".")[2].isdigit()]
     yield Table(
         title="Parameters of no single layer, rms",
-        columns=(Column(name="part"), Column(name="parameters"), Column(name="gradient", unit="nats/token")),
-        rows=tuple(
+        columns=["part", "parameters", "gradient [nats/token]"],
+        rows=[
             (
-                {"other": "embeddings and output"}.get(name, name.replace(".rest", ", shared and last norm")),
-                sizes.mean(lambda each: each.parameters.get(name)),  # noqa: B023 - called at once
-                sizes.mean(lambda each: each.gradients.get(name)),  # noqa: B023
+                "embeddings and output"
+                if name == "other"
+                else name.replace(".rest", ", shared and last norm"),
+                sizes.mean(_of_parameters(name)),
+                sizes.mean(_of_gradient(name)),
             )
-            for name in sizes.each[0].parameters
-            if not name.partition(".")[2].isdigit()
-        ),
+            for name in of_no_layer
+        ],
     )
 
 
@@ -243,10 +230,10 @@ def _figures(sizes: SizesOfSeeds) -> Iterator[LineChart]:
     layers = {side: sorted({call.layer for call in stack.calls}) for side, stack in stacks.items()}
 
     def of_signals(side: Side, kind: str) -> Reads:
-        return {layer + 1.0: partial(_signal_of, signal=Signal(side, kind, layer)) for layer in layers[side]}
+        return {layer + 1.0: _of_signal(Signal(side, kind, layer)) for layer in layers[side]}
 
     def of_parameters(side: Side) -> Reads:
-        return {layer + 1.0: partial(_gradient_of, name=f"{side}.{layer + 1}") for layer in layers[side]}
+        return {layer + 1.0: _of_gradient(f"{side}.{layer + 1}") for layer in layers[side]}
 
     passing = {"into the layer": "enters", "out of the layer": "output"}
     charts: list[tuple[str, str, str, dict[str, Reads]]] = [
@@ -270,25 +257,12 @@ def _figures(sizes: SizesOfSeeds) -> Iterator[LineChart]:
         ),
     ]
     for name, title, unit, curves in charts:
+        y = Axis(label="rms", unit=unit, log=True)
         series = [
             curve for label, reads in curves.items() if (curve := sizes.series(label, reads)) is not None
         ]
         if series:
-            yield LineChart(
-                name=name,
-                title=title,
-                x=Axis(label="layer, from the bottom"),
-                y=Axis(label="rms", unit=unit, log=True),
-                series=tuple(series),
-            )
-
-
-def _signal_of(sizes: SignalSizes, signal: Signal) -> float | None:
-    return sizes.signals.get(signal)
-
-
-def _gradient_of(sizes: SignalSizes, name: str) -> float | None:
-    return sizes.gradients.get(name)
+            yield LineChart(name=name, title=title, x="layer, from the bottom", y=y, series=series)
 
 
 def _notes(text: TrainingText, model: TranslationModel, *, trained: bool) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """A finding: numbers as tables and figures, and where they come from.
 
-Figures are described here and drawn by `deepwire.lab.report.plots`. Each also gives its numbers as a table,
-for readers who do not see it, and so that JSON is enough to draw it anew.
+Figures are descriptions, drawn by `deepwire.lab.report.plots`; each also gives its numbers as a table. JSON
+holds all of it, so that a finding that is read again can be drawn anew.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import math
 import platform
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Annotated, Literal
@@ -22,6 +23,8 @@ from deepwire.errors import DataError
 from deepwire.io.json_lines import finite
 
 _LARGE, _ENORMOUS = 1e3, 1e12
+_FEW_MODELS = 3
+_WRITTEN = re.compile(r"(?P<name>.*?)(?: \[(?P<unit>[^]]*)\])?(?: \.(?P<digits>\d+))?")
 
 
 class ReportRecord(BaseModel):
@@ -41,12 +44,22 @@ Cell = Annotated[str | int | float | None, BeforeValidator(_finite)]
 """The content of a field of a table; None stays empty."""
 
 
+def _parts(written: object, name: str) -> object:
+    """The fields in ``name [unit] .digits``; anything but text is passed on."""
+    if not isinstance(written, str):
+        return written
+    parts = _WRITTEN.fullmatch(written)
+    assert parts is not None
+    values = {name: parts["name"], "unit": parts["unit"], "digits": parts["digits"]}
+    return {key: value for key, value in values.items() if value is not None}
+
+
 class Column(ReportRecord):
-    """The head of a column.
+    """The head of a column; it may be written ``name [unit] .digits``: ``speed [sentences/s] .1``.
 
     Attributes:
         name: What its cells are.
-        unit: Of its numbers; empty for words and pure numbers.
+        unit: Unit of its numbers; empty for words and pure numbers.
         digits: Decimals that text and HTML show; None shows four significant digits, or whole numbers from
             1,000 on. JSON has them all.
     """
@@ -54,6 +67,11 @@ class Column(ReportRecord):
     name: str
     unit: str = ""
     digits: int | None = Field(default=None, ge=0, le=12)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse(cls, value: object) -> object:
+        return _parts(value, "name")
 
     @property
     def head(self) -> str:
@@ -91,8 +109,7 @@ class Table(ReportRecord):
 
     def is_numeric(self, column: int) -> bool:
         """Whether a column holds numbers, so that it is set flush right."""
-        cells = [row[column] for row in self.rows]
-        return all(cell is None or isinstance(cell, int | float) for cell in cells)
+        return all(row[column] is None or isinstance(row[column], int | float) for row in self.rows)
 
     def shown(self) -> list[list[str]]:
         """The cells as text."""
@@ -108,7 +125,7 @@ class Table(ReportRecord):
 
 
 class Axis(ReportRecord):
-    """The quantity and scale of an axis.
+    """The quantity and scale of an axis; it may be written ``label [unit]``.
 
     Attributes:
         label: The quantity.
@@ -121,6 +138,11 @@ class Axis(ReportRecord):
     unit: str = ""
     log: bool = False
     from_zero: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse(cls, value: object) -> object:
+        return _parts(value, "label")
 
     @property
     def text(self) -> str:
@@ -152,6 +174,10 @@ class Series(ReportRecord):
         return self
 
 
+def _named(line: Series) -> Column:
+    return Column(name=line.name)
+
+
 class _Figure(ReportRecord):
     """Base of figures.
 
@@ -165,9 +191,8 @@ class _Figure(ReportRecord):
     title: str
     caption: str = ""
 
-
-def _with_unit(title: str, axis: Axis) -> str:
-    return f"{title} [{axis.unit}]" if axis.unit else title
+    def _titled(self, measured: Axis) -> str:
+        return f"{self.title} [{measured.unit}]" if measured.unit else self.title
 
 
 class LineChart(_Figure):
@@ -198,15 +223,12 @@ class LineChart(_Figure):
         values_at = [dict(zip(line.x, line.y, strict=True)) for line in self.series]
         whole = all(place.is_integer() for place in places)
         return Table(
-            title=_with_unit(self.title, self.y),
-            columns=(
-                Column(name=self.x.label, unit=self.x.unit),
-                *(Column(name=line.name) for line in self.series),
-            ),
-            rows=tuple(
+            title=self._titled(self.y),
+            columns=[Column(name=self.x.label, unit=self.x.unit), *map(_named, self.series)],
+            rows=[
                 (int(place) if whole else place, *(values.get(place) for values in values_at))
                 for place in places
-            ),
+            ],
         )
 
 
@@ -230,16 +252,11 @@ class BarChart(_Figure):
 
     def table(self) -> Table:
         """One row for each category, one column for each series."""
+        values = zip(*(group.y for group in self.series), strict=True)
         return Table(
-            title=_with_unit(self.title, self.y),
-            columns=(
-                Column(name=self.x.text),
-                *(Column(name=group.name) for group in self.series),
-            ),
-            rows=tuple(
-                (category, *(group.y[number] for group in self.series))
-                for number, category in enumerate(self.categories)
-            ),
+            title=self._titled(self.y),
+            columns=[Column(name=self.x.text), *map(_named, self.series)],
+            rows=[(category, *row) for category, row in zip(self.categories, values, strict=True)],
         )
 
 
@@ -280,20 +297,15 @@ class HeatMap(_Figure):
     def table(self) -> Table:
         """The matrix, with a column for the names of the rows."""
         digits = None if self.value.log else 3
+        axes = f"rows: {self.row_axis.text}; columns: {self.column_axis.text}"
         return Table(
-            title=f"{self.title}: {self.value.text} (rows: {self.row_axis.text}; columns: "
-            f"{self.column_axis.text})",
-            columns=(
-                Column(name=""),
-                *(Column(name=name, digits=digits) for name in self.columns),
-            ),
-            rows=tuple((name, *row) for name, row in zip(self.rows, self.values, strict=True)),
+            title=f"{self.title}: {self.value.text} ({axes})",
+            columns=[Column(name=""), *(Column(name=name, digits=digits) for name in self.columns)],
+            rows=[(name, *row) for name, row in zip(self.rows, self.values, strict=True)],
         )
 
 
 Figure = Annotated[LineChart | BarChart | HeatMap, Field(discriminator="kind")]
-
-_FEW_MODELS = 3
 
 
 class ModelSource(ReportRecord):
@@ -385,14 +397,12 @@ class Findings(ReportRecord):
 
 
 def provenance(
-    models: Sequence[ModelSource] = (),
-    data: Sequence[str] = (),
-    settings: dict[str, str] | None = None,
+    models: Iterable[ModelSource] = (), data: Iterable[str] = (), settings: Mapping[str, str] | None = None
 ) -> Provenance:
     """Where numbers come from that are measured now, by this process."""
     return Provenance(
-        models=tuple(models),
-        data=tuple(data),
+        models=models,
+        data=data,
         settings=settings or {},
         command=again(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -406,13 +416,7 @@ def provenance(
 def to_json(
     findings: Sequence[Finding], *, indent: int | None = None, more: Mapping[str, object] | None = None
 ) -> str:
-    """Findings as JSON; `from_json` gives back what was written, number for number.
-
-    Args:
-        findings: What to write.
-        indent: Spaces for each level; None for one line.
-        more: Further keys beside the findings, which `from_json` does not read.
-    """
+    """Findings, and `more` keys beside them, as JSON; `from_json` gives the findings back."""
     record = Findings(findings=tuple(findings))
     if not more:
         return record.model_dump_json(indent=indent)
@@ -420,14 +424,10 @@ def to_json(
 
 
 def from_json(text: str | bytes, name: str) -> tuple[Finding, ...]:
-    """Read findings.
-
-    Args:
-        text: What `to_json` gave.
-        name: What to call the text in errors.
+    """Read what `to_json` gave.
 
     Raises:
-        DataError: It is something else.
+        DataError: It is something else; the message begins with `name`.
     """
     try:
         return Findings.model_validate_json(text).findings

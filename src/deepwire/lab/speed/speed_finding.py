@@ -13,7 +13,6 @@ from deepwire.decoding.model_loading import number_formats
 from deepwire.errors import Tell, UsageError
 from deepwire.lab.report.finding import Axis as FigureAxis
 from deepwire.lab.report.finding import (
-    Column,
     Figure,
     Finding,
     LineChart,
@@ -48,12 +47,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True)
 class TextWork:
-    """A text to translate: by trained models that hold it, and by other programs.
-
-    Attributes:
-        models: At least one.
-        programs: Perhaps none.
-    """
+    """A text to translate: by trained models that hold it (at least one), and by other programs."""
 
     models: Sequence[Scorer]
     programs: Sequence[Program] = ()
@@ -100,7 +94,6 @@ def speed_finding(
     notes = list(text_notes(texts, text.programs)) if text else []
     if any(speed.memory is None for _, _, speeds in sweeps for speed in speeds):
         notes.append("This system does not tell the peak memory of a process.")
-    settings = _settings(base if sweeps else None, rounds, device, precision, text)
     conditions = f"{_device(device)}, {counted(torch.get_num_threads(), 'CPU thread')}"
     tables = [text_table(texts)] if texts else []
     figures: list[Figure] = [text_figure(texts)] if texts else []
@@ -111,10 +104,14 @@ def speed_finding(
         analysis="speed",
         title="Speed and memory of training and decoding" if sweeps else "Speed of translating a text",
         measured=" ".join(_measured(base, rounds, text=bool(texts), swept=bool(sweeps))),
-        tables=tuple(tables),
-        figures=tuple(figures),
-        notes=tuple(notes),
-        provenance=provenance(sources, [text.models[0].pairs.description] if text else (), settings),
+        tables=tables,
+        figures=figures,
+        notes=notes,
+        provenance=provenance(
+            sources,
+            [text.models[0].pairs.description] if text else (),
+            _settings(base if sweeps else None, rounds, device, precision, text),
+        ),
     )
 
 
@@ -157,18 +154,11 @@ def _measured(base: Workload, rounds: int, *, text: bool, swept: bool) -> Iterat
 
 
 def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
-    label = _LABELS[axis]
+    measured = ["speed [sentences/s] .1", "target [tokens/s] .0", "one batch [ms] .1", "memory [MiB] .1"]
     return Table(
         title=f"{mode.capitalize()} against {axis}",
-        columns=(
-            Column(name="model"),
-            Column(name=label.label, unit=label.unit),
-            Column(name="speed", unit="sentences/s", digits=1),
-            Column(name="target", unit="tokens/s", digits=0),
-            Column(name="one batch", unit="ms", digits=1),
-            Column(name="memory", unit="MiB", digits=1),
-        ),
-        rows=tuple(
+        columns=["model", _LABELS[axis].text, *measured],
+        rows=[
             (
                 speed.subject,
                 _value(speed, axis),
@@ -178,7 +168,7 @@ def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
                 _mib(speed),
             )
             for speed in speeds
-        ),
+        ],
     )
 
 
@@ -188,35 +178,29 @@ def _conditions(mode: Mode, axis: Axis, base: Workload) -> str:
     return f"{' and '.join(others).capitalize()} (of random subwords)"
 
 
-def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> list[LineChart]:
+def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> Iterator[LineChart]:
+    tokens = FigureAxis(label="speed", unit="target tokens/s", from_zero=True)
+    memory = FigureAxis(label="peak memory", unit="MiB", from_zero=True)
     shown: list[tuple[str, FigureAxis, Callable[[Speed], Number]]] = [
-        (
-            "speed",
-            FigureAxis(label="speed", unit="target tokens/s", from_zero=True),
-            lambda speed: speed.tokens_per_second,
-        )
+        ("speed", tokens, lambda speed: speed.tokens_per_second)
     ]
     if all(speed.memory is not None for speed in speeds):
-        shown.append(("memory", FigureAxis(label="peak memory", unit="MiB", from_zero=True), _mib))
-    names = list(dict.fromkeys(speed.subject for speed in speeds))
-    return [
-        LineChart(
+        shown.append(("memory", memory, _mib))
+    of_subjects: dict[str, list[Speed]] = {}
+    for speed in speeds:
+        of_subjects.setdefault(speed.subject, []).append(speed)
+    for name, y, value in shown:
+        yield LineChart(
             name=f"{mode}-{axis}-{name}",
             title=f"{mode.capitalize()}: {name} against {axis}",
             caption=caption,
             x=_LABELS[axis],
             y=y,
-            series=tuple(
-                Series(
-                    name=subject,
-                    x=tuple(float(_value(speed, axis)) for speed in speeds if speed.subject == subject),
-                    y=tuple(value(speed) for speed in speeds if speed.subject == subject),
-                )
-                for subject in names
-            ),
+            series=[
+                Series(name=subject, x=[_value(each, axis) for each in own], y=map(value, own))
+                for subject, own in of_subjects.items()
+            ],
         )
-        for name, y, value in shown
-    ]
 
 
 def _value(speed: Speed, axis: Axis) -> int:

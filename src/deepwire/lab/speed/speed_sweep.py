@@ -34,9 +34,16 @@ from deepwire.training.device import PrecisionPolicy
 from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 
+Mode = Literal["training", "decoding"]
+Axis = Literal["batch", "beam", "length", "depth"]
+AXES: Mapping[Mode, tuple[Axis, ...]] = {
+    "training": ("batch", "length", "depth"),
+    "decoding": ("batch", "beam", "length", "depth"),
+}
+_FIRST_WORD = 4
+_SEED = 1
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-# Written to clear_refs, this sets the recorded peak to what the process holds now (man 5 proc).
-_RESET_PEAK = "5"
+_RESET_PEAK = "5"  # sets the recorded peak to what the process holds now (man 5 proc)
 
 
 def extra_memory(work: Callable[[], object], device: torch.device) -> int | None:
@@ -51,46 +58,22 @@ def extra_memory(work: Callable[[], object], device: torch.device) -> int | None
         before = torch.cuda.memory_allocated(device)
         work()
         return torch.cuda.max_memory_allocated(device) - before
-    _give_back()
-    known = _reset_peak()
-    before_kib = _read("VmRSS") if known else None
-    work()
-    peak_kib = _read("VmHWM") if known else None
-    if before_kib is None or peak_kib is None:
-        return None
-    return max(0, peak_kib - before_kib) * 1024
-
-
-def _give_back() -> None:
-    """Let glibc return freed memory to the system, so that this work has to ask for its own."""
     if sys.platform.startswith("linux") and platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)
-
-
-def _reset_peak() -> bool:
+        ctypes.CDLL(None).malloc_trim(0)  # so that this work has to ask for memory of its own
     try:
         _CLEAR.write_text(_RESET_PEAK)
     except OSError:
-        return False
-    return True
+        work()
+        return None
+    before = _status("VmRSS")
+    work()
+    return max(0, _status("VmHWM") - before) * 1024
 
 
-def _read(name: str) -> int | None:
+def _status(name: str) -> int:
     """A number of /proc/self/status, in KiB."""
-    for line in _STATUS.read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1])
-    return None
-
-
-Mode = Literal["training", "decoding"]
-Axis = Literal["batch", "beam", "length", "depth"]
-AXES: Mapping[Mode, tuple[Axis, ...]] = {
-    "training": ("batch", "length", "depth"),
-    "decoding": ("batch", "beam", "length", "depth"),
-}
-_FIRST_WORD = 4
-_SEED = 1
+    lines = _STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 @dataclass(frozen=True)
@@ -124,8 +107,7 @@ class Workload:
 class MeasuredArchitecture:
     """A model to measure, by its architecture: what speed depends on.
 
-    Attributes:
-        languages: Target languages, where the model has parameters of each; 0 otherwise.
+    `languages` are target languages, where the model has parameters of each; 0 otherwise.
     """
 
     name: str
@@ -160,7 +142,7 @@ class Speed:
     """The measured speed and memory; the best of the rounds.
 
     Attributes:
-        seconds: Of one batch: a step of training with the optimizer's, or a translation.
+        seconds: Time of one batch: a step of training with the optimizer's, or a translation.
         memory: Bytes at the peak on top of weights (and optimizer); None where the system does not tell.
     """
 
@@ -179,6 +161,11 @@ class Speed:
     def tokens_per_second(self) -> float:
         """Target subwords with end symbols over time."""
         return self.workload.batch * (self.workload.length + 1) / self.seconds
+
+
+def axes_of(values: Mapping[Axis, Sequence[int]], modes: Sequence[Mode]) -> Iterator[tuple[Mode, Axis]]:
+    """The sweeps: every axis with values, in the modes that have it."""
+    yield from ((mode, axis) for mode in modes for axis in AXES[mode] if values.get(axis))
 
 
 def sweep(
@@ -202,15 +189,17 @@ def sweep(
         UsageError: A value is not positive, a subject cannot have a depth, or there is no such precision.
     """
     speeds = []
-    precision_policy, formats = PrecisionPolicy.choose("auto", device), number_formats(device, precision)
+    policy, formats = PrecisionPolicy.choose("auto", device), number_formats(device, precision)
     for value in values:
         workload = base.at(axis, value)
-        works = [
-            _training(*_work(subject, workload, device), precision_policy)
-            if mode == "training"
-            else _decoding(*_work(subject, workload, device), workload, formats)
-            for subject in subjects
-        ]
+        works = []
+        for subject in subjects:
+            batch = _random_batch(workload, subject, device)
+            model = subject.build(workload.depth, device)
+            training = mode == "training"
+            works.append(
+                _training(model, batch, policy) if training else _decoding(model, batch[0], workload, formats)
+            )
         for work in works:
             work()  # what happens once does not count
         memory = [extra_memory(work, device) for work in works]
@@ -219,59 +208,45 @@ def sweep(
             for place, work in enumerate(works):
                 seconds[place] = min(seconds[place], _timed(work, device))
         for subject, took, peak in zip(subjects, seconds, memory, strict=True):
-            speeds.append(Speed(subject.name, mode, workload, took, peak))
-            tell(
-                f"{subject.name}: {mode}, {axis} {value}: {speeds[-1].tokens_per_second:,.0f} target tokens/s"
-            )
+            speed = Speed(subject.name, mode, workload, took, peak)
+            speeds.append(speed)
+            tell(f"{subject.name}: {mode}, {axis} {value}: {speed.tokens_per_second:,.0f} target tokens/s")
     return speeds
 
 
-def _work(
-    subject: MeasuredArchitecture, workload: Workload, device: torch.device
-) -> tuple[TranslationModel, _Batch]:
-    batch = _Batch.random(workload, subject.source_vocabulary, subject.target_vocabulary, device)
-    return subject.build(workload.depth, device), batch
+Sides = tuple[Tensor, Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class _Batch:
-    source: Tensor
-    target_input: Tensor
-    target_output: Tensor
-
-    @classmethod
-    def random(cls, workload: Workload, source_words: int, target_words: int, device: torch.device) -> _Batch:
-        generator = torch.Generator().manual_seed(_SEED)
-        shape = (workload.batch, workload.length)
-
-        def words(vocabulary: int) -> Tensor:
-            return torch.randint(_FIRST_WORD, vocabulary, shape, generator=generator)
-
-        edge = torch.ones(workload.batch, 1, dtype=torch.int64)
-        source, target = words(source_words), words(target_words)
-        sides = (
-            torch.cat((source, edge * EOS), 1),
-            torch.cat((edge * BOS, target), 1),
-            torch.cat((target, edge * EOS), 1),
-        )
-        return cls(*(side.to(device) for side in sides))
+def _random_batch(workload: Workload, subject: MeasuredArchitecture, device: torch.device) -> Sides:
+    """Source, and input and output of the decoder."""
+    generator = torch.Generator().manual_seed(_SEED)
+    shape = (workload.batch, workload.length)
+    source, target = (
+        torch.randint(_FIRST_WORD, size, shape, generator=generator)
+        for size in (subject.source_vocabulary, subject.target_vocabulary)
+    )
+    edge = torch.ones(workload.batch, 1, dtype=torch.int64)
+    return (
+        torch.cat((source, edge * EOS), 1).to(device),
+        torch.cat((edge * BOS, target), 1).to(device),
+        torch.cat((target, edge * EOS), 1).to(device),
+    )
 
 
-def _training(
-    model: TranslationModel, batch: _Batch, precision_policy: PrecisionPolicy
-) -> Callable[[], object]:
+def _training(model: TranslationModel, batch: Sides, policy: PrecisionPolicy) -> Callable[[], object]:
     """One update: forward and backward pass, clipping and Adam."""
     config = TrainingConfig()
     model.train()
-    languages = _mixed_languages(model, batch.source)
+    languages = None
+    if model.languages:  # in turn, as training mixes them
+        languages = torch.arange(len(batch[0]), device=batch[0].device) % model.languages
     strategy = ParallelStrategy(model, ProcessGroup())
     optimizer = make_optimizer(model, config.optimizer, config.clip_norm, strategy)
 
     def step() -> None:
-        sides = (batch.source, batch.target_input, batch.target_output)
-        with precision_policy.autocast():
-            sums = model.loss(*sides, config.label_smoothing, languages=languages)
-        loss = sums.smoothed / batch.target_output.numel()
+        with policy.autocast():
+            sums = model.loss(*batch, config.label_smoothing, languages=languages)
+        loss = sums.smoothed / batch[2].numel()
         torch.autograd.backward(loss)
         optimizer.step(1e-4, loss.detach())
         optimizer.zero_grad()  # here, so that an update's memory is all that it takes on top of the weights
@@ -279,26 +254,18 @@ def _training(
     return step
 
 
-def _mixed_languages(model: TranslationModel, source: Tensor) -> Tensor | None:
-    """Target languages of a batch as training mixes them, in turn; None where nothing depends on them."""
-    if not model.languages:
-        return None
-    return torch.arange(len(source), device=source.device) % model.languages
-
-
 def _decoding(
-    model: TranslationModel, batch: _Batch, workload: Workload, formats: tuple[torch.dtype, Packing]
+    model: TranslationModel, source: Tensor, workload: Workload, formats: tuple[torch.dtype, Packing]
 ) -> Callable[[], object]:
     """Beam search for translations of exactly `length` subwords."""
     kind, packing = formats
     pack_weights(model.eval().to(kind), packing)
-    length = workload.length
+    length, count = workload.length, workload.batch
     config = DecodingConfig(
         beam=workload.beam, min_length=length, max_length_ratio=0.0, max_length_extra=length
     )
-    count = workload.batch
-    languages = batch.source.new_zeros(count) if model.languages else None
-    sentences = Batch(batch.source, [length] * count, range(1, count + 1), languages=languages)
+    languages = source.new_zeros(count) if model.languages else None
+    sentences = Batch(source, [length] * count, range(1, count + 1), languages=languages)
     return lambda: generate(model, sentences, config)
 
 
@@ -308,8 +275,3 @@ def _timed(work: Callable[[], object], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - begun
-
-
-def axes_of(values: Mapping[Axis, Sequence[int]], modes: Sequence[Mode]) -> Iterator[tuple[Mode, Axis]]:
-    """The sweeps: every axis with values, in the modes that have it."""
-    yield from ((mode, axis) for mode in modes for axis in AXES[mode] if values.get(axis))

@@ -15,13 +15,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deepwire.errors import Tell, UsageError
-from deepwire.lab.report.finding import Axis, BarChart, Column, Number, Series, Table
+from deepwire.lab.report.finding import BarChart, Series, Table
 from deepwire.lab.source_length import LengthUnit, text_lengths, unit_of
 from deepwire.lab.subject.scorer import WARM_UP, Scorer
 
 _SHOWN = 200
+# A whole text that takes less than this many times as long as one sentence says little about speed.
+_ENOUGH = 2.0
 # What libraries of linear algebra and of threads read when a program starts.
 _THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+Translate = Callable[[Sequence[str]], list[str]]
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,6 @@ class Program:
             raise UsageError(f"--beside: {text!r} is not NAME=COMMAND", hint)
         return cls(name.strip(), words, threads)
 
-    @property
-    def written(self) -> str:
-        """Name and command in one line."""
-        return f"{self.name}={shlex.join(self.command)}"
-
     def translate(self, lines: Sequence[str]) -> list[str]:
         """Start the program, give it the lines and read as many.
 
@@ -67,23 +66,20 @@ class Program:
             UsageError: It does not start, fails, or gives another number of lines.
         """
         asked = {} if self.threads is None else dict.fromkeys(_THREADS, str(self.threads))
+        text = "".join(f"{line}\n" for line in lines).encode()
+        environment = os.environ | asked
         try:
-            done = subprocess.run(
-                self.command,
-                input="".join(f"{line}\n" for line in lines).encode(),
-                capture_output=True,
-                env=os.environ | asked,
-                check=False,
-            )
+            done = subprocess.run(self.command, input=text, capture_output=True, env=environment, check=False)
         except OSError as error:
             raise UsageError(
                 f"--beside {self.name}: {self.command[0]}: {error.strerror or error}",
                 "give the path of a program that can be run",
             ) from error
-        if done.returncode:
+        if code := done.returncode:
             said = done.stderr.decode(errors="replace").strip().splitlines() or ["it said nothing"]
+            status = f"exit status {code}" if code > 0 else f"signal {-code}"
             raise UsageError(
-                f"--beside {self.name}: the command failed ({_status(done.returncode)}): {said[-1][:_SHOWN]}",
+                f"--beside {self.name}: the command failed ({status}): {said[-1][:_SHOWN]}",
                 f"try it alone: {shlex.join(self.command)}",
             )
         lines_out = done.stdout.decode(errors="replace").split("\n")
@@ -96,30 +92,20 @@ class Program:
         return lines_out
 
 
-def _status(code: int) -> str:
-    return f"exit status {code}" if code > 0 else f"signal {-code}"
-
-
-# A whole text that takes less than this many times as long as one sentence says little about speed.
-_ENOUGH = 2.0
-
-
 @dataclass(frozen=True)
 class TextSpeed:
     """The times of one subject; each time is the shortest of the rounds.
 
     Attributes:
-        subject: The model or program.
-        program: Whether it is a command, whose times hold its start.
+        name: As in tables and plots.
         sentences, length: Of the source without its first sentence.
         whole, first: Seconds for the whole text, and for its first sentence alone.
-        length_out: Of the whole translation.
-        bleu: Of the whole translation.
+        length_out: Length of the whole translation.
+        bleu: BLEU of the whole translation.
         unit, unit_out: What the lengths of both sides are counted in.
     """
 
-    subject: str
-    program: bool
+    name: str
     sentences: int
     length: int
     whole: float
@@ -143,11 +129,6 @@ class TextSpeed:
     def length_per_second(self) -> float | None:
         """Source words (or characters) a second, without the start."""
         return self.length / (self.whole - self.first) if self.whole > self.first else None
-
-    @property
-    def name(self) -> str:
-        """As in tables and plots."""
-        return f"{self.subject} (command)" if self.program else self.subject
 
 
 def measure_text(
@@ -175,22 +156,22 @@ def measure_text(
         program.translate(lines[:1])
     for model in models:
         model.translate(model.model, lines[:WARM_UP])
-    works = [(model.name, False, _of(model)) for model in models]
-    works += [(program.name, True, program.translate) for program in programs]
+    works: list[Translate] = [_translation(model) for model in models]
+    works += [program.translate for program in programs]
     times: list[tuple[float, float]] = [(float("inf"), float("inf"))] * len(works)
     translations: list[list[str]] = [[] for _ in works]
     for done in range(1, rounds + 1):
-        for place, (name, _, translate) in enumerate(works):
+        for place, translate in enumerate(works):
             first, _ = _timed(translate, lines[:1])
             whole, translations[place] = _timed(translate, lines)
             times[place] = min(times[place][0], first), min(times[place][1], whole)
-            tell(f"{name}: round {done} of {rounds}: {whole:.1f} s, {first:.2f} s for one sentence")
+            tell(f"{names[place]}: round {done} of {rounds}: {whole:.1f} s, {first:.2f} s for one sentence")
     unit, unit_out = unit_of(lines), unit_of(pairs.reference.lines)
     length = sum(text_lengths(lines[1:], unit))
+    shown = [*names[: len(models)], *(f"{program.name} (command)" for program in programs)]
     return [
         TextSpeed(
-            subject=name,
-            program=program,
+            name=name,
             sentences=len(lines) - 1,
             length=length,
             whole=whole,
@@ -200,37 +181,28 @@ def measure_text(
             unit=unit,
             unit_out=unit_out,
         )
-        for (name, program, _), (first, whole), translation in zip(works, times, translations, strict=True)
+        for name, (first, whole), translation in zip(shown, times, translations, strict=True)
     ]
 
 
-def _of(model: Scorer) -> Callable[[Sequence[str]], list[str]]:
+def _translation(model: Scorer) -> Translate:
     return lambda lines: model.translate(model.model, lines).lines
 
 
-def _timed(translate: Callable[[Sequence[str]], list[str]], lines: Sequence[str]) -> tuple[float, list[str]]:
+def _timed(translate: Translate, lines: Sequence[str]) -> tuple[float, list[str]]:
     begun = time.perf_counter()
     translation = translate(lines)
     return time.perf_counter() - begun, translation
 
 
-TITLE = "Translation of a text"
-
-
 def text_table(speeds: Sequence[TextSpeed]) -> Table:
     """One row for each subject."""
+    source, out = speeds[0].unit, speeds[0].unit_out
+    columns = ["subject", "speed [sentences/s] .2", f"source [{source}/s] .1", "whole text [s] .2"]
     return Table(
-        title=TITLE,
-        columns=(
-            Column(name="subject"),
-            Column(name="speed", unit="sentences/s", digits=2),
-            Column(name="source", unit=f"{speeds[0].unit}/s", digits=1),
-            Column(name="whole text", unit="s", digits=2),
-            Column(name="one sentence", unit="s", digits=2),
-            Column(name=f"{speeds[0].unit_out} out"),
-            Column(name="BLEU", digits=2),
-        ),
-        rows=tuple(
+        title="Translation of a text",
+        columns=[*columns, "one sentence [s] .2", f"{out} out", "BLEU .2"],
+        rows=[
             (
                 speed.name,
                 speed.sentences_per_second,
@@ -241,29 +213,28 @@ def text_table(speeds: Sequence[TextSpeed]) -> Table:
                 speed.bleu,
             )
             for speed in speeds
-        ),
+        ],
     )
 
 
 def text_figure(speeds: Sequence[TextSpeed]) -> BarChart:
     """Sentences a second of every subject."""
-    values: tuple[Number, ...] = tuple(speed.sentences_per_second for speed in speeds)
     return BarChart(
         name="text",
         title="Speed of translating a text, start-up subtracted",
         caption="Time of the whole text less that of its first sentence alone, in which commands start and "
         "load their model; the shortest of each.",
-        x=Axis(label="model, or command of another program"),
-        y=Axis(label="speed", unit="sentences/s"),
-        categories=tuple(speed.name for speed in speeds),
-        series=(Series(name="speed", y=values),),
+        x="model, or command of another program",
+        y="speed [sentences/s]",
+        categories=[speed.name for speed in speeds],
+        series=[Series(name="speed", y=[speed.sentences_per_second for speed in speeds])],
     )
 
 
-def text_notes(speeds: Sequence[TextSpeed], programs: Sequence[Program]) -> tuple[str, ...]:
+def text_notes(speeds: Sequence[TextSpeed], programs: Sequence[Program]) -> list[str]:
     """Notes on how to read these numbers."""
     unclear = [speed.name for speed in speeds if not speed.clear]
-    notes = [f"Command beside: {program.written}" for program in programs]
+    notes = [f"Command beside: {program.name}={shlex.join(program.command)}" for program in programs]
     if programs:
         notes.append(
             "Commands choose their own search, precision, batches and, unless they follow OMP_NUM_THREADS, "
@@ -274,4 +245,4 @@ def text_notes(speeds: Sequence[TextSpeed], programs: Sequence[Program]) -> tupl
             f"The text is too short for {', '.join(unclear)}: the whole takes less than {_ENOUGH:g} times as "
             "long as one sentence, so the difference is mostly noise. Give more sentences."
         )
-    return tuple(notes)
+    return notes

@@ -1,4 +1,4 @@
-"""Documents for language models to read: a file, or the text that a run names as its test set."""
+"""Text for models to read: documents for language models, pairs for others; a file or a run's test set."""
 
 from __future__ import annotations
 
@@ -27,13 +27,7 @@ from deepwire.lab.subject.model_and_text import read_pairs as read_sentences
 
 @dataclass(frozen=True)
 class DocumentText:
-    """Text for language models.
-
-    Attributes:
-        name: Of the file.
-        unit: What a document is.
-        documents: The lines of each.
-    """
+    """The lines of each document of a text for language models."""
 
     name: str
     unit: Unit
@@ -41,7 +35,7 @@ class DocumentText:
 
     @property
     def description(self) -> str:
-        """For the provenance of a finding."""
+        """Name and size, for the provenance of a finding."""
         return f"{self.name}, {len(self.documents):,} documents"
 
 
@@ -61,12 +55,7 @@ def text_of_model(name: str) -> Unit | None:
 
 
 def read_documents(model: str, file: Path | None, limit: int | None) -> DocumentText:
-    """A file, or the text that the run file of a language model names as `data.test`.
-
-    Args:
-        model: A MODEL name.
-        file: Plain or compressed.
-        limit: Only so many documents from the beginning.
+    """The first `limit` documents of a file, or of the `data.test` in the run file of a language model.
 
     Raises:
         UsageError: No file is given, and the model belongs to no run that names a test text.
@@ -111,11 +100,7 @@ def document_batches(
 ) -> Iterator[PairBatch]:
     """The documents as a language model reads them, behind the end of another one; sources are empty.
 
-    Args:
-        subject: The model.
-        text: What it reads.
-        tokens: Padded tokens of a batch.
-        longest: Tokens after which a document is cut.
+    A batch has `tokens` padded tokens; a document is cut after `longest`.
     """
     vocabulary = subject.loaded.vocabularies.target
     ids = [document_ids(lines, vocabulary)[:longest] for lines in text.documents]
@@ -157,7 +142,13 @@ def text_for(
     sentences: int | None,
     direction: Direction | None,
 ) -> ReadText:
-    """The text that a model is to read: two files, or one for a language model; or the run's test set.
+    """The text that a model is to read.
+
+    Args:
+        subject: The model.
+        source, reference: Files; a language model reads a reference alone. Default: the test set of the run.
+        sentences: Only so many pairs or documents from the beginning; None: all.
+        direction: Direction of the text, for a model of several.
 
     Raises:
         UsageError: The files do not fit the model, or there are none and no test set.

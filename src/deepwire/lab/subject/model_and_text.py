@@ -26,10 +26,7 @@ from deepwire.model.translation_model import TranslationModel
 
 
 def present(model: TranslationModel, sides: Sequence[Side]) -> list[Side]:
-    """The sides among these that the model has a stack for; all of them where it has none of them.
-
-    An analysis of both sides looks at the one that there is; one of a side alone is told that it lacks.
-    """
+    """The sides among these that the model has a stack for; all of them where it has none of them."""
     return [side for side in sides if side in model.stacks()] or list(sides)
 
 
@@ -71,16 +68,12 @@ class AnalysedModel:
 
     @property
     def source(self) -> ModelSource:
-        """For the provenance of a finding."""
-        return _source(self.name, self.loaded.folder, self.loaded.metadata)
+        """The model, for the provenance of a finding."""
+        return source_of(self.name, self.loaded.folder, self.loaded.metadata)
 
 
 def open_model(name: str, device: str = "cpu") -> AnalysedModel:
-    """Load a model in float32.
-
-    Args:
-        name: A MODEL name: run directory, ``RUN@last``, ``RUN@avg5`` or model directory.
-        device: ``cpu``, ``cuda``, ``cuda:1`` or ``auto``.
+    """Load a MODEL name in float32.
 
     Raises:
         ModelError: There is no such model, or it is damaged.
@@ -91,13 +84,24 @@ def open_model(name: str, device: str = "cpu") -> AnalysedModel:
 
 
 def model_source(name: str) -> ModelSource:
-    """Which model a MODEL name stands for, for the provenance of a finding; it is not loaded.
+    """The model that a MODEL name stands for, for the provenance of a finding; it is not loaded.
 
     Raises:
         ModelError: There is no such model, or its description is damaged.
     """
     folder = find_model(name)
-    return _source(name, folder, read_metadata(folder))
+    return source_of(name, folder, read_metadata(folder))
+
+
+def source_of(name: str, folder: Path, metadata: Mapping[str, object]) -> ModelSource:
+    """A model in a folder, for the provenance of a finding."""
+    update = metadata.get("update")
+    return ModelSource(
+        name=name,
+        folder=str(folder),
+        digest=fingerprint(folder),
+        update=update if isinstance(update, int) else None,
+    )
 
 
 def run_of(name: str) -> RunDirectory | None:
@@ -111,18 +115,14 @@ def run_of(name: str) -> RunDirectory | None:
 
 @dataclass(frozen=True)
 class ParallelText:
-    """Sentences and their translations, for a model to read.
-
-    Attributes:
-        source, reference: Raw text, line by line; of several references the first is what models read.
-    """
+    """Sentences and their translations, for a model to read; of several references models read the first."""
 
     source: Text
     reference: Text
 
     @property
     def description(self) -> str:
-        """For the provenance of a finding."""
+        """Names and size, for the provenance of a finding."""
         names = " and ".join(text.name for text in (self.source, *self.reference.references))
         return f"{names}, {len(self.source.lines):,} pairs"
 
@@ -133,7 +133,7 @@ class ParallelText:
 
     @property
     def read(self) -> str:
-        """The same of what `batches` gives."""
+        """The description of what `batches` gives."""
         pairs = zip(self.source.lines, self.reference.lines, strict=True)
         empty = sum(not (source.strip() and reference.strip()) for source, reference in pairs)
         return self.description + (f", {empty:,} of them left out, with an empty side" if empty else "")
@@ -146,12 +146,12 @@ def read_pairs(
     limit: int | None = None,
     direction: Direction | None = None,
 ) -> ParallelText:
-    """Two files, or the test set that the run file of a run names as ``data.test``.
+    """The first `limit` pairs of two files, or of the test set that a run file names as ``data.test``.
 
     Args:
         model: A MODEL name.
         source, reference: Files; both or neither.
-        limit: Only so many pairs from the beginning.
+        limit: None: all pairs.
         direction: Which test set, where the run has several.
 
     Raises:
@@ -215,7 +215,8 @@ def batches(
     vocabularies = subject.loaded.vocabularies
     head = [BOS] if subject.loaded.metadata.get("source_bos") is True else []
     first = BOS
-    into = LanguageSelector(languages_of(subject.loaded), vocabularies, _say_nothing).select(to)
+    # A direction that the model was not trained in is what was asked for: no warning.
+    into = LanguageSelector(languages_of(subject.loaded), vocabularies, lambda _: None).select(to)
     if into is not None:
         head, first = [*head, *([] if into.source_tag is None else [into.source_tag])], into.first_token
     sources = [ids[:longest] for ids in vocabularies.source.encode_lines(pairs.source.lines)]
@@ -234,17 +235,3 @@ def batches(
             rows,
             None if into is None else target_language_ids([into] * len(rows), device),
         )
-
-
-def _say_nothing(_text: str) -> None:
-    """Take no note of a direction that the model was not trained in: it is what was asked for."""
-
-
-def _source(name: str, folder: Path, metadata: Mapping[str, object]) -> ModelSource:
-    update = metadata.get("update")
-    return ModelSource(
-        name=name,
-        folder=str(folder),
-        digest=fingerprint(folder),
-        update=update if isinstance(update, int) else None,
-    )
