@@ -22,8 +22,8 @@ from deepwire.cli.options import (
     TestSeed,
     chosen_shortlist,
     specified,
-    with_settings,
 )
+from deepwire.cli.settings import with_settings
 from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
 from deepwire.io.output import check_output

@@ -20,8 +20,8 @@ from deepwire.cli.options import (
     TestSamples,
     TestSeed,
     specified,
-    with_settings,
 )
+from deepwire.cli.settings import with_settings
 from deepwire.errors import ModelError, UsageError
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from deepwire.cli.options import (
     Settings,
     Threads,
     use_threads,
-    with_settings,
 )
+from deepwire.cli.settings import with_settings
 from deepwire.io.json_lines import json_line
 from deepwire.io.output import check_output
 

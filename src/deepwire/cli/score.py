@@ -24,8 +24,8 @@ from deepwire.cli.options import (
     To,
     require_one,
     use_threads,
-    with_settings,
 )
+from deepwire.cli.settings import with_settings
 from deepwire.config.counts import counted
 from deepwire.errors import DataError, UsageError
 from deepwire.io.json_lines import json_line

@@ -23,8 +23,8 @@ from deepwire.cli.options import (
     Settings,
     Terms,
     Threads,
-    with_settings,
 )
+from deepwire.cli.settings import with_settings
 from deepwire.config.counts import parse_bytes
 from deepwire.config.settings_reader import read_overrides
 from deepwire.errors import UsageError

@@ -27,8 +27,8 @@ from deepwire.cli.options import (
     Threads,
     To,
     use_threads,
-    with_settings,
 )
+from deepwire.cli.settings import with_settings
 from deepwire.config.counts import counted
 from deepwire.errors import DataError, UsageError
 from deepwire.io.output import check_output

@@ -16,7 +16,6 @@ import typer
 from deepwire import plugins
 from deepwire.cli.options import Overrides, RunFileName
 from deepwire.command_line import again
-from deepwire.config.choice import plugins_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -147,6 +146,8 @@ def _summarise(loaded: LoadedRunFile, run: Run, processes: ProcessGroup) -> None
 
 def options_of_plugins(config: RunFile) -> str:
     """The options that let the stored model import its packages; none for those with entry points."""
+    from deepwire.config.choice import plugins_of
+
     packages = dict.fromkeys(plugin.package for plugin in plugins_of(config.model))
     return "".join(f"--plugin {package} " for package in packages if not plugins.is_announced(package))
 

@@ -32,8 +32,8 @@ from deepwire.cli.options import (
     To,
     chosen_shortlist,
     require_one,
-    with_settings,
 )
+from deepwire.cli.settings import with_settings
 from deepwire.config.counts import counted
 from deepwire.errors import Tell, UsageError
 from deepwire.io.output import check_output

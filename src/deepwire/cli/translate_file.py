@@ -22,8 +22,8 @@ from deepwire.cli.options import (
     Terms,
     Threads,
     To,
-    with_settings,
 )
+from deepwire.cli.settings import with_settings
 from deepwire.errors import DataError, UsageError
 from deepwire.io.atomic import disk_errors, require_absent
 from deepwire.io.output import check_output, open_output
