@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.data.data_config import FilterConfig
-from deepwire.data.filtering.filters import NAMES, REASONS, Digests, DigestSet, PairFilter, digests_of
+from deepwire.data.filtering.filters import NAMES, REASONS, Digests, DigestSet, digests_of, pair_reasons
 from deepwire.data.text.reader import Lines
 
 
 def reason(source: str, target: str, **filters: object) -> str | None:
-    found = PairFilter(FilterConfig.model_validate(filters)).reasons(Lines(1, [source], [target], {}))
+    found = pair_reasons(Lines(1, [source], [target], {}), FilterConfig.model_validate(filters))
     return NAMES[found[0]] or None
 
 
@@ -73,7 +73,7 @@ def test_an_ideograph_counts_as_three_letters() -> None:
 @pytest.mark.parametrize("fault", ["nul", "bad_utf8", "too_long"])
 def test_a_fault_of_reading_is_the_reason(fault: str) -> None:
     lines = Lines(1, ["a", "", "c"], ["b", "", "d"], {1: fault})
-    assert [NAMES[found] for found in PairFilter(FilterConfig()).reasons(lines)] == ["", fault, ""]
+    assert [NAMES[found] for found in pair_reasons(lines, FilterConfig())] == ["", fault, ""]
 
 
 SIZES = st.lists(st.integers(1, 200), min_size=1, max_size=20)

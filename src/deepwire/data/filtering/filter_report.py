@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 from unicodedata import is_normalized
@@ -23,22 +23,43 @@ from deepwire.data.text.language_guess import (
 )
 from deepwire.data.text.pairs import Pair, Reservoir
 
+Report = dict[str, Any]
+"""The report of a role as values that JSON can hold; see `CheckReport.to_dict`."""
+
+_EXAMPLES = 5
+_RESERVOIR = 1000
+_LONGEST_BIN = 4096
+_LARGE_DROP = 0.2
+_SAME_SIDES = 0.1
+_CORRELATION, _CORRELATION_PAIRS = 0.2, 200
+_FEWEST_LINES = 10
+
 _CLOSING = ".,。，、،।"
 """Marks that no language puts a space before; French does before others."""
 _ANY_CLOSING, _APART = re.compile(rf"[{_CLOSING}]"), re.compile(rf"\S [{_CLOSING}](?= |$)")
 _MOSES = re.compile(r"&(?:apos|quot|amp|lt|gt|#\d+|bar);| @[-,./]@ ")
 _PIECES = re.compile(r"\S@@ |(?:^| )\u2581\S")
 _APART_SHARE, _MOSES_SHARE, _PIECES_SHARE = 0.5, 0.02, 0.1
-_FEWEST_LINES = 10
+
+_NORMALIZED = "data.vocabulary.normalization nfkc reads them so"
+_ODD_CHARACTERS: Sequence[tuple[Callable[[str], object], str, str]] = (
+    (
+        lambda line: not is_normalized("NFC", line),
+        "have letters apart from their marks, not in Unicode's form NFC",
+        _NORMALIZED,
+    ),
+    (re.compile("[\u00a0\u2007\u202f]").search, "have no-break spaces, which are no spaces", _NORMALIZED),
+    (
+        re.compile("[\u00ad\u200b\u2060\ufeff]").search,
+        "have characters without width (U+00AD, U+200B, U+2060, U+FEFF)",
+        "take them out",
+    ),
+)
+"""Characters that look like others, or like none, and are different ones for a model."""
 
 
-def language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -> list[str]:
-    """Warnings about the languages of source and target: swapped, or not those of the labels.
-
-    Args:
-        labels: The languages that the sides should be in.
-        sides: Lines of the source and of the target.
-    """
+def _language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -> list[str]:
+    """Whether the languages of source and target are swapped, or not those of the labels."""
     if language_code(labels[0]) == language_code(labels[1]):
         return []
     languages = [guess_language(lines, labels) for lines in sides]
@@ -51,7 +72,7 @@ def language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -
     ]
 
 
-def tokenised_warnings(label: str, lines: Sequence[str]) -> list[str]:
+def _tokenised_warnings(label: str, lines: Sequence[str]) -> list[str]:
     """Whether a text was tokenised or cut into subwords before: signs that raw text does not have."""
     if _share(lines, _PIECES) > _PIECES_SHARE:
         return [
@@ -71,49 +92,16 @@ def tokenised_warnings(label: str, lines: Sequence[str]) -> list[str]:
     ]
 
 
-_NORMALIZED = "data.vocabulary.normalization nfkc reads them so"
-_ODD_CHARACTERS: Sequence[tuple[Callable[[str], object], str, str]] = (
-    (
-        lambda line: not is_normalized("NFC", line),
-        "have letters apart from their marks, not in Unicode's form NFC",
-        _NORMALIZED,
-    ),
-    (re.compile("[\u00a0\u2007\u202f]").search, "have no-break spaces, which are no spaces", _NORMALIZED),
-    (
-        re.compile("[\u00ad\u200b\u2060\ufeff]").search,
-        "have characters without width (U+00AD, U+200B, U+2060, U+FEFF)",
-        "take them out",
-    ),
-)
-
-
-def character_warnings(label: str, lines: Sequence[str]) -> list[str]:
-    """Characters that look like others, or like none, and are different ones for a model."""
-    counts = [(sum(bool(has(line)) for line in lines), what, hint) for has, what, hint in _ODD_CHARACTERS]
-    return [
-        f"{label}: {count / len(lines):.1%} of the lines {what}: {hint}"
-        for count, what, hint in counts
-        if count
-    ]
-
-
 def _share(lines: Sequence[str], sign: re.Pattern[str]) -> float:
     if len(lines) < _FEWEST_LINES:
         return 0.0
     return sum(sign.search(line) is not None for line in lines) / len(lines)
 
 
-Report = dict[str, Any]
-"""The report of a role as values that JSON can hold; see `CheckReport.to_dict`."""
-
-EXAMPLES = 5
-"""Line numbers shown for each reason."""
-
-_RESERVOIR = 1000
-_LONGEST_BIN = 4096
-_LARGE_DROP = 0.2
-_SAME_SIDES = 0.1
-_CORRELATION, _CORRELATION_PAIRS = 0.2, 200
+def _character_warnings(label: str, lines: Sequence[str]) -> Iterator[str]:
+    for is_odd, said, hint in _ODD_CHARACTERS:
+        if count := sum(bool(is_odd(line)) for line in lines):
+            yield f"{label}: {count / len(lines):.1%} of the lines {said}: {hint}"
 
 
 @dataclass
@@ -133,7 +121,7 @@ class CheckReport:
     """Counts pairs as they are read and filtered; constant memory.
 
     Args:
-        corpora: What to call each corpus, in the order of `Pair.corpus`.
+        corpora: The name of each corpus, in the order of `Pair.corpus`.
         labels: The source and the target language; text of one side has an empty source language.
         samples: How many random kept pairs to show.
         seed: Chooses the samples.
@@ -161,19 +149,19 @@ class CheckReport:
         self._characters = [0, 0]
 
     def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
-        """Count dropped lines: their numbers, and why, as places in `filters.NAMES`."""
+        """Counts dropped lines: their numbers, and why, as places in `filters.NAMES`."""
         self.corpora[corpus].pairs += len(numbers)
         distinct, firsts, counts = np.unique(reasons, return_index=True, return_counts=True)
         for place in np.argsort(firsts).tolist():
             dropped = self.dropped.setdefault(NAMES[distinct[place]], _Dropped())
             dropped.count += int(counts[place])
-            room = EXAMPLES - len(dropped.examples)
+            room = _EXAMPLES - len(dropped.examples)
             if room:
                 lines = numbers[reasons == distinct[place]][:room].tolist()
                 dropped.examples += [(corpus, line) for line in lines]
 
     def keep(self, corpus: int, lengths: NDArray[np.int32], pairs: Sequence[Pair]) -> None:
-        """Count kept pairs; `lengths` are `[2, pairs]` characters of the sides."""
+        """Counts kept pairs; `lengths` are `[2, pairs]` characters of the sides."""
         self.corpora[corpus].pairs += len(pairs)
         self.corpora[corpus].kept += len(pairs)
         for side, characters in enumerate(lengths):
@@ -202,32 +190,35 @@ class CheckReport:
         """The unit of the counts: pairs, or lines where the text has one side."""
         return "pair" if self.labels[0] else "line"
 
+    def main_reason(self) -> str:
+        """Why most of the dropped pairs are dropped."""
+        return REASONS[max(self.dropped, key=lambda name: self.dropped[name].count)]
+
     def warnings(self) -> list[str]:
         """Warnings that a person should look at before training, one sentence each."""
         warnings = self._note_warnings()
         share = 1 - self.kept / max(self.pairs, 1)
         if share > _LARGE_DROP:
-            reason = max(self.dropped, key=lambda name: self.dropped[name].count)
-            said = f"{share:.0%} of the {self.unit}s are dropped, most for: {REASONS.get(reason, reason)}"
-            warnings.append(said)
+            warnings.append(f"{share:.0%} of the {self.unit}s are dropped, most for: {self.main_reason()}")
+        sides = self._sides()
         if self.labels[0]:
-            warnings += self._pair_warnings()
-        for label, lines in zip(self.labels, self._sides(), strict=True):
-            warnings += character_warnings(label, lines)
-            warnings += tokenised_warnings(label, lines) if self._raw else []
+            warnings += self._pair_warnings(sides)
+        for label, lines in zip(self.labels, sides, strict=True):
+            warnings += _character_warnings(label, lines)
+            warnings += _tokenised_warnings(label, lines) if self._raw else []
         if self.also_in_training:
             are = "is" if self.also_in_training == 1 else "are"
             warnings.append(f"{self.also_in_training:,} of these pairs {are} also in the training text")
         return warnings
 
-    def _pair_warnings(self) -> list[str]:
+    def _pair_warnings(self, sides: Sequence[Sequence[str]]) -> list[str]:
         warnings, sample = [], self._reservoir.pairs
         same = sum(pair.source == pair.target for pair in sample) / max(len(sample), 1)
         if same > _SAME_SIDES:
             warnings.append(
                 f"both sides are the same in {same:.0%} of the pairs (filters.drop_copies drops these)"
             )
-        warnings += language_warnings(self.labels, self._sides())
+        warnings += _language_warnings(self.labels, sides)
         correlation = _length_correlation(sample)
         if correlation is not None and correlation < _CORRELATION:
             warnings.append(
@@ -264,34 +255,35 @@ class CheckReport:
                 ("source", "target"), self.labels, self._sides(), self._characters, self._lengths, strict=True
             )
         }
+        dropped = {
+            reason: {
+                "count": found.count,
+                "examples": [
+                    {"corpus": self.corpora[corpus].name, "line": line} for corpus, line in found.examples
+                ],
+            }
+            for reason, found in sorted(self.dropped.items(), key=lambda item: -item[1].count)
+        }
+        samples = [
+            {
+                "corpus": self.corpora[pair.corpus].name,
+                "line": pair.line,
+                "source": pair.source,
+                "target": pair.target,
+            }
+            for pair in self.samples()
+        ]
         return {
             "pairs": self.pairs,
             "kept": self.kept,
-            "dropped": {
-                reason: {
-                    "count": dropped.count,
-                    "examples": [
-                        {"corpus": self.corpora[corpus].name, "line": line}
-                        for corpus, line in dropped.examples
-                    ],
-                }
-                for reason, dropped in sorted(self.dropped.items(), key=lambda item: -item[1].count)
-            },
+            "dropped": dropped,
             "corpora": [asdict(corpus) for corpus in self.corpora],
             **sides,
             "repaired": asdict(self.notes),
             "also_in_training": self.also_in_training,
             **({"placeholders": dict(self.placeholders)} if self.placeholders else {}),
             "warnings": self.warnings(),
-            "samples": [
-                {
-                    "corpus": self.corpora[pair.corpus].name,
-                    "line": pair.line,
-                    "source": pair.source,
-                    "target": pair.target,
-                }
-                for pair in self.samples()
-            ],
+            "samples": samples,
         }
 
 
@@ -300,11 +292,9 @@ def _length_correlation(pairs: Sequence[Pair]) -> float | None:
     if len(pairs) < _CORRELATION_PAIRS:
         return None
     lengths = np.log([[len(pair.source), len(pair.target)] for pair in pairs])
-    deviations: NDArray[np.float64] = lengths - lengths.mean(axis=0)
-    spread = np.sqrt((deviations**2).mean(axis=0))
-    if spread.min() < 0.05:
+    if lengths.std(axis=0).min() < 0.05:
         return None
-    return float((deviations[:, 0] * deviations[:, 1]).mean() / spread.prod())
+    return float(np.corrcoef(lengths.T)[0, 1])
 
 
 def _length_statistics(counts: NDArray[np.int64], characters: int) -> dict[str, float]:
@@ -335,7 +325,7 @@ def report_lines(role: str, report: Report, *, brief: bool = False) -> list[Text
 
     Args:
         role: How the report begins.
-        report: What `CheckReport.to_dict` gave.
+        report: As of `CheckReport.to_dict`.
         brief: Whether figures of the sides and samples are left out.
     """
     read = counted(report["pairs"], "pair" if report["source"]["language"] else "line")

@@ -18,6 +18,8 @@ from deepwire.data.text.pairs import Pair, PairBlock, Texts, is_blank
 from deepwire.data.text.reader import Lines, RawBlock, Reader
 
 Digests = NDArray[np.uint64]
+Reasons = NDArray[np.uint8]
+"""`[lines]`: why each is dropped, a place in `NAMES`; 0 keeps it."""
 
 
 class DigestSet:
@@ -43,7 +45,7 @@ class DigestSet:
         return known
 
     def add(self, digests: Digests) -> NDArray[np.bool_]:
-        """Remember digests; returns which of them are new, of equal ones the first only."""
+        """Remembers digests; returns which of them are new, of equal ones the first only."""
         distinct, firsts = np.unique(digests, return_index=True)
         absent = ~self.contains(distinct)
         new = np.zeros(len(digests), np.bool_)
@@ -74,84 +76,58 @@ REASONS = {
     "empty": "the line is empty or only spaces",
 }
 """Every reason a pair can be dropped for, with what it means."""
-
-RATIO_FREE_CHARACTERS = 20
-"""Pairs with no longer side pass the ratio: "Ja." for "Yes, of course." is a translation."""
-
-_WIDE_LETTERS = 3
-_WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]")
-"""Ideographs, kana, hangul: letters that stand for about three of an alphabet."""
-
-ENDING_DOCUMENTS = frozenset({"both_empty", "too_long", "nul", "bad_utf8"})
-"""Lines dropped for another reason are still context of the lines behind them, if they have a source."""
-
 NAMES = ("", *REASONS)
 """The reasons by their numbers; 0 keeps a pair."""
 NUMBERS = {name: number for number, name in enumerate(NAMES)}
-_ENDING = [NUMBERS[name] for name in sorted(ENDING_DOCUMENTS)]
+_ENDING_DOCUMENTS = [NUMBERS[name] for name in ("bad_utf8", "both_empty", "nul", "too_long")]
+"""Lines dropped for another reason are still context of the lines behind them, if they have a source."""
 
-Reasons = NDArray[np.uint8]
-
+RATIO_FREE_CHARACTERS = 20
+"""Pairs with no longer side pass the ratio: "Ja." for "Yes, of course." is a translation."""
+_WIDE_LETTERS = 3
+_WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]")
+"""Ideographs, kana, hangul: letters that stand for about three of an alphabet."""
 BLOCKS_ALONE = 96
 """About 200,000 pairs: with fewer, starting processes costs more than they save."""
 
 
-class PairFilter:
+def pair_reasons(lines: Lines, filters: FilterConfig) -> Reasons:
     """Decides about each pair by itself: everything but duplicates.
 
     Lengths are counted in characters, so that scripts without spaces are treated like others.
     """
-
-    def __init__(self, filters: FilterConfig) -> None:
-        self._shortest, self._longest = filters.min_characters, filters.max_characters
-        self._ratio = filters.max_ratio
-        self._drop_copies = filters.drop_copies
-
-    def reasons(self, lines: Lines) -> Reasons:
-        """`[pairs]`: why each is dropped, a place in `NAMES`; 0 keeps it."""
-        sides, lengths, count = (lines.sources, lines.targets), lines.lengths, len(lines.sources)
-        blank = [np.fromiter(map(str.isspace, side), np.bool_, count) for side in sides] | (lengths == 0)
-        shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-        reasons = np.select(
-            [blank.all(axis=0), blank.any(axis=0), longer > self._longest, shorter < self._shortest],
-            [NUMBERS[name] for name in ("both_empty", "one_side_empty", "too_long", "too_short")],
-            0,
-        ).astype(np.uint8)
-        # Counting wide letters can change the ratio by 3 at most, and most pairs are far from the limit.
-        suspects = (reasons == 0) & (longer * _WIDE_LETTERS > shorter * self._ratio)
-        for place in np.flatnonzero(suspects).tolist():
-            if self._absurd_ratio(sides[0][place], sides[1][place]):
-                reasons[place] = NUMBERS["ratio"]
-        if self._drop_copies:
-            same = np.fromiter(map(str.__eq__, *sides), np.bool_, count)
-            reasons[same & (reasons == 0)] = NUMBERS["copy"]
-        for place, fault in lines.faults.items():
-            reasons[place] = NUMBERS[fault]
-        return reasons
-
-    def _absurd_ratio(self, source: str, target: str) -> bool:
-        shorter, longer = sorted((_letters(source), _letters(target)))
-        return longer > RATIO_FREE_CHARACTERS and longer > shorter * self._ratio
+    sides, lengths, count = (lines.sources, lines.targets), lines.lengths, len(lines.sources)
+    blank = [np.fromiter(map(str.isspace, side), np.bool_, count) for side in sides] | (lengths == 0)
+    shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
+    drops = {
+        "both_empty": blank.all(axis=0),
+        "one_side_empty": blank.any(axis=0),
+        "too_long": longer > filters.max_characters,
+        "too_short": shorter < filters.min_characters,
+    }
+    reasons = np.select(list(drops.values()), [NUMBERS[name] for name in drops], 0).astype(np.uint8)
+    # Counting wide letters can change the ratio by 3 at most, and most pairs are far from the limit.
+    suspects = (reasons == 0) & (longer * _WIDE_LETTERS > shorter * filters.max_ratio)
+    for place in np.flatnonzero(suspects).tolist():
+        least, most = sorted((_letters(sides[0][place]), _letters(sides[1][place])))
+        if most > RATIO_FREE_CHARACTERS and most > least * filters.max_ratio:
+            reasons[place] = NUMBERS["ratio"]
+    if filters.drop_copies:
+        same = np.fromiter(map(str.__eq__, *sides), np.bool_, count)
+        reasons[same & (reasons == 0)] = NUMBERS["copy"]
+    for place, fault in lines.faults.items():
+        reasons[place] = NUMBERS[fault]
+    return reasons
 
 
-class TextFilter:
-    """Decides about each line of a text of one side: what cannot be used at all goes.
-
-    Empty lines stay where they are the bounds of documents.
-    """
-
-    def __init__(self, text: TextConfig) -> None:
-        self._keeps_empty = text.unit == "documents"
-
-    def reasons(self, lines: Lines) -> Reasons:
-        """`[lines]`: why each is dropped, a place in `NAMES`; 0 keeps it."""
-        reasons = np.zeros(len(lines.targets), np.uint8)
-        if not self._keeps_empty:
-            blank = [is_blank(line) for line in lines.targets]
-            reasons[blank] = NUMBERS["empty"]
-        for place, fault in lines.faults.items():
-            reasons[place] = NUMBERS[fault]
-        return reasons
+def text_reasons(lines: Lines, text: TextConfig) -> Reasons:
+    """Decides about each line of a text of one side; empty lines stay where they bound documents."""
+    reasons = np.zeros(len(lines.targets), np.uint8)
+    if text.unit != "documents":
+        reasons[[is_blank(line) for line in lines.targets]] = NUMBERS["empty"]
+    for place, fault in lines.faults.items():
+        reasons[place] = NUMBERS[fault]
+    return reasons
 
 
 def _letters(text: str) -> int:
@@ -163,32 +139,35 @@ def _letters(text: str) -> int:
 
 @dataclass(frozen=True)
 class FilteredBlock:
-    """A block of a corpus, and what is to be kept of it."""
+    """A block of a corpus, and what is to be kept of it.
+
+    Attributes:
+        numbers: `[lines]`: line numbers.
+        reasons: Why each is dropped.
+        pairs: The pairs that are kept.
+        lengths: `[2, pairs]`: characters of the source and the target sides.
+        digests: `[pairs]`: equal for equal pairs; empty where nobody wants them.
+        notes: Repairs.
+        dropped: The other pairs, where they are wanted.
+        beside: The dropped pairs that are context of the lines behind them; None where nobody wants them.
+    """
 
     numbers: NDArray[np.int64]
-    """`[lines]`: line numbers."""
     reasons: Reasons
-    """`[lines]`: why a pair is dropped, a place in `filters.NAMES`; 0 keeps it."""
     pairs: PairBlock
-    """The pairs that are kept."""
     lengths: NDArray[np.int32]
-    """`[2, pairs]`: characters of the source and the target sides."""
     digests: Digests
-    """`[pairs]`: equal for equal pairs; empty where nobody wants them."""
     notes: ReadNotes
     dropped: list[Pair]
-    """The others, where they are wanted."""
     beside: PairBlock | None = None
-    """The dropped pairs that are context of the lines behind them; None where nobody wants them."""
 
     def without(self, chosen: NDArray[np.bool_], reason: int, *, show: bool) -> FilteredBlock:
-        """Drop chosen ones of the pairs that were kept so far."""
+        """Drops chosen ones of the pairs that were kept so far."""
         if not chosen.any():
             return self
         reasons, kept = self.reasons.copy(), ~chosen
         reasons[np.flatnonzero(reasons == 0)[chosen]] = reason
         newly_dropped = [self.pairs[place] for place in np.flatnonzero(chosen).tolist()] if show else []
-        beside = None if self.beside is None else self.beside.merged(self.pairs.take(chosen))
         return replace(
             self,
             reasons=reasons,
@@ -196,7 +175,7 @@ class FilteredBlock:
             lengths=self.lengths[:, kept],
             digests=self.digests[kept] if len(self.digests) else self.digests,
             dropped=sorted([*self.dropped, *newly_dropped]),
-            beside=beside,
+            beside=None if self.beside is None else self.beside.merged(self.pairs.take(chosen)),
         )
 
 
@@ -208,13 +187,13 @@ def filter_blocks(
     show_dropped: bool = False,
     documents: bool = False,
 ) -> Iterator[FilteredBlock]:
-    """Read corpora, and decide about each pair all that can be decided without the others.
+    """Reads corpora, and decides about each pair all that can be decided without the others.
 
     All cores work, where there are many blocks; the result is the same for any number of them.
 
     Args:
         readers: Of each corpus; their indices are their places in this list.
-        filters: What to drop of pairs; or what text of one side they read.
+        filters: Which pairs to drop; or which text of one side they read.
         digests: Whether digests of the pairs are wanted.
         show_dropped: Whether dropped pairs are wanted.
         documents: Whether those of them that are context of others are wanted.
@@ -238,50 +217,49 @@ def _with_lines_before(blocks: Iterator[RawBlock]) -> Iterator[RawBlock]:
         before = tuple(Raw(raw.data.rpartition(b"\n")[2], raw.too_long, 1) for raw in ends)
 
 
+@dataclass
 class _BlockFilter:
-    def __init__(
-        self,
-        readers: Sequence[Reader],
-        filters: FilterConfig | TextConfig,
-        digests: bool,
-        show_dropped: bool,
-        documents: bool = False,
-    ) -> None:
-        self._readers = readers
-        self._filter: PairFilter | TextFilter = (
-            TextFilter(filters) if isinstance(filters, TextConfig) else PairFilter(filters)
-        )
-        self._digests, self._show_dropped, self._documents = digests, show_dropped, documents
+    readers: Sequence[Reader]
+    filters: FilterConfig | TextConfig
+    digests: bool
+    show_dropped: bool
+    documents: bool
 
     def __call__(self, block: RawBlock) -> FilteredBlock:
         notes = ReadNotes()
-        lines = self._readers[block.corpus].parse(block, notes)
-        reasons = self._filter.reasons(lines)
-        numbers = np.arange(lines.first, lines.first + len(reasons))
+        lines = self.readers[block.corpus].parse(block, notes)
+        if isinstance(self.filters, TextConfig):
+            reasons = text_reasons(lines, self.filters)
+        else:
+            reasons = pair_reasons(lines, self.filters)
         kept = reasons == 0
         pairs = _block_of(lines, kept, block.corpus)
         # Where there is no source, a document ends: so it does where the source alone is translated.
         blank = np.fromiter(map(is_blank, lines.sources), np.bool_, len(reasons))
-        beside = ~kept & ~np.isin(reasons, _ENDING) & ~blank
+        beside = ~kept & ~np.isin(reasons, _ENDING_DOCUMENTS) & ~blank
+        dropped = []
+        if self.show_dropped:
+            dropped = [
+                Pair(lines.first + place, lines.sources[place], lines.targets[place], block.corpus)
+                for place in np.flatnonzero(~kept).tolist()
+            ]
         return FilteredBlock(
-            numbers,
+            np.arange(lines.first, lines.first + len(reasons)),
             reasons,
             pairs,
             lines.lengths[:, kept],
-            self._digests_of(block, lines, pairs, kept),
+            self._digests_of(block, lines, pairs, kept) if self.digests else digests_of([]),
             notes,
-            _chosen(lines, ~kept, block.corpus) if self._show_dropped else [],
-            _block_of(lines, beside, block.corpus) if self._documents else None,
+            dropped,
+            _block_of(lines, beside, block.corpus) if self.documents else None,
         )
 
     def _digests_of(
         self, block: RawBlock, lines: Lines, pairs: PairBlock, kept: NDArray[np.bool_]
     ) -> Digests:
         """Digests of the kept pairs; with documents, together with the pair in front of each."""
-        if not self._digests:
-            return digests_of([])
         sources, targets = pairs.source.lines(), pairs.target.lines()
-        if self._documents:
+        if self.documents:
             first = self._line_before(block)
             before = [
                 (lines.sources[place - 1].strip(), lines.targets[place - 1].strip()) if place else first
@@ -296,7 +274,7 @@ class _BlockFilter:
         if not block.before:
             return "", ""
         alone = RawBlock(block.corpus, block.first - 1, tuple((raw,) for raw in block.before), block.layout)
-        lines = self._readers[block.corpus].parse(alone, ReadNotes())
+        lines = self.readers[block.corpus].parse(alone, ReadNotes())
         # The header of a table is no pair.
         return (lines.sources[0].strip(), lines.targets[0].strip()) if lines.sources else ("", "")
 
@@ -307,10 +285,3 @@ def _block_of(lines: Lines, chosen: NDArray[np.bool_], corpus: int) -> PairBlock
         for side in (lines.sources, lines.targets)
     )
     return PairBlock(corpus, lines.first + np.flatnonzero(chosen), sources, targets)
-
-
-def _chosen(lines: Lines, chosen: NDArray[np.bool_], corpus: int) -> list[Pair]:
-    return [
-        Pair(lines.first + place, lines.sources[place], lines.targets[place], corpus)
-        for place in np.flatnonzero(chosen).tolist()
-    ]

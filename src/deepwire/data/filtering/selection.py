@@ -19,7 +19,6 @@ from deepwire.data.filtering.filter_report import CheckReport
 from deepwire.data.filtering.filters import (
     NAMES,
     NUMBERS,
-    REASONS,
     Digests,
     DigestSet,
     FilteredBlock,
@@ -32,11 +31,9 @@ from deepwire.data.text.placeholders import kinds_in
 from deepwire.errors import DataError
 from deepwire.io.output import open_output
 
-LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
+_LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
 """For validation and test text, which is only refused what cannot be used at all."""
 _PAIRS_BETWEEN_REPORTS = 10_000
-_OF_RAW_TEXT = ("bpe", "unigram")
-"""Vocabularies of text as people write it; others may want it tokenised."""
 
 
 class Selection:
@@ -46,7 +43,7 @@ class Selection:
     pair (`filters.DigestSet`).
 
     Args:
-        role: What the corpora are for.
+        role: The use of the corpora.
         corpora: As `directed` gives them; `Pair.corpus` is a place in this list.
         data: The run's data section.
         samples: How many random pairs a report shows.
@@ -62,38 +59,37 @@ class Selection:
         samples: int = 5,
         seed: int = 1,
     ) -> None:
-        self.role, self.corpora = role, corpora
-        places = directions_of(corpora, data)
-        self.directions = places if places is not None else [0] * len(corpora)
-        groups = sorted(set(self.directions))
-        self._data = data
-        filters = data.filters if role == "train" else LENIENT
+        self.role, self.corpora, self._data = role, corpora, data
+        self.directions = directions_of(corpora, data) or [0] * len(corpora)
+        filters = data.filters if role == "train" else _LENIENT
         self._filters: FilterConfig | TextConfig = data.text or filters
-        once = data.text is None and filters.drop_duplicates
-        self._seen = {group: DigestSet() for group in groups if once}
+        self._seen: dict[int, DigestSet] = {}
         self._reports: dict[int, CheckReport] = {}
-        self._places: list[int] = [0] * len(corpora)
-        self.names: dict[int, str] = {}
-        for group in groups:
-            members = [number for number, place in enumerate(self.directions) if place == group]
-            for place, number in enumerate(members):
-                self._places[number] = place
-            first = corpora[members[0]]
-            labels = (first.source or data.source, first.target or data.target)
-            labels = labels if data.text is None else ("", data.target)
-            self.names[group] = role if data.languages is None else f"{role} {'-'.join(labels)}"
-            self._reports[group] = CheckReport(
-                [corpora[number].label for number in members],
+        self._names: dict[int, str] = {}
+        # The place of each corpus among those of its direction.
+        self._places = [self.directions[:number].count(each) for number, each in enumerate(self.directions)]
+        for direction in sorted(set(self.directions)):
+            members = [
+                corpus for corpus, its in zip(corpora, self.directions, strict=True) if its == direction
+            ]
+            source = members[0].source or data.source
+            labels = "" if data.text is not None else source, members[0].target or data.target
+            self._names[direction] = role if data.languages is None else f"{role} {'-'.join(labels)}"
+            if data.text is None and filters.drop_duplicates:
+                self._seen[direction] = DigestSet()
+            self._reports[direction] = CheckReport(
+                [corpus.label for corpus in members],
                 labels,
                 samples=samples,
                 seed=seed,
-                raw=data.vocabulary.type in _OF_RAW_TEXT,
+                # Vocabularies of text as people write it; others may want it tokenised.
+                raw=data.vocabulary.type in ("bpe", "unigram"),
             )
 
     def read(
         self, *, show_dropped: bool = False, progress: Callable[[int], None] | None = None
     ) -> Iterator[FilteredBlock]:
-        """Read all corpora: blocks of lines, with what is kept of them; what is dropped is counted.
+        """Reads all corpora: blocks of lines with the pairs that are kept; the others are counted.
 
         Args:
             show_dropped: Whether `FilteredBlock.dropped` is wanted.
@@ -103,13 +99,11 @@ class Selection:
             DataError: a text cannot be read.
             ResourceError: a helping process died.
         """
-        readers = [reader(corpus, self._data, number) for number, corpus in enumerate(self.corpora)]
-        digests = self._data.text is None and self._data.filters.drop_duplicates
         read = 0
         for block in filter_blocks(
-            readers,
+            [reader(corpus, self._data, number) for number, corpus in enumerate(self.corpora)],
             self._filters,
-            digests=digests,
+            digests=self._data.text is None and self._data.filters.drop_duplicates,
             show_dropped=show_dropped,
             documents=self._data.context.used,
         ):
@@ -127,27 +121,27 @@ class Selection:
                 progress(read)
 
     def keep(self, pairs: PairBlock, lengths: NDArray[np.int32]) -> None:
-        """Count pairs that were kept; `lengths` are `[2, pairs]` characters."""
+        """Counts pairs that were kept; `lengths` are `[2, pairs]` characters."""
         renumbered = replace(pairs, corpus=self._places[pairs.corpus])
         self._of(pairs.corpus).keep(renumbered.corpus, lengths, renumbered)
 
     def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
-        """Count dropped lines of a corpus; `reasons` are places in `filters.NAMES`."""
+        """Counts dropped lines of a corpus; `reasons` are places in `filters.NAMES`."""
         self._of(corpus).drop(self._places[corpus], numbers, reasons)
 
     def count_seen(self, corpus: int, digests: Digests, other: Selection) -> None:
-        """Count how many of the pairs that were kept here `other` kept too, in the same direction."""
+        """Counts how many of the pairs that were kept here `other` kept too, in the same direction."""
         seen = other._seen.get(self.directions[corpus])
         if seen is not None:
             self._of(corpus).also_in_training += int(seen.contains(digests).sum())
 
     def count_placeholders(self, pairs: PairBlock) -> None:
-        """Count the symbols of pairs that were kept, as the store has them."""
+        """Counts the symbols of pairs that were kept, as the store has them."""
         self._of(pairs.corpus).placeholders.update(kinds_in(pairs.source.data.decode()))
 
     def reports(self) -> dict[str, CheckReport]:
         """The reports, by role or by role and direction (`train en-de`)."""
-        return {self.names[group]: report for group, report in self._reports.items()}
+        return {self._names[direction]: report for direction, report in self._reports.items()}
 
     def kept(self, corpus: int) -> int:
         """How many pairs of a corpus were kept so far."""
@@ -158,58 +152,42 @@ class Selection:
         return self._of(corpus).corpora[self._places[corpus]].pairs
 
     def require_some(self) -> None:
-        """Check that something is left in every direction.
-
-        Raises:
-            DataError: no pair of a direction can be used.
-        """
+        """Raises a DataError where no pair of a direction can be used."""
         for report in self._reports.values():
             if report.kept == 0:
                 names = ", ".join(corpus.name for corpus in report.corpora)
                 raise DataError(
-                    f"{names}: none of {counted(report.pairs, report.unit)} can be used", _main_reason(report)
+                    f"{names}: none of {counted(report.pairs, report.unit)} can be used",
+                    f"most were dropped because {report.main_reason()}; see data.filters",
                 )
 
     def _of(self, corpus: int) -> CheckReport:
         return self._reports[self.directions[corpus]]
 
 
-def _main_reason(report: CheckReport) -> str:
-    reason = max(report.dropped, key=lambda name: report.dropped[name].count)
-    return f"most were dropped because {REASONS.get(reason, reason)}; see data.filters"
-
-
-_REJECTS_HEADER = ("corpus", "line", "reason", "source", "target")
-
-_ESCAPES = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
-
 OnReject = Callable[[str, str, Pair, str], None]
 
 
 class Checked(NamedTuple):
-    """The findings about the text of a run."""
+    """The findings about the text of a run.
+
+    Attributes:
+        reports: By role (`train`, `valid`, `test`), or by role and direction (`train en-de`).
+        mix: The share of each direction in an epoch; empty without directions.
+    """
 
     reports: dict[str, CheckReport]
-    """By role (`train`, `valid`, `test`), or by role and direction (`train en-de`)."""
     mix: list[DirectionShare]
-    """The share of each direction in an epoch; empty without directions."""
 
 
 def checked_files(data: DataConfig) -> list[Path]:
-    """Every file that `check_corpora` reads.
-
-    Raises:
-        DataError: a side of a prefix does not exist.
-    """
-    return [
-        path
-        for role in data.corpora()
-        for corpus in directed(data, role)
-        for path in (
-            *corpus_files(corpus, data),
-            *([] if corpus.alignments is None else [corpus.alignments]),
-        )
-    ]
+    """Every file that `check_corpora` reads; a DataError where a side of a prefix does not exist."""
+    files: list[Path] = []
+    for role in data.corpora():
+        for corpus in directed(data, role):
+            files += corpus_files(corpus, data)
+            files += [] if corpus.alignments is None else [corpus.alignments]
+    return files
 
 
 def check_corpora(
@@ -220,15 +198,13 @@ def check_corpora(
     on_reject: OnReject | None = None,
     on_progress: Callable[[str, int], None] | None = None,
 ) -> Checked:
-    """Read and filter every text of `data` once, in a run with directions once for each direction.
+    """Reads and filters every text of `data` once, in a run with directions once for each direction.
 
-    Alignments beside training text are read, too.
-
-    Validation and test text is only refused what cannot be used at all: length, ratio and duplicates are for
-    training.
+    Alignments beside training text are read, too. Validation and test text is only refused what cannot be
+    used at all: length, ratio and duplicates are for training.
 
     Args:
-        data: What to read.
+        data: The data section of a run.
         seed: Chooses the sample pairs.
         samples: How many random pairs a report shows.
         on_reject: Called with role, corpus name, pair and reason for every dropped pair.
@@ -237,53 +213,44 @@ def check_corpora(
     Raises:
         DataError: a text cannot be read, or no pair of it can be used, or alignments do not fit their text.
     """
-    roles = list(data.corpora())
     selections = {
-        role: Selection(role, directed(data, role), data, samples=samples, seed=seed) for role in roles
+        role: Selection(role, directed(data, role), data, samples=samples, seed=seed)
+        for role in data.corpora()
     }
+    training = selections["train"]
     reports: dict[str, CheckReport] = {}
     for role, selection in selections.items():
-        _read(role, selection, selections["train"], on_reject, on_progress)
+        progress = None if on_progress is None else partial(on_progress, role)
+        alignments = WordAlignments(selection.corpora)
+        for block in selection.read(show_dropped=on_reject is not None, progress=progress):
+            selection.keep(block.pairs, block.lengths)
+            alignments.of(block.pairs)
+            if on_reject is not None:
+                label = selection.corpora[block.pairs.corpus].label
+                for pair, reason in zip(block.dropped, block.reasons[block.reasons != 0], strict=True):
+                    on_reject(role, label, pair, NAMES[reason])
+            if role != "train":
+                selection.count_seen(block.pairs.corpus, block.digests, training)
+        alignments.finish([selection.lines(number) for number in range(len(selection.corpora))])
         selection.require_some()
         reports |= selection.reports()
-    return Checked(reports, _mix(data, selections["train"]))
-
-
-def _read(
-    role: Role,
-    selection: Selection,
-    training: Selection,
-    on_reject: OnReject | None,
-    on_progress: Callable[[str, int], None] | None,
-) -> None:
-    progress = None if on_progress is None else partial(on_progress, role)
-    alignments = WordAlignments(selection.corpora)
-    for block in selection.read(show_dropped=on_reject is not None, progress=progress):
-        selection.keep(block.pairs, block.lengths)
-        alignments.of(block.pairs)
-        if on_reject is not None:
-            label = selection.corpora[block.pairs.corpus].label
-            for pair, reason in zip(block.dropped, block.reasons[block.reasons != 0], strict=True):
-                on_reject(role, label, pair, NAMES[reason])
-        if role != "train":
-            selection.count_seen(block.pairs.corpus, block.digests, training)
-    alignments.finish([selection.lines(number) for number in range(len(selection.corpora))])
-
-
-def _mix(data: DataConfig, training: Selection) -> list[DirectionShare]:
     if data.languages is None:
-        return []
+        return Checked(reports, [])
     kept = [training.kept(number) for number in range(len(training.corpora))]
     weights = [corpus.weight for corpus in training.corpora]
-    return shares(data.languages, kept, weights, training.directions, data.sampling_temperature)
+    mix = shares(data.languages, kept, weights, training.directions, data.sampling_temperature)
+    return Checked(reports, mix)
+
+
+_ESCAPES = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 
 
 @contextmanager
 def reject_file(path: Path) -> Iterator[OnReject]:
-    """Open a TSV file for dropped pairs, which has its name only once it is complete.
+    """Opens a TSV file for dropped pairs, which has its name only once it is complete.
 
     The file is compressed where its ending says so. Tabs, line ends and backslashes in a text are written as
-    `\\t`, `\\n`, `\\r` and `\\\\`. Pairs that cannot be used as text show what could be read of them.
+    `\\t`, `\\n`, `\\r` and `\\\\`. Pairs that cannot be used as text are written as far as they were read.
 
     Raises:
         UsageError: the file cannot be written there.
@@ -299,5 +266,5 @@ def reject_file(path: Path) -> Iterator[OnReject]:
         def add(role: str, corpus: str, pair: Pair, reason: str) -> None:
             write(f"{role}/{corpus}", str(pair.line), reason, pair.source, pair.target)
 
-        write(*_REJECTS_HEADER)
+        write("corpus", "line", "reason", "source", "target")
         yield add

@@ -20,15 +20,12 @@ _HINT = "write a line for each line of the text, as 0-0 1-2: source word, hyphen
 
 
 class WordAlignments:
-    """The alignments of some corpora, in step with the pairs that are kept.
-
-    Args:
-        corpora: As the pairs number them; those without alignments have no links.
-    """
+    """The alignments of some corpora, in step with the pairs that are kept; corpora may have none."""
 
     def __init__(self, corpora: Sequence[CorpusConfig]) -> None:
-        self._corpora = corpora
-        self._files: dict[int, _File] = {}
+        self._files = {
+            number: _File(corpus) for number, corpus in enumerate(corpora) if corpus.alignments is not None
+        }
 
     def of(self, pairs: PairBlock) -> Links:
         """The links of the next pairs of a corpus.
@@ -36,7 +33,7 @@ class WordAlignments:
         Raises:
             DataError: A line is no alignment, or of words that the pair has not, or is missing.
         """
-        file = self._file(pairs.corpus)
+        file = self._files.get(pairs.corpus)
         if file is None:
             return Links(np.zeros(0, np.int64), np.zeros(len(pairs), np.int64))
         sides = pairs.source.strings(), pairs.target.strings()
@@ -49,25 +46,9 @@ class WordAlignments:
         return Links(flat, sizes)
 
     def finish(self, lines: Sequence[int]) -> None:
-        """Check that each file has as many lines as the text of its corpus.
-
-        Args:
-            lines: Those of the text of each corpus.
-
-        Raises:
-            DataError: One has more or fewer.
-        """
-        for number, wanted in enumerate(lines):
-            file = self._file(number)
-            if file is not None:
-                file.require_lines(wanted)
-
-    def _file(self, corpus: int) -> _File | None:
-        if self._corpora[corpus].alignments is None:
-            return None
-        if corpus not in self._files:
-            self._files[corpus] = _File(self._corpora[corpus])
-        return self._files[corpus]
+        """Raises a DataError where a file has more or fewer lines than the text of its corpus."""
+        for number, file in self._files.items():
+            file.require_lines(lines[number])
 
 
 class _File:
@@ -85,7 +66,8 @@ class _File:
                 raise DataError(f"{self._name}: {self._read} lines, and the text has line {number}", _HINT)
             self._read, line = self._read + 1, str(following)
             if not _FORM.fullmatch(line):
-                raise DataError(f"{self._name}:{self._read}: no alignment: {_first_bad(line)!r}", _HINT)
+                bad = next((part for part in line.split() if not _LINK.fullmatch(part)), line.strip())
+                raise DataError(f"{self._name}:{self._read}: no alignment: {bad[:40]!r}", _HINT)
         links = {(int(source), int(target)) for source, target in _LINK.findall(line)}
         for source, target in links:
             if source >= min(words[0], _MOST_WORDS) or target >= min(words[1], _MOST_WORDS):
@@ -100,8 +82,3 @@ class _File:
         have = self._read + sum(1 for _ in self._lines)
         if have != wanted:
             raise DataError(f"{self._name}: {have} lines, but the text has {wanted}", _HINT)
-
-
-def _first_bad(line: str) -> str:
-    """The first characters of the first part that is no link."""
-    return next((part for part in line.split() if not _LINK.fullmatch(part)), line.strip())[:40]
