@@ -18,6 +18,7 @@ from deepwire.lab.report.finding import (
     BarChart,
     Cell,
     Column,
+    Figure,
     Finding,
     LineChart,
     Series,
@@ -247,8 +248,8 @@ def findings(
                 analysis="study",
                 title=study.plan.title,
                 measured=study.plan.about or "Systems trained by one plan.",
-                tables=tuple(table for table in tables if table.rows),
-                figures=(*_bars(of_study), *_curves(study)),
+                tables=[table for table in tables if table.rows],
+                figures=[*_bars(of_study), *_curves(study)],
                 provenance=provenance(),
             )
         )
@@ -260,29 +261,14 @@ def _at(stop: str) -> str:
 
 
 def _scores(study: StudyResults) -> Table:
-    rows = list[tuple[Cell, ...]]()
+    rows = []
     for name, system in study.systems.items():
         for stop in study.plan.stops:
             if standings := [each for of_seed in system.standings(stop).values() for each in of_seed]:
                 rows.append(_score_row(study, name, stop, standings))
-    return Table(
-        title="Scores",
-        columns=(
-            Column(name="system"),
-            Column(name="setting tried"),
-            Column(name="parameters", unit="M", digits=2),
-            Column(name="at update"),
-            Column(name="seeds"),
-            Column(name="BLEU", digits=2),
-            Column(name="sd", digits=2),
-            Column(name="chrF", digits=2),
-            Column(name="validation loss", unit="nats/token", digits=3),
-            Column(name="target tokens", unit="M", digits=1),
-            Column(name="training", unit="h", digits=2),
-            Column(name="decoding", unit="sent/s", digits=1),
-        ),
-        rows=tuple(rows),
-    )
+    columns = ["system", "setting tried", "parameters [M] .2", "at update", "seeds", "BLEU .2", "sd .2"]
+    columns += ["chrF .2", "validation loss [nats/token] .3", "target tokens [M] .1", "training [h] .2"]
+    return Table(title="Scores", columns=[*columns, "decoding [sent/s] .1"], rows=rows)
 
 
 def _score_row(study: StudyResults, name: str, stop: str, standings: Sequence[Standing]) -> tuple[Cell, ...]:
@@ -317,48 +303,31 @@ def _by_test(study: StudyResults) -> Table:
         for name, seeds in of_systems.items()
         if seeds and len(names) > 1
     ]
-    columns = (Column(name="system"), *(Column(name=test, digits=2) for test in names))
-    return Table(title="BLEU by test set", columns=columns, rows=tuple(rows))
+    columns = ["system", *(Column(name=test, digits=2) for test in names)]
+    return Table(title="BLEU by test set", columns=columns, rows=rows)
 
 
-def _difference_row(each: Difference, corrected: float) -> tuple[Cell, ...]:
+def _difference_row(each: Difference, corrected: float) -> dict[str, Cell]:
     ends = (f"{round(end, 2) + 0.0:+.2f}" for end in (each.bounds.low, each.bounds.high))
-    return (
-        each.pair.question,
-        each.pair.system,
-        each.pair.baseline,
-        _at(each.stop),
-        f"{round(each.value, 2) + 0.0:+.2f}",
-        " to ".join(ends),
-        each.p_value,
-        corrected,
-        each.visible,
-        f"{each.seeds[0]}, {each.seeds[1]}",
-        each.pair.paper,
-    )
+    return {
+        "question": each.pair.question,
+        "system": each.pair.system,
+        "against": each.pair.baseline,
+        "at update": _at(each.stop),
+        "difference [BLEU]": f"{round(each.value, 2) + 0.0:+.2f}",
+        "95 %": " to ".join(ends),
+        "p .4": each.p_value,
+        "p (Holm) .3": corrected,
+        "visible at 80 % power [BLEU] .2": each.visible,
+        "seeds": f"{each.seeds[0]}, {each.seeds[1]}",
+        "what a paper has": each.pair.paper,
+    }
 
 
-def _differences(rows: Sequence[tuple[Cell, ...]]) -> Table:
+def _differences(rows: Sequence[Mapping[str, Cell]]) -> Table:
     """Without the columns of questions and papers where no comparison has any."""
-    columns = (
-        Column(name="question"),
-        Column(name="system"),
-        Column(name="against"),
-        Column(name="at update"),
-        Column(name="difference", unit="BLEU"),
-        Column(name="95 %"),
-        Column(name="p", digits=4),
-        Column(name="p (Holm)", digits=3),
-        Column(name="visible at 80 % power", unit="BLEU", digits=2),
-        Column(name="seeds"),
-        Column(name="what a paper has"),
-    )
-    used = [number for number in range(len(columns)) if any(row[number] != "" for row in rows)]
-    return Table(
-        title="Differences",
-        columns=tuple(columns[number] for number in used),
-        rows=tuple(tuple(row[number] for number in used) for row in rows),
-    )
+    used = [name for name in (rows[0] if rows else ()) if any(row[name] != "" for row in rows)]
+    return Table(title="Differences", columns=used, rows=[[row[name] for name in used] for row in rows])
 
 
 def _trials(study: StudyResults) -> Table:
@@ -369,42 +338,36 @@ def _trials(study: StudyResults) -> Table:
             outcome = "taken"
         settings = " ".join(study.plan.alternatives_of(system)[alternative]) or OWN
         rows.append((system, settings, None if record is None else record.loss, outcome))
-    columns = (
-        Column(name="system"),
-        Column(name="settings"),
-        Column(name="validation loss", unit="nats/token", digits=3),
-        Column(name="outcome"),
-    )
-    return Table(title="Trials", columns=columns, rows=tuple(rows))
+    columns = ["system", "settings", "validation loss [nats/token] .3", "outcome"]
+    return Table(title="Trials", columns=columns, rows=rows)
 
 
 def _conditions(study: StudyResults) -> Table:
     """With what runs were trained and measured, how far seeds lie apart, and what is not there."""
-    runs = study.records.values()
+    runs, stops = study.records.values(), study.plan.stops
     standings = [standing for run in runs for standing in run.standings.values()]
     dates = sorted(run.date[:10] for run in runs if run.date)
     facts = [("trained with", _listed(run.trained_with)) for run in runs]
     facts += [("decoding", _listed(standing.settings)) for standing in standings]
     facts += [("BLEU", test.signature) for standing in standings for test in standing.tests.values()]
     facts += [("measured", " to ".join(dict.fromkeys((dates[0], dates[-1]))))] if dates else []
-    for stop in study.plan.stops:
+    for stop in stops:
         sd, degrees = pooled_deviation(study.seed_scores(stop))
         if degrees:
             facts.append((f"sd between seeds, {_at(stop)}", f"{sd:.2f} BLEU, {degrees} degrees of freedom"))
     facts += [("failed", f"{run.name}: {why}") for run in runs for why in run.failed.values()]
     facts += [("made with other settings", ", ".join(study.outdated))] if study.outdated else []
-    for stop in study.plan.stops:
+    for stop in stops:
         left = [name for name, each in study.systems.items() if not each.standings(stop)]
         facts += [(f"not trained, {_at(stop)}", ", ".join(left))] if left else []
-    columns = (Column(name="what"), Column(name="how"))
-    return Table(title="Conditions", columns=columns, rows=tuple(dict.fromkeys(facts)))
+    return Table(title="Conditions", columns=["what", "how"], rows=list(dict.fromkeys(facts)))
 
 
 def _listed(facts: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items())
 
 
-def _bars(found: Sequence[Difference]) -> Iterator[BarChart]:
+def _bars(found: Sequence[Difference]) -> Iterator[Figure]:
     """Differences beside one baseline, by question, where three systems or more have it."""
     groups: dict[tuple[str, str], dict[str, list[Difference]]] = {}
     for each in found:
@@ -418,24 +381,23 @@ def _bars(found: Sequence[Difference]) -> Iterator[BarChart]:
             continue
         number += 1
         where = "" if stop == END else f" after {_at(stop)} updates"
+        bars = Series(
+            name="difference",
+            y=[each.value for each in chosen],
+            low=[each.bounds.low for each in chosen],
+            high=[each.bounds.high for each in chosen],
+        )
         yield BarChart(
             name=f"differences-{number}",
             title=f"{question} BLEU beside {baseline}{where}, with 95 % intervals".strip(),
-            x=Axis(label="system"),
-            y=Axis(label="difference", unit="BLEU"),
-            categories=tuple(each.pair.system for each in chosen),
-            series=(
-                Series(
-                    name="difference",
-                    y=tuple(each.value for each in chosen),
-                    low=tuple(each.bounds.low for each in chosen),
-                    high=tuple(each.bounds.high for each in chosen),
-                ),
-            ),
+            x="system",
+            y="difference [BLEU]",
+            categories=[each.pair.system for each in chosen],
+            series=[bars],
         )
 
 
-def _curves(study: StudyResults) -> Iterator[LineChart]:
+def _curves(study: StudyResults) -> Iterator[Figure]:
     """Validation loss by updates of the systems of each question, or of all."""
     groups: dict[str, dict[str, None]] = {}
     for pair in study.plan.comparisons:
@@ -448,8 +410,8 @@ def _curves(study: StudyResults) -> Iterator[LineChart]:
                 name=f"curves-{number}",
                 title=f"{question or study.plan.title}: learning curves",
                 x=Axis(label="updates", log=True),
-                y=Axis(label="validation loss", unit="nats/token"),
-                series=tuple(lines),
+                y="validation loss [nats/token]",
+                series=lines,
             )
 
 
@@ -467,10 +429,5 @@ def _curve(system: SystemRuns) -> Series | None:
     shared = sorted(set.intersection(*(set(each) for each in values)))
     shared = [update for update in shared if update >= begin]
     at = [[each[update] for each in values] for update in shared]
-    return Series(
-        name=system.name,
-        x=tuple(map(float, shared)),
-        y=tuple(map(statistics.fmean, at)),
-        low=tuple(map(min, at)) if len(runs) > 1 else (),
-        high=tuple(map(max, at)) if len(runs) > 1 else (),
-    )
+    ranges = {"low": map(min, at), "high": map(max, at)} if len(runs) > 1 else {}
+    return Series(name=system.name, x=shared, y=map(statistics.fmean, at), **ranges)

@@ -19,7 +19,7 @@ from deepwire.lab.study.store import StudyStore
 def write_pages(
     plans: Sequence[tuple[Plan, StudyStore]], folder: Path, markdown: Path | None, tell: Tell
 ) -> tuple[Sequence[Finding], Path]:
-    """Write ``study.md``, ``study.json`` and ``study.html`` of all that is kept.
+    """Write ``study.md``, ``study.json`` and ``study.html`` of all that is kept into a folder.
 
     Args:
         plans: Each with its results.

@@ -40,12 +40,7 @@ _ERROR = "error: "
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that could not be trained or measured.
-
-    Attributes:
-        exit_code: Of ``deepwire train``, see ``deepwire --help``.
-        message: Its last words.
-    """
+    """A run that could not be trained or measured: exit code of ``deepwire train``, and its last words."""
 
     exit_code: int
     message: str
@@ -99,7 +94,7 @@ def stoppable() -> Iterator[StopRequest]:
 
 @dataclass(frozen=True)
 class _Training:
-    """A training process, and what it says."""
+    """A training process, and the file of its errors."""
 
     run: StudyRun
     process: subprocess.Popen[bytes]
@@ -136,6 +131,30 @@ class _Training:
         return Failure(code, words or f"ended with exit code {code}")
 
 
+def _last_words(errors: str) -> str:
+    """The error and hint of a process, or the end of whatever else it said."""
+    lines = [line for line in errors.splitlines() if line.strip()]
+    begin = max((place for place, line in enumerate(lines) if line.startswith(_ERROR)), default=None)
+    return " ".join(lines)[-_SHOWN:] if begin is None else "; ".join(lines[begin:]).removeprefix(_ERROR)
+
+
+def _stops_with(parent: int) -> Callable[[], None] | None:
+    """A function for a child to call before it begins: it is asked to stop when its parent is killed.
+
+    Only Linux can do this; elsewhere a training whose parent was killed goes on to its end.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def stop_with_parent() -> None:
+        prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
+        if os.getppid() != parent:  # it was killed before
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return stop_with_parent
+
+
 def train_runs(
     next_run: NextRun, at_once: int, stop: StopRequest
 ) -> Generator[tuple[StudyRun, Failure | None], None, None]:
@@ -158,39 +177,19 @@ def train_runs(
     try:
         while True:
             while len(active) < at_once and (run := next_run()) is not None:
-                _begin(run, active, stop)
+                _wait_until_free(run)
+                with stop.shielded():
+                    active.append(_Training.of(run))
+                if stop.asked is not None:
+                    raise Stopped(stop.asked)
             if not active:
                 return
-            ended = _first_to_end(active)
-            active.remove(ended)
-            yield ended.run, ended.outcome()
+            while not (ended := [each for each in active if each.process.poll() is not None]):
+                time.sleep(_POLL_SECONDS)
+            active.remove(ended[0])
+            yield ended[0].run, ended[0].outcome()
     finally:
         _end(active, stop)
-
-
-def _begin(run: StudyRun, active: list[_Training], stop: StopRequest) -> None:
-    _wait_until_free(run)
-    with stop.shielded():
-        active.append(_Training.of(run))
-    if stop.asked is not None:
-        raise Stopped(stop.asked)
-
-
-def _stops_with(parent: int) -> Callable[[], None] | None:
-    """A function for a child to call before it begins: it is asked to stop when its parent is killed.
-
-    Only Linux can do this; elsewhere a training whose parent was killed goes on to its end.
-    """
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-
-    def stop_with_parent() -> None:
-        prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
-        if os.getppid() != parent:  # it was killed before
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    return stop_with_parent
 
 
 def _wait_until_free(run: StudyRun) -> None:
@@ -208,6 +207,21 @@ def _wait_until_free(run: StudyRun) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(_POLL_SECONDS)
+
+
+def _end(active: Sequence[_Training], stop: StopRequest) -> None:
+    """Stop all, and wait until they have saved themselves; each further signal is passed on to them."""
+    with stop.shielded():
+        told = -1
+        while alive := [training for training in active if training.process.poll() is None]:
+            if told < stop.times:
+                told = stop.times
+                number = signal.SIGINT if stop.asked is signal.SIGINT else signal.SIGTERM
+                for training in alive:
+                    training.process.send_signal(number)
+            time.sleep(_POLL_SECONDS)
+    for training in active:
+        training.errors.close()
 
 
 def require_own_folder(run: StudyRun) -> None:
@@ -228,34 +242,3 @@ def require_own_folder(run: StudyRun) -> None:
                 f"{run.folder}: was trained with {name}={written(before)}, and the plan has {written(now)}",
                 "take another --folder, move the run away, or undo the change",
             )
-
-
-def _first_to_end(active: Sequence[_Training]) -> _Training:
-    while True:
-        for training in active:
-            if training.process.poll() is not None:
-                return training
-        time.sleep(_POLL_SECONDS)
-
-
-def _end(active: Sequence[_Training], stop: StopRequest) -> None:
-    """Stop all, and wait until they have saved themselves; each further signal is passed on to them."""
-    with stop.shielded():
-        told = -1
-        while alive := [training for training in active if training.process.poll() is None]:
-            if told < stop.times:
-                told = stop.times
-                for training in alive:
-                    training.process.send_signal(
-                        signal.SIGINT if stop.asked is signal.SIGINT else signal.SIGTERM
-                    )
-            time.sleep(_POLL_SECONDS)
-    for training in active:
-        training.errors.close()
-
-
-def _last_words(errors: str) -> str:
-    """The error and hint of a process, or the end of whatever else it said."""
-    lines = [line for line in errors.splitlines() if line.strip()]
-    begin = max((place for place, line in enumerate(lines) if line.startswith(_ERROR)), default=None)
-    return " ".join(lines)[-_SHOWN:] if begin is None else "; ".join(lines[begin:]).removeprefix(_ERROR)
