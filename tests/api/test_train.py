@@ -97,7 +97,7 @@ def test_a_finished_run_is_not_said_to_be_that_of_other_text(tmp_path: Path, cor
         target.write("enil wen a\n")
     with pytest.raises(
         UsageError,
-        match=r"original run: text of data\.train \(train\) or data\.valid \(valid\): [0-9a-f]{12} -> ",
+        match=r"original run: text of data\.train or data\.valid: [0-9a-f]{12} -> ",
     ):
         deepwire.train(SETTINGS, data=data, run=run, quiet=True, training={"max_updates": 2})
     # Without its text, a run can still be seen to be complete.

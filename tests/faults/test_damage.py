@@ -155,8 +155,7 @@ METRICS: dict[str, tuple[Damage, str]] = {
     ),
     "damaged": (
         lines_of("metrics.jsonl", 2, 4),
-        "metrics.jsonl: lines 2, 4 are damaged and left out; 2 records are kept, and the file as it was is "
-        "metrics.jsonl.damaged",
+        "metrics.jsonl: damaged lines are left out (2, 4); the file as it was is metrics.jsonl.damaged",
     ),
 }
 
@@ -282,7 +281,7 @@ def test_other_text_settings_and_vocabulary_are_refused_with_a_list(
     for name, content in (("train.src", "y" + text[1:]), ("train.trg", None)):
         (tmp_path / name).write_text(content or (trainer.folder / name).read_text())
     cases = {
-        f"data.train={tmp_path / 'train'}": ["text of data.train (train) or data.valid (valid): "],
+        f"data.train={tmp_path / 'train'}": ["text of data.train or data.valid: "],
         "data.vocabulary.size=30": ["data.vocabulary.size: 40 -> 30"],
         "model.d_model=32 model.encoder.layers=2 seed=4": [
             "model.d_model: 16 -> 32; ",

@@ -29,7 +29,7 @@ from deepwire.ops.packed_linear import pack_linears
 from deepwire.runfile import RunFile
 from deepwire.testing import TOLERANCE, batch, check_model, small_model
 from deepwire.training.device_batches import DeviceBatch
-from deepwire.training.log import depth_weights, gradient_norms, layers_of
+from deepwire.training.extras import depth_weights, gradient_norms, layers_of
 
 
 def stacks(side: Side) -> st.SearchStrategy[dict[str, object]]:

@@ -12,7 +12,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.testing import batch, check_model, check_recomputation, small_model
-from deepwire.training.layer_drop import RoundsDraw
+from deepwire.training.extras import RoundsDraw
 
 RECURRENCE = {"prelude": 1, "coda": 1, "rounds": 3, "backward": 2}
 SIDES = ("encoder", "decoder")
@@ -96,7 +96,7 @@ def test_rounds_of_updates_follow_the_papers_distribution() -> None:
     def drawn(seed: int, count: int) -> list[int]:
         draw, rounds = RoundsDraw(encoder, seed), []
         for update in range(1, count + 1):
-            draw.draw(update)
+            draw.before_update(update)
             rounds.append(encoder.training_rounds)
         return rounds
 

@@ -56,14 +56,6 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
     return run
 
 
-def test_an_interrupted_run_goes_on_bit_for_bit(train: Train) -> None:
-    whole = train("whole", WIDE)
-    train("parts", WIDE, StopAt(3))
-    parts = train("parts", WIDE)
-    assert digests(parts, 8) == digests(whole, 8)
-    assert digests(train("plain", {**WIDE, "parametrization": None}), 8) != digests(whole, 8)
-
-
 def test_the_base_trains_as_without(train: Train) -> None:
     """But for decay: norms and biases have none."""
     plain = digests(train("plain", {"initialization": "xavier"}, optimizer={"weight_decay": 0.0}), 8)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -65,24 +65,6 @@ def test_admin_is_not_profiled_where_the_numbers_are_given(make_job: JobMaker) -
         for name, value in session.model.named_parameters():
             assert torch.equal(value, kept.get_parameter(name)), name
         session.stop()
-
-
-@pytest.mark.parametrize(
-    "model",
-    [pytest.param(ADMIN, id="admin", marks=pytest.mark.slow), pytest.param(BRANCH_NORM, id="branch_norm")],
-)
-def test_a_continued_run_is_the_uninterrupted_one(
-    make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest, model: Mapping[str, object]
-) -> None:
-    """Bit by bit, weights, moments and records."""
-    settings = {"model": model, "validation": {"every": 10}}
-    straight = make_job("straight", max_updates=30, **settings)
-    run_training(straight, quiet=True)
-    for limit in (10, 20, 30):
-        parts = make_job("parts", max_updates=limit, **settings)
-        run_training(parts, quiet=True)
-    assert weights_digest(parts.run, 30) == weights_digest(straight.run, 30)
-    assert read_records(parts.run) == read_records(straight.run)
 
 
 def test_branch_norm_follows_the_updates_and_is_saved(make_job: JobMaker) -> None:

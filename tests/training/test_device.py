@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 
 import pytest
@@ -10,8 +11,9 @@ from toy_run import run_training
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
+from deepwire.ops.allocator import give_memory_back, keep_memory
 from deepwire.training import session as starting
-from deepwire.training.device import choose_device, idle_gpus
+from deepwire.training.device import choose_device, idle_gpus, memory_in_use
 from deepwire.training.spec import TrainingSpec
 
 
@@ -75,3 +77,22 @@ def test_a_run_says_what_stays_idle(
     run_training(job)
     command = "torchrun --nproc-per-node 4 -m deepwire train 'a run.yaml' seed=2"
     assert f"3 more GPUs stay idle; all of them train with: {command}" in job.run.log.read_text()
+
+
+def test_keeping_memory_is_harmless() -> None:
+    assert keep_memory() == (platform.libc_ver()[0] == "glibc")
+    assert float(torch.ones(5_000_000).sum()) == 5_000_000
+
+
+@pytest.mark.skipif(not keep_memory(), reason="needs glibc")
+def test_kept_memory_is_given_back_when_asked_for() -> None:
+    """Also what lies below memory that is still in use."""
+    blocks = [torch.ones(1 << 18) for _ in range(80)]  # a MiB each
+    last = torch.ones(1 << 18)
+    full = memory_in_use(torch.device("cpu"))
+    del blocks
+    kept = memory_in_use(torch.device("cpu"))
+    assert give_memory_back()
+    assert full - kept < 20 << 20
+    assert kept - memory_in_use(torch.device("cpu")) > 60 << 20
+    assert float(last.sum()) == 1 << 18

@@ -15,7 +15,6 @@ from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import UsageError
 from deepwire.training.device import PrecisionPolicy
 from deepwire.training.ema import EmaConfig, MovingAverage
 from deepwire.training.parallel_strategy import ParallelStrategy
@@ -47,7 +46,7 @@ def test_the_average_is_that_of_the_definition(
     for update, value in enumerate(values, 1):
         with torch.no_grad():
             weight.fill_(value)
-        average.update(update)
+        average.after_step(update)
         since = update - start
         keeps = min(decay, (1 + since) / (10 + since)) if warmup else decay
         wanted = value if since <= 0 else keeps * wanted + (1 - keeps) * value
@@ -60,7 +59,7 @@ def test_the_model_has_the_averages_within_the_block_only_and_to_the_last_bit() 
     average = averages(EmaConfig(), {"a": weight})
     with torch.no_grad():
         weight.add_(torch.randn(50))
-    average.update(1)
+    average.after_step(1)
     before = weight.detach().clone()
     with average.as_model():
         inside = weight.detach().clone()
@@ -117,29 +116,6 @@ def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_re
     found = validator.run(loaded.model, precision_policy, 20, lambda: False)
     assert found is not None
     assert found.scores["loss"] == pytest.approx(read_records(job.run, "valid")[-1]["loss"], rel=1e-6)
-
-
-@pytest.mark.parametrize("model", ["average", pytest.param("weights", marks=pytest.mark.slow)])
-def test_a_continued_run_is_the_uninterrupted_one(
-    make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest, model: str
-) -> None:
-    settings: dict[str, object] = {
-        "ema": {"decay": 0.9, "start": 7, "model": model},
-        "validation": {"every": 10},
-    }
-    straight = make_job("straight", max_updates=30, **settings)
-    run_training(straight, quiet=True)
-    for limit in (10, 20, 30):
-        halved = make_job("halved", max_updates=limit, **settings)
-        run_training(halved, quiet=True)
-    assert weights_digest(halved.run, 30) == weights_digest(straight.run, 30)
-    assert read_records(halved.run) == read_records(straight.run)
-
-
-def test_averages_cannot_come_or_go_within_a_run(make_job: JobMaker) -> None:
-    run_training(make_job(max_updates=20), quiet=True)
-    with pytest.raises(UsageError, match=r"training\.ema"):
-        run_training(make_job(max_updates=40, ema={"decay": 0.9}), quiet=True)
 
 
 def test_the_average_of_checkpoints_is_made_of_their_models(make_job: JobMaker) -> None:

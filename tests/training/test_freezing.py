@@ -76,30 +76,6 @@ def test_frozen_parameters_stay_and_have_no_moments(make_job: JobMaker) -> None:
     assert all(f"frozen by {pattern}: " in log for pattern in patterns)
 
 
-@pytest.mark.parametrize(
-    ("setting", "value", "other"),
-    [
-        ("freeze", "decoder.*", ["encoder.*"]),
-        pytest.param("rate_factors", {"decoder.*": 0.3}, {"decoder.*": 0.2}, marks=pytest.mark.slow),
-        # Where both match, the last one counts.
-        ("rate_factors", {"*": 0.5, "decoder.*": 0.3}, {"decoder.*": 0.3, "*": 0.5}),
-    ],
-)
-def test_such_a_run_goes_on_exactly(
-    make_job: JobMaker, weights_digest: Digest, setting: str, value: object, other: object
-) -> None:
-    """And with another value it is refused to go on."""
-    settings: dict[str, object] = {setting: value, "validation": {"every": 10}}
-    straight = make_job("straight", max_updates=20, **settings)
-    run_training(straight, quiet=True)
-    run_training(make_job("halved", max_updates=10, **settings), quiet=True)
-    halved = make_job("halved", max_updates=20, **settings)
-    run_training(halved, quiet=True)
-    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
-    with pytest.raises(UsageError, match=rf"training\.{setting}"):
-        run_training(make_job("halved", max_updates=30, **{setting: other}), quiet=True)
-
-
 @pytest.mark.parametrize("mixer", ["self_attention", "mhplstm", "atr", "gru", "average_attention"])
 def test_no_gradient_is_made_for_what_is_frozen(mixer: str) -> None:
     model = tiny(decoder={"layers": 2, "mixer": mixer})

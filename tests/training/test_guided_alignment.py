@@ -13,7 +13,6 @@ import torch
 import deepwire
 from deepwire.data.data_config import DataConfig
 from deepwire.errors import DataError, UsageError
-from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device_batches import DeviceBatch
 from deepwire.training.guided_alignment import GuidedAlignment, GuidedAlignmentConfig
@@ -90,10 +89,12 @@ def test_the_loss_is_that_of_the_formula(
     row = torch.zeros(2, 4, dtype=torch.int64)
     batch = DeviceBatch(row[:, :3], row, row, None, links)
     made = guide(weights, monkeypatch, head=2, step=step)
-    with made.recording() as recorder:
+    with made.during_pass():
+        recorder = made._model.decoder.recorder
+        assert recorder is not None
         assert recorder.layers == {1}  # the last but one of three
         recorder.weights[1] = torch.cat([weights] * passes)
-        found = made.loss(recorder, batch)
+        found = made.loss(batch)
     a = weights[:, 1].log()
     wanted = a[0, shift, 1] + (a[0, 1 + shift, 0] + a[0, 1 + shift, 2]) / 2 + a[1, 2 + shift, 2]
     assert found is not None
@@ -104,7 +105,8 @@ def test_the_loss_is_that_of_the_formula(
         links[:3].tolist(),
         [[0, 2, 2]],
     ]
-    assert made.loss(CrossAttentionRecorder([1]), batch) is None
+    with made.during_pass():
+        assert made.loss(batch) is None
 
 
 def test_a_run_learns_alignments_goes_on_exactly_and_translates_with_that_head(

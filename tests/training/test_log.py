@@ -1,36 +1,31 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from toy_run import run_training
 
-from deepwire.training.log import RecordFile, cut_after
+from deepwire.training.log import append_record, cut_after, read_records
+from deepwire.training.spec import TrainingSpec
 
 
 def write(path: Path, *records: tuple[str, int]) -> None:
-    with closing(RecordFile(path)) as log:
-        for kind, update in records:
-            log.write({"kind": kind, "update": update, "loss": 0.1 * update})
+    for kind, update in records:
+        append_record(path, {"kind": kind, "update": update, "loss": 0.1 * update})
 
 
 def read(path: Path) -> list[tuple[str, int]]:
     return [(record["kind"], record["update"]) for record in map(json.loads, path.read_text().splitlines())]
 
 
-def test_records_come_back_to_the_last_bit(tmp_path: Path) -> None:
-    values = [0.1 + 0.2, 1 / 3, 1e-300, 123456789.123456789]
-    with closing(RecordFile(tmp_path / "m.jsonl")) as log:
-        for value in values:
-            log.write({"loss": value})
-    assert [json.loads(line)["loss"] for line in (tmp_path / "m.jsonl").read_text().splitlines()] == values
-
-
-def test_numbers_that_json_does_not_have_become_null(tmp_path: Path) -> None:
-    with closing(RecordFile(tmp_path / "m.jsonl")) as log:
-        log.write({"loss": float("nan"), "perplexity": float("inf"), "update": 1})
-    assert json.loads((tmp_path / "m.jsonl").read_text()) == {"loss": None, "perplexity": None, "update": 1}
+def test_records_come_back_to_the_last_bit_and_what_json_does_not_have_becomes_null(tmp_path: Path) -> None:
+    values = [0.1 + 0.2, 1 / 3, 1e-300, 123456789.123456789, float("nan"), float("inf")]
+    for value in values:
+        append_record(tmp_path / "m.jsonl", {"loss": value})
+    found = [json.loads(line)["loss"] for line in (tmp_path / "m.jsonl").read_text().splitlines()]
+    assert found == [*values[:4], None, None]
 
 
 def test_cutting_keeps_what_a_checkpoint_knows_of(tmp_path: Path) -> None:
@@ -67,3 +62,18 @@ def test_nothing_to_cut_leaves_the_file_alone(tmp_path: Path) -> None:
     before = path.stat().st_ino
     cut_after(path, 10)
     assert path.stat().st_ino == before
+
+
+@pytest.mark.parametrize(("aggregation", "keys"), [("dwa", {"update", "encoder.dwa"}), ("last", set())])
+def test_layers_are_recorded_where_there_is_something_to_record(
+    make_job: Callable[..., TrainingSpec], aggregation: str, keys: set[str]
+) -> None:
+    """A run file may inherit the wish for weights of layers for a model without any."""
+    record = {"depth_weights": 2, "gradients": 3}
+    job = make_job(max_updates=4, record=record, model={"encoder": {"aggregation": aggregation}})
+    run_training(job, quiet=True)
+    weights, gradients = read_records(job.run.depth_weights), read_records(job.run.gradients)
+    assert [each["update"] for each in weights] == ([2, 4] if keys else [])
+    assert all(each.keys() == keys for each in weights)
+    assert [each["update"] for each in gradients] == [3]
+    assert gradients[0].keys() >= {"encoder.1", "decoder.1", "other"}

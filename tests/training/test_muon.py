@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from toy_run import RunTwice, run_training
+from toy_run import run_training
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
@@ -171,16 +171,6 @@ def test_the_rest_is_moved_by_adamw() -> None:
     by_muon = matrices_of(small_model())
     for name, one in moved[0].items():
         assert torch.equal(one, moved[1][name]) == (name not in by_muon), name
-
-
-def test_a_run_goes_on_exactly(run_whole_and_halved: RunTwice) -> None:
-    settings: dict[str, object] = {
-        "optimizer": {"type": "muon", "weight_decay": 0.1, "by_adamw": "*.crosses.*"},
-        "ema": {"decay": 0.9},
-        "validation": {"every": 10},
-    }
-    whole, halved = run_whole_and_halved(20, **settings)
-    assert halved == whole
 
 
 def test_it_learns(make_job: JobMaker, read_records: ReadRecords) -> None:

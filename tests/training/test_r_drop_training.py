@@ -4,12 +4,10 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from toy_run import run_training
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.training.config import TrainingConfig
 from deepwire.training.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
@@ -75,37 +73,3 @@ def test_two_passes_of_one_batch_differ_by_their_dropout() -> None:
     torch.testing.assert_close(sums.divergence, divergence.detach())
     torch.testing.assert_close(sums.smoothed, (smoothed + 4.0 * divergence) / 2)
     torch.testing.assert_close(sums.nll, -at_target.detach() / 2)
-
-
-def test_its_numbers_are_logged_and_a_run_goes_on_exactly(
-    make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest
-) -> None:
-    settings: dict[str, object] = {"r_drop": 3.0, "validation": {"every": 10}}
-    straight = make_job("straight", max_updates=20, **settings)
-    run_training(straight, quiet=True)
-    train = read_records(straight.run, "train")
-    assert all(record["r_drop"] > 0 for record in train)
-    assert all(record["loss"] > record["nll"] for record in train[:2])
-    assert " kl 0." in straight.run.log.read_text()
-    run_training(make_job("halved", max_updates=10, **settings), quiet=True)
-    halved = make_job("halved", max_updates=20, **settings)
-    run_training(halved, quiet=True)
-    assert read_records(halved.run) == read_records(straight.run)
-    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
-
-
-def test_it_brings_the_two_passes_together(make_job: JobMaker, read_records: ReadRecords) -> None:
-    far, near = (
-        make_job(f"alpha{alpha}", max_updates=30, r_drop=alpha, model={"dropout": 0.3})
-        for alpha in (1e-9, 5.0)
-    )
-    last = []
-    for job in (far, near):
-        run_training(job, quiet=True)
-        last.append(read_records(job.run, "train")[-1]["r_drop"])
-    assert last[1] < 0.7 * last[0]
-
-
-def test_it_does_not_go_with_compile() -> None:
-    with pytest.raises(ValueError, match="compile and r_drop exclude each other"):
-        TrainingConfig.model_validate({"r_drop": 1.0, "compile": True})

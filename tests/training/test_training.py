@@ -28,6 +28,7 @@ from deepwire.training.loop import UpdateResult
 from deepwire.training.run import load_state
 from deepwire.training.session import Callback, TrainingSession, nothing_to_do_reason, training_process
 from deepwire.training.spec import TrainingSpec
+from deepwire.training.stopping import Signals
 from deepwire.training.validation import Validation
 
 JobMaker = Callable[..., TrainingSpec]
@@ -526,3 +527,20 @@ def test_warnings_of_sharding_are_left_out_while_it_trains_and_no_longer() -> No
             pytest.raises(UserWarning, match="view"),
         ):
             view()
+
+
+def test_signals_ask_and_a_second_interrupt_stops_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Signals() as signals:
+        signal.raise_signal(signal.SIGUSR1)
+        assert (signals.save, signals.stop_wanted) == (False, False)
+        signals.settle(ProcessGroup())
+        assert (signals.save, signals.stop, signals.exit_code) == (True, None, 0)
+        signals.save = False
+        signal.raise_signal(signal.SIGINT)
+        assert signals.stop_wanted
+        signals.settle(ProcessGroup())
+        assert (signals.save, signals.stop, signals.exit_code) == (False, signal.SIGINT, 130)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before

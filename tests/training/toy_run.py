@@ -13,10 +13,13 @@ from torch import Tensor
 
 from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
 from deepwire.distributed.process_group import ProcessGroup
+from deepwire.runfile import CHANGEABLE
 from deepwire.training import loop
+from deepwire.training.device_batches import DeviceUpdate
 from deepwire.training.optimizers.optimizer import Optimizer
+from deepwire.training.run import TrainingRun
 from deepwire.training.session import Callback, open_session
-from deepwire.training.spec import TrainingSpec, require_same_settings
+from deepwire.training.spec import TrainingSpec, read_settings, require_same_settings
 from deepwire.training.stopping import StopReason
 
 CLOCKS = ("seconds", "tokens_per_second", "memory")
@@ -107,7 +110,7 @@ def run_training(
 ) -> Outcome:
     """Train as `deepwire.train` does, of a specification that was not made from a run file."""
     if not fresh and spec.run.checkpoints():
-        changes = require_same_settings(spec.run.resolved_config, spec.resolved)
+        changes = require_same_settings(spec.run.path, read_settings(spec.run), spec.resolved, CHANGEABLE)
         spec = replace(spec, changes=tuple(changes))
     options = {"fresh": fresh, "quiet": quiet, "handle_signals": handle_signals}
     with open_session(spec, processes=processes, callbacks=callbacks, **options) as session:
@@ -138,12 +141,12 @@ def stand_before(number: int) -> None:
     """Let training come to a stand before this update, so that it is there to be killed at any time."""
     make = loop.make_gradient
 
-    def wrapped(trainer: object, update: object) -> object:
-        if update.number >= number:  # type: ignore[attr-defined]
+    def wrapped(run: TrainingRun, trainer: loop.Trainer, update: DeviceUpdate) -> dict[str, Tensor]:
+        if update.number >= number:
             time.sleep(3600)
-        return make(trainer, update)  # type: ignore[arg-type]
+        return make(run, trainer, update)
 
-    loop.make_gradient = wrapped  # type: ignore[assignment]
+    loop.make_gradient = wrapped
 
 
 def wait_for(path: Path, seconds: float = 600) -> None:

@@ -25,7 +25,7 @@ from deepwire.training.dry_run import DryRun
 from deepwire.training.dry_run import dry_run as make_dry_run
 from deepwire.training.log import read_records
 from deepwire.training.session import Callback, TrainingSession, nothing_to_do_reason, open_session
-from deepwire.training.spec import TrainingSpec, require_same_settings, require_same_text
+from deepwire.training.spec import TrainingSpec, read_settings, require_same_settings, require_same_text
 from deepwire.training.stopping import StopReason
 
 if TYPE_CHECKING:
@@ -185,7 +185,8 @@ def _changes(run: RunDirectory, loaded: LoadedRunFile) -> list[str]:
     """
     if not run.checkpoints():
         return []
-    return require_same_settings(run.resolved_config, loaded.resolved, completed, CHANGEABLE)
+    before, now = completed(read_settings(run)), completed(loaded.resolved)
+    return require_same_settings(run.path, before, now, CHANGEABLE)
 
 
 def _nothing_to_do_reason(run: RunDirectory, loaded: LoadedRunFile) -> str | None:
@@ -196,7 +197,7 @@ def _nothing_to_do_reason(run: RunDirectory, loaded: LoadedRunFile) -> str | Non
     """
     reason = nothing_to_do_reason(run, loaded.config.training)
     if reason is not None and (text := preparation.preparation_digest(loaded.config.data)) is not None:
-        require_same_text(run, text, loaded.resolved)
+        require_same_text(run, text)
     return reason
 
 

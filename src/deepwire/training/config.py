@@ -266,6 +266,12 @@ class TrainingConfig(Section):
             return "r_drop"
         return None if self.sim_cut is None else "sim_cut"
 
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """Names of the losses that are recorded."""
+        added = (self.divergence, None if self.guided_alignment is None else "guided_alignment")
+        return ("loss", "nll", *(name for name in added if name))
+
     def perturbation(self, vocabularies: Vocabularies) -> Perturbation | None:
         """How training disturbs the input of a batch; None where it does not."""
         if self.input_noise is None and self.sim_cut is None:

@@ -21,9 +21,9 @@ from deepwire.training.config import TrainingConfig
 from deepwire.training.device import peak_memory
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate, feed
 from deepwire.training.log import RunLog
-from deepwire.training.loop import Trainer, make_gradient
+from deepwire.training.loop import Trainer, make_update
 from deepwire.training.progress import human_time, short
-from deepwire.training.run import ResumePoint
+from deepwire.training.run import TrainingRun, open_run
 from deepwire.training.session import make_trainer, training_process
 from deepwire.training.spec import TrainingSpec
 from deepwire.training.stopping import Signals
@@ -99,17 +99,15 @@ def dry_run(spec: TrainingSpec, *, processes: ProcessGroup | None = None) -> Dry
 
 
 def _dry_run(spec: TrainingSpec, processes: ProcessGroup, device: torch.device) -> DryRun:
-    begin = ResumePoint.new(spec, device, processes.count) if processes.main else None
-    shared = processes.broadcast_value(None if begin is None else begin.share())
-    point = begin or ResumePoint.of_main(shared, spec, device)
     log = RunLog(spec, partial(print, flush=True) if processes.main else None)
+    run = open_run(spec, processes, device, log, Signals())
     for note in spec.notes:
         log.say(f"note: {note}")
-    trainer = make_trainer(spec, point, log, device, processes, Signals())
+    trainer = make_trainer(run)
     trainer.model.train()
     with closing(feed(trainer.stream, StreamPosition(), device)) as updates:
-        measured = list(_measured(trainer, updates))
-    return _summed_up(trainer, measured)
+        measured = list(_measured(run, trainer, updates))
+    return _summed_up(run, trainer, measured)
 
 
 @dataclass(frozen=True)
@@ -123,24 +121,21 @@ class _Measured:
     tokens: int
 
 
-def _measured(trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Measured]:
+def _measured(run: TrainingRun, trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Measured]:
     begun = time.perf_counter()
     for _ in range(_WARM_UP + _TIMED):
         started = time.perf_counter()
         update = next(updates)
-        sums = make_gradient(trainer, update)
-        step = trainer.step(update.number, sums[0])
-        if trainer.average is not None:
-            trainer.average.update(update.number)
-        loss = float(sums[0]) / update.target_tokens  # waits for the device
+        sums, step = make_update(run, trainer, update)
+        loss = float(sums["loss"]) / update.target_tokens  # waits for the device
         if not bool(step.finite):
-            trainer.log.say(f"u {update.number}: loss or gradient is not finite")
+            run.log.say(f"u {update.number}: loss or gradient is not finite")
         seconds = time.perf_counter() - started
         places = sum(_sizes(batch)[0] for batch in update.batches)
         tokens = sum(_sizes(batch)[1] for batch in update.batches)
         yield _Measured(seconds, loss, update.target_tokens, places, tokens)
         slow = time.perf_counter() - begun > _ENOUGH_SECONDS and update.number > _WARM_UP
-        if trainer.processes.all_reduce_numbers([slow])[0]:
+        if run.processes.all_reduce_numbers([slow])[0]:
             break
 
 
@@ -150,37 +145,37 @@ def _sizes(batch: DeviceBatch) -> tuple[int, int]:
     return sum(side.numel() for side in sides), sum(int((side != PAD).sum()) for side in sides)
 
 
-def _summed_up(trainer: Trainer, measured: list[_Measured]) -> DryRun:
+def _summed_up(run: TrainingRun, trainer: Trainer, measured: list[_Measured]) -> DryRun:
     timed = measured[_WARM_UP:] or measured
     seconds = sum(update.seconds for update in timed) / len(timed)
     tokens = sum(update.target_tokens for update in timed) / len(timed)
-    places, real = trainer.processes.all_reduce_numbers(
+    places, real = run.processes.all_reduce_numbers(
         [sum(update.places for update in measured), sum(update.tokens for update in measured)]
     )
     parameters = list(trainer.model.parameters())
     moments = trainer.optimizer.state() | (trainer.average.state() if trainer.average is not None else {})
-    in_epoch = _tokens_of_epoch(trainer) / tokens
-    precision, threads = trainer.precision_policy.precision, torch.get_num_threads()
-    processes_on = f"{trainer.processes.count} processes on " if trainer.processes.count > 1 else ""
+    in_epoch = _tokens_of_epoch(run.spec) / tokens
+    precision, threads = run.decisions.numerics.precision, torch.get_num_threads()
+    processes_on = f"{run.processes.count} processes on " if run.processes.count > 1 else ""
     return DryRun(
         parameters=sum(parameter.numel() for parameter in parameters),
         trained=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-        place=f"{processes_on}{trainer.device}, {precision}, {counted(threads, 'thread')}",
+        place=f"{processes_on}{run.device}, {precision}, {counted(threads, 'thread')}",
         updates=len(timed),
         loss=measured[0].loss,
         seconds=seconds,
         tokens_per_second=tokens / seconds,
         padding=1 - real / places,
-        memory=peak_memory(trainer.device),
+        memory=peak_memory(run.device),
         checkpoint=bytes_of(model_parameters(trainer.model)) + bytes_of(moments),
         updates_in_epoch=in_epoch,
-        updates_in_run=_updates_of_run(trainer.spec.config, in_epoch, tokens),
+        updates_in_run=_updates_of_run(run.spec.config, in_epoch, tokens),
     )
 
 
-def _tokens_of_epoch(trainer: Trainer) -> float:
+def _tokens_of_epoch(spec: TrainingSpec) -> float:
     """Target tokens, end symbols included, that an epoch reads of the weighted corpora."""
-    store = trainer.spec.prepared.train
+    store = spec.prepared.train
     return sum(
         part.weight * (int(store.target_side.lengths[part.start : part.stop].sum()) + part.stop - part.start)
         for part in store.parts

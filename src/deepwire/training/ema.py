@@ -13,6 +13,7 @@ from torch import Tensor
 from deepwire.config.counts import Count
 from deepwire.config.section import Section
 from deepwire.errors import ModelError
+from deepwire.training.extras import Extra
 
 if TYPE_CHECKING:  # a run file is read without it, and sooner
     from deepwire.training.parallel_strategy import ParallelStrategy
@@ -41,7 +42,7 @@ class EmaConfig(Section):
     )
 
 
-class MovingAverage:
+class MovingAverage(Extra):
     """Averages of the trained parameters, in float32 beside them; a frozen one is its own average.
 
     Args:
@@ -57,11 +58,11 @@ class MovingAverage:
         self._averages = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
 
     @torch.no_grad()
-    def update(self, update: int) -> None:
-        """Move the averages towards the weights after an update, counted from 1."""
-        torch._foreach_lerp_(*self._local(), self.weight(update))
+    def after_step(self, update: int) -> None:
+        """Move the averages towards the weights."""
+        torch._foreach_lerp_(*self._local(), self.step_size(update))
 
-    def weight(self, update: int) -> float:
+    def step_size(self, update: int) -> float:
         """How far the averages move after an update: 1 - decay; all the way until ``start``."""
         since = update - self.config.start
         if since <= 0:

@@ -26,6 +26,7 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch
+from deepwire.training.extras import Extra
 
 _SMALLEST = 1e-9
 """Smaller weights count as this one: a logarithm must be finite."""
@@ -51,8 +52,8 @@ class GuidedAlignmentConfig(NumberSection):
         return max(1, layers - 1) if self.layer is None else self.layer
 
 
-class GuidedAlignment:
-    """Computes the loss of a head.
+class GuidedAlignment(Extra):
+    """The loss of a head.
 
     Args:
         config: Which head, and how.
@@ -61,6 +62,8 @@ class GuidedAlignment:
     Raises:
         UsageError: It has no such layer or head, or does not look at the source.
     """
+
+    name = "guided_alignment"
 
     def __init__(self, config: GuidedAlignmentConfig, model: TranslationModel) -> None:
         self.weight, self._head, self._reads = config.weight, config.head - 1, config.step == "reads"
@@ -84,21 +87,22 @@ class GuidedAlignment:
             )
 
     @contextmanager
-    def recording(self) -> Iterator[CrossAttentionRecorder]:
-        """Keep the weights of the head while the loss of a batch is computed."""
+    def during_pass(self) -> Iterator[None]:
+        """Keep the weights of the head."""
         decoder = self._model.decoder
         decoder.recorder = CrossAttentionRecorder([self._layer])
         try:
-            yield decoder.recorder
+            yield
         finally:
             decoder.recorder = None
 
-    def loss(self, recorder: CrossAttentionRecorder, batch: DeviceBatch) -> Tensor | None:
-        """Summed over the target subwords with links, nats, of several passes the mean.
+    def loss(self, batch: DeviceBatch) -> Tensor | None:
+        """Sums over the target subwords with links, nats, of several passes the mean.
 
         None where there are no links, or the layer was left out (LayerDrop).
         """
-        weights = recorder.weights.get(self._layer)
+        recorder = self._model.decoder.recorder
+        weights = None if recorder is None else recorder.weights.get(self._layer)
         if weights is None or batch.links is None or not len(batch.links):
             return None
         rows, targets, sources = batch.links.unbind(1)

@@ -1,12 +1,7 @@
-"""Random draws before each update: layers left out (LayerDrop, stochastic depth), rounds of recurrent depth.
-
-Also the seeds of single updates.
-"""
+"""Layers left out of updates at random: LayerDrop, stochastic depth."""
 
 from __future__ import annotations
 
-import hashlib
-import math
 import random
 from typing import TYPE_CHECKING, Literal
 
@@ -14,22 +9,13 @@ from pydantic import Field
 
 from deepwire.config.counts import Probability
 from deepwire.config.section import NumberSection, UnusedSettings
+from deepwire.training.extras import Extra, update_seed
 
 if TYPE_CHECKING:  # a run file is read without them, and sooner
     from deepwire.model.config import ModelConfig
-    from deepwire.model.recurrent_depth import RecurrentStack
     from deepwire.model.stack import Stack
     from deepwire.model.stack_spec import Side
     from deepwire.model.translation_model import TranslationModel
-
-
-def update_seed(seed: int, update: int, purpose: str = "") -> int:
-    """A function of the run's seed, the number of the update and what the numbers are for; below 2^56.
-
-    The seed for dropout on the first process has no purpose.
-    """
-    text = f"{seed} update {update} {purpose}".rstrip()
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=7).digest(), "little")
 
 
 class LayerDropConfig(NumberSection):
@@ -106,7 +92,7 @@ class LayerDropConfig(NumberSection):
         return self.encoder if side == "encoder" else self.decoder
 
 
-class LayerDrop:
+class LayerDrop(Extra):
     """Draws before each update which layers it does without: the same in all its passes and processes.
 
     So losses do not depend on how an update is shared among processes, and sharded parameters are gathered
@@ -126,8 +112,8 @@ class LayerDrop:
                 shares = self._shares(stack, probability)
                 stack.call_scales = tuple(1 / (1 - shares[call.layer]) for call in stack.calls)
 
-    def draw(self, update: int) -> None:
-        """Leave layers out of the stacks, until it is called again."""
+    def before_update(self, update: int) -> None:
+        """Choose the layers that an update does without."""
         generator = random.Random(update_seed(self._seed, update, "layers"))
         for stack, probability in self._stacks:
             shares = self._shares(stack, probability)
@@ -147,32 +133,3 @@ class LayerDrop:
         if self._config.depth == "constant":
             return [probability] * stack.depth
         return [probability * (layer + 1) / stack.depth for layer in range(stack.depth)]
-
-
-_DEVIATION = 0.5
-
-
-class RoundsDraw:
-    """Draws r = Poisson(l) + 1, ln l normal with deviation 1/2 and mean ln(rounds) - 1/8.
-
-    Geiping et al. 2025. The mean of l is that of the settings. All passes and processes of an update have
-    the same r.
-
-    Args:
-        stack: That is told.
-        seed: Of the run; r depends on it and the number of the update alone.
-    """
-
-    def __init__(self, stack: RecurrentStack, seed: int) -> None:
-        self._stack, self._seed = stack, seed
-
-    def draw(self, update: int) -> None:
-        """Set the rounds, until it is called again."""
-        generator = random.Random(update_seed(self._seed, update, "rounds"))
-        mean = math.log(self._stack.recurrence.rounds) - _DEVIATION**2 / 2
-        rate = math.exp(generator.normalvariate(mean, _DEVIATION))
-        # As many as events at unit rate come before that time.
-        count, time = 0, generator.expovariate(1.0)
-        while time < rate:
-            count, time = count + 1, time + generator.expovariate(1.0)
-        self._stack.training_rounds = count + 1

@@ -6,63 +6,33 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-import torch
-from torch import Tensor, nn
-
-from deepwire.checkpoint.run_directory import among_best
-from deepwire.config.counts import counted, few
+from deepwire.config.counts import few
 from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.io.atomic import disk_errors, free_name, write_json, write_text
 from deepwire.io.json_lines import finite
 from deepwire.io.regular_files import open_for_appending, open_regular
-from deepwire.model.translation_model import TranslationModel
-from deepwire.training.progress import Averages, Display, TrainingStatus
-from deepwire.training.run import TrainingState
+from deepwire.training.progress import Averages, Display, TrainingStatus, perplexity
 from deepwire.training.spec import TrainingSpec
+from deepwire.training.state import TrainingState
 from deepwire.training.stopping import StopReason
 from deepwire.training.validation import Validation, worth_showing
-from deepwire.training.warm_start.pretrained import PretrainedReport
-from deepwire.training.warm_start.start_from import StartReport
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-Value = float | int | str | None | dict[str, dict[str, float]] | list["Value"]
-"""A number, a word, scores by direction, or rows of numbers."""
 
+class WarmStartReport(Protocol):
+    """The parameters that a run took over from another model."""
 
-class RecordFile:
-    """A file of records, one JSON object a line, to append to.
+    def lines(self) -> list[str]:
+        """The report for people."""
 
-    Non-finite numbers are written as null, which JSON has, and not as NaN, which it does not.
-
-    Args:
-        path: Such as ``metrics.jsonl``; made when missing.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with disk_errors(path):
-            self._file = open_for_appending(path)
-
-    def write(self, record: Mapping[str, Value]) -> None:
-        """Append one record; it is visible to readers at once."""
-        with disk_errors(self.path):
-            self._file.write(json.dumps(finite(record)) + "\n")
-            self._file.flush()
-
-    def sync(self) -> None:
-        """Wait until all records have reached the disk: a checkpoint must not be ahead of them."""
-        with disk_errors(self.path):
-            os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
+    def to_json(self) -> dict[str, object]:
+        """The report as plain values."""
 
 
 class RunLog:
@@ -79,9 +49,8 @@ class RunLog:
         self._spec, self._run = spec, spec.run
         self._early: list[str] = []
         self._say = say or self._early.append
-        self._begun_with: StartReport | PretrainedReport | None = None
+        self._begun_with: WarmStartReport | None = None
         self._display: Display | None = None
-        self._files: dict[str, RecordFile] = {}
         self._events: SummaryWriter | None = None
 
     @contextmanager
@@ -93,37 +62,33 @@ class RunLog:
             state: What training goes on from; records of later updates are cut off.
             continued: Whether the run has made updates before, whose records should be there.
         """
-        record, run = self._spec.config.record, self._run
-        missing = continued and not run.metrics.exists()
+        run = self._run
         lost = f"{run.metrics.name} is missing: the records up to update {state.update} are lost"
-        damage = [
-            lost if missing else cut_after(run.metrics, state.update, drop_validation=state.validation_due)
-        ]
-        damage += [
-            cut_after(path, state.update) for path in (run.bad_batch, run.gradients, run.depth_weights)
-        ]
-        paths = {"metrics": run.metrics}
-        paths |= {"gradients": run.gradients} if record.gradients else {}
-        paths |= {"depth_weights": run.depth_weights} if record.depth_weights else {}
-        with ExitStack() as stack:
-            for name, path in paths.items():
-                self._files[name] = stack.enter_context(closing(RecordFile(path)))
-            if self._spec.config.tensorboard:
-                self._events = stack.enter_context(closing(_tensorboard(run.tensorboard, state.update)))
-            self._display, self._say = display, display.say
+        warnings = [] if run.metrics.exists() else [lost]
+        for path in self._record_files:
+            made_again = state.validation_due and path == run.metrics
+            warnings.append(cut_after(path, state.update, drop_validation=made_again))
+        events = _tensorboard(run.tensorboard, state.update) if self._spec.config.tensorboard else None
+        with closing(events) if events else nullcontext():
+            self._display, self._say, self._events = display, display.say, events
             if self._begun_with is not None:
                 write_json(run.start_from, self._begun_with.to_json())
             for line in self._early:
                 display.say(line)
-            for line in filter(None, damage if continued else ()):
+            for line in filter(None, warnings if continued else ()):
                 display.say(f"warning: {line}")
             yield
+
+    @property
+    def _record_files(self) -> tuple[Path, ...]:
+        run = self._run
+        return run.metrics, run.bad_batch, run.gradients, run.depth_weights
 
     def say(self, text: str) -> None:
         """Show one line, and append it to ``log.txt``."""
         self._say(text)
 
-    def begun_with(self, report: StartReport | PretrainedReport) -> None:
+    def begun_with(self, report: WarmStartReport) -> None:
         """Show which parameters came from another model; ``start_from.json`` will have all names."""
         self._begun_with = report
         for line in report.lines():
@@ -134,48 +99,35 @@ class RunLog:
         if self._display is not None:
             self._display.move(status)
 
+    def append(self, path: Path, record: Mapping[str, object]) -> None:
+        """Append a record to a file of the run; nothing where the log is not open."""
+        if self._display is not None:
+            append_record(path, record)
+
+    def sync(self) -> None:
+        """Wait until all records have reached the disk: a checkpoint must not be ahead of them."""
+        for path in self._record_files:
+            if path.exists():
+                with disk_errors(path), open_for_appending(path) as file:
+                    os.fsync(file.fileno())
+
     def train(self, state: TrainingState, averages: Averages, status: TrainingStatus) -> None:
         """Record the averages of an interval of updates."""
         if self._display is None:
             return
+        rest = dict(averages.losses)
         values: dict[str, float] = {
-            "loss": averages.loss,
-            "nll": averages.nll,
-            "perplexity": averages.perplexity,
+            "loss": rest.pop("loss"),
+            "nll": rest.pop("nll"),
+            "perplexity": perplexity(averages.losses["nll"]),
             "learning_rate": status.learning_rate,
             "gradient_norm": averages.gradient_norm,
             "tokens_per_second": averages.tokens_per_second,
+            **rest,
         }
-        if averages.divergence is not None and (name := self._spec.config.divergence):
-            values[name] = averages.divergence
-        if averages.alignment is not None:
-            values["guided_alignment"] = averages.alignment
-        self._record(
-            "train",
-            state,
-            {
-                "target_tokens": state.target_tokens,
-                **values,
-                "seconds": status.seconds,
-                "memory": status.memory,
-            },
-        )
+        self._record("train", state, {"target_tokens": state.target_tokens, **values, **_of_machine(status)})
         self._event("train", state.update, values)
         self._display.train_line(status, averages)
-
-    def gradients(self, update: int, model: TranslationModel) -> None:
-        """Record the gradients of an update by layer, before they are clipped, where it is due."""
-        every, file = self._spec.config.record.gradients, self._files.get("gradients")
-        if file is not None and every is not None and update % every == 0:
-            file.write({"update": update, **gradient_norms(layers_of(model))})
-
-    def depth_weights(self, update: int, model: TranslationModel) -> None:
-        """Record how the model weighs its layers after an update, where it is due."""
-        every, file = self._spec.config.record.depth_weights, self._files.get("depth_weights")
-        if file is None or every is None or update % every:
-            return
-        if weights := depth_weights(model):  # a run file may inherit the wish for a model without any
-            file.write({"update": update, **weights})
 
     def skipped(self, update: int, pairs: list[int]) -> None:
         """Record an update that was not finite, with its lines and their text, in ``bad_batch.jsonl``."""
@@ -188,11 +140,9 @@ class RunLog:
         )
         store = prepared.train
         texts = [[store.source_text(pair), store.target_text(pair)] for pair in pairs]
-        with disk_errors(path), open_for_appending(path) as file:
-            file.write(json.dumps({"update": update, "lines": lines, "texts": texts}, ensure_ascii=False))
-            file.write("\n")
+        append_record(path, {"update": update, "lines": lines, "texts": texts})
 
-    def valid(self, state: TrainingState, validation: Validation, seconds: float) -> None:
+    def valid(self, state: TrainingState, validation: Validation, seconds: float, note: str) -> None:
         """Record a validation that took so many seconds, and its translations in ``valid/``."""
         if self._display is None:
             return
@@ -206,10 +156,8 @@ class RunLog:
         directions = {name: scored.scores for name, scored in validation.directions.items()}
         told = {"directions": directions} if directions else {}
         self._record("valid", state, {**scores, **told, "seconds": seconds})
-        metric = self._spec.config.validation.metric
-        best = among_best(self._run.checkpoints(), metric, scores.get(metric), 1)
         self._event("valid", update, scores)
-        self._display.valid_line(update, scores, f"best {metric} so far" if best else "")
+        self._display.valid_line(update, scores, note)
         for name, of_direction in directions.items():
             self._event(f"valid {name}", update, of_direction)
         shown = worth_showing({name: of_direction["nll"] for name, of_direction in directions.items()})
@@ -227,19 +175,18 @@ class RunLog:
             write_json(self._run.done, {"update": state.update, "reason": stop_reason.reason})
         self.say(f"stopped at update {state.update}: {stop_reason.reason}")
 
-    def sync(self) -> None:
-        """Wait until all records have reached the disk."""
-        for file in self._files.values():
-            file.sync()
-
-    def _record(self, kind: str, state: TrainingState, values: Mapping[str, Value]) -> None:
+    def _record(self, kind: str, state: TrainingState, values: Mapping[str, object]) -> None:
         record = {"kind": kind, "update": state.update, "epoch": state.epochs, **values}
-        self._files["metrics"].write(record)
+        append_record(self._run.metrics, record)
 
     def _event(self, kind: str, update: int, values: Mapping[str, float]) -> None:
         if self._events is not None:
             for name, value in values.items():
                 self._events.add_scalar(f"{kind}/{name}", value, update)
+
+
+def _of_machine(status: TrainingStatus) -> dict[str, float]:
+    return {"seconds": status.seconds, "memory": status.memory}
 
 
 def _tensorboard(folder: Path, after: int) -> SummaryWriter:
@@ -253,6 +200,15 @@ def _tensorboard(folder: Path, after: int) -> SummaryWriter:
     return SummaryWriter(str(folder), purge_step=after + 1)
 
 
+def append_record(path: Path, record: Mapping[str, object]) -> None:
+    """Append a JSON object as a line to a file, which is made when missing.
+
+    Numbers that are not finite are written as null, which JSON has, and not as NaN, which it does not.
+    """
+    with disk_errors(path), open_for_appending(path) as file:
+        file.write(json.dumps(finite(record), ensure_ascii=False) + "\n")
+
+
 def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> str:
     """Remove the records of later updates, and a last line that a crash left unfinished.
 
@@ -264,7 +220,7 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> str:
         drop_validation: Remove the record of a validation at ``update`` too: it will be made again.
 
     Returns:
-        What was damaged and what is kept, for the user; empty where all was well.
+        What was damaged, for the user; empty where all was well.
 
     Raises:
         UsageError: If the file is a link or a pipe.
@@ -275,32 +231,20 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> str:
     with disk_errors(path), open_for_appending(path) as file:
         file.seek(0)
         lines = file.read().split("\n")
-    records = [_record(line) for line in lines]
-    kept = [
-        line
-        for line, record in zip(lines, records, strict=True)
-        if record is not None and _belongs(record, update, drop_validation)
-    ]
-    # The last is empty, or what a crash left.
-    damaged = [
-        number
-        for number, (line, record) in enumerate(zip(lines[:-1], records, strict=False), 1)
-        if line and record is None
-    ]
-    said = ""
+    kept, damaged, said = "", list[str](), ""
+    for number, line in enumerate(lines, 1):
+        record = _record(line)
+        if record is None:
+            damaged += [str(number)] if line and number < len(lines) else []  # a crash leaves the last one
+        elif _belongs(record, update, drop_validation):
+            kept += f"{line}\n"
     if damaged:
         copy = free_name(path, "damaged")
         with disk_errors(copy):
             shutil.copyfile(path, copy)
-        left_out = few([str(number) for number in damaged])
-        left_out = f"line {left_out} is" if len(damaged) == 1 else f"lines {left_out} are"
-        said = (
-            f"{path.name}: {left_out} damaged and left out; "
-            f"{counted(len(kept), 'record is', 'records are')} kept, "
-            f"and the file as it was is {copy.name}"
-        )
-    if "\n".join([*kept, ""]) != "\n".join(lines):
-        write_text(path, "".join(f"{line}\n" for line in kept))
+        said = f"{path.name}: damaged lines are left out ({few(damaged)}); the file as it was is {copy.name}"
+    if kept != "\n".join(lines):
+        write_text(path, kept)
     return said
 
 
@@ -312,10 +256,9 @@ def _record(line: str) -> dict[str, object] | None:
     return record if isinstance(record, dict) and isinstance(record.get("update"), int) else None
 
 
-def _belongs(record: dict[str, object], update: int, drop_validation: bool) -> bool:
+def _belongs(record: Mapping[str, object], update: int, drop_validation: bool) -> bool:
     at = record["update"]
-    if not isinstance(at, int):
-        return False
+    assert isinstance(at, int)
     return at < update or (at == update and not (drop_validation and record.get("kind") == "valid"))
 
 
@@ -360,39 +303,3 @@ def number_of(record: Mapping[str, object], name: str) -> float:
     if not isinstance(value, int | float):
         raise ModelError(f"metrics.jsonl: update {record.get('update')} has no {name}")
     return float(value)
-
-
-def layers_of(model: TranslationModel) -> list[tuple[str, list[nn.Parameter]]]:
-    """Every parameter once: ``encoder.1``, ..., ``encoder.rest``, likewise the decoder, ``other``."""
-    layers: list[tuple[str, list[nn.Parameter]]] = []
-    seen: set[nn.Parameter] = set()
-    for side, stack in model.stacks().items():
-        for name, parameters in stack.parameters_by_layer():
-            layers.append((f"{side}.{name}", [each for each in parameters if each not in seen]))
-            seen |= set(parameters)
-    return [*layers, ("other", [each for each in model.parameters() if each not in seen])]
-
-
-@torch.no_grad()
-def gradient_norms(layers: list[tuple[str, list[nn.Parameter]]]) -> dict[str, Value]:
-    """Euclidean norm of the gradient of each list of parameters; 0 where none has a gradient."""
-    device = next(parameter.device for _, parameters in layers for parameter in parameters)
-    nothing = torch.zeros((), device=device)
-    lengths: list[Tensor] = []
-    for _, parameters in layers:
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        lengths.append(nn.utils.get_total_norm(gradients).float() if gradients else nothing)
-    # One wait for the device, not one for each layer.
-    values: list[float] = torch.stack(lengths).tolist()
-    return {name: value for (name, _), value in zip(layers, values, strict=True)}
-
-
-def depth_weights(model: TranslationModel) -> dict[str, Value]:
-    """The depth weights of both stacks by ``side.key``, as lists of rows; of several for a pair the mean."""
-    rows_by_key: dict[str, Value] = {}
-    for side, stack in model.stacks().items():
-        for weights in stack.depth_weights():
-            values = weights.values.detach().float()
-            values = values.mean(-1) if values.dim() > 2 else values
-            rows_by_key[f"{side}.{weights.key}"] = values.tolist()
-    return rows_by_key

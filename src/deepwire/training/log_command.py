@@ -66,7 +66,7 @@ class LogCommand(Callback):
 
     def on_start(self, session: TrainingSession) -> None:
         """Say which run begins, or goes on."""
-        spec = session.trainer.spec
+        spec = session.training.spec
         metrics = spec.run.metrics
         self._read = metrics.stat().st_size if metrics.exists() else 0
         first = {
@@ -105,7 +105,7 @@ class LogCommand(Callback):
             _warn(f"{self.command}: ended with {code}; all records are in metrics.jsonl")
 
     def _pass_on(self, session: TrainingSession) -> None:
-        metrics = session.trainer.spec.run.metrics
+        metrics = session.training.spec.run.metrics
         if not metrics.exists() or metrics.stat().st_size <= self._read:
             return
         with metrics.open("rb") as file:

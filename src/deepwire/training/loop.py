@@ -11,38 +11,30 @@ the middle of a sum. Here nothing is exchanged until all processes have said tha
 from __future__ import annotations
 
 import gc
-import math
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from deepwire.checkpoint.run_directory import among_best
-from deepwire.config.counts import number_argument, shown
 from deepwire.data.batches.batching import UpdateStream
-from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import DivergedError, ResourceError, UsageError
-from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
-from deepwire.model.perturbation import Perturbation
-from deepwire.model.recurrent_depth import RecurrentStack
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.errors import DivergedError, ResourceError
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import seed_random_numbers
+from deepwire.training.config import TrainingConfig
 from deepwire.training.device import PrecisionPolicy, is_out_of_memory, memory_in_use
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate, feed
 from deepwire.training.ema import MovingAverage
-from deepwire.training.guided_alignment import GuidedAlignment
-from deepwire.training.layer_drop import LayerDrop, RoundsDraw, update_seed
-from deepwire.training.log import RunLog
+from deepwire.training.extras import Extra, update_seed
 from deepwire.training.optimizers.optimizer import Optimizer, StepResult
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy
-from deepwire.training.progress import Meter, RemainingTime, ThreadContention, TrainingStatus
-from deepwire.training.run import TrainingState, save_checkpoint
+from deepwire.training.run import TrainingRun, save_checkpoint
 from deepwire.training.schedule import Schedule
-from deepwire.training.spec import TrainingSpec
-from deepwire.training.stopping import Signals, StopReason, limit_reached, progress
+from deepwire.training.stopping import StopReason, limit_reached
 from deepwire.training.validation import DIVERGED_HINT, DirectionsValidator, Validation, Validator
 
 _MOST_SKIPPED = 10
@@ -58,8 +50,8 @@ class UpdateResult:
         epoch: Which epoch it belongs to, from 0.
         learning_rate: What it was made with.
         target_tokens: Target tokens of the update, end symbols included.
-        sums: Smoothed loss and nll summed over them, in nats, of two passes the divergence, of
-            guided alignment its loss. Scalars.
+        sums: Losses summed over them, in nats, scalars by name: ``loss`` (smoothed), ``nll``, of two passes
+            the divergence as ``r_drop`` or ``sim_cut``, and ``guided_alignment``.
         step: Norm of the gradient, and whether it was finite.
     """
 
@@ -67,18 +59,18 @@ class UpdateResult:
     epoch: int
     learning_rate: float
     target_tokens: int
-    sums: Sequence[Tensor]
+    sums: Mapping[str, Tensor]
     step: StepResult
 
     @property
     def loss(self) -> float:
         """Smoothed loss per target token, nats."""
-        return float(self.sums[0]) / self.target_tokens
+        return float(self.sums["loss"]) / self.target_tokens
 
     @property
     def nll(self) -> float:
         """Negative log-likelihood per target token, nats."""
-        return float(self.sums[1]) / self.target_tokens
+        return float(self.sums["nll"]) / self.target_tokens
 
     @property
     def gradient_norm(self) -> float:
@@ -91,13 +83,91 @@ class UpdateResult:
         return bool(self.step.finite)
 
 
-def train(trainer: Trainer) -> Generator[UpdateResult]:
-    """Minimise the smoothed cross-entropy of the reference translations, update by update.
+class Objective:
+    """The loss of a batch: smoothed cross-entropy, with a second pass and the losses of extras where wanted.
 
-    It goes on until ``trainer.stop_reason`` is set. For each update: the gradient of the loss per target
-    token; its norm limited; one step of the optimizer at the scheduled rate. The random numbers of an update
-    depend on the seed, its number and the process alone, so an interrupted run goes on as if nothing had
-    happened.
+    Args:
+        config: Smoothing, R-Drop, SimCut, noise of the input.
+        vocabularies: Tell the words that noise may put in.
+        loss: Of the model, perhaps compiled.
+        precision: Number formats of the passes.
+        extras: Some have a loss of their own.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        vocabularies: Vocabularies,
+        loss: LossFunction,
+        precision: PrecisionPolicy,
+        extras: Sequence[Extra],
+    ) -> None:
+        self.config, self.loss, self.precision, self.extras = config, loss, precision, extras
+        self.perturbation = config.perturbation(vocabularies)
+
+    def __call__(self, batch: DeviceBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Give the loss to minimise, and the losses to record by name, summed over target tokens, in nats."""
+        with self.precision.autocast():
+            sums = self.loss(
+                batch.source,
+                batch.target_input,
+                batch.target_output,
+                self.config.label_smoothing,
+                self.config.label_smoothing_form,
+                self.config.r_drop,
+                languages=batch.languages,
+                perturbation=self.perturbation,
+            )
+        total, parts = sums.smoothed, {"loss": sums.smoothed.detach(), "nll": sums.nll}
+        if sums.divergence is not None and self.config.divergence is not None:
+            parts[self.config.divergence] = sums.divergence
+        for extra in self.extras:
+            added = extra.loss(batch)
+            if added is not None:
+                total = total + extra.weight * added
+                parts[extra.name] = added.detach()
+        return total, parts
+
+
+@dataclass
+class Trainer:
+    """The parts that train a model. In every process the same happens, but only the main one leaves a trace.
+
+    Attributes:
+        model: The model.
+        strategy: Where its parameters are among the processes.
+        objective: The loss that is minimised.
+        optimizer: Of the parameters that are not frozen.
+        schedule: Learning rate of each update.
+        stream: The training batches of this process.
+        extras: What else happens in updates.
+        average: The moving average of the parameters, one of the extras; None where none is kept.
+        validator: Scores the validation set; None without one.
+        validated: Called after each validation with what it found.
+    """
+
+    model: TranslationModel
+    strategy: ParallelStrategy
+    objective: Objective
+    optimizer: Optimizer
+    schedule: Schedule
+    stream: UpdateStream
+    extras: Sequence[Extra] = ()
+    average: MovingAverage | None = None
+    validator: Validator | DirectionsValidator | None = None
+    validated: Callable[[Validation], None] | None = None
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """The model as validation scores it and checkpoints hold it: with averages where that is wanted."""
+        return nullcontext() if self.average is None else self.average.as_model()
+
+
+def train(run: TrainingRun, trainer: Trainer) -> Generator[UpdateResult]:
+    """Minimise the objective, update by update, until ``run.stop_reason`` is set.
+
+    For each update: the gradient of the loss per target token; its norm limited; one step of the optimizer at
+    the scheduled rate. The random numbers of an update depend on the seed, its number and the process alone,
+    so an interrupted run goes on as if nothing had happened.
 
     An update is handed out before it is logged, validated and saved: what the caller changes then, such as
     the learning rate, is in the checkpoint of this update.
@@ -107,73 +177,84 @@ def train(trainer: Trainer) -> Generator[UpdateResult]:
         ResourceError: If memory does not suffice for a single sentence pair.
     """
     model = trainer.model.train()
-    trainer.after_update()
-    updates = feed(trainer.stream, trainer.state.position, trainer.device)
+    after_update(run, trainer)  # a validation may be due
     try:
-        while trainer.stop_reason is None:
-            update = next(updates)
-            sums = make_gradient(trainer, update)
-            trainer.log.gradients(update.number, model)
-            rate = trainer.learning_rate
-            step = trainer.step(update.number, sums[0])
-            trainer.count(update, sums, step)
-            yield UpdateResult(update.number, update.epoch, rate, update.target_tokens, sums, step)
-            trainer.after_update()
+        with closing(feed(trainer.stream, run.state.position, run.device)) as updates:
+            while run.stop_reason is None:
+                update = next(updates)
+                sums, step = make_update(run, trainer, update)
+                run.count(update, sums, step)
+                tokens = update.target_tokens
+                yield UpdateResult(update.number, update.epoch, run.last_rate, tokens, sums, step)
+                after_update(run, trainer)
     finally:
-        updates.close()
         model.eval()
 
 
-def make_gradient(trainer: Trainer, update: DeviceUpdate) -> list[Tensor]:
-    """Set the gradient of the loss per target token; returns sums over target tokens, in nats.
+def make_update(
+    run: TrainingRun, trainer: Trainer, update: DeviceUpdate
+) -> tuple[dict[str, Tensor], StepResult]:
+    """Make the gradient of an update and a step along it; returns sums of losses, and the step's outcome."""
+    for extra in trainer.extras:
+        extra.before_update(update.number)
+    sums = make_gradient(run, trainer, update)
+    for extra in trainer.extras:
+        extra.before_step(update.number)
+    run.last_rate = learning_rate(run, trainer, update.number)
+    step = trainer.optimizer.step(run.last_rate, sums["loss"])
+    for extra in trainer.extras:
+        extra.after_step(update.number)
+    return sums, step
 
-    They are those of smoothed loss and nll, with R-Drop or SimCut of the divergence of the two passes, and
-    with guided alignment of its loss.
+
+def learning_rate(run: TrainingRun, trainer: Trainer, update: int) -> float:
+    """The rate of an update from here on: that of the schedule, or what a program has set instead."""
+    return trainer.schedule(update) if run.state.learning_rate is None else run.state.learning_rate
+
+
+def make_gradient(run: TrainingRun, trainer: Trainer, update: DeviceUpdate) -> dict[str, Tensor]:
+    """Set the gradient of the loss per target token; returns the losses by name, summed over target tokens.
 
     If memory runs out in any process, all cut their micro-batches in half and make the update again.
 
     Raises:
         ResourceError: If memory does not suffice for a single sentence pair.
     """
-    processes, parameters = trainer.processes, list(trainer.optimizer.parameters.values())
-    if not trainer.spec.begins_with_a_model:
-        trainer.model.begin_update(update.number)
-    for draw in trainer.draws:
-        draw.draw(update.number)
+    parameters = list(trainer.optimizer.parameters.values())
     while True:
-        share = [piece for batch in update.batches for piece in batch.cut(trainer.state.pieces)]
+        share = [piece for batch in update.batches for piece in batch.cut(run.state.pieces)]
         pieces = trainer.strategy.passes(share)
-        sums = local_forward_backward(trainer, update, pieces)
+        sums = local_forward_backward(run, trainer, update, pieces)
         failed = sums is None
         too_large = failed and all(len(piece.source) == 1 for piece in pieces)
         # A process without a share has no gradients, but must know which parameters have one elsewhere.
         used = [parameter.grad is not None for parameter in parameters]
-        failures, too_large_anywhere, *counts = processes.all_reduce_numbers([failed, too_large, *used])
+        failures, too_large_anywhere, *counts = run.processes.all_reduce_numbers([failed, too_large, *used])
         if sums is not None and not failures:
             break
-        recover_from_oom(trainer, update.number, can_split=not too_large_anywhere)
+        recover_from_oom(run, trainer, update.number, can_split=not too_large_anywhere)
     learning = [parameter for parameter, count in zip(parameters, counts, strict=True) if count]
-    return trainer.strategy.all_reduce_tensors(learning, sums)
+    reduced = trainer.strategy.all_reduce_tensors(learning, list(sums.values()))
+    return dict(zip(sums, reduced, strict=True))
 
 
 def local_forward_backward(
-    trainer: Trainer, update: DeviceUpdate, pieces: Sequence[DeviceBatch]
-) -> list[Tensor] | None:
+    run: TrainingRun, trainer: Trainer, update: DeviceUpdate, pieces: Sequence[DeviceBatch]
+) -> dict[str, Tensor] | None:
     """Forward and backward passes over the share of this process; None if memory ran out."""
-    rank, guide = trainer.processes.rank, trainer.guide
-    process = f"process {rank}" if rank else ""
-    seed_random_numbers(update_seed(trainer.spec.seed, update.number, process), trainer.device)
+    process = f"process {run.processes.rank}" if run.processes.rank else ""
+    seed_random_numbers(update_seed(run.spec.seed, update.number, process), run.device)
     trainer.optimizer.zero_grad()
-    more = (trainer.spec.config.divergence is not None) + (guide is not None)
-    totals = [trainer.zero() for _ in range(2 + more)]
+    totals = {name: torch.zeros((), device=run.device) for name in run.spec.config.losses}
     try:
         for batch in pieces:
-            # The backward pass may compute layers once more: these must record then, too.
-            with nullcontext() if guide is None else guide.recording() as recorder:
-                loss, parts = _loss(trainer, batch, recorder)
+            with ExitStack() as stack:
+                for extra in trainer.extras:
+                    stack.enter_context(extra.during_pass())
+                loss, parts = trainer.objective(batch)
                 torch.autograd.backward(loss / update.target_tokens)
-            for total, part in zip(totals, parts, strict=True):
-                total += part
+            for name, part in parts.items():
+                totals[name] += part
     except (RuntimeError, MemoryError) as error:
         if not (trainer.strategy.retries and is_out_of_memory(error)):
             raise
@@ -181,32 +262,7 @@ def local_forward_backward(
     return totals
 
 
-def _loss(
-    trainer: Trainer, batch: DeviceBatch, recorder: CrossAttentionRecorder | None
-) -> tuple[Tensor, list[Tensor]]:
-    """The loss to minimise, and the sums that are recorded, of one forward pass."""
-    guide, config = trainer.guide, trainer.spec.config
-    with trainer.precision_policy.autocast():
-        sums = trainer.loss(
-            batch.source,
-            batch.target_input,
-            batch.target_output,
-            config.label_smoothing,
-            config.label_smoothing_form,
-            config.r_drop,
-            languages=batch.languages,
-            perturbation=trainer.perturbation,
-        )
-    parts = [sums.smoothed.detach(), sums.nll, *([] if sums.divergence is None else [sums.divergence])]
-    if guide is None or recorder is None:
-        return sums.smoothed, parts
-    aligned = guide.loss(recorder, batch)
-    if aligned is None:
-        return sums.smoothed, [*parts, trainer.zero()]
-    return sums.smoothed + guide.weight * aligned, [*parts, aligned.detach()]
-
-
-def recover_from_oom(trainer: Trainer, update: int, *, can_split: bool) -> None:
+def recover_from_oom(run: TrainingRun, trainer: Trainer, update: int, *, can_split: bool) -> None:
     """Free what the failed attempt left, and halve the micro-batches from here on."""
     if not can_split:
         raise ResourceError(
@@ -215,10 +271,137 @@ def recover_from_oom(trainer: Trainer, update: int, *, can_split: bool) -> None:
         )
     trainer.optimizer.zero_grad()
     gc.collect()
-    if trainer.device.type == "cuda":
+    if run.device.type == "cuda":
         torch.cuda.empty_cache()
-    trainer.state.pieces *= 2
-    trainer.log.say(f"u {update} out of memory: from here on micro-batches are cut in {trainer.state.pieces}")
+    run.state.pieces *= 2
+    run.log.say(f"u {update} out of memory: from here on micro-batches are cut in {run.state.pieces}")
+
+
+@dataclass
+class Boundary:
+    """The place between two updates, as the stages find and leave it.
+
+    Attributes:
+        fresh: Whether an update has just been made.
+        stop: Why the run ends here; None if it goes on.
+        validated: Whether the validation set was scored.
+    """
+
+    fresh: bool
+    stop: StopReason | None
+    validated: bool = False
+
+
+def after_update(run: TrainingRun, trainer: Trainer) -> None:
+    """Log, validate and save what is due after the update just made; see whether the run ends here.
+
+    Called once before the first update too: a continued run may have a validation to make up for.
+
+    Raises:
+        DivergedError: If too many updates in a row were not finite.
+        ResourceError: If the disk is full.
+    """
+    run.signals.settle(run.processes)
+    limit = limit_reached(run.spec.config, run.state)
+    boundary = Boundary(bool(run.unread), StopReason(limit, finished=True) if limit else None)
+    for stage in STAGES:
+        stage(run, trainer, boundary)
+    run.stop_reason = boundary.stop
+
+
+def check_finite(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
+    """Learn which updates were skipped, where that costs no wait, and where a line of the log is due.
+
+    Where the last update of a run is among them, and no validation tells what the model is worth, the run has
+    diverged.
+    """
+    due = run.state.update % run.spec.config.log_every == 0
+    if boundary.fresh and (run.device.type == "cpu" or boundary.stop or due):
+        unsure_end = boundary.stop is not None and trainer.validator is None
+        _count_skipped(run, trainer, most=1 if unsure_end else _MOST_SKIPPED)
+
+
+def _count_skipped(run: TrainingRun, trainer: Trainer, most: int = _MOST_SKIPPED) -> None:
+    """Count the updates that were not finite; waits for the device."""
+    state = run.state
+    for update, finite in zip(run.unread, run.meter.take_finite(), strict=True):
+        if finite:
+            state.bad_in_a_row, run.last_good = 0, update.number
+            continue
+        state.bad_in_a_row += 1
+        trainer.optimizer.undo_steps(1)
+        run.log.skipped(update.number, update.lines.tolist())
+    run.unread.clear()
+    state.steps = trainer.optimizer.steps
+    if state.bad_in_a_row >= most:
+        raise DivergedError(
+            f"loss or gradient not finite {state.bad_in_a_row} updates in a row "
+            f"(last good update {run.last_good}); the lines are listed in {run.spec.run.bad_batch}",
+            DIVERGED_HINT,
+        )
+
+
+def log_averages(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
+    """Write a line of the log where one is due, and advance the bar."""
+    del trainer
+    update = run.state.update
+    if boundary.fresh and (boundary.stop or update == 1 or update % run.spec.config.log_every == 0):
+        memory = memory_in_use(run.device, divided=run.processes.count > 1)
+        run.memory = int(run.processes.all_reduce_numbers([memory])[0])
+        run.log.train(run.state, run.meter.averages(), run.status)
+        run.meter.reset()
+    run.log.move(run.status)
+
+
+def validate(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
+    """Score the validation set where that is due; where a signal comes in between, it still is."""
+    validator, state, last = trainer.validator, run.state, boundary.stop is not None
+    if validator is None:
+        return
+    if boundary.fresh and (last or validator.due(state.update)):
+        state.validation_due = True
+    if not state.validation_due:
+        return
+    started = time.perf_counter()
+    with trainer.averaged(), trainer.strategy.whole() as model, _memory_errors(state.update):
+        validation = _scored(run, trainer, validator, model, last)
+        if validation is not None and not last and _ends_with(run, validation.scores):
+            # Only the losses say that this is the end: once more, with all scores that were wanted.
+            validation = _scored(run, trainer, validator, model, True)
+    run.meter.skip_time()
+    run.signals.settle(run.processes)
+    if validation is None:
+        return
+    state.validation_due, state.scores, boundary.validated = False, validation.scores, True
+    if run.spec.config.early_stopping is not None:
+        state.patience.update(run.spec.config.early_stopping, validation.scores)
+    metric = run.spec.config.validation.metric
+    note = f"best {metric} so far" if run.processes.main and _is_among_best(run, 1) else ""
+    run.log.valid(state, validation, time.perf_counter() - started, note)
+    if trainer.validated is not None:
+        trainer.validated(validation)
+    run.signals.settle(run.processes)  # it may have asked for the end
+
+
+def _scored(
+    run: TrainingRun,
+    trainer: Trainer,
+    validator: Validator | DirectionsValidator,
+    model: TranslationModel,
+    last: bool,
+) -> Validation | None:
+    precision, update = trainer.objective.precision, run.state.update
+    return validator.run(model, precision, update, lambda: run.signals.stop_wanted, last=last)
+
+
+def _ends_with(run: TrainingRun, scores: dict[str, float]) -> bool:
+    """Whether the run ends with these scores, and others are still wanted of its last model."""
+    config = run.spec.config
+    if config.early_stopping is None or scores.keys() >= set(config.validation.text_metrics):
+        return False
+    patience = replace(run.state.patience)
+    patience.update(config.early_stopping, scores)
+    return patience.exhausted(config.early_stopping)
 
 
 @contextmanager
@@ -235,305 +418,79 @@ def _memory_errors(update: int) -> Iterator[None]:
         ) from error
 
 
-@dataclass
-class Trainer:
-    """A run in motion. In every process of it the same happens, but only the main one leaves a trace.
+def stop_early(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
+    """End a run whose metric stands still.
 
-    Attributes:
-        spec: What is trained, on what, and how.
-        processes: Those that train together.
-        device: Where.
-        precision_policy: In which number formats.
-        model: The model.
-        strategy: Where its parameters are among the processes.
-        loss: The loss of the model, compiled where asked for.
-        optimizer: Of the parameters of ``model`` that are not frozen.
-        average: Their moving average; None where none is kept.
-        schedule: Learning rate of each update.
-        stream: The training batches of this process.
-        epoch_size: Sentence pairs that an epoch reads.
-        validator: Scores the validation set; None without one.
-        state: How far the run has come.
-        log: Files and screen.
-        signals: What the user asks for while it runs.
-        validated: Called after each validation with what it found.
-        stop_reason: Why training ends; None while it goes on.
-        perturbation: How the input is disturbed; None where it is not.
-        guide: Lets a head learn alignments; None where none does.
-        draws: What is drawn before each update: layers that it does without, rounds of recurrent depth.
+    Not only after a validation: a run may have been ended between its last one and the word of that.
     """
-
-    spec: TrainingSpec
-    processes: ProcessGroup
-    device: torch.device
-    precision_policy: PrecisionPolicy
-    model: TranslationModel
-    strategy: ParallelStrategy
-    loss: LossFunction
-    optimizer: Optimizer
-    average: MovingAverage | None
-    schedule: Schedule
-    stream: UpdateStream
-    epoch_size: Callable[[int], int]
-    validator: Validator | DirectionsValidator | None
-    state: TrainingState
-    log: RunLog
-    signals: Signals
-    validated: Callable[[Validation], None] | None = None
-    stop_reason: StopReason | None = None
-    perturbation: Perturbation | None = field(init=False)
-    guide: GuidedAlignment | None = field(init=False)
-    draws: list[LayerDrop | RoundsDraw] = field(init=False, default_factory=list)
-    _meter: Meter = field(init=False)
-    _unread: list[DeviceUpdate] = field(init=False, default_factory=list)
-
-    def __post_init__(self) -> None:
-        self._memory = 0
-        config, seed, encoder = self.spec.config, self.spec.seed, self.model.stacks().get("encoder")
-        if config.layer_drop is not None:
-            self.draws.append(LayerDrop(config.layer_drop, self.model, seed))
-        if isinstance(encoder, RecurrentStack):
-            self.draws.append(RoundsDraw(encoder, seed))
-        guided = config.guided_alignment
-        self.guide = GuidedAlignment(guided, self.model) if guided is not None else None
-        self.perturbation = config.perturbation(self.spec.prepared.vocabularies)
-        self._current_rate = self.rate_of(max(1, self.state.update))
-        divergence = config.divergence is not None
-        self._meter = Meter(self.device, divergence=divergence, alignment=self.guide is not None)
-        if self.state.interval:
-            self._meter.load_state(self.state.interval)
-        self._saved_at = self.state.update
-        self._last_good = self.state.update - self.state.bad_in_a_row
-        self._started = time.perf_counter()
-        self._seconds_before = self.state.seconds
-        self._remaining_time = RemainingTime()
-        self._contention = ThreadContention(torch.get_num_threads() if self.device.type == "cpu" else 1)
-
-    @property
-    def learning_rate(self) -> float:
-        """The rate of the next update: that of the schedule, or what was set instead."""
-        return self.rate_of(self.state.update + 1)
-
-    @learning_rate.setter
-    def learning_rate(self, rate: float) -> None:
-        """Set the rate of all updates from the next one on, until it is set again or follows the schedule.
-
-        It is part of the training state: a run that is continued, also by the command, goes on with it.
-
-        Raises:
-            UsageError: It is negative or not finite.
-        """
-        number = number_argument(rate)
-        if not (math.isfinite(number) and number >= 0):
-            raise UsageError(f"a learning rate must be a number of 0 or more, not {shown(rate)}")
-        if self.state.learning_rate is None:
-            self.log.say(f"u {self.state.update} the program sets the learning rate from here on")
-        self.state.learning_rate = number
-
-    def follow_schedule(self) -> None:
-        """Take the learning rate of the schedule again."""
-        self.state.learning_rate = None
-
-    def rate_of(self, update: int) -> float:
-        """The learning rate of an update from here on."""
-        return self.schedule(update) if self.state.learning_rate is None else self.state.learning_rate
-
-    def zero(self) -> Tensor:
-        """A sum to start from, on the device."""
-        return torch.zeros((), dtype=torch.float32, device=self.device)
-
-    def step(self, update: int, loss: Tensor) -> StepResult:
-        """Take the step of an update whose gradient is set; ``loss`` is only looked at."""
-        self._current_rate = self.rate_of(update)
-        return self.optimizer.step(self._current_rate, loss)
-
-    def count(self, update: DeviceUpdate, sums: Sequence[Tensor], step: StepResult) -> None:
-        """Take note of an update that was made: what `make_gradient` gave, and the outcome of its step."""
-        self._meter.add(sums, update.target_tokens, step)
-        if self.average is not None:
-            self.average.update(update.number)
-        self._unread.append(update)
-        state = self.state
-        state.update, state.position = update.number, update.after
-        state.pass_epoch(update.epoch, len(update.lines), self.epoch_size(update.epoch))
-        state.target_tokens += update.target_tokens
-        state.steps = self.optimizer.steps
-        state.scores = {}
-        self._remaining_time.passed(progress(self.spec.config, state))
-        self.log.depth_weights(update.number, self.model)
-
-    def after_update(self) -> None:
-        """Log, validate and save what is due after the update just made; see whether the run ends here.
-
-        Called once before the first update too: a continued run may have a validation to make up for.
-
-        Raises:
-            DivergedError: If too many updates in a row were not finite.
-            ResourceError: If the disk is full.
-        """
-        config, state = self.spec.config, self.state
-        self.signals.settle(self.processes)
-        stop_reason = self._limit()
-        fresh = bool(self._unread)
-        if fresh and (self.device.type == "cpu" or stop_reason or state.update % config.log_every == 0):
-            self._check_finite(last=stop_reason is not None)
-        if fresh and (stop_reason or state.update == 1 or state.update % config.log_every == 0):
-            memory = memory_in_use(self.device, divided=self.processes.count > 1)
-            self._memory = int(self.processes.all_reduce_numbers([memory])[0])
-            self.log.train(state, self._meter.averages(), self._status())
-            self._meter.reset()
-            if note := self._contention.warning():
-                self.log.say(f"note: {note}")
-        self.log.move(self._status())
-        if fresh and self.validator is not None and (stop_reason or self.validator.due(state.update)):
-            state.validation_due = True
-        validated = state.validation_due and self._validate(last=stop_reason is not None)
-        # Not only after a validation: a run may have been ended between its last one and the word of that.
-        stop_reason = stop_reason or self._patience_exhausted()
-        self._save_if_due(validated, stop_reason)
-        if self.signals.stop is not None:
-            stop_reason = StopReason(self.signals.stop.name, finished=False, exit_code=self.signals.exit_code)
-        elif stop_reason is None and self.signals.asked_to_stop:
-            stop_reason = StopReason("the program", finished=False)
-        self.stop_reason = stop_reason
-
-    def _limit(self) -> StopReason | None:
-        reason = limit_reached(self.spec.config, self.state)
-        return StopReason(reason, finished=True) if reason else None
-
-    def _patience_exhausted(self) -> StopReason | None:
-        stopping = self.spec.config.early_stopping
-        if stopping is None or not self.state.patience.exhausted(stopping):
-            return None
+    del trainer
+    stopping = run.spec.config.early_stopping
+    if boundary.stop is None and stopping is not None and run.state.patience.exhausted(stopping):
         reason = f"{stopping.metric} has not improved for {stopping.patience} validations"
-        return StopReason(reason, finished=True)
+        boundary.stop = StopReason(reason, finished=True)
 
-    def _check_finite(self, *, last: bool = False) -> None:
-        """Learn which of the last updates were skipped because they were not finite; waits for the device.
 
-        Where the last one of the run is among them, and no validation tells what the model is worth, the run
-        has diverged.
-        """
-        state = self.state
-        for update, finite in zip(self._unread, self._meter.take_finite(), strict=True):
-            if finite:
-                state.bad_in_a_row, self._last_good = 0, update.number
-                continue
-            state.bad_in_a_row += 1
-            self.optimizer.undo_steps(1)
-            self.log.skipped(update.number, update.lines.tolist())
-        self._unread.clear()
-        state.steps = self.optimizer.steps
-        if state.bad_in_a_row >= (1 if last and self.validator is None else _MOST_SKIPPED):
-            raise DivergedError(
-                f"loss or gradient not finite {state.bad_in_a_row} updates in a row "
-                f"(last good update {self._last_good}); the lines are listed in {self.spec.run.bad_batch}",
-                DIVERGED_HINT,
-            )
+def save(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
+    """Write a checkpoint where one is due: regularly, of the best and last models, and when asked for."""
+    config, state = run.spec.config, run.state
+    wanted, stops = run.signals.save, run.signals.stops
+    run.signals.save = False
+    changed = state.update > run.saved_at
+    periodic = state.update % config.checkpoint_interval == 0
+    regular = periodic or wanted or boundary.stop is not None
+    best = boundary.validated and _among_best_of_all(run)
+    if not (best or (changed and (regular or stops)) or (boundary.validated and not changed)):
+        return
+    if run.unread:
+        _count_skipped(run, trainer)
+    state.seconds, state.interval = run.seconds, run.meter.state()
+    state.interim = not (regular or best) and (changed or state.interim)
+    with trainer.averaged():
+        kept = {} if trainer.average is None else trainer.average.state()
+        snapshot = trainer.strategy.snapshot(trainer.optimizer.state() | kept)
+        examined = _examined(run, trainer)
+        if run.processes.main:
+            run.log.sync()
+            path = save_checkpoint(run.spec, trainer.model, snapshot, state, examined)
+            if wanted or stops:
+                run.log.say(f"u {state.update} saved {path}")
+    run.saved_at = state.update
+    run.meter.skip_time()
 
-    def _validate(self, *, last: bool) -> bool:
-        """Score the validation set; False when a signal came in between, and then it is still due."""
-        if self.validator is None:
-            return False
-        state, started = self.state, time.perf_counter()
-        with self._with_averages(), self.strategy.whole() as model, _memory_errors(state.update):
-            validation = self._scored(self.validator, model, last=last)
-            if validation is not None and not last and self._ends_with(validation.scores):
-                # Only the losses say that this is the end: once more, with all scores that were wanted.
-                validation = self._scored(self.validator, model, last=True)
-        self._meter.skip_time()
-        self.signals.settle(self.processes)
-        if validation is None:
-            return False
-        state.validation_due, state.scores = False, validation.scores
-        stopping = self.spec.config.early_stopping
-        if stopping is not None:
-            state.patience.update(stopping, validation.scores)
-        self.log.valid(state, validation, time.perf_counter() - started)
-        if self.validated is not None:
-            self.validated(validation)
-        self.signals.settle(self.processes)  # it may have asked for the end
-        return True
 
-    def _scored(
-        self, validator: Validator | DirectionsValidator, model: TranslationModel, *, last: bool
-    ) -> Validation | None:
-        return validator.run(
-            model, self.precision_policy, self.state.update, lambda: self.signals.stop_wanted, last=last
-        )
+def _examined(run: TrainingRun, trainer: Trainer) -> dict[str, object]:
+    """Facts about the model that are stored with it; in the main process alone."""
+    examine = run.spec.examine
+    if examine is None:
+        return {}
+    with trainer.strategy.whole() as model:
+        mode = model.training
+        model.eval()
+        try:
+            return examine(model) if run.processes.main else {}
+        finally:
+            model.train(mode)
 
-    def _ends_with(self, scores: dict[str, float]) -> bool:
-        """Whether the run ends with these scores, and others are still wanted of its last model."""
-        config = self.spec.config
-        if config.early_stopping is None or scores.keys() >= set(config.validation.text_metrics):
-            return False
-        patience = replace(self.state.patience)
-        patience.update(config.early_stopping, scores)
-        return patience.exhausted(config.early_stopping)
 
-    def _save_if_due(self, validated: bool, stop_reason: StopReason | None) -> None:
-        config, state = self.spec.config, self.state
-        wanted, stops = self.signals.save, self.signals.stops
-        self.signals.save = False
-        changed = state.update > self._saved_at
-        periodic = state.update % config.checkpoint_interval == 0
-        regular = periodic or wanted or stop_reason is not None
-        best = validated and self._is_among_best()
-        if not (best or (changed and (regular or stops)) or (validated and not changed)):
-            return
-        if self._unread:
-            self._check_finite()
-        state.seconds, state.interval = self._seconds(), self._meter.state()
-        state.interim = not (regular or best) and (changed or state.interim)
-        with self._with_averages():
-            kept = self.average.state() if self.average is not None else {}
-            snapshot = self.strategy.snapshot(self.optimizer.state() | kept)
-            examined = self._examined()
-            if self.processes.main:
-                self.log.sync()
-                path = save_checkpoint(self.spec, self.model, snapshot, state, examined)
-                if wanted or stops:
-                    self.log.say(f"u {state.update} saved {path}")
-        self._saved_at = state.update
-        self._meter.skip_time()
+def _among_best_of_all(run: TrainingRun) -> bool:
+    """Whether this model is one of the best; the main process knows, and the others save when it does."""
+    best = run.processes.main and _is_among_best(run, run.spec.config.checkpoint.keep_best)
+    return bool(run.processes.broadcast_value(best))
 
-    def _examined(self) -> dict[str, object]:
-        """Facts about the model that are stored with it; in the main process alone."""
-        examine = self.spec.examine
-        if examine is None:
-            return {}
-        with self.strategy.whole() as model:
-            mode = model.training
-            model.eval()
-            try:
-                return examine(model) if self.processes.main else {}
-            finally:
-                model.train(mode)
 
-    def _with_averages(self) -> AbstractContextManager[None]:
-        """The model as validation scores it and checkpoints hold it: with averages where that is wanted."""
-        return nullcontext() if self.average is None else self.average.as_model()
+def _is_among_best(run: TrainingRun, keep: int) -> bool:
+    metric = run.spec.config.validation.metric
+    return among_best(run.spec.run.checkpoints(), metric, run.state.scores.get(metric), keep)
 
-    def _is_among_best(self) -> bool:
-        """The main process knows, and the others must save when it does."""
-        best = False
-        if self.processes.main:
-            metric = self.spec.config.validation.metric
-            score, keep = self.state.scores.get(metric), self.spec.config.checkpoint.keep_best
-            best = among_best(self.spec.run.checkpoints(), metric, score, keep)
-        return bool(self.processes.broadcast_value(best))
 
-    def _seconds(self) -> float:
-        return self._seconds_before + time.perf_counter() - self._started
+def settle_stop(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None:
+    """End the run where a signal or the program asked for that."""
+    del trainer
+    signals = run.signals
+    if signals.stop is not None:
+        boundary.stop = StopReason(signals.stop.name, finished=False, exit_code=signals.exit_code)
+    elif boundary.stop is None and signals.asked_to_stop:
+        boundary.stop = StopReason("the program", finished=False)
 
-    def _status(self) -> TrainingStatus:
-        share = progress(self.spec.config, self.state)
-        return TrainingStatus(
-            update=self.state.update,
-            epoch=self.state.epochs,
-            share=share,
-            seconds=self._seconds(),
-            seconds_left=self._remaining_time.seconds_left(share),
-            learning_rate=self._current_rate,
-            memory=self._memory,
-        )
+
+STAGES = (check_finite, log_averages, validate, stop_early, save, settle_stop)

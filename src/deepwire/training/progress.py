@@ -9,13 +9,13 @@ import math
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import IO, NamedTuple, TextIO, cast
+from typing import IO, TextIO, cast
 
 import torch
 from rich.console import Console
@@ -33,27 +33,16 @@ class Averages:
     """Averages of the updates between two lines of the log.
 
     Attributes:
-        loss: Smoothed loss per target token, nats.
-        nll: Negative log-likelihood per target token, nats.
+        losses: Per target token, in nats, by name: ``loss`` (smoothed), ``nll``, those that are added.
         gradient_norm: Mean norm of the gradient before clipping.
         tokens: Target tokens.
         tokens_per_second: Of the time spent in updates, without validation and saving.
-        divergence: Distance of the two passes of R-Drop or SimCut per target token, nats; else None.
-        alignment: Loss of guided alignment per target token, nats; else None.
     """
 
-    loss: float
-    nll: float
+    losses: Mapping[str, float]
     gradient_norm: float
     tokens: int
     tokens_per_second: float
-    divergence: float | None = None
-    alignment: float | None = None
-
-    @property
-    def perplexity(self) -> float:
-        """exp(nll); infinite where that is too large."""
-        return perplexity(self.nll)
 
 
 def perplexity(nll: float) -> float:
@@ -66,21 +55,20 @@ class Meter:
 
     Args:
         device: Where the losses are.
-        divergence: Whether updates come with the divergence of two passes.
-        alignment: Whether they come with the loss of guided alignment.
+        names: Names of the losses, ``loss`` and ``nll`` first.
     """
 
-    def __init__(self, device: torch.device, *, divergence: bool = False, alignment: bool = False) -> None:
-        # loss, nll, tokens, gradient norm, updates, then the divergence and the loss of the alignment, if any
-        self._names = ("divergence",) * divergence + ("alignment",) * alignment
-        self._sums = torch.zeros(5 + len(self._names), dtype=torch.float64, device=device)
+    def __init__(self, device: torch.device, names: Sequence[str] = ("loss", "nll")) -> None:
+        self._names = tuple(names)
+        # In the order of stored states: loss, nll, tokens, gradient norm, updates, then further losses.
+        self._sums = torch.zeros(3 + len(names), dtype=torch.float64, device=device)
         self._finite: list[Tensor] = []
         self._seconds = 0.0
         self._since = time.perf_counter()
 
-    def add(self, sums: Sequence[Tensor], tokens: int, step: StepResult) -> None:
-        """Take in one update: sums of loss, nll (divergence, alignment) over target tokens; its step."""
-        loss, nll, *rest = (total.double() for total in sums)
+    def add(self, sums: Mapping[str, Tensor], tokens: int, step: StepResult) -> None:
+        """Take in one update: sums of its losses over target tokens, and its step."""
+        loss, nll, *rest = (sums[name].double() for name in self._names)
         count = torch.full_like(loss, tokens)
         row = torch.stack([loss, nll, count, step.norm.double(), torch.ones_like(count), *rest])
         self._sums += torch.where(step.finite, row, 0.0)
@@ -103,14 +91,11 @@ class Meter:
         """The interval so far; waits for the device."""
         loss, nll, tokens, norm, updates, *rest = self._sums.tolist()
         per_token = 1 / tokens if tokens else math.nan
-        seconds = max(self._seconds, 1e-9)
         return Averages(
-            loss * per_token,
-            nll * per_token,
+            {name: each * per_token for name, each in zip(self._names, [loss, nll, *rest], strict=True)},
             norm / updates if updates else math.nan,
             int(tokens),
-            tokens / seconds,
-            **{name: each * per_token for name, each in zip(self._names, rest, strict=True)},
+            tokens / max(self._seconds, 1e-9),
         )
 
     def reset(self) -> None:
@@ -133,12 +118,6 @@ class Meter:
             raise ModelError(f"the stored training state is damaged: {len(state)} sums of an interval")
         self._sums.copy_(torch.tensor(state[:-1], dtype=torch.float64))
         self._seconds = state[-1]
-
-
-# Less says little about a machine; after as much processor time, waited for or had, a share is told.
-_SECONDS = 5.0
-# With one busy program beside two busy threads on two cores it is about a third.
-_CROWDED = 0.2
 
 
 class RemainingTime:
@@ -168,67 +147,6 @@ class RemainingTime:
         if self._since is None or share <= self._since[0]:
             return None
         return (1 - share) / (share - self._since[0]) * (self._clock() - self._since[1])
-
-
-class CoreTime(NamedTuple):
-    """Seconds that the threads of this process have had a core, and have waited for one to be free."""
-
-    had: float
-    waited: float
-
-    @classmethod
-    def now(cls) -> CoreTime | None:
-        """Until now; None where the system does not tell (it is Linux that does)."""
-        had = waited = 0
-        try:
-            for path in Path("/proc/self/task").glob("*/schedstat"):
-                numbers = path.read_text().split()
-                had, waited = had + int(numbers[0]), waited + int(numbers[1])
-        except (OSError, ValueError, IndexError):  # a thread has just ended, or it is another system
-            return None
-        return cls(had / 1e9, waited / 1e9) if had else None
-
-
-class ThreadContention:
-    """Notices once that the threads of a run wait for cores which other programs have.
-
-    Threads that share an operation wait for the slowest of them, and keep their cores busy meanwhile, so that
-    on a crowded machine several can be slower than one.
-
-    Args:
-        threads: That compute together.
-        enough: Seconds of processor time after which a share is told.
-        core_time: Tells the time that the threads have had and waited.
-    """
-
-    def __init__(
-        self,
-        threads: int,
-        enough: float = _SECONDS,
-        core_time: Callable[[], CoreTime | None] = CoreTime.now,
-    ) -> None:
-        self._threads, self._enough, self._core_time = threads, enough, core_time
-        self._before = core_time() if threads > 1 else None
-
-    def warning(self) -> str | None:
-        """A note for the user; None while there is nothing to tell, and after it was told."""
-        if self._before is None:
-            return None
-        now = self._core_time()
-        if now is None:
-            return None
-        had, waited = now.had - self._before.had, now.waited - self._before.waited
-        if had + waited < self._enough:
-            return None
-        self._before = now
-        share = waited / (had + waited)
-        if share < _CROWDED:
-            return None
-        self._before = None
-        return (
-            f"the {self._threads} threads of this run wait for a free core {share:.0%} of their time, "
-            "because other programs use this machine too; with training.threads=1 it may be faster"
-        )
 
 
 @dataclass(frozen=True)
@@ -286,6 +204,9 @@ class _Screen:
             show()
         except OSError as error:
             self.gone = error.strerror or "closed"
+
+
+_SHORT_NAMES = {"r_drop": "kl", "sim_cut": "kl", "guided_alignment": "al"}
 
 
 class Display:
@@ -357,14 +278,15 @@ class Display:
 
     def train_line(self, status: TrainingStatus, averages: Averages) -> None:
         """Show the averages of an interval of updates."""
-        distance = "" if averages.divergence is None else f"kl {averages.divergence:.3f} "
-        distance += "" if averages.alignment is None else f"al {averages.alignment:.3f} "
-        self.say(
-            f"u {status.update} ep {status.epoch:.2f} loss {averages.loss:.3f} nll {averages.nll:.3f} "
-            f"{distance}ppl {short(averages.perplexity)} lr {status.learning_rate:.1e}"
-            f" gn {averages.gradient_norm:.2f} tok/s {short(averages.tokens_per_second)}"
-            f" eta {human_time(status.seconds_left)} mem {short(status.memory)}"
-        )
+        losses = averages.losses
+        parts = [f"u {status.update} ep {status.epoch:.2f}"]
+        parts += [f"{_SHORT_NAMES.get(name, name)} {value:.3f}" for name, value in losses.items()]
+        parts += [
+            f"ppl {short(perplexity(losses['nll']))} lr {status.learning_rate:.1e}",
+            f"gn {averages.gradient_norm:.2f} tok/s {short(averages.tokens_per_second)}",
+            f"eta {human_time(status.seconds_left)} mem {short(status.memory)}",
+        ]
+        self.say(" ".join(parts))
 
     def valid_line(self, update: int, scores: dict[str, float], note: str, direction: str = "") -> None:
         """Show the scores of a validation, or those of one direction in it."""

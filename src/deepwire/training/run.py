@@ -4,164 +4,40 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from deepwire.checkpoint.model_files import DamagedError, bytes_of, read_tensors, write_tensors
-from deepwire.checkpoint.run_directory import LOCK, Checkpoint, RunDirectory, better
+from deepwire.checkpoint.run_directory import LOCK, Checkpoint, RunDirectory
 from deepwire.checkpoint.store import OPTIMIZER, STATE, read_config, write_model_files
 from deepwire.data.batches.batching import StreamPosition
+from deepwire.data.batches.epoch_order import EpochOrder
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.io.atomic import json_text, move_aside, require_space, write_json, write_text
 from deepwire.io.regular_files import read_json
 from deepwire.model.translation_model import TranslationModel
 from deepwire.plugins import check_recorded
-from deepwire.training.config import EarlyStoppingConfig
 from deepwire.training.device import PrecisionPolicy, describe, usual_micro_batch
+from deepwire.training.device_batches import DeviceUpdate
+from deepwire.training.optimizers.optimizer import StepResult
 from deepwire.training.parallel_strategy import Snapshot
+from deepwire.training.progress import Meter, RemainingTime, TrainingStatus
 from deepwire.training.spec import TrainingSpec, missing_file_hint, read_run_file, require_same_digests
+from deepwire.training.state import TrainingState, first_fault
+from deepwire.training.stopping import Signals, StopReason, progress
 
-# More than any run can reach, and few enough to calculate with.
-_Count = Annotated[int, Field(ge=0, le=10**15)]
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
+if TYPE_CHECKING:
+    from deepwire.training.log import RunLog
+
 _SLACK = 1_000_000
-
-
-def _position(value: dict[str, object]) -> StreamPosition:
-    position = StreamPosition.from_json(value)
-    if position.epoch > 10**9 or max(position.window, position.index, position.number) > 10**15:
-        raise ValueError("it is beyond the end of any text")
-    return position
-
-
-@dataclass
-class Patience:
-    """Counts the scores since a metric last improved.
-
-    Attributes:
-        best: The best score so far; None before the first.
-        waited: Scores since then.
-        metric: What was scored; empty where an earlier version did not record it.
-    """
-
-    __pydantic_config__ = ConfigDict(strict=True)
-
-    best: float | None = None
-    waited: _Count = 0
-    metric: str = ""
-
-    def update(self, config: EarlyStoppingConfig, scores: dict[str, float]) -> None:
-        """Take note of one validation; one without the metric does not count."""
-        score = scores.get(config.metric)
-        if score is None:
-            return
-        if self.metric not in ("", config.metric):  # the user changed it: scores of another do not compare
-            self.best, self.waited = None, 0
-        self.metric = config.metric
-        if math.isfinite(score) and (self.best is None or self._improves(config, score, self.best)):
-            self.best, self.waited = score, 0
-        else:
-            self.waited += 1
-
-    def exhausted(self, config: EarlyStoppingConfig) -> bool:
-        """Whether it is time to stop; not for the sake of scores of another metric."""
-        return self.metric in ("", config.metric) and self.waited >= config.patience
-
-    def _improves(self, config: EarlyStoppingConfig, score: float, best: float) -> bool:
-        return better(config.metric, score, best) and abs(score - best) >= config.min_improvement
-
-
-@dataclass
-class TrainingState:
-    """Progress of a run after ``update`` updates.
-
-    Attributes:
-        update: Updates made, those that were skipped because they were not finite included.
-        position: Where the stream of updates goes on.
-        epochs: Epochs made, with their fraction.
-        epoch: The present epoch, from 0.
-        pairs: Sentence pairs read in it.
-        target_tokens: Target tokens seen.
-        steps: Steps of the optimizer: updates without the skipped ones.
-        bad_in_a_row: Skipped updates since the last good one.
-        pieces: How many pieces a micro-batch is cut in since memory ran out; 1 as long as it did not.
-        seconds: Time spent on the run.
-        patience: Early stopping.
-        validation_due: Whether the validation of this update was interrupted and has to be made up.
-        scores: Validation scores of this update; empty where there was no validation.
-        interval: Sums of the interval since the last line of the log.
-        learning_rate: What a program has set in place of the schedule; None: nothing.
-        interim: Whether it is stored only because training was stopped.
-    """
-
-    __pydantic_config__ = ConfigDict(strict=True)
-
-    position: Annotated[StreamPosition, PlainValidator(_position)]
-    update: _Count = 0
-    epochs: _Finite = 0.0
-    epoch: Annotated[int, Field(ge=0, le=10**9)] = 0
-    pairs: _Count = 0
-    target_tokens: _Count = 0
-    steps: _Count = 0
-    bad_in_a_row: _Count = 0
-    pieces: _Count = 1
-    seconds: _Finite = 0.0
-    patience: Patience = field(default_factory=Patience)
-    validation_due: bool = False
-    scores: dict[str, float] = field(default_factory=dict)
-    interval: list[float] = field(default_factory=list)
-    learning_rate: float | None = None
-    interim: bool = False
-
-    def to_json(self) -> dict[str, object]:
-        """Plain values for ``state.json``; floats come back to the last bit."""
-        values = dataclasses.asdict(self)
-        # Versions that do not know these can go on from here.
-        if self.learning_rate is None:
-            del values["learning_rate"]
-        if not self.interim:
-            del values["interim"]
-        return values
-
-    def pass_epoch(self, epoch: int, pairs: int, size: int) -> None:
-        """Take note of ``pairs`` more sentence pairs, read in ``epoch`` (from 0) of ``size`` pairs."""
-        if epoch != self.epoch:
-            self.epoch, self.pairs = epoch, 0
-        self.pairs += pairs
-        self.epochs = epoch + self.pairs / size
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, object]) -> TrainingState:
-        """Read what ``to_json`` gave, in this version or an earlier one.
-
-        Raises:
-            ModelError: If it is something else.
-        """
-        try:
-            state = _STATES.validate_json(json.dumps(value))
-            if state.position.number != state.update:
-                raise ValueError(f"update {state.update} is not where the text goes on")
-        except (TypeError, ValueError, ModelError) as error:
-            raise ModelError(f"the stored training state is damaged: {first_fault(error)}") from error
-        return state
-
-
-_STATES = TypeAdapter(TrainingState)
-
-
-def first_fault(error: Exception) -> str:
-    """The fault of stored values, in one line."""
-    if not isinstance(error, ValidationError):
-        return str(error)
-    first = error.errors()[0]
-    return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
 
 
 def save_checkpoint(
@@ -256,43 +132,29 @@ class Decisions(BaseModel):
     @classmethod
     def make(cls, spec: TrainingSpec, device: torch.device, processes: int) -> Decisions:
         """Decide for a new run."""
-        return cls._with(spec, PrecisionPolicy.choose(spec.config.precision, device), processes)
+        numerics = PrecisionPolicy.choose(spec.config.precision, device)
+        tokens = spec.config.micro_batch_tokens
+        if tokens is None:
+            tokens = usual_micro_batch(numerics.device_type, numerics.precision, _width(spec.resolved))
+        return cls(
+            numerics=numerics, micro_batch_tokens=tokens, digests=digests_of(spec), processes=processes
+        )
 
     @classmethod
-    def repeat(cls, spec: TrainingSpec, device: torch.device, processes: int) -> tuple[Decisions, int]:
-        """The decisions of a run when it was started, and how many processes trained it before.
+    def read(cls, spec: TrainingSpec) -> Decisions:
+        """Read those of a run when it was started.
 
         Raises:
             UsageError: If the text or the vocabularies changed since then.
             ModelError: If ``env.json`` is damaged.
         """
         path = spec.run.environment
-        stored = read_run_file(path)
         try:
-            before = cls.model_validate_json(json.dumps(stored))
+            decisions = cls.model_validate_json(json.dumps(read_run_file(path)))
         except ValidationError as error:
-            why = f"{path}: is damaged: {first_fault(error)}"
-            raise ModelError(why, missing_file_hint(path)) from error
-        require_same_digests(spec.run.path, before.digests, digests_of(spec), spec.resolved)
-        numerics = before.numerics
-        if not numerics.serves(spec.config.precision, device):
-            numerics = PrecisionPolicy.choose(spec.config.precision, device)
-        changes = {"numerics": numerics, "processes": processes}
-        return before.model_copy(update=changes), before.processes
-
-    @classmethod
-    def _with(cls, spec: TrainingSpec, numerics: PrecisionPolicy, processes: int) -> Decisions:
-        tokens = spec.config.micro_batch_tokens
-        if tokens is None:
-            match spec.resolved:
-                case {"model": {"d_model": int(width)}}:
-                    pass
-                case _:  # not made from a run file
-                    width = 0
-            tokens = usual_micro_batch(numerics.device_type, numerics.precision, width)
-        return cls(
-            numerics=numerics, micro_batch_tokens=tokens, digests=digests_of(spec), processes=processes
-        )
+            raise ModelError(f"{path}: is damaged: {first_fault(error)}", missing_file_hint(path)) from error
+        require_same_digests(spec.run.path, decisions.digests, digests_of(spec))
+        return decisions
 
     def require_here(self, spec: TrainingSpec, device: torch.device) -> None:
         """Refuse to train in a process, which did not decide, with other text or another kind of device.
@@ -301,11 +163,9 @@ class Decisions(BaseModel):
             DataError: If it has other text.
             UsageError: If it has another kind of device.
         """
-        digests = digests_of(spec)
-        if digests != self.digests:
-            names = ", ".join(name for name in digests if digests[name] != self.digests.get(name))
+        if digests_of(spec) != self.digests:
             raise DataError(
-                f"{spec.prepared.folder}: the processes of this run see different text ({names})",
+                f"{spec.prepared.folder}: the processes of this run see different text",
                 "see that data.train and data.prepared hold the same on all machines",
             )
         if device.type != self.numerics.device_type:
@@ -315,6 +175,13 @@ class Decisions(BaseModel):
             )
 
 
+def _width(resolved: Mapping[str, object]) -> int:
+    match resolved:
+        case {"model": {"d_model": int(width)}}:
+            return width
+    return 0  # not made from a run file
+
+
 def digests_of(spec: TrainingSpec) -> dict[str, str]:
     """Digests that stand for the text of a run."""
     weights = " ".join(str(part.weight) for part in spec.prepared.train.parts)
@@ -322,69 +189,160 @@ def digests_of(spec: TrainingSpec) -> dict[str, str]:
     return {"text": spec.prepared.digest, "vocabularies": vocabularies, "corpus weights": weights}
 
 
-@dataclass(frozen=True)
-class ResumePoint:
-    """The state, checkpoint and decisions that training goes on from.
+@dataclass
+class TrainingRun:
+    """A run in motion: what it is, how far it has come, what has been noted since the last line of its log.
 
     Attributes:
-        decisions: Those of the run.
+        spec: What is trained, on what, and how.
+        processes: Those that train together.
+        device: Where.
+        log: Files and screen.
+        signals: What the user asks for while it runs.
+        decisions: Those that hold for the whole run.
         state: How far it has come.
-        checkpoint: Where parameters and moments are; None at the very beginning, and in other processes than
-            the main one.
+        checkpoint: Where it goes on from; None at the very beginning, and in other processes than the main
+            one.
+        stop_reason: Why training ends; None while it goes on.
+        meter: Sums of the updates since the last line of the log.
+        unread: Updates of which nobody knows yet whether they were finite.
+        saved_at: The update of the last checkpoint.
+        last_good: The last update that was finite.
+        last_rate: The learning rate of the last update.
+        memory: Bytes in use at the last line of the log.
     """
 
+    spec: TrainingSpec
+    processes: ProcessGroup
+    device: torch.device
+    log: RunLog
+    signals: Signals
     decisions: Decisions
     state: TrainingState
     checkpoint: Checkpoint | None = None
+    stop_reason: StopReason | None = None
+    meter: Meter = field(init=False)
+    unread: list[DeviceUpdate] = field(init=False, default_factory=list)
+    saved_at: int = field(init=False)
+    last_good: int = field(init=False)
+    last_rate: float = 0.0
+    memory: int = 0
 
-    @classmethod
-    def new(cls, spec: TrainingSpec, device: torch.device, processes: int) -> ResumePoint:
-        """The beginning of a run."""
-        return cls(Decisions.make(spec, device, processes), TrainingState(StreamPosition()))
+    def __post_init__(self) -> None:
+        self.decisions.numerics.apply()
+        self.meter = Meter(self.device, self.spec.config.losses)
+        if self.state.interval:
+            self.meter.load_state(self.state.interval)
+        self.saved_at = self.state.update
+        self.last_good = self.state.update - self.state.bad_in_a_row
+        self._epochs = EpochOrder(self.spec.prepared.train.parts, self.spec.seed)
+        self._started, self._seconds_before = time.perf_counter(), self.state.seconds
+        self._remaining_time = RemainingTime()
 
-    def share(self) -> dict[str, str]:
-        """Everything that the other processes need, as plain values."""
-        return {"decisions": self.decisions.model_dump_json(), "state": json.dumps(self.state.to_json())}
+    def count(self, update: DeviceUpdate, sums: Mapping[str, Tensor], step: StepResult) -> None:
+        """Take note of an update that was made: its losses, and the outcome of its step."""
+        self.meter.add(sums, update.target_tokens, step)
+        self.unread.append(update)
+        state = self.state
+        state.update, state.position = update.number, update.after
+        state.pass_epoch(update.epoch, len(update.lines), self._epochs.size(update.epoch))
+        state.target_tokens += update.target_tokens
+        state.steps += 1
+        state.scores = {}
+        self._remaining_time.passed(self.share)
 
-    @classmethod
-    def of_main(cls, shared: object, spec: TrainingSpec, device: torch.device) -> ResumePoint:
-        """Read what ``share`` gave in the main process, in another one.
+    @property
+    def share(self) -> float:
+        """Share of the run that is done, from 0 to 1, by the limit that will be reached first."""
+        return progress(self.spec.config, self.state)
 
-        Raises:
-            DataError: If this process sees other text.
-            UsageError: If it has another kind of device.
-        """
-        plain = cast("dict[str, str]", shared)
-        decisions = Decisions.model_validate_json(plain["decisions"])
-        decisions.require_here(spec, device)
-        return cls(decisions, TrainingState.from_json(json.loads(plain["state"])))
+    @property
+    def seconds(self) -> float:
+        """Time spent on the run, interruptions not counted."""
+        return self._seconds_before + time.perf_counter() - self._started
+
+    @property
+    def status(self) -> TrainingStatus:
+        """Where the run stands, for people."""
+        return TrainingStatus(
+            update=self.state.update,
+            epoch=self.state.epochs,
+            share=self.share,
+            seconds=self.seconds,
+            seconds_left=self._remaining_time.seconds_left(self.share),
+            learning_rate=self.last_rate,
+            memory=self.memory,
+        )
 
 
-def find_resume_point(spec: TrainingSpec, device: torch.device, processes: int, say: Tell) -> ResumePoint:
-    """The newest sound checkpoint of a run directory that this process holds, and the decisions of its run.
+def open_run(
+    spec: TrainingSpec,
+    processes: ProcessGroup,
+    device: torch.device,
+    log: RunLog,
+    signals: Signals,
+    *,
+    resume: bool = False,
+) -> TrainingRun:
+    """A new run, or the one in the run directory, which the main process must hold.
+
+    Args:
+        spec: What to train.
+        processes: Those that train together; what the main one finds holds for all.
+        device: Where to train.
+        log: Gets what there is to say.
+        signals: What the user asks for.
+        resume: Go on from the newest sound checkpoint, as the main process sees it.
 
     Raises:
-        UsageError: If the text or the vocabularies are not those of the run, nor would its rates be.
-        ModelError: If all its checkpoints are damaged or gone.
+        UsageError: If the text or the vocabularies are not those of the run, nor would its rates be, or a
+            process has another kind of device.
+        DataError: If a process sees other text.
+        ModelError: If all checkpoints are damaged or gone.
     """
+    if processes.main:
+        checkpoint = _newest_checkpoint(spec, log.say) if resume else None
+        if checkpoint is None:
+            decisions, state = Decisions.make(spec, device, processes.count), TrainingState(StreamPosition())
+        else:
+            state = load_state(checkpoint.path)
+            decisions = _continued(spec, checkpoint, device, processes.count, log.say)
+        processes.broadcast_value([decisions.model_dump_json(), json.dumps(state.to_json())])
+        return TrainingRun(spec, processes, device, log, signals, decisions, state, checkpoint)
+    decided, stored = cast("tuple[str, str]", processes.broadcast_value(None))
+    decisions = Decisions.model_validate_json(decided)
+    decisions.require_here(spec, device)
+    state = TrainingState.from_json(json.loads(stored))
+    return TrainingRun(spec, processes, device, log, signals, decisions, state)
+
+
+def _newest_checkpoint(spec: TrainingSpec, say: Tell) -> Checkpoint | None:
     run = spec.run
     checkpoint = run.newest_sound(say, load_state)
-    if checkpoint is None:
-        if run.done.exists() or run.known_checkpoints():
-            raise ModelError(
-                f"{run.checkpoints_folder}: the checkpoints of this run are gone",
-                "put them back, or start over with --fresh, which moves this run aside",
-            )
-        return ResumePoint.new(spec, device, processes)
+    if checkpoint is None and (run.done.exists() or run.known_checkpoints()):
+        raise ModelError(
+            f"{run.checkpoints_folder}: the checkpoints of this run are gone",
+            "put them back, or start over with --fresh, which moves this run aside",
+        )
+    return checkpoint
+
+
+def _continued(
+    spec: TrainingSpec, checkpoint: Checkpoint, device: torch.device, processes: int, say: Tell
+) -> Decisions:
+    """The decisions of a run that goes on here."""
     _require_same_rates(spec, checkpoint.update)
-    decisions, before = Decisions.repeat(spec, device, processes)
+    before = Decisions.read(spec)
     for change in spec.changes:
         say(f"changed: {change}")
-    if before != processes:
-        say(f"changed: processes: {before} -> {processes}")
+    if before.processes != processes:
+        say(f"changed: processes: {before.processes} -> {processes}")
     for warning in check_recorded(read_config(checkpoint.path).get("plugins"), str(checkpoint.path)):
         say(f"warning: {warning}")
-    return ResumePoint(decisions, load_state(checkpoint.path), checkpoint)
+    numerics = before.numerics
+    if not numerics.serves(spec.config.precision, device):
+        numerics = PrecisionPolicy.choose(spec.config.precision, device)
+    return before.model_copy(update={"numerics": numerics, "processes": processes})
 
 
 def _require_same_rates(spec: TrainingSpec, made: int) -> None:
@@ -398,9 +356,10 @@ def _require_same_rates(spec: TrainingSpec, made: int) -> None:
             pass
         case _:
             return
+    schedule, now = spec.config.schedule, spec.config.max_updates
     try:
-        if spec.config.schedule.follows_length and before != spec.config.max_updates:
-            spec.config.schedule.require_same_rates(made, before, spec.config.max_updates)
+        if schedule.follows_length and before != now:
+            schedule.require_same_rates(made, before, now)
     except ValueError as error:
         raise UsageError(
             f"{spec.run.path}: cannot go on: {error}",
@@ -409,14 +368,14 @@ def _require_same_rates(spec: TrainingSpec, made: int) -> None:
         ) from None
 
 
-def write_settings(spec: TrainingSpec, decisions: Decisions, device: torch.device) -> None:
+def write_settings(training: TrainingRun) -> None:
     """Write what a run was asked for and what it decided, and take back that it has ended."""
-    run = spec.run
+    spec, run = training.spec, training.spec.run
     if spec.user_config:
         write_text(run.user_config, spec.user_config)
     write_json(run.resolved_config, spec.resolved)
-    facts = {"environment": describe(device), "scored_by": list(spec.signatures)}
-    write_json(run.environment, {**decisions.model_dump(mode="json"), **facts})
+    facts = {"environment": describe(training.device), "scored_by": list(spec.signatures)}
+    write_json(run.environment, {**training.decisions.model_dump(mode="json"), **facts})
     run.done.unlink(missing_ok=True)
 
 

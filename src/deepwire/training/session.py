@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -9,18 +10,18 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
-from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
+from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_weights
 from deepwire.command_line import again
-from deepwire.config.counts import counted
+from deepwire.config.counts import counted, number_argument, shown
 from deepwire.data.batches.batching import StreamPosition
-from deepwire.data.batches.epoch_order import EpochOrder, share_lines
+from deepwire.data.batches.epoch_order import share_lines
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
 from deepwire.io.atomic import disk_errors, recover
 from deepwire.model.config import ModelConfig
+from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import (
@@ -33,20 +34,21 @@ from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
 from deepwire.training.device_batches import feed
 from deepwire.training.ema import MovingAverage
+from deepwire.training.extras import ConnectionUpdates, DepthWeightRecords, Extra, GradientRecords, RoundsDraw
 from deepwire.training.freezing import freeze, with_rate_factors
+from deepwire.training.guided_alignment import GuidedAlignment
+from deepwire.training.layer_drop import LayerDrop
 from deepwire.training.log import RunLog
-from deepwire.training.loop import Trainer, UpdateResult, train
+from deepwire.training.loop import Objective, Trainer, UpdateResult, after_update, learning_rate, train
 from deepwire.training.optimizers.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.progress import Display, short
 from deepwire.training.run import (
-    Decisions,
-    ResumePoint,
-    TrainingState,
-    find_resume_point,
+    TrainingRun,
     load_moments,
     load_state,
     move_run_aside,
+    open_run,
     write_settings,
 )
 from deepwire.training.schedule import rates_of
@@ -82,16 +84,18 @@ class TrainingSession:
     off is made when the run is continued.
 
     Args:
+        training: The run.
         trainer: What trains.
         callbacks: Are called in this order.
 
     Attributes:
-        trainer: All parts of the training: optimizer, schedule, state, and so on.
+        training: The run in motion: its specification, state, log.
+        trainer: The parts that train: model, objective, optimizer, schedule, stream.
         scores: Of the last validation in this session, such as ``loss`` and ``bleu``; empty before it.
     """
 
-    def __init__(self, trainer: Trainer, callbacks: Sequence[Callback] = ()) -> None:
-        self.trainer = trainer
+    def __init__(self, training: TrainingRun, trainer: Trainer, callbacks: Sequence[Callback] = ()) -> None:
+        self.training, self.trainer = training, trainer
         self.scores: Mapping[str, float] = {}
         self._callbacks = tuple(callbacks)
         self._updates: Generator[UpdateResult] | None = None
@@ -101,7 +105,7 @@ class TrainingSession:
     @property
     def stop_reason(self) -> StopReason | None:
         """Why training ended; None while it goes on."""
-        return self.trainer.stop_reason
+        return self.training.stop_reason
 
     @property
     def model(self) -> TranslationModel:
@@ -111,12 +115,12 @@ class TrainingSession:
     @property
     def run(self) -> Path:
         """The run directory."""
-        return self.trainer.spec.run.path
+        return self.training.spec.run.path
 
     @property
     def update(self) -> int:
         """Updates made, those of earlier sessions included."""
-        return self.trainer.state.update
+        return self.training.state.update
 
     @property
     def learning_rate(self) -> float:
@@ -125,7 +129,7 @@ class TrainingSession:
         What was set is stored in checkpoints: whoever continues the run, the command too, goes on with it.
         A continued run repeats no callback for updates that are in its checkpoint.
         """
-        return self.trainer.learning_rate
+        return learning_rate(self.training, self.trainer, self.update + 1)
 
     @learning_rate.setter
     def learning_rate(self, rate: float) -> None:
@@ -134,15 +138,20 @@ class TrainingSession:
                 "the training session has ended: its learning rate stays as it is",
                 "another deepwire.training_session continues the run",
             )
-        self.trainer.learning_rate = rate
+        number = number_argument(rate)
+        if not (math.isfinite(number) and number >= 0):
+            raise UsageError(f"a learning rate must be a number of 0 or more, not {shown(rate)}")
+        if self.training.state.learning_rate is None:
+            self.training.log.say(f"u {self.update} the program sets the learning rate from here on")
+        self.training.state.learning_rate = number
 
     def follow_schedule(self) -> None:
         """Take the learning rate of the schedule again."""
-        self.trainer.follow_schedule()
+        self.training.state.learning_rate = None
 
     def stop(self) -> None:
         """End the training after the present update, with a checkpoint; a later call continues it."""
-        self.trainer.signals.ask_to_stop()
+        self.training.signals.ask_to_stop()
 
     def __iter__(self) -> Iterator[UpdateResult]:
         """Make the updates that are left, one for each step of the iteration."""
@@ -153,7 +162,7 @@ class TrainingSession:
     def _run(self) -> Generator[UpdateResult]:
         for callback in self._callbacks:
             callback.on_start(self)
-        with closing(train(self.trainer)) as updates:
+        with closing(train(self.training, self.trainer)) as updates:
             for update in updates:
                 for callback in self._callbacks:
                     callback.after_update(self, update)
@@ -173,10 +182,10 @@ class TrainingSession:
         self._make_no_more()
         if self.stop_reason is None:
             self.stop()
-            self.trainer.after_update()
+            after_update(self.training, self.trainer)
         stop_reason = self.stop_reason
         assert stop_reason is not None, "stop() ends every run"
-        self.trainer.log.end(self.trainer.state, stop_reason)
+        self.training.log.end(self.training.state, stop_reason)
         for callback in self._callbacks:
             callback.on_end(self, stop_reason)
 
@@ -235,33 +244,29 @@ def open_session(
     with ExitStack() as stack:
         signals = stack.enter_context(Signals(listen=handle_signals))
         device = stack.enter_context(training_process(spec.config, processes))
-        run, log, point = spec.run, RunLog(spec), None
-        begun = processes.main and not fresh and (run.checkpoints_folder.exists() or run.done.exists())
-        if begun:
+        run, log = spec.run, RunLog(spec)
+        resume = processes.main and not fresh and (run.checkpoints_folder.exists() or run.done.exists())
+        if resume:
             stack.enter_context(_held(run))
-            point = find_resume_point(spec, device, processes.count, log.say)
-        elif processes.main:
-            point = ResumePoint.new(spec, device, processes.count)
-        shared = processes.broadcast_value(None if point is None else point.share())
-        if point is None:
-            point = ResumePoint.of_main(shared, spec, device)
+        training = open_run(spec, processes, device, log, signals, resume=resume)
         # A run that cannot be trained leaves no trace, and an old one where it is.
-        trainer = make_trainer(spec, point, log, device, processes, signals)
+        trainer = make_trainer(training)
         if processes.main:
             aside = move_run_aside(run) if fresh else None
-            if not begun:
+            if not resume:
                 run.require_config_kept(spec.user_config)
                 stack.enter_context(_held(run))
             display = stack.enter_context(Display(run.log, quiet))
             if aside is not None:
                 display.say(f"the run that was in {run.path} is now {aside}")
-            stack.enter_context(log.opened(display, point.state, continued=point.checkpoint is not None))
-            write_settings(spec, point.decisions, device)
-        log_run_summary(trainer, point.checkpoint)
+            continued = training.checkpoint is not None
+            stack.enter_context(log.opened(display, training.state, continued=continued))
+            write_settings(training)
+        log_run_summary(training, trainer)
         stack.enter_context(_memory_errors(spec))
         if fresh:
             stack.enter_context(_drop_fresh_from_hints())
-        session = stack.enter_context(closing(TrainingSession(trainer, callbacks)))
+        session = stack.enter_context(closing(TrainingSession(training, trainer, callbacks)))
         yield session
         session.finish()
 
@@ -304,63 +309,68 @@ def _suppress_view_warnings(config: TrainingConfig) -> Iterator[None]:
         yield
 
 
-def make_trainer(
-    spec: TrainingSpec,
-    point: ResumePoint,
-    log: RunLog,
-    device: torch.device,
-    processes: ProcessGroup,
-    signals: Signals,
-) -> Trainer:
+def make_trainer(run: TrainingRun) -> Trainer:
     """Build model, optimizer and stream, filled from the checkpoint or the model that the run begins with.
 
     Raises:
         UsageError: If a setting does not fit the model.
         ModelError: If the checkpoint or the model to begin with does not fit.
     """
-    config, decisions, state = spec.config, point.decisions, point.state
-    decisions.numerics.apply()
-    seed_random_numbers(spec.seed, device)
+    spec, config, processes, numerics = run.spec, run.spec.config, run.processes, run.decisions.numerics
+    seed_random_numbers(spec.seed, run.device)
     model = spec.build()
     for stack in model.stacks().values():
         stack.recomputes = config.activation_checkpointing
-    if point.checkpoint is not None:
-        read_weights(point.checkpoint.path, model)
+    if run.checkpoint is not None:
+        read_weights(run.checkpoint.path, model)
     elif processes.main:
-        _begin_with_another(spec, model, log)
+        _begin_with_another(spec, model, run.log)
     frozen = freeze(model, config.freeze)
     scales = with_rate_factors(update_scales(model), model, config.rate_factors)
-    model = model.to(device)
-    if point.checkpoint is None and processes.main:
-        _profile(spec, model, decisions, device, log)
+    model = model.to(run.device)
+    if run.checkpoint is None and processes.main:
+        _profile(run, model)
     strategy = _strategy(spec, model, processes)
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    low = torch.bfloat16 if decisions.numerics.precision == "bf16" else torch.float32
+    low = torch.bfloat16 if numerics.precision == "bf16" else torch.float32
     optimizer = make_optimizer(
         model, config.optimizer, config.clip_norm, strategy, product_dtype=low, scales=scales
     )
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
-    moments = load_moments(point.checkpoint.path) if point.checkpoint is not None else None
-    _restore(optimizer, average, moments, state)
-    _log_startup_warnings(spec, model.config, frozen, log)
+    _restore(run, optimizer, average)
+    _log_startup_warnings(spec, model.config, frozen, run.log)
+    extras = list(_extras(run, model, average))
+    loss = torch.compile(model.forward, dynamic=True) if config.compile else strategy.loss
     return Trainer(
-        spec=spec,
-        processes=processes,
-        device=device,
-        precision_policy=decisions.numerics,
         model=model,
         strategy=strategy,
-        loss=torch.compile(model.forward, dynamic=True) if config.compile else strategy.loss,
+        objective=Objective(config, spec.prepared.vocabularies, loss, numerics, extras),
         optimizer=optimizer,
-        average=average,
         schedule=rates_of(config.schedule, d_model=model.config.base_width, max_updates=config.max_updates),
-        stream=spec.stream(decisions.micro_batch_tokens, (processes.rank, processes.count)),
-        epoch_size=EpochOrder(spec.prepared.train.parts, spec.seed).size,
+        stream=spec.stream(run.decisions.micro_batch_tokens, (processes.rank, processes.count)),
+        extras=extras,
+        average=average,
         validator=_validator(spec, processes),
-        state=state,
-        log=log,
-        signals=signals,
     )
+
+
+def _extras(run: TrainingRun, model: TranslationModel, average: MovingAverage | None) -> Iterator[Extra]:
+    """The extras that the settings ask for."""
+    spec, config, encoder = run.spec, run.spec.config, model.stacks().get("encoder")
+    if not spec.begins_with_a_model:
+        yield ConnectionUpdates(model)
+    if config.layer_drop is not None:
+        yield LayerDrop(config.layer_drop, model, spec.seed)
+    if isinstance(encoder, RecurrentStack):
+        yield RoundsDraw(encoder, spec.seed)
+    if config.guided_alignment is not None:
+        yield GuidedAlignment(config.guided_alignment, model)
+    if average is not None:
+        yield average
+    if run.processes.main and config.record.gradients:
+        yield GradientRecords(run.log.append, spec.run.gradients, model, config.record.gradients)
+    if run.processes.main and config.record.depth_weights:
+        yield DepthWeightRecords(run.log.append, spec.run.depth_weights, model, config.record.depth_weights)
 
 
 def _log_startup_warnings(
@@ -376,18 +386,16 @@ def _log_startup_warnings(
             log.say(f"warning: {warning}")
 
 
-def _profile(
-    spec: TrainingSpec, model: TranslationModel, decisions: Decisions, device: torch.device, log: RunLog
-) -> None:
+def _profile(run: TrainingRun, model: TranslationModel) -> None:
     """Let connections that need it look at the first micro-batch, the same for any number of processes."""
-    if spec.begins_with_a_model or not model.needs_profile:
+    if run.spec.begins_with_a_model or not model.needs_profile:
         return
-    stream = spec.stream(decisions.micro_batch_tokens)
-    with closing(feed(stream, StreamPosition(), device)) as updates:
+    stream = run.spec.stream(run.decisions.micro_batch_tokens)
+    with closing(feed(stream, StreamPosition(), run.device)) as updates:
         batch = next(updates).batches[0]
-    with decisions.numerics.autocast():
+    with run.decisions.numerics.autocast():
         model.profile(batch.source, batch.target_input, languages=batch.languages)
-    log.say("one pass over the first batch set the numbers that connections begin with")
+    run.log.say("one pass over the first batch set the numbers that connections begin with")
 
 
 def _begin_with_another(spec: TrainingSpec, model: TranslationModel, log: RunLog) -> None:
@@ -403,19 +411,12 @@ def _begin_with_another(spec: TrainingSpec, model: TranslationModel, log: RunLog
         log.begun_with(start_pretrained(config.pretrained, model, words))
 
 
-def _restore(
-    optimizer: Optimizer,
-    average: MovingAverage | None,
-    kept: Mapping[str, Tensor] | None,
-    state: TrainingState,
-) -> None:
-    """Fill optimizer and averages with what a checkpoint has kept; None where this process has none."""
-    if average is None:
-        optimizer.load_state(kept, state.steps)
-        return
-    moments = kept and {name: tensor for name, tensor in kept.items() if not average.owns(name)}
-    optimizer.load_state(moments, state.steps)
-    if state.update > 0:  # all processes know that, and only the main one has what was kept
+def _restore(run: TrainingRun, optimizer: Optimizer, average: MovingAverage | None) -> None:
+    """Fill optimizer and averages with what the checkpoint has kept, which only the main process has."""
+    kept = load_moments(run.checkpoint.path) if run.checkpoint is not None else None
+    moments = kept and {name: each for name, each in kept.items() if not (average and average.owns(name))}
+    optimizer.load_state(moments, run.state.steps)
+    if average is not None and run.state.update > 0:  # all processes know that
         average.load_state(kept)
 
 
@@ -452,13 +453,13 @@ def _validator(spec: TrainingSpec, processes: ProcessGroup) -> Validator | Direc
     return DirectionsValidator({name: make(part=part) for name, part in parts.items()})
 
 
-def log_run_summary(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
+def log_run_summary(run: TrainingRun, trainer: Trainer) -> None:
     """Say where and on what the run trains, and where it goes on."""
-    spec, say, device, processes = trainer.spec, trainer.log.say, trainer.device, trainer.processes
+    spec, say, device, processes = run.spec, run.log.say, run.device, run.processes
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     valid = spec.prepared.valid
     where = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
-    precision = trainer.precision_policy.precision
+    precision = run.decisions.numerics.precision
     say(f"run {spec.run.path} {where}, {precision}, {counted(torch.get_num_threads(), 'thread')}")
     if (wanted := spec.config.processes or 1) > processes.count:
         say(
@@ -486,9 +487,9 @@ def log_run_summary(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
         say(f"translations of the validation text are scored by {signature}")
     for note in spec.notes:
         say(f"note: {note}")
-    if checkpoint is not None:
-        epoch = trainer.state.epochs
-        say(f"continued from {checkpoint.path.name}, update {trainer.state.update} (epoch {epoch:.2f})")
+    if run.checkpoint is not None:
+        name, state = run.checkpoint.path.name, run.state
+        say(f"continued from {name}, update {state.update} (epoch {state.epochs:.2f})")
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,9 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.config.section import changeable_keys, flatten, written
+from deepwire.config.section import flatten, written
 from deepwire.data.batches.batching import BatchSettings, UpdateStream
-from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.text.noise import LineNoise
 from deepwire.data.vocabulary import Vocabularies
@@ -21,40 +19,21 @@ from deepwire.io.regular_files import UnreadableError, read_json
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import TextMetric, TrainingConfig
 
-CHANGEABLE = frozenset(
-    {"run", *changeable_keys(TrainingConfig, "training"), *changeable_keys(DataConfig, "data")}
-)
-"""Settings that may change within a run: its folder, some of text and training, and all below them."""
-
-# What a recipe says about itself is no setting.
-_NOTE = "recipe"
 _ORDERED = "training.rate_factors"
 _SHOWN = 60
-_DIGEST = re.compile(r"[0-9a-f]{32,}")
-_SHOWN_OF_DIGEST = 12
-
-Complete = Callable[[Mapping[str, object]], Mapping[str, object]]
-"""Gives settings their defaults where this version has new ones beside them, or where they change nothing."""
-
-
-def as_recorded(record: Mapping[str, object]) -> Mapping[str, object]:
-    """Nothing added."""
-    return record
 
 
 def require_same_settings(
-    resolved_config: Path,
+    run: Path,
+    before: Mapping[str, object],
     now: Mapping[str, object],
-    complete: Complete = as_recorded,
-    changeable: Collection[str] = CHANGEABLE,
+    changeable: Collection[str],
 ) -> list[str]:
     """Compare the settings of a continued run with those it was started with.
 
     Args:
-        resolved_config: ``config.resolved.json`` of the run.
-        now: The resolved settings of the present command.
-        complete: Brings the record of an earlier version up to this one, so that a setting that is new since
-            then is no change while it has its default, nor one that changes nothing.
+        run: Its directory.
+        before, now: Resolved settings, both completed with the defaults of this version.
         changeable: Dotted keys that may differ, with all below them.
 
     Returns:
@@ -62,36 +41,23 @@ def require_same_settings(
 
     Raises:
         UsageError: Listing every key whose change would make it another run.
-        ModelError: If the file cannot be read.
     """
-    changed = changed_settings(resolved_config, now, complete)
-    shown = {key: f"{key}: {_shown(old)} -> {_shown(new)}" for key, (old, new) in changed.items()}
-    allowed = {key for key in shown if any(key == one or key.startswith(f"{one}.") for one in changeable)}
-    require_no_changes(resolved_config.parent, [text for key, text in shown.items() if key not in allowed])
-    return [text for key, text in shown.items() if key in allowed]
+    allowed, refused = list[str](), list[str]()
+    for key, (old, new) in changed_settings(before, now).items():
+        fits = any(key == one or key.startswith(f"{one}.") for one in changeable)
+        (allowed if fits else refused).append(f"{key}: {_shown(old)} -> {_shown(new)}")
+    require_no_changes(run, refused)
+    return allowed
 
 
 def changed_settings(
-    resolved_config: Path, now: Mapping[str, object], complete: Complete = as_recorded
+    before: Mapping[str, object], now: Mapping[str, object]
 ) -> dict[str, tuple[object, object]]:
-    """The settings of a run that are others now: old and new value by dotted key, sorted; None where not set.
-
-    Args:
-        resolved_config, now, complete: See `require_same_settings`.
-
-    Raises:
-        ModelError: If the file cannot be read, or is damaged.
-    """
-    record = read_run_file(resolved_config)
-    if not record.keys() & now.keys():
-        raise ModelError(
-            f"{resolved_config} is damaged: it does not hold the settings of a run",
-            missing_file_hint(resolved_config),
-        )
-    before, after = _leaves(complete(record)), _leaves(complete(now))
-    keys = sorted(key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
-    both = {key: (before.get(key), after.get(key)) for key in keys}
-    return {key: (old, new) for key, (old, new) in both.items() if old != new}
+    """The settings that differ: old and new value by dotted key, sorted; None where not set."""
+    old, new = _leaves(before), _leaves(now)
+    # What a recipe says about itself is no setting.
+    keys = sorted(key for key in old.keys() | new.keys() if key.split(".")[0] != "recipe")
+    return {key: (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
 
 
 def _leaves(settings: Mapping[str, object]) -> dict[str, object]:
@@ -99,6 +65,21 @@ def _leaves(settings: Mapping[str, object]) -> dict[str, object]:
     leaves = flatten(settings)
     patterns = [key.removeprefix(f"{_ORDERED}.") for key in leaves if key.startswith(f"{_ORDERED}.")]
     return leaves | ({_ORDERED: patterns} if len(patterns) > 1 else {})
+
+
+def read_settings(run: RunDirectory) -> dict[str, object]:
+    """The resolved settings that a run was started with.
+
+    Raises:
+        ModelError: If they are missing or damaged; the hint says what is left to do.
+    """
+    record = read_run_file(run.resolved_config)
+    if "training" not in record:
+        raise ModelError(
+            f"{run.resolved_config} is damaged: it does not hold the settings of a run",
+            missing_file_hint(run.resolved_config),
+        )
+    return record
 
 
 def read_run_file(path: Path) -> dict[str, object]:
@@ -124,57 +105,29 @@ def missing_file_hint(path: Path) -> str:
     )
 
 
-def require_same_digests(
-    run: Path, before: Mapping[str, object], now: Mapping[str, str], resolved: Mapping[str, object]
-) -> None:
-    """Refuse other text or vocabularies than those that the run was started with.
-
-    Args:
-        run: Its directory.
-        before, now: Digests, and weights of corpora.
-        resolved: The resolved settings of the present command, which name the corpora.
+def require_same_digests(run: Path, before: Mapping[str, object], now: Mapping[str, str]) -> None:
+    """Refuse other text, vocabularies or weights of corpora than those that the run was started with.
 
     Raises:
         UsageError: Listing what changed.
     """
-    shown = {name: name for name in now} | {"text": f"text of {_corpora(resolved)}"}
+    shown = {"text": "text of data.train or data.valid"}
     require_no_changes(
         run,
         [
-            f"{shown[name]}: {_shown_digest(before.get(name))} -> {_shown_digest(now[name])}"
-            for name in now
-            if before.get(name) != now[name]
+            f"{shown.get(name, name)}: {str(before.get(name))[:_DIGEST]} -> {new[:_DIGEST]}"
+            for name, new in now.items()
+            if before.get(name) != new
         ],
     )
 
 
-def _corpora(resolved: Mapping[str, object]) -> str:
-    """The settings that name the text of a run, with the corpora: `data.train (a, b) or data.valid (c)`."""
-    data = resolved.get("data")
-    if not isinstance(data, Mapping):  # not made from a run file
-        return "data.train or data.valid"
-    labels = {
-        f"data.{role}": ", ".join(
-            CorpusConfig.model_validate(corpus).label for corpus in data.get(role) or ()
-        )
-        for role in ("train", "valid")
-    }
-    return " or ".join(f"{role} ({names})" for role, names in labels.items() if names)
+_DIGEST = 12
+"""Letters of a digest that are enough to tell two apart."""
 
 
-def _shown_digest(value: object) -> object:
-    """The beginning of a digest, which is enough to tell two apart; anything else as it is."""
-    is_digest = isinstance(value, str) and _DIGEST.fullmatch(value)
-    return f"{value}"[:_SHOWN_OF_DIGEST] if is_digest else value
-
-
-def require_same_text(run: RunDirectory, text: str, resolved: Mapping[str, object]) -> None:
-    """Refuse other text than that of a run; what its record does not say is not compared.
-
-    Args:
-        run: The run.
-        text: `Prepared.digest` of the text that is there now.
-        resolved: See `require_same_digests`.
+def require_same_text(run: RunDirectory, text: str) -> None:
+    """Refuse other text than that of a run, by its digest; what its record does not say is not compared.
 
     Raises:
         UsageError: It was trained on other text.
@@ -183,14 +136,14 @@ def require_same_text(run: RunDirectory, text: str, resolved: Mapping[str, objec
     with suppress(ModelError):
         recorded = read_json(run.environment).get("digests")
     if isinstance(recorded, dict) and "text" in recorded:
-        require_same_digests(run.path, recorded, {"text": text}, resolved)
+        require_same_digests(run.path, recorded, {"text": text})
 
 
-def require_no_changes(run: Path, changes: list[str]) -> None:
-    """Raise the error that lists ``changes``; nothing where there are none.
+def require_no_changes(run: Path, changes: Sequence[str]) -> None:
+    """Refuse to go on with other settings or text.
 
     Raises:
-        UsageError: If there are any.
+        UsageError: If there are any changes.
     """
     if changes:
         raise UsageError(

@@ -9,7 +9,7 @@ from types import FrameType, TracebackType
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.training.config import TrainingConfig
-from deepwire.training.run import TrainingState
+from deepwire.training.state import TrainingState
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from deepwire.lab.subject.model_and_text import NotApplicableError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
-from deepwire.training.log import gradient_norms, layers_of
+from deepwire.training.extras import gradient_norms, layers_of
 from deepwire.training.session import open_session
 from deepwire.training.spec import TrainingSpec
 

@@ -25,7 +25,7 @@ from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceBatch
-from deepwire.training.log import layers_of
+from deepwire.training.extras import layers_of
 
 
 class Signal(NamedTuple):

@@ -20,7 +20,7 @@ from deepwire.config.section import written
 from deepwire.errors import UsageError
 from deepwire.lab.study.runs import StudyRun
 from deepwire.runfile import CHANGEABLE, completed
-from deepwire.training.spec import changed_settings
+from deepwire.training.spec import changed_settings, read_settings
 
 NextRun = Callable[[], StudyRun | None]
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -231,10 +231,11 @@ def require_own_folder(run: StudyRun) -> None:
         UsageError: It was begun, and perhaps ended, with other settings.
         ModelError: What it has stored is damaged.
     """
-    stored = RunDirectory(run.folder).resolved_config
-    if not stored.exists():
+    directory = RunDirectory(run.folder)
+    if not directory.resolved_config.exists():
         return
-    for name, (before, now) in changed_settings(stored, run.loaded.resolved, completed).items():
+    stored, planned = completed(read_settings(directory)), completed(run.loaded.resolved)
+    for name, (before, now) in changed_settings(stored, planned).items():
         if name == _LENGTH and run.updates is not None:
             continue  # it goes on from one budget to the next
         if name.startswith(_DECISIVE) or not name.startswith(tuple(CHANGEABLE)):

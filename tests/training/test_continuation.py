@@ -1,0 +1,108 @@
+"""A run that stops in the middle and goes on has the records, weights and moments of one that did not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from toy_run import FinishedRun, RunTwice, run_training
+
+from deepwire.data.data_config import TextNoiseConfig
+from deepwire.data.text.noise import LineNoise
+from deepwire.errors import UsageError
+from deepwire.model.recurrent_depth import RecurrentStack
+from deepwire.training.spec import TrainingSpec
+
+JobMaker = Callable[..., TrainingSpec]
+NOISE = {"source": {"cutoff": 0.1, "unknown": 0.1, "replace": 0.1}, "target": 0.1}
+
+
+def both(**settings: object) -> dict[str, Any]:
+    """A model whose sides have the same settings, and three layers."""
+    return {side: {"layers": 3, **settings} for side in ("encoder", "decoder")}
+
+
+FEATURES: dict[str, dict[str, Any]] = {
+    "ema": {"ema": {"decay": 0.9, "start": 7}},
+    "ema beside": {"ema": {"decay": 0.9, "model": "weights"}},
+    "frozen": {"freeze": "decoder.*"},
+    "rate factors": {"rate_factors": {"*": 0.5, "decoder.*": 0.3}},
+    "noise": {"input_noise": NOISE},
+    "SimCut": {"sim_cut": {"alpha": 3, "p_cut": 0.2}, "input_noise": NOISE, "ema": {"decay": 0.9}},
+    "R-Drop": {"r_drop": 2, "input_noise": NOISE},
+    "LayerDrop": {"model": both(connection="depth_lstm"), "layer_drop": 0.5, "optimizer": "muon"},
+    "sub-layers": {
+        "model": both(connection="post_norm"),
+        "layer_drop": {"encoder": 0.3, "unit": "sublayer"},
+        "record": {"gradients": 1},
+    },
+    "stochastic depth": {
+        "model": both(connection="pre_norm"),
+        "layer_drop": {"encoder": 0.4, "decoder": 0.4, "depth": "linear", "rescale": True},
+    },
+    "Muon": {"optimizer": {"type": "muon", "weight_decay": 0.1, "by_adamw": "*.crosses.*"}},
+    "Admin": {"model": both(connection="admin")},
+    "BranchNorm": {"model": both(connection={"type": "branch_norm", "updates": 16})},
+    "CompleteP": {"model": {"parametrization": {"base": {"d_model": 8, "encoder_layers": 1}}}},
+}
+SLOW = {"ema beside", "rate factors", "LayerDrop", "stochastic depth", "Admin", "CompleteP"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in FEATURES]
+)
+def test_a_run_goes_on_exactly(name: str, run_whole_and_halved: RunTwice) -> None:
+    whole, halved = run_whole_and_halved(20, **{"validation": {"every": 10}, **FEATURES[name]})
+    assert halved == whole
+    for key in ("sim_cut", "r_drop"):
+        recorded = [record.get(key) for record in whole.records if record["kind"] == "train"]
+        assert all(isinstance(value, float) and value > 0 for value in recorded) == (key in FEATURES[name])
+    if name == "R-Drop":
+        assert " kl 0." in whole.directory.log.read_text()
+
+
+def test_updates_of_other_numbers_of_rounds_too(
+    run_whole_and_halved: RunTwice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    forward = RecurrentStack.forward
+
+    def noting(self: RecurrentStack, *given: Any, **named: Any) -> Any:
+        if self.training:
+            seen.append(self.training_rounds)
+        return forward(self, *given, **named)
+
+    monkeypatch.setattr(RecurrentStack, "forward", noting)
+    recurrence = {"prelude": 1, "coda": 1, "rounds": 4, "backward": 2}
+    model = {"encoder": {"layers": 3, "recurrence": recurrence}}
+    whole, halved = run_whole_and_halved(20, model=model, validation={"every": 10})
+    assert halved == whole
+    assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
+    assert len(set(seen)) > 3
+
+
+def test_noisy_lines_too(make_job: JobMaker) -> None:
+    noise = LineNoise(TextNoiseConfig(typos=0.3, upper=0.2), [("src", "trg")])
+    for name, limits in (("whole", [10]), ("halved", [5, 10]), ("plain", [10])):
+        for limit in limits:
+            job = make_job(name, max_updates=limit, validation={"every": 5})
+            run_training(job if name == "plain" else replace(job, noise=noise), quiet=True)
+    whole, halved, plain = (FinishedRun.of(make_job(name).run, 10) for name in ("whole", "halved", "plain"))
+    assert halved == whole
+    assert plain.digests != whole.digests
+
+
+def test_a_run_goes_on_only_as_it_was_begun(make_job: JobMaker) -> None:
+    factors = {"*": 0.5, "decoder.*": 0.3}
+    run_training(make_job(max_updates=2, rate_factors=factors), quiet=True)
+    others: dict[str, Any] = {
+        "freeze": ["encoder.*"],
+        "ema": {"decay": 0.9},
+        "r_drop": 1.0,
+        "rate_factors": dict(reversed(factors.items())),  # where both match, the last one counts
+    }
+    for name, value in others.items():
+        with pytest.raises(UsageError, match=rf"training\.{name}"):
+            run_training(make_job(**{"max_updates": 4, "rate_factors": factors, name: value}), quiet=True)
