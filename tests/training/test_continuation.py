@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from deepwire.data.data_config import TextNoiseConfig
 from deepwire.data.text.noise import LineNoise
 from deepwire.errors import UsageError
 from deepwire.model.recurrent_depth import RecurrentStack
+from deepwire.training.extras import update_seed
 from deepwire.training.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
@@ -106,3 +108,11 @@ def test_a_run_goes_on_only_as_it_was_begun(make_job: JobMaker) -> None:
     for name, value in others.items():
         with pytest.raises(UsageError, match=rf"training\.{name}"):
             run_training(make_job(**{"max_updates": 4, "rate_factors": factors, name: value}), quiet=True)
+
+
+@pytest.mark.parametrize("purpose", ["", "process 3", "layers", "rounds"])
+def test_seeds_of_updates_stay_as_they_are(purpose: str) -> None:
+    """Finished runs must come out the same when they are made again."""
+    text = f"7 update 12 {purpose}".rstrip()
+    digest = hashlib.blake2b(text.encode(), digest_size=7).digest()
+    assert update_seed(7, 12, purpose) == int.from_bytes(digest, "little")
