@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from deepwire.training.loop import UpdateResult as UpdateResult
     from deepwire.training.session import Callback as Callback
     from deepwire.training.session import TrainingSession as TrainingSession
-    from deepwire.training.stopping import StopReason as StopReason
+    from deepwire.training.state import StopReason as StopReason
     from deepwire.training.validation import Validation as Validation
 
 __version__ = "0.2.0"

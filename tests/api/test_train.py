@@ -18,7 +18,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, UsageError
 from deepwire.training.loop import UpdateResult
 from deepwire.training.session import TrainingSession
-from deepwire.training.stopping import StopReason
+from deepwire.training.state import StopReason
 from deepwire.training.validation import Validation
 
 CLOCKS = ("seconds", "tokens_per_second", "memory")

@@ -11,7 +11,7 @@ import pytest
 from deepwire import errors
 from deepwire.cli.main import BROKEN_PIPE, EPILOG
 from deepwire.errors import DeepwireError
-from deepwire.training import stopping
+from deepwire.training import state
 
 sys.path.insert(0, str(Path(__file__).parent))
 from markdown_pages import DOCS
@@ -26,7 +26,7 @@ def codes(text: str) -> set[int]:
 
 
 def test_the_table_has_the_codes_of_the_program_and_no_others() -> None:
-    signals = {128 + number for number in (*stopping._ALWAYS, *stopping._WHERE_FATAL)}
+    signals = {128 + number for number in (*state._ALWAYS, *state._WHERE_FATAL)}
     documented = set[int]().union(*(codes(f"{first} {meaning}") for first, meaning in ROWS))
     assert documented == {0, BROKEN_PIPE, *signals, *(kind.exit_code for kind in KINDS)}
 

@@ -10,7 +10,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.layer_drop import LayerDropConfig
+from deepwire.training.extras import LayerDropConfig
 
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "dropout": 0, "embeddings": {"tie": "none"}}
 DROPPING: list[object] = [

@@ -13,7 +13,7 @@ from deepwire.model.mixers.mixer import SideState
 from deepwire.model.mixers.shared_values import SharedValueAttention
 from deepwire.model.stack import Stack
 from deepwire.testing import check_mixer, check_model
-from deepwire.training.layer_drop import LayerDropConfig
+from deepwire.training.extras import LayerDropConfig
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 CHOICES: list[object] = [

@@ -7,7 +7,7 @@ from deepwire.config.counts import Duration
 from deepwire.training.config import EarlyStoppingConfig, TrainingConfig
 from deepwire.training.optimizers.adam import AdamConfig
 from deepwire.training.schedule import CosineConfig, InverseSqrtConfig
-from deepwire.training.stopping import cut_short, tiny_batches
+from deepwire.training.state import cut_short, tiny_batches
 
 
 def test_the_default_is_a_run_of_20k_updates() -> None:

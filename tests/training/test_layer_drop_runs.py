@@ -11,7 +11,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.runfile import load_run_file
 from deepwire.training.config import TrainingConfig
-from deepwire.training.layer_drop import LayerDrop, LayerDropConfig
+from deepwire.training.extras import LayerDrop, LayerDropConfig
 
 DEPTHS = {"encoder": {"layers": 4}, "decoder": {"layers": 2}}
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, **DEPTHS}

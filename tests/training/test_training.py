@@ -28,7 +28,7 @@ from deepwire.training.loop import UpdateResult
 from deepwire.training.run import load_state
 from deepwire.training.session import Callback, TrainingSession, nothing_to_do_reason, training_process
 from deepwire.training.spec import TrainingSpec
-from deepwire.training.stopping import Signals
+from deepwire.training.state import Signals
 from deepwire.training.validation import Validation
 
 JobMaker = Callable[..., TrainingSpec]

@@ -20,7 +20,7 @@ from deepwire.training.optimizers.optimizer import Optimizer
 from deepwire.training.run import TrainingRun
 from deepwire.training.session import Callback, open_session
 from deepwire.training.spec import TrainingSpec, read_settings, require_same_settings
-from deepwire.training.stopping import StopReason
+from deepwire.training.state import StopReason
 
 CLOCKS = ("seconds", "tokens_per_second", "memory")
 RUN_FILE = """

@@ -26,7 +26,7 @@ from deepwire.training.dry_run import dry_run as make_dry_run
 from deepwire.training.log import read_records
 from deepwire.training.session import Callback, TrainingSession, nothing_to_do_reason, open_session
 from deepwire.training.spec import TrainingSpec, read_settings, require_same_settings, require_same_text
-from deepwire.training.stopping import StopReason
+from deepwire.training.state import StopReason
 
 if TYPE_CHECKING:
     from deepwire.api.model import Model

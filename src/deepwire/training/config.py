@@ -13,9 +13,9 @@ from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.data.vocabulary import UNK, Vocabularies
 from deepwire.model.perturbation import InputNoiseConfig, Perturbation, SimCutConfig, Words
 from deepwire.training.ema import EmaConfig
+from deepwire.training.extras import LayerDropConfig
 from deepwire.training.freezing import Patterns
 from deepwire.training.guided_alignment import GuidedAlignmentConfig
-from deepwire.training.layer_drop import LayerDropConfig
 from deepwire.training.optimizers import OptimizerChoice
 from deepwire.training.optimizers.adam import AdamWConfig
 from deepwire.training.schedule import InverseSqrtConfig, ScheduleConfig

@@ -26,7 +26,7 @@ from deepwire.training.progress import human_time, short
 from deepwire.training.run import TrainingRun, open_run
 from deepwire.training.session import make_trainer, training_process
 from deepwire.training.spec import TrainingSpec
-from deepwire.training.stopping import Signals
+from deepwire.training.state import Signals
 
 # The first update also pays for what happens once: allocation, choice of kernels, compilation.
 _WARM_UP = 1

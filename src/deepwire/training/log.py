@@ -17,8 +17,7 @@ from deepwire.io.json_lines import finite
 from deepwire.io.regular_files import open_for_appending, open_regular
 from deepwire.training.progress import Averages, Display, TrainingStatus, perplexity
 from deepwire.training.spec import TrainingSpec
-from deepwire.training.state import TrainingState
-from deepwire.training.stopping import StopReason
+from deepwire.training.state import StopReason, TrainingState
 from deepwire.training.validation import Validation, worth_showing
 
 if TYPE_CHECKING:

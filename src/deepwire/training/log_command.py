@@ -13,7 +13,7 @@ from types import TracebackType
 from deepwire.errors import UsageError
 from deepwire.training.loop import UpdateResult
 from deepwire.training.session import Callback, TrainingSession
-from deepwire.training.stopping import StopReason
+from deepwire.training.state import StopReason
 
 _PATIENCE = 60.0
 """Seconds that the program gets to end after its last line."""

@@ -34,7 +34,7 @@ from deepwire.training.optimizers.optimizer import Optimizer, StepResult
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy
 from deepwire.training.run import TrainingRun, save_checkpoint
 from deepwire.training.schedule import Schedule
-from deepwire.training.stopping import StopReason, limit_reached
+from deepwire.training.state import StopReason, limit_reached
 from deepwire.training.validation import DIVERGED_HINT, DirectionsValidator, Validation, Validator
 
 _MOST_SKIPPED = 10

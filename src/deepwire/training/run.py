@@ -31,8 +31,7 @@ from deepwire.training.optimizers.optimizer import StepResult
 from deepwire.training.parallel_strategy import Snapshot
 from deepwire.training.progress import Meter, RemainingTime, TrainingStatus
 from deepwire.training.spec import TrainingSpec, missing_file_hint, read_run_file, require_same_digests
-from deepwire.training.state import TrainingState, first_fault
-from deepwire.training.stopping import Signals, StopReason, progress
+from deepwire.training.state import Signals, StopReason, TrainingState, first_fault, progress
 
 if TYPE_CHECKING:
     from deepwire.training.log import RunLog

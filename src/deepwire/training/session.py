@@ -34,10 +34,16 @@ from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
 from deepwire.training.device_batches import feed
 from deepwire.training.ema import MovingAverage
-from deepwire.training.extras import ConnectionUpdates, DepthWeightRecords, Extra, GradientRecords, RoundsDraw
+from deepwire.training.extras import (
+    ConnectionUpdates,
+    DepthWeightRecords,
+    Extra,
+    GradientRecords,
+    LayerDrop,
+    RoundsDraw,
+)
 from deepwire.training.freezing import freeze, with_rate_factors
 from deepwire.training.guided_alignment import GuidedAlignment
-from deepwire.training.layer_drop import LayerDrop
 from deepwire.training.log import RunLog
 from deepwire.training.loop import Objective, Trainer, UpdateResult, after_update, learning_rate, train
 from deepwire.training.optimizers.optimizer import Optimizer, make_optimizer
@@ -53,7 +59,7 @@ from deepwire.training.run import (
 )
 from deepwire.training.schedule import rates_of
 from deepwire.training.spec import TrainingSpec
-from deepwire.training.stopping import Signals, StopReason, cut_short, limit_reached, tiny_batches
+from deepwire.training.state import Signals, StopReason, cut_short, limit_reached, tiny_batches
 from deepwire.training.validation import DirectionsValidator, Validation, Validator, directions_in
 from deepwire.training.warm_start.pretrained import start_pretrained
 from deepwire.training.warm_start.start_from import start_from

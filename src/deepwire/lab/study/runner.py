@@ -14,7 +14,7 @@ from deepwire.lab.study.plan import ALL, OWN, Plan
 from deepwire.lab.study.processes import Failure, require_own_folder, stoppable, train_runs
 from deepwire.lab.study.runs import Study, StudyRun
 from deepwire.lab.study.store import RunRecord, StudyStore
-from deepwire.training.stopping import cut_short
+from deepwire.training.state import cut_short
 
 
 def taken_alternatives(plan: Plan, store: StudyStore) -> dict[str, str]:
