@@ -48,7 +48,7 @@ _PLACES = {
     "Callback": "training.session",
     "Model": "api.model",
     "Run": "api.training",
-    "StopReason": "training.stopping",
+    "StopReason": "training.state",
     "TrainingParts": "api.parts",
     "TrainingSession": "training.session",
     "UpdateResult": "training.loop",
