@@ -92,8 +92,3 @@ def test_processes_share_the_same_updates(store: TokenStore, processes: int) -> 
             assert (part.number, part.epoch) == (whole.number, whole.epoch)
             assert part.target_tokens == whole.target_tokens
             assert np.array_equal(part.lines, whole.lines)
-
-
-def test_a_share_that_does_not_exist_is_refused(store: TokenStore) -> None:
-    with pytest.raises(ValueError, match="no share 2 of 2"):
-        UpdateStream(store, BatchSettings(10, 10), seed=1, share=(2, 2))

@@ -127,9 +127,3 @@ def test_no_noise_makes_a_sentence_longer_than_the_longest_stored_one():
         for update, _ in islice(stream({"typos": 1, "upper": 0.5}).updates(StreamPosition()), 30)
         for batch in update.batches
     )
-
-
-def test_noise_needs_vocabularies():
-    made = LineNoise(TextNoiseConfig(typos=0.1), [("de", "en")])
-    with pytest.raises(ValueError, match="noise and links need the vocabularies"):
-        UpdateStream(store(), BatchSettings(100, 100, noise=made), seed=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -47,16 +47,12 @@ class BatchPiece(NamedTuple):
 
 
 def partition_batches(batches: Sequence[tuple[int, int]], processes: int) -> list[list[BatchPiece]]:
-    """Give each process a stretch of the batches, in their order, of about equal padded size.
+    """Gives each process a stretch of the batches (rows, padded length), in their order, of about equal size.
 
     The rows of all batches are thought of in a line, which is cut into as many stretches as there are
     processes. A cut near the end of a batch is made there; any other cuts a batch in two. So a few large
     batches keep many processes busy, and a process has at most two more passes than its share has batches.
     With fewer rows than processes some get nothing.
-
-    Args:
-        batches: Rows and padded length of each.
-        processes: How many there are; with one, it gets all batches, whole.
     """
     ends = list(accumulate((rows * width for rows, width in batches), initial=0))
     cuts = [(0, 0)]
@@ -103,26 +99,29 @@ Column = int | NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Batch:
-    """One forward pass; int64 arrays, padded with PAD on the right."""
+    """One forward pass; int64 arrays, padded with PAD on the right.
+
+    Attributes:
+        source: `[B, S]`: (BOS) (tag) w1..wk EOS.
+        target_input: `[B, T]`: BOS or a tag, then w1..wk.
+        target_output: `[B, T]`: w1..wk EOS.
+        source_tokens: Tokens of `source` that are not PAD.
+        target_tokens: Tokens of `target_output` that are not PAD.
+        lines: `[B]`: numbers of the pairs in the store.
+        source_languages: `[B]`: index of the source language of each row; None with one direction.
+        target_languages: `[B]`: index of the target language of each row; None with one direction.
+        links: `[links, 3]`: row, place in `target_output` and in `source` of subwords that belong together.
+    """
 
     source: NDArray[np.int64]
-    """`[B, S]`: (BOS) (tag) w1..wk EOS."""
     target_input: NDArray[np.int64]
-    """`[B, T]`: BOS or a tag, then w1..wk."""
     target_output: NDArray[np.int64]
-    """`[B, T]`: w1..wk EOS."""
     source_tokens: int
-    """Tokens of `source` that are not PAD."""
     target_tokens: int
-    """Tokens of `target_output` that are not PAD."""
     lines: NDArray[np.int64]
-    """`[B]`: numbers of the pairs in the store."""
     source_languages: NDArray[np.int64] | None = None
-    """`[B]`: index of the source language of each row; None with one direction."""
     target_languages: NDArray[np.int64] | None = None
-    """`[B]`: index of the target language of each row; None with one direction."""
     links: NDArray[np.int64] | None = None
-    """`[links, 3]`: row, place in `target_output` and place in `source` of subwords that belong together."""
 
 
 _SPACE, _JOINER = "\u2581", "@@"
@@ -132,25 +131,14 @@ Rows = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 class SubwordLinks:
-    """Makes links of subwords: two belong together if they are of words that do.
-
-    Args:
-        store: Pairs with links of words.
-        vocabularies: Theirs.
-    """
+    """Makes links of subwords of the pairs of a store: two belong together if they are of words that do."""
 
     def __init__(self, store: TokenStore, vocabularies: Vocabularies) -> None:
         self._store = store
         self._sides = _WordFinder(vocabularies.source), _WordFinder(vocabularies.target)
 
     def of(self, source: Rows, target: Rows, lines: Indices) -> NDArray[np.int64]:
-        """Row, target subword and source subword of each link, `[links, 3]`, all from 0; none comes twice.
-
-        Args:
-            source: Sources of a batch, no special symbols.
-            target: Likewise.
-            lines: `[B]`: the pairs in the store.
-        """
+        """Row, target subword and source subword of each link of a batch, `[links, 3]`; none comes twice."""
         ends = np.cumsum(source[1]), np.cumsum(target[1])
         subword_links: list[tuple[int, int, int]] = []
         for row, line in enumerate(lines.tolist()):
@@ -191,16 +179,14 @@ class _WordFinder:
                 word += 1
             numbers.append(word)
             goes_on = self._joined[number]
+        words_of_pieces: Sequence[Iterable[int]] = [(number,) for number in numbers]
+        if word + 1 != len(text.split()):
+            # The vocabulary does not part words as spaces do, or noise has changed them: letter by letter.
+            words_of_pieces = owners(TextTokens.of(self._vocabulary, ids, text).spans, words_of(text))
         subwords_of: dict[int, list[int]] = {}
-        if word + 1 == len(text.split()):
-            for place, word in enumerate(numbers):
-                subwords_of.setdefault(word, []).append(place)
-            return subwords_of
-        # The vocabulary does not part words as spaces do, or noise has changed them: letter by letter.
-        spans = TextTokens.of(self._vocabulary, ids, text).spans
-        for place, words in enumerate(owners(spans, words_of(text))):
-            for word in words:
-                subwords_of.setdefault(word, []).append(place)
+        for place, words in enumerate(words_of_pieces):
+            for each in words:
+                subwords_of.setdefault(each, []).append(place)
         return subwords_of
 
 
@@ -211,11 +197,12 @@ class Collator:
         store: The pairs.
         source_bos: Whether a source begins with BOS.
         languages: Of a store with several directions.
-        context: What of the document stands in front of a sentence.
+        context: The previous sentences in front of a sentence.
         links: Finds which subwords belong together; None: nobody asks.
 
     Attributes:
         sides: Source and target side of the store, with context.
+        separator: Behind the context of a target, which is not learned; None: all of a target is.
 
     Raises:
         DataError: the store has no directions, but languages were given, or no documents for context.
@@ -231,37 +218,23 @@ class Collator:
     ) -> None:
         if languages is not None and store.directions is None:
             raise DataError(f"{store.folder}: its pairs have no directions", "delete it, and prepare again")
-        self._store, self._source_bos, self._languages = store, source_bos, languages
-        self._links = links
+        self._store, self._source_bos, self._languages, self._links = store, source_bos, languages, links
         self.sides = sides_with_context(store, context, languages)
         self.separator: int | None = None
-        """Behind the context of a target, which is not learned; None: all of a target is."""
         if context.target and context.loss == "current":
             self.separator = separator_of(store.target_side.vocabulary, languages)
         self._pairs = None if languages is None else np.array(languages.indices, dtype=np.int64)
-        self.before_source = int(source_bos) + int(languages is not None and languages.tags_source)
-        """Symbols in front of a source."""
+        self._before_source = int(source_bos) + int(languages is not None and languages.tags_source)
 
     def lengths(self, sources: Integers, targets: Integers) -> tuple[Indices, Indices]:
         """The tokens that rows of so many stored tokens read of the source, and predict, `[rows]` each."""
-        return sources.astype(np.int64) + 1 + self.before_source, targets.astype(np.int64) + 1
+        return sources.astype(np.int64) + 1 + self._before_source, targets.astype(np.int64) + 1
 
-    def collate(
-        self,
-        source: tuple[NDArray[np.int64], NDArray[np.int64]],
-        target: tuple[NDArray[np.int64], NDArray[np.int64]],
-        lines: Indices,
-    ) -> Batch:
-        """The arrays of a batch.
-
-        Args:
-            source: The tokens of all rows one after the other, and the length of each row.
-            target: The same.
-            lines: `[B]`: the pairs in the store.
-        """
+    def collate(self, source: Rows, target: Rows, lines: Indices) -> Batch:
+        """The arrays of a batch of the pairs `lines` `[B]` of the store."""
         output = padded_rows(*target, before=[], end=True)
         if self.separator is not None:
-            hide_context(output, self.separator)
+            _hide_context(output, self.separator)
         languages = self._languages_of(lines)
         before: list[Column] = [BOS] if self._source_bos else []
         start: Column = BOS
@@ -270,6 +243,10 @@ class Collator:
                 before.append(self._store.source_side.vocabulary + languages[:, 1])
             if self._languages.tags_target:
                 start = self._store.target_side.vocabulary + languages[:, 1]
+        links = None
+        if self._links is not None:
+            links = self._links.of(source, target, lines)
+            links[:, 2] += self._before_source
         return Batch(
             source=padded_rows(*source, before=before, end=True),
             target_input=padded_rows(*target, before=[start], end=False),
@@ -279,16 +256,8 @@ class Collator:
             lines=lines,
             source_languages=None if languages is None else languages[:, 0],
             target_languages=None if languages is None else languages[:, 1],
-            links=self._linked(source, target, lines),
+            links=links,
         )
-
-    def _linked(self, source: Rows, target: Rows, lines: Indices) -> NDArray[np.int64] | None:
-        """The links of a batch, by the places of its arrays."""
-        if self._links is None:
-            return None
-        links = self._links.of(source, target, lines)
-        links[:, 2] += self.before_source
-        return links
 
     def _languages_of(self, lines: Indices) -> NDArray[np.int64] | None:
         """`[B, 2]`: source and target language of each pair."""
@@ -307,12 +276,7 @@ class BlockCollator(Collator):
         """See the base class; the first token of a block is read alone."""
         return np.zeros(len(sources), np.int64), targets.astype(np.int64) - 1
 
-    def collate(
-        self,
-        source: tuple[NDArray[np.int64], NDArray[np.int64]],  # noqa: ARG002 - there is none
-        target: tuple[NDArray[np.int64], NDArray[np.int64]],
-        lines: Indices,
-    ) -> Batch:
+    def collate(self, source: Rows, target: Rows, lines: Indices) -> Batch:  # noqa: ARG002 - there is none
         """See the base class; each token predicts the next one of its block."""
         rows = padded_rows(*target, before=[], end=False)
         output = rows[:, 1:]
@@ -337,7 +301,7 @@ def collator(
     return BlockCollator(store) if store.packed else Collator(store, source_bos, languages, context, links)
 
 
-def hide_context(rows: NDArray[np.int64], separator: int) -> None:
+def _hide_context(rows: NDArray[np.int64], separator: int) -> None:
     """Put PAD in the place of all tokens of `[rows, longest]` up to the last separator of each."""
     later = (rows == separator)[:, ::-1].cumsum(1)[:, ::-1]
     rows[later > 0] = PAD

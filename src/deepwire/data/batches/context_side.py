@@ -44,7 +44,7 @@ class ContextSide:
         return lengths
 
     def take(self, lines: Integers) -> Sentences:
-        """Copy some sentences with their contexts into memory: number i of the result is `lines[i]`."""
+        """Copies some sentences with their contexts into memory: number i of the result is `lines[i]`."""
         chain, taken = self._chain(lines)
         # The earliest first, and the sentence itself at the end.
         order, wanted = chain[::-1].T, taken[::-1].T
@@ -64,9 +64,8 @@ class ContextSide:
 
     def in_front(self, line: int) -> list[int]:
         """The tokens in front of a sentence."""
-        sentence = self.take(np.array([line]))
-        sentence_length = int(self.side.lengths[line])
-        return [int(token) for token in sentence.tokens[: len(sentence.tokens) - sentence_length]]
+        tokens = self.take(np.array([line])).tokens
+        return [int(token) for token in tokens[: len(tokens) - int(self.side.lengths[line])]]
 
     def _lengths(self, chain: Integers) -> NDArray[np.int64]:
         return self.side.lengths[np.maximum(chain, 0).ravel()].astype(np.int64).reshape(chain.shape)
@@ -90,27 +89,15 @@ class ContextSide:
 def sides_with_context(
     store: TokenStore, context: ContextConfig, languages: Languages | None
 ) -> tuple[StoreSide | ContextSide, StoreSide | ContextSide]:
-    """Source and target side; those that have context with it.
-
-    Raises:
-        DataError: the store has no documents, but context is asked for.
-    """
-    sides = store.source_side, store.target_side
-    if not context.used:
-        return sides
-    if store.previous is None:
-        raise DataError(f"{store.folder}: its pairs have no documents", "delete it, and prepare again")
+    """Both sides, with context where it is asked for; a DataError for a store without documents."""
     previous = store.previous
-    source, target = (
-        ContextSide(
-            side,
-            previous,
-            count=count,
-            most=context.max_length,
-            separator=separator_of(side.vocabulary, languages),
-        )
-        if count
-        else side
-        for side, count in zip(sides, (context.source, context.target), strict=True)
-    )
-    return source, target
+    if context.used and previous is None:
+        raise DataError(f"{store.folder}: its pairs have no documents", "delete it, and prepare again")
+
+    def side_of(side: StoreSide, count: int) -> StoreSide | ContextSide:
+        if not count or previous is None:
+            return side
+        separator = separator_of(side.vocabulary, languages)
+        return ContextSide(side, previous, count=count, most=context.max_length, separator=separator)
+
+    return side_of(store.source_side, context.source), side_of(store.target_side, context.target)

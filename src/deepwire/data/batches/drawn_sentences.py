@@ -32,7 +32,7 @@ class SentenceDraws:
     """Draws the sentences of a stretch of an epoch.
 
     Args:
-        store: Where the lines are.
+        store: The lines.
         sides: Its source and target side, with context.
         seed: Of the run.
         vocabularies: Cut lines into subwords.
@@ -48,18 +48,13 @@ class SentenceDraws:
     noise: LineNoise | None
 
     def of(self, lines: Indices, epoch: int, first: int) -> list[Sentences]:
-        """Source and target of each line; a line that comes twice in an epoch is drawn twice.
+        """Source and target of pairs that an epoch reads from place `first` on.
 
-        Contexts stay as they are stored.
-
-        Args:
-            lines: Pairs of the store.
-            epoch: Which epoch reads them.
-            first: The place in the epoch of the first one.
+        A line that comes twice in an epoch is drawn twice. Contexts stay as they are stored.
         """
         noisy = self._noisy(lines, epoch, first)
-        words = (self.vocabularies.source, self.vocabularies.target)
         if self.sampling > 0:
+            words = (self.vocabularies.source, self.vocabularies.target)
             return [
                 self._sampled(side, words[number], lines, (epoch, number, first), noisy[number])
                 for number, side in enumerate(self.sides)
@@ -71,39 +66,33 @@ class SentenceDraws:
         changes: tuple[_Noisy, _Noisy] = {}, {}
         if self.noise is None:
             return changes
-        places: list[int] = []
-        pairs: list[tuple[str, str | None]] = []
+        store, places, pairs = self.store, list[int](), list[tuple[str, str | None]]()
         for done, place in enumerate(np.argsort(lines).tolist(), 1):
             line = int(lines[place])
-            direction = 0 if self.store.directions is None else int(self.store.directions[line])
+            direction = 0 if store.directions is None else int(store.directions[line])
             seed = mix(self.seed, epoch, _NOISE, first + place, _NOISE)
-            if (drawn := self.noise.of(self.store.source_text(line), seed, direction)) is not None:
+            if (drawn := self.noise.of(store.source_text(line), seed, direction)) is not None:
                 target = None
                 if drawn.in_capitals:
-                    stored = self.store.target_text(line)
+                    stored = store.target_text(line)
                     other = self.noise.target(drawn, stored, direction)
                     target = other if other != stored else None
                 places.append(place)
                 pairs.append((drawn.source, target))
-            if done % _LINES_AT_ONCE == 0:
-                self._release()
-        self._release()
+            if done % _LINES_AT_ONCE == 0 or done == len(lines):
+                store.source_side.release()
+                store.target_side.release()
         sources = self.vocabularies.source.encode_lines([source for source, _ in pairs])
         targets = iter(self.vocabularies.target.encode_lines([each for _, each in pairs if each is not None]))
-        longest = self.store.source_side.longest, self.store.target_side.longest
-        for place, (source, target_text), ids in zip(places, pairs, sources, strict=True):
-            other_ids = None if target_text is None else next(targets)
+        for place, (source, target), ids in zip(places, pairs, sources, strict=True):
+            other_ids = [] if target is None else next(targets)
             # A model may have positions for the longest stored sentence and no more.
-            if len(ids) > longest[0] or len(other_ids or ()) > longest[1]:
+            if len(ids) > store.source_side.longest or len(other_ids) > store.target_side.longest:
                 continue
             changes[0][place] = source, ids
-            if target_text is not None and other_ids is not None:
-                changes[1][place] = target_text, other_ids
+            if target is not None:
+                changes[1][place] = target, other_ids
         return changes
-
-    def _release(self) -> None:
-        for side in (self.store.source_side, self.store.target_side):
-            side.release()
 
     def _sampled(
         self,
@@ -124,13 +113,14 @@ class SentenceDraws:
             subwords = vocabulary.sample(text, seed, self.sampling)
             if len(subwords) > side.longest:
                 subwords = side.sentence(line).tolist() if changed is None else changed[1]
-            rows[place] = (
-                [*sentences.in_front(line), *subwords] if isinstance(sentences, ContextSide) else subwords
-            )
-            if done % _LINES_AT_ONCE == 0:
+            rows[place] = _with_context(sentences, line, subwords)
+            if done % _LINES_AT_ONCE == 0 or done == len(lines):
                 side.release()
-        side.release()
         return Sentences.of(rows)
+
+
+def _with_context(sentences: StoreSide | ContextSide, line: int, subwords: list[int]) -> list[int]:
+    return [*sentences.in_front(line), *subwords] if isinstance(sentences, ContextSide) else subwords
 
 
 def _exchanged(sentences: StoreSide | ContextSide, lines: Indices, noisy: _Noisy) -> Sentences:
@@ -141,12 +131,7 @@ def _exchanged(sentences: StoreSide | ContextSide, lines: Indices, noisy: _Noisy
     if not noisy:
         return Sentences(stored.tokens, stored.lengths[back], stored.offsets[back])
     places = sorted(noisy)
-    rows = [noisy[place][1] for place in places]
-    if isinstance(sentences, ContextSide):
-        rows = [
-            [*sentences.in_front(int(lines[place])), *row] for place, row in zip(places, rows, strict=True)
-        ]
-    new = Sentences.of(rows)
+    new = Sentences.of([_with_context(sentences, int(lines[place]), noisy[place][1]) for place in places])
     lengths, offsets = (values[back].astype(np.int64) for values in (stored.lengths, stored.offsets))
     lengths[places] = new.lengths
     offsets[places] = len(stored.tokens) + new.offsets[:-1]

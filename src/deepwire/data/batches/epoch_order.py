@@ -134,17 +134,21 @@ def _hashed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class DirectionShare(NamedTuple):
-    """The share of a direction in the text and in an epoch."""
+    """The share of a direction in the text and in an epoch.
+
+    Attributes:
+        name: Such as `de-en`.
+        pairs: Training pairs.
+        of_text: Share of all pairs, weights of corpora counted.
+        of_training: Share of the pairs that an epoch reads.
+        passes: How often an epoch reads a pair of it, on average.
+    """
 
     name: str
     pairs: int
-    """Training pairs."""
     of_text: float
-    """Share of all pairs, weights of corpora counted."""
     of_training: float
-    """Share of the pairs that an epoch reads."""
     passes: float
-    """How often an epoch reads a pair of it, on average."""
 
 
 def tempered(counts: Sequence[float], temperature: float) -> list[float]:
