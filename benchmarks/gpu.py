@@ -38,7 +38,6 @@ from limits import operations_per_token
 from torch import Tensor
 
 from deepwire.data.vocabulary import BOS, EOS
-from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import batches_by_length, pad_batch
 from deepwire.decoding.models import StepModel
@@ -46,6 +45,7 @@ from deepwire.decoding.search import Batch, generate
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.cost import meta_model
+from deepwire.model.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.linear_recurrence import linear_recurrence
 from deepwire.runfile import load_run_file

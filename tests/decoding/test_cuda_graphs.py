@@ -17,12 +17,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
-from deepwire.decoding import cuda_graphs
-from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.search import Batch, generate
+from deepwire.model import cuda_graphs
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops import attention
 
@@ -74,7 +74,7 @@ class Replay(TorchDispatchMode):
         return result
 
     def capture(self, work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-        """See `deepwire.decoding.cuda_graphs.GraphCapture`."""
+        """See `deepwire.model.cuda_graphs.GraphCapture`."""
         self._log, self._before = [], []
         with self:
             result = work()

@@ -18,13 +18,13 @@ from deepwire.config.counts import shown
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.data_config import TextConfig
 from deepwire.data.languages import Languages, named_direction
-from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel, is_captured
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.models import EnsembleMember
 from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist
 from deepwire.decoding.terms import Terminology
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.model.cuda_graphs import CudaGraphCapture, CudaGraphModel, is_captured
 from deepwire.model.embedding import positions_learned
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
