@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,6 @@ import deepwire
 from deepwire import plugins
 from deepwire.checkpoint.store import CONFIG, load_model, model_parameters, save_model
 from deepwire.cli.main import main
-from deepwire.cli.train import options_of_plugins
 from deepwire.config import choice
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
@@ -243,13 +241,6 @@ def test_a_model_says_what_it_needs(stored: Path) -> None:
     assert load_model(stored).model.config.encoder.connection.type == "highway"
 
 
-def test_models_without_plugins_are_stored_as_before(tmp_path: Path) -> None:
-    vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, "ein Haus", "a house", 0)])
-    model = deepwire.build(SHAPE, (vocabularies.source.size, vocabularies.target.size))
-    save_model(tmp_path / "model", model, vocabularies, {})
-    assert "plugins" not in json.loads((tmp_path / "model" / CONFIG).read_text())
-
-
 def test_a_model_whose_package_is_not_allowed_imports_nothing(stored: Path, tmp_path: Path) -> None:
     """The package can be imported, but nobody installed it for deepwire or named it."""
     uninstall(tmp_path)
@@ -281,21 +272,6 @@ def test_another_version_is_told(stored: Path, install: Install, caplog: pytest.
     assert caplog.messages == [
         f"{stored}: was made with the package deepwire_example 0.1.0, and version 0.3.0 is here"
     ]
-
-
-@pytest.mark.usefixtures("installed")
-def test_a_run_that_goes_on_with_another_version_says_so(
-    install: Install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for language, text in (("de", "ein Haus\n"), ("en", "a house\n")):
-        Path(f"corpus.{language}").write_text(text * 8)
-    settings = [str(run_file(tmp_path, "highway")), "data.vocabulary=words", "run=run", "training.device=cpu"]
-    assert main(["train", *settings, "training.max_updates=1"]) == 0
-    install("0.3.0", **{"connection.highway": "deepwire_example.highway:HighwayConfig"})
-    assert main(["train", *settings, "training.max_updates=2"]) == 0
-    made = "run/checkpoints/update-000001: was made with the package deepwire_example 0.1.0"
-    assert f"warning: {made}, and version 0.3.0 is here\n" in Path("run/log.txt").read_text()
 
 
 @pytest.mark.usefixtures("installed")
@@ -385,20 +361,6 @@ def test_a_class_of_the_program_itself_is_asked_for(stored: Path) -> None:
     assert plugins.check_recorded([{**record, "place": "__main__.make.<locals>.Own"}], "here") == []
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        "highway",
-        {},
-        {"kind": "connection", "name": "highway", "package": "os", "version": "", "place": "json.load"},
-        {"kind": "spell", "name": "x", "package": "os", "version": "", "place": "os.path"},
-    ],
-)
-def test_a_damaged_record_is_refused(entry: object) -> None:
-    with pytest.raises(ModelError, match="here: its record of plugins is damaged"):
-        plugins.check_recorded([entry], "here")
-
-
 def test_registration() -> None:
     """A class is known by its type from then on, here as a decorator."""
 
@@ -415,15 +377,6 @@ def test_registration() -> None:
     other = type("OwnConfig", (OwnConfig,), {"__module__": "elsewhere"})
     with pytest.raises(UsageError, match=r"connection own: both .*OwnConfig and elsewhere\..*OwnConfig have"):
         deepwire.register_connection(other)
-
-
-def test_a_class_that_is_registered_anew_takes_the_place_of_the_one_before() -> None:
-    """As when a cell of a notebook is changed and run again."""
-    for bias in (1, 2):
-        cell = {"__module__": "__main__", "__annotations__": {"bias": int}, "bias": bias}
-        deepwire.register_connection(type("OwnConfig", (OwnConfig,), cell))
-        config = ModelConfig.model_validate({"encoder": {"connection": "own"}})
-        assert config.encoder.connection.model_dump()["bias"] == bias
 
 
 def test_what_cannot_be_registered() -> None:
@@ -477,27 +430,6 @@ def test_a_plugin_that_fails_says_where(
     assert told.endswith(f"connection deepwire_broken.Thing: {why}")
 
 
-def test_the_next_command_names_packages_without_entry_points(install: Install, tmp_path: Path) -> None:
-    """The stored model says where its parts are, and nothing imports them for that."""
-    config = load_run_file(run_file(tmp_path, PLACE), trusted=True).config
-    assert options_of_plugins(config) == "--plugin deepwire_example "
-    install(**{"connection.highway": PLACE.replace(".Highway", ":Highway")})
-    assert options_of_plugins(config) == ""
-
-
-def test_entry_points_that_nothing_can_name_are_left_out_with_a_warning(
-    install: Install, caplog: pytest.LogCaptureFixture
-) -> None:
-    place = "deepwire_example.highway:HighwayConfig"
-    install(**{"connection.pre_norm": place, "conection.mine": place, "connection.highway": place})
-    assert plugins.names("connection") == ("highway",)
-    assert (
-        "warning: entry point connection.pre_norm of deepwire_example is left out: deepwire has"
-        in caplog.text
-    )
-    assert "entry point conection.mine of deepwire_example is left out: its name must begin" in caplog.text
-
-
 class LookingConfig(PreNormConfig):
     """A connection that looks at values while it is built."""
 
@@ -536,41 +468,6 @@ def test_a_part_may_look_at_values_while_it_is_built(tmp_path: Path) -> None:
     mistaken = LookingConfig(mistaken=True)
     with pytest.raises(KeyError, match="mistaken"):
         meta_model(ModelConfig(encoder={"connection": mistaken}), 20, 20)
-
-
-class SharedTable(PreNorm):
-    """A table that every layer has, and two more that are parts of one."""
-
-    def __init__(self, config: PreNormConfig, spec: StackSpec) -> None:
-        super().__init__(config, spec)
-        table = torch.linspace(0, 1, 2 * spec.dim)
-        for number in range(2):
-            module = nn.Module()
-            module.register_buffer("table", table)
-            self.add_module(f"holder{number}", module)
-        self.register_buffer("first", table[: spec.dim])
-        self.register_buffer("rest", table[spec.dim :])
-
-
-class SharedTableConfig(PreNormConfig):
-    """A connection whose modules share a buffer."""
-
-    type: Literal["shared_table"] = "shared_table"  # type: ignore[assignment]
-
-    def build(self, spec: StackSpec) -> Connection:
-        return SharedTable(self, spec)
-
-
-def test_modules_may_share_a_buffer(tmp_path: Path) -> None:
-    """Each has it after loading, too; and the parts of a table, which share its memory."""
-    deepwire.register_connection(SharedTableConfig)
-    model = saved_model(tmp_path / "model", "shared_table")
-    with torch.no_grad():
-        model.get_buffer("encoder.connection.holder1.table").mul_(3)
-    save_model(tmp_path / "model", model, load_model(tmp_path / "model").vocabularies, {})
-    loaded = load_model(tmp_path / "model").model
-    for name, value in model.named_buffers(remove_duplicate=False):
-        assert torch.equal(loaded.get_buffer(name), value)
 
 
 @pytest.mark.parametrize("form", ["parameter", "buffer"])
@@ -616,57 +513,6 @@ class Hits(Metric):
     def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
         """As a list of lists of whole numbers, as a program may count them."""
         return [[line == right] for line, right in zip(hypotheses, references[0], strict=True)]  # type: ignore[return-value]
-
-
-def test_a_metric_is_named_by_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whoever types it means that code, and capitals are part of the name."""
-    (tmp_path / "own_metrics.py").write_text(
-        "from deepwire.evaluation.metric import Metric\n"
-        "class Longer(Metric):\n"
-        "    name, width, needs_source = 'longer', 1, True\n"
-        "    def __init__(self, options): pass\n"
-        "    def values(self, totals): return totals[..., 0]\n"
-        "    sentence_values = values\n"
-        "    def signature(self, references): return ''\n"
-        "    def _count(self, hypotheses, references): raise NotImplementedError\n"
-        "    def _count_with_source(self, hypotheses, references, source):\n"
-        "        return [[len(each) > len(line)] for each, line in zip(hypotheses, source)]\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text").write_text("a\nabc\n")
-    (tmp_path / "source").write_text("a\nab\n")
-    command = ["evaluate", "text", "-r", "text", "--metric", "own_metrics.Longer"]
-    assert main([*command, "--source", "source"]) == 0
-    assert capsys.readouterr().out.split()[:4] == ["system", "longer", "text", "1.00"]
-    scores = deepwire.evaluate("text", "text", source="source", metrics="own_metrics.Longer")
-    assert scores["own_metrics.Longer"].value == 1
-    assert main(command) == 2
-    assert "longer reads the source, too\nhint: add --source FILE" in capsys.readouterr().err
-
-
-def test_an_error_within_a_part_says_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "broken_part.py").write_text(
-        "from typing import Literal\n"
-        "from deepwire.model.connections.residual import PreNormConfig\n"
-        "class BrokenConfig(PreNormConfig):\n"
-        "    type: Literal['broken'] = 'broken'\n"
-        "    def build(self, spec):\n"
-        "        return {}['missing']\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    for language, text in (("de", "ein Haus\n"), ("en", "a house\n")):
-        (tmp_path / f"corpus.{language}").write_text(text * 8)
-    assert main(["train", str(run_file(tmp_path, "broken_part.BrokenConfig")), "data.vocabulary=words"]) == 1
-    assert re.search(
-        r"unexpected KeyError: 'missing' \(in broken_part\.\S+, .*broken_part\.py:6\)",
-        capsys.readouterr().err,
-    )
 
 
 def test_a_registered_metric_is_a_metric() -> None:

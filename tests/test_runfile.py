@@ -77,12 +77,6 @@ def test_the_resolved_settings_hold_every_default_and_can_be_read_back(here: Pat
     assert loaded.origins["model.d_model"].startswith("recipe multi30k/base:")
 
 
-def test_the_note_of_a_recipe_is_not_taken_over(here: Path) -> None:
-    path = write(here / "run.yaml", "extends: multi30k/transformer-tiny")
-    assert load_run_file(path).config.recipe is None
-    assert load_run_file("multi30k/transformer-tiny").config.recipe is not None
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -100,15 +94,6 @@ def test_names_that_stand_for_nothing(here: Path, name: str, message: str) -> No
     with pytest.raises(UsageError) as caught:
         load_run_file(name)
     assert str(caught.value) == message
-
-
-def test_a_run_directory_is_no_run_file(here: Path) -> None:
-    """It holds the run file that it began with, but relative paths in that start from elsewhere."""
-    write(here / "runs/x/config.yaml", "data: {source: de, target: en, train: train}")
-    with pytest.raises(UsageError) as caught:
-        load_run_file("runs/x")
-    assert caught.value.message == "runs/x: is a run directory, not a run file"
-    assert caught.value.hint == "give the run file that it began with"
 
 
 def test_one_key_of_a_plain_value_leaves_the_others(here: Path) -> None:
@@ -192,22 +177,6 @@ def test_settings_that_are_new_since_a_run_was_recorded_have_their_defaults() ->
     assert {**completed(earlier), "recipe": None} == {**resolved, "recipe": None}
     earlier["model"]["gone"] = 1
     assert completed(earlier) is earlier
-
-
-@pytest.mark.parametrize(
-    ("settings", "size", "message"),
-    [
-        ({"d_modle": 16}, 30, "model: d_modle: unknown key (did you mean d_model?)"),
-        ({"dropout": float("nan")}, 30, f"model: dropout: {DROPOUT}, not nan"),
-        ({"heads": 3}, 30, "model: heads: 3 heads do not divide d_model 512"),
-        (3, 30, "model: must be a mapping, not int"),
-        ({}, 0, "vocabulary_size: must be a whole number of 4 or more, not 0 (four entries are special)"),
-    ],
-)
-def test_mistakes_in_python_read_like_those_of_a_run_file(settings: object, size: int, message: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        deepwire.build(settings, size)  # type: ignore[arg-type]  # a number is one of the mistakes
-    assert str(caught.value) == message
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
@@ -431,47 +400,6 @@ def test_what_cannot_be_exported_is_refused_before_it_is_trained(here: Path, wri
         load_run_file(path)
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("model: {encoder: {mixer: gru}}", "model.encoder.mixer=gru"),
-        ("model: {bias: {output: false}, positions: learned}", "model.positions=learned with pre_norm"),
-        ("data: {source_bos: true}", "data.source_bos=true"),
-        ("data: {vocabulary: words}", "data.vocabulary.type=words"),
-    ],
-)
-def test_what_transformers_does_not_compute_is_refused_before_it_is_trained(
-    here: Path, written: str, said: str
-) -> None:
-    plain = "data: {source: de, target: en, train: train}\nexport: {must_be: [huggingface]}\n"
-    base = write(here / "plain.yaml", plain)
-    assert load_run_file(base).config.export.must_be == ("huggingface",)
-    path = write(here / "run.yaml", f"extends: plain.yaml\n{written}\n")
-    with pytest.raises(UsageError, match=re.escape(f"no class of transformers computes {said};")):
-        load_run_file(path)
-
-
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ("model.encoder.connection=pre_norm", "model.encoder.connection=pre_norm"),
-        ("model.embeddings.start=bos", "model.embeddings.start=bos"),
-        ("data.source_bos=true", "data.source_bos=true"),
-    ],
-)
-def test_what_marian_does_not_compute_is_refused_before_it_is_trained(
-    here: Path, changed: str, said: str
-) -> None:
-    stack = "{layers: 2, connection: post_norm}"
-    parts = "embeddings: {start: zero}, positions: {type: sinusoidal, layout: halves}"
-    model = f"{{encoder: {stack}, decoder: {stack}, {parts}}}"
-    plain = f"data: {{source: de, target: en, train: train}}\nmodel: {model}\nexport: {{must_be: [marian]}}\n"
-    base = write(here / "plain.yaml", plain)
-    assert load_run_file(base).config.export.must_be == ("marian",)
-    with pytest.raises(UsageError, match=re.escape(f"Marian does not compute {said}")):
-        load_run_file(base, [changed])
-
-
 def test_one_table_for_two_vocabularies_is_refused(here: Path) -> None:
     """Of one size they would do, and words of the source would have the vectors of others of the target."""
     path = write(
@@ -483,15 +411,6 @@ def test_one_table_for_two_vocabularies_is_refused(here: Path) -> None:
     with pytest.raises(UsageError, match=r"^run\.yaml:2: model\.embeddings\.tie: all needs one vocabulary"):
         load_run_file("run.yaml")
     assert not load_run_file(path, ["model.embeddings.tie=output"]).config.data.vocabulary.joint
-
-
-def test_a_default_that_depends_on_what_is_wrong_is_no_second_mistake() -> None:
-    """`model.initialization` follows the connections, and has nothing to follow where they are misspelt."""
-    with pytest.raises(UsageError) as refused:
-        load_run_file("demo", ["model.encoder.connection.hidden=foo"])
-    assert refused.value.message == (
-        "command line: model.encoder.connection.hidden: must be one_layer, glu or gelu, not 'foo'"
-    )
 
 
 def test_a_missing_text_is_named_with_the_line_that_names_it(tmp_path: Path) -> None:
@@ -551,18 +470,3 @@ def test_the_text_of_a_mapping_has_its_arguments(
     loaded = load_run_file(settings, (), arguments)
     write(here / "second.yaml", loaded.text)
     assert load_run_file("second.yaml").resolved == loaded.resolved
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        ({"training.schedule.peak": 1}, 'write training={"schedule": {"peak": ...}}'),
-        ({"training": {"max_update": 1}}, "did you mean training.max_updates?"),
-    ],
-)
-def test_wrong_arguments_are_told_without_another_traceback(arguments: dict[str, object], told: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        load_run_file("demo", (), arguments)
-    assert told in str(caught.value)
-    assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__ or caught.value.__context__ is None

@@ -16,7 +16,7 @@ from reversed_words import SETTINGS
 
 import deepwire
 from deepwire.cli.main import main
-from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.errors import UsageError
 
 SOURCE = ["a b c", "d e", "", "f f g"]
 
@@ -114,17 +114,6 @@ def test_a_model_is_analysed_by_name(trained: deepwire.Run) -> None:
         next(ensemble.analyses())
 
 
-def test_files_of_an_analysis_are_named_by_text_or_path(trained: deepwire.Run, corpus: Path) -> None:
-    model, source, reference = deepwire.load(trained), corpus / "test.src", corpus / "test.trg"
-    findings = [
-        model.analyze("similarity", source=str(source), reference=str(reference)),
-        model.analyze("similarity", source=source, reference=reference),
-    ]
-    dates = [finding.provenance.date for finding in findings]  # two seconds perhaps
-    same = findings[1].provenance.model_copy(update={"date": dates[0]})
-    assert findings[0] == findings[1].model_copy(update={"provenance": same})
-
-
 def test_options_of_an_analysis_are_those_of_the_command(trained: deepwire.Run) -> None:
     model = deepwire.load(trained)
     tables = [
@@ -137,18 +126,6 @@ def test_options_of_an_analysis_are_those_of_the_command(trained: deepwire.Run) 
     ]
     assert [table.title.split(":")[0] for table in tables[0]] == ["Encoder"]
     assert tables[0] == tables[1] == tables[2]
-
-
-def test_settings_of_alignment_are_those_of_the_call(trained: deepwire.Run, corpus: Path) -> None:
-    model, lines = deepwire.load(trained), (corpus / "test.src").read_text().splitlines()[:3]
-    settings = {"layer": 1}
-    aligned = model.translate(lines, alignment=settings)
-    assert aligned == model.with_search(alignment=settings).translate(lines, alignment=True)
-    assert model.translate(lines, alignment={}) == model.translate(lines, alignment=True)
-    with pytest.raises(UsageError, match="layer"):
-        model.translate(lines, alignment={"layer": 99})
-    with pytest.raises(UsageError, match="lair"):
-        model.translate(lines, alignment={"lair": 1})
 
 
 def test_an_evaluation_is_that_of_the_command(
@@ -182,19 +159,6 @@ def test_a_comparison_tests_the_difference(trained: deepwire.Run, corpus: Path) 
         deepwire.compare([reference], reference)
     with pytest.raises(UsageError, match="there is no system 2"):
         deepwire.compare([reference, ["a"]], reference, baseline=2)
-
-
-def test_what_cannot_be_evaluated_is_refused(trained: deepwire.Run, corpus: Path) -> None:
-    with pytest.raises(UsageError, match="there is no reference"):
-        deepwire.evaluate(["a"])
-    with pytest.raises(UsageError, match="there is no source"):
-        deepwire.evaluate(deepwire.load(trained))
-    with pytest.raises(ModelError, match="no such model"):
-        deepwire.evaluate("nowhere", ["a"], source=["b"])
-    with pytest.raises(DataError, match="lines"):
-        deepwire.evaluate(["a"], ["a", "b"])
-    with pytest.raises(UsageError, match="unknown metric 'blue'"):
-        deepwire.evaluate(["a"], ["a"], metrics="blue")
 
 
 def test_parts_for_a_loop_of_ones_own(data: dict[str, object], tmp_path: Path) -> None:
@@ -259,12 +223,6 @@ def test_nothing_disturbs_the_loss_of_an_evaluated_model(
     losses = {plain.loss(batch).item(), *(other.loss(batch).item() for _ in range(2))}
     assert len(losses) == 1
     assert losses.isdisjoint(disturbed_losses)
-
-
-def test_a_model_is_built_for_a_prepared_text(data: dict[str, object]) -> None:
-    prepared = deepwire.prepare(SETTINGS, data=data)
-    model = deepwire.build(SETTINGS["model"], prepared)
-    assert model.source_vocabulary == prepared.vocabularies.source.size
 
 
 def test_true_is_no_number_of_a_mapping() -> None:

@@ -54,28 +54,6 @@ def test_training_gives_everything_back(number_format: str, data: dict[str, obje
     assert state() == before
 
 
-def test_training_has_its_own_settings_within(data: dict[str, object], tmp_path: Path) -> None:
-    changes = {"training": {"precision": "auto", "threads": 2}}
-    settings: dict[str, Any] = {"data": data, "run": str(tmp_path / "run"), "quiet": True, **changes}
-    before = state()
-    with deepwire.training_session(SETTINGS, **settings) as session:
-        within = state()
-        assert (within["threads"], within["products"]) == (2, "medium")
-        next(iter(session))
-    assert state() == before
-
-
-def test_an_error_gives_everything_back_too(data: dict[str, object], tmp_path: Path) -> None:
-    class Wrong(deepwire.Callback):
-        def after_update(self, session: object, update: object) -> None:
-            raise ZeroDivisionError
-
-    before = state()
-    with pytest.raises(ZeroDivisionError):
-        deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, callbacks=[Wrong()])
-    assert state() == before
-
-
 def test_handlers_are_set_where_asked_for_and_given_back(data: dict[str, object], tmp_path: Path) -> None:
     settings: dict[str, Any] = {"data": data, "run": str(tmp_path / "run"), "quiet": True}
     before = state()

@@ -188,17 +188,6 @@ def test_a_learning_rate_that_a_callback_sets_outlives_an_interruption(
     assert "the program sets the learning rate from here on" in (tmp_path / "whole" / "log.txt").read_text()
 
 
-def test_a_callback_can_stop_at_a_validation(data: dict[str, object], tmp_path: Path) -> None:
-    class Enough(deepwire.Callback):
-        def after_validation(self, session: TrainingSession, validation: Validation) -> None:
-            session.stop()
-
-    run = deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, callbacks=[Enough()])
-    assert run.stop_reason == StopReason("the program", finished=False)
-    assert [checkpoint.update for checkpoint in run.checkpoints] == [10]
-    assert run.checkpoints[0].scores["loss"] > 0
-
-
 def test_a_session_can_follow_the_schedule_again(data: dict[str, object], tmp_path: Path) -> None:
     with deepwire.training_session(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True) as session:
         scheduled = session.learning_rate
@@ -276,13 +265,3 @@ def test_mistakes_are_told_as_in_a_run_file(data: dict[str, object]) -> None:
         deepwire.train(SETTINGS, data=data, training={"validation": {"beam": 7}})
     with pytest.raises(DataError, match=r"gone\.src"):
         deepwire.prepare(SETTINGS, data={**data, "train": "gone"})
-
-
-def test_a_recipe_with_arguments(data: dict[str, object]) -> None:
-    prepared = deepwire.prepare(
-        "multi30k/rezero-tiny",
-        data={**data, "source": "src", "target": "trg", "vocabulary": {"type": "words"}, "test": None},
-    )
-    assert prepared.vocabularies.type == "words"
-    assert 150 < len(prepared.train) <= 200
-    assert deepwire.prepare(SETTINGS, data=data).reused

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -89,17 +88,6 @@ def test_every_analysis_prints_text_and_json(analyze: Command, tmp_path: Path) -
         assert read_findings(tmp_path / "f.json")[0].analysis == what
 
 
-def test_options_reach_the_analysis(analyze: Command, tmp_path: Path) -> None:
-    _, text, _ = analyze("weights", "run", "--layer", "3")
-    assert "weights of y3" in text
-    code, text, _ = analyze("gates", "run@update-3", "--source", "valid.de", "--reference", "valid.en",
-                            "--sentences", "7", "-o", str(tmp_path / "out.txt"))  # fmt: skip
-    assert (code, text) == (0, "")
-    written = (tmp_path / "out.txt").read_text()
-    assert "valid.de and valid.en, 7 pairs" in written
-    assert "run@update-3, update 3" in written
-
-
 @needs_matplotlib
 def test_a_report_holds_all_of_a_run_and_what_was_measured_before(
     analyze: Command, tmp_path: Path, open_in_browser: Callable[[Path], str]
@@ -160,7 +148,7 @@ def test_a_browser_shows_the_page_of_every_analysis(
 def test_a_model_that_is_not_there_is_found_before_the_others_are_measured(
     analyze: Command, monkeypatch: pytest.MonkeyPatch, option: list[str]
 ) -> None:
-    monkeypatch.setattr("deepwire.cli.analyses.layers.open_scorers", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("deepwire.cli.analyses.options.open_scorers", lambda *_: pytest.fail("measured"))
     code, _, errors = analyze("depth", *option, "run", "nope")
     assert code == 4
     assert "nope" in errors
@@ -175,16 +163,6 @@ def test_without_matplotlib_only_plots_are_refused(
     assert (code, text) == (2, "")
     assert errors.count("\n") == 2
     assert "pip install 'deepwire[analysis]'" in errors
-
-
-def test_what_a_report_leaves_out_is_said(analyze: Command, folder: Path) -> None:
-    model = folder / "run" / "checkpoints" / "update-000006"
-    code, text, errors = analyze("report", str(model))
-    assert code == 0
-    assert "Connection weights" in text
-    lines = errors.splitlines()
-    assert [line.split(": ")[1] for line in lines] == ["gates", "gradients"]
-    assert "--source" in lines[0]
 
 
 def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
@@ -224,9 +202,3 @@ def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
         assert found == code, errors
         assert words in errors
         assert "Traceback" not in errors
-
-
-def test_the_json_holds_where_it_comes_from(analyze: Command) -> None:
-    origin = json.loads(analyze("weights", "run", "--json")[1])["findings"][0]["provenance"]
-    assert origin["models"][0]["update"] in (3, 6)
-    assert re.fullmatch(r"[0-9a-f]{32}", origin["models"][0]["digest"])

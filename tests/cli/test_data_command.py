@@ -139,12 +139,3 @@ def test_download_prints_digests_and_wants_as_many_as_addresses(
     assert "x.gz: several addresses have this file name" in capsys.readouterr().err
     assert main(["data", "download", "http://127.0.0.1:1/a", "--to", "new"]) == 1
     assert "hint: is there a network connection?" in capsys.readouterr().err
-
-
-def test_the_command_does_not_load_torch() -> None:
-    modules = "deepwire.cli.data, deepwire.data.filtering.filter_report, deepwire.io.download"
-    code = f"import sys, {modules}; print('torch' in sys.modules)"
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-        == "False\n"
-    )

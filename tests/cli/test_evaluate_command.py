@@ -105,36 +105,6 @@ def test_the_baseline_is_the_first_or_the_named_one(folder, capsys, test):
         assert [row[0] for row in rows if "baseline" in row] == [baseline]
 
 
-def test_a_baseline_that_is_no_system_yet_is_added(folder, capsys):
-    command = ["evaluate", "good.txt", "-r", "ref.txt", "--paired", "bootstrap", "--baseline", "bad.txt"]
-    assert main(command) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:3]] == ["bad.txt", "good.txt"]
-
-
-@pytest.mark.parametrize(("test", "warned"), [("bootstrap", True), ("randomization", False)])
-def test_a_bootstrap_of_few_sentences_is_warned_about(folder, capsys, test, warned):
-    """Every resample of one sentence is that sentence, however different the systems are by chance."""
-    for name, text in {"a": GOOD, "b": RAW}.items():
-        Path(name).write_text("".join(f"{line}\n" for line in text[:1]), encoding="utf-8")
-    assert main(["evaluate", "a", "b", "-r", "b", "--paired", test, "--samples", "9"]) == 0
-    assert ("p-values and intervals say little" in capsys.readouterr().err) == warned
-
-
-def test_tokenised_text_is_warned_about(folder, capsys):
-    Path("tok.txt").write_text("".join(f"{line}\n" for line in REFERENCE), encoding="utf-8")
-    assert main(["evaluate", "good.txt", "-r", "tok.txt"]) == 0
-    assert (
-        "warning: tok.txt looks tokenised (100% of lines end in a free-standing full stop)"
-        in capsys.readouterr().err
-    )
-    assert main(["evaluate", "tok.txt", "-r", "tok.txt", "--metric", "multi-bleu"]) == 0
-    out, err = capsys.readouterr()
-    assert err == ""
-    assert "tok.txt: BLEU = 100.00, 100.0/100.0/100.0/100.0 (BP=1.000" in out
-    assert main(["evaluate", "good.txt", "-r", "tok.txt", "--metric", "multi-bleu"]) == 0
-    assert "warning: good.txt looks like raw text" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -194,14 +164,6 @@ def test_models_translate_the_source_and_are_compared(folder, models, capsys):
     assert (models[0][2].device, models[0][2].precision) == ("auto", "auto")
 
 
-def test_the_translation_of_a_model_is_written(folder, models):
-    Path("out.txt").write_text("old", encoding="utf-8")
-    command = ["evaluate", "--model", "good", "-s", "ref.txt", "-r", "ref.txt", "--output", "out.txt"]
-    assert main(command) == 0
-    assert Path("out.txt").read_text(encoding="utf-8") == "".join(f"{line}\n" for line in GOOD)
-    assert sorted(path.name for path in folder.iterdir()) == ["bad.txt", "good.txt", "out.txt", "ref.txt"]
-
-
 def test_scores_are_shown_when_the_translation_cannot_be_written(folder, models, monkeypatch, capsys):
     def full_disk(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -253,36 +215,6 @@ def test_a_run_alone_is_scored_on_the_test_set_of_its_run_file(folder, models, c
     assert found["references"] == ["test (en)"]
     assert found["systems"][0]["scores"][0]["score"] == pytest.approx(BLEU().corpus_score(GOOD, [RAW]).score)
     assert models[0][1].lines[2] == "Zeile 2"
-
-
-@pytest.mark.parametrize(
-    ("test", "names", "references"),
-    [
-        ({"prefix": "test"}, ("test.en.0", "test.en.1.gz", "test.en.2"), 3),
-        ({"prefix": "test"}, ("test.en.1", "test.en.2"), 2),
-        ({"prefix": "test"}, ("test.en", "test.en.0"), 1),
-        ({"prefix": "test"}, ("test.en.0",), 1),
-        ({"prefix": "test", "more_references": ["b.txt"]}, ("test.en", "b.txt"), 2),
-        ({"source_file": "test.de", "target_file": "a", "more_references": ["b", "c"]}, ("a", "b", "c"), 3),
-    ],
-)
-@pytest.mark.parametrize("direction", [[], ["--direction", "de-en"]])
-def test_the_test_set_of_a_run_may_have_several_references(
-    folder, models, capsys, test, names, references, direction
-):
-    """What --reference takes several times can be said in the run file too."""
-    _write_run(folder / "runs/x", test)
-    Path("test.de").write_text("".join(f"Zeile {number}\n" for number in range(30)), encoding="utf-8")
-    texts = [RAW, BAD, [line.replace("cat", "dog") for line in RAW]][: len(names)]
-    for name, lines in zip(names, texts, strict=True):
-        text = "".join(f"{line}\n" for line in lines).encode()
-        Path(name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
-    assert main(["evaluate", "--model", "runs/x", "--json", *direction]) == 0
-    found = json.loads(capsys.readouterr().out)
-    (score,) = found["systems"][0]["scores"]
-    assert f"nrefs:{references}|" in score["signature"]
-    assert len(found["references"]) == references
-    assert score["score"] == pytest.approx(BLEU().corpus_score(GOOD, texts[:references]).score)
 
 
 def test_the_test_set_of_a_run_is_not_replaced(folder, models, capsys):

@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
-from deepwire import plugins
 from deepwire.cli.main import main
-from deepwire.evaluation.standard_metrics import ChrfMetric
-from deepwire.lab.report import plots
 
 NUMBERS = range(30)
 TEXT = {
@@ -70,34 +67,6 @@ def test_two_folders_make_the_table(capsys):
     assert "en-de: 30 lines, BLEU" in err
 
 
-def test_a_metric_that_reads_the_source_gets_it(capsys, monkeypatch):
-    class OfSource(ChrfMetric):
-        needs_source = True
-
-        def _count_with_source(self, hypotheses, references, source):
-            return self._count(source, [hypotheses])
-
-    monkeypatch.setitem(plugins._registered["metric"], "of-source", lambda options: OfSource())
-    out, _ = run(capsys, "good", "bad", "--test", "test", "--metric", "of-source", "--json")
-    first = json.loads(out)["blocks"][1]["directions"][0]
-    for name, every in (("scores", 10), ("baseline", 2)):
-        expected = ChrfMetric().score(TEXT["en"], damaged("de", every)).value
-        assert first[name][0]["score"] == pytest.approx(expected)
-
-
-def test_a_metric_of_another_package_is_computed_beside_ours(capsys, monkeypatch):
-    def make(options):
-        return ChrfMetric(lowercase=options.lowercase)
-
-    monkeypatch.setitem(plugins._registered["metric"], "own", make)
-    out, _ = run(capsys, "good", "--test", "test", "--metric", "own", "--metric", "chrf", "--json")
-    own, chrf = json.loads(out)["blocks"][1]["directions"][0]["scores"]
-    assert own["score"] == chrf["score"] > 0
-    _, err = run(capsys, "good", "--test", "test", "--metric", "owns", code=2)
-    assert "unknown metric 'owns'" in err
-    assert "spbleu-101, own" in err
-
-
 @pytest.mark.parametrize("place", ["test", "./test", "te{pair}"])
 def test_a_page_is_not_written_over_a_test_set(capsys, place):
     before = Path("test.en").read_bytes()
@@ -151,15 +120,6 @@ def test_opus_100_is_read_as_published(capsys):
     rows = {row["direction"]: row for block in json.loads(out)["blocks"] for row in block["directions"]}
     assert set(rows) == {*DIRECTIONS, "de-fr"}
     assert rows["de-fr"]["scores"][0]["score"] == pytest.approx(100)
-
-
-def test_a_page_needs_no_matplotlib_and_says_what_it_lacks(capsys, monkeypatch):
-    monkeypatch.setattr(plots, "find_spec", lambda name: None)
-    _, err = run(capsys, "good", "--test", "test", "--html", "table.html")
-    assert "warning: table.html: without plots: figures are drawn by matplotlib" in err
-    assert "<svg" not in Path("table.html").read_text(encoding="utf-8")
-    _, err = run(capsys, "good", "--test", "test", "--plots", "plots", code=2)
-    assert "pip install 'deepwire[analysis]'" in err
 
 
 def test_its_json_can_stand_in_a_report_and_its_plots_are_drawn(capsys):

@@ -52,14 +52,6 @@ def test_a_transformer_has_the_parameters_of_the_formula(inspect) -> None:
     assert abs(record["parameters"] - (vocabulary * d + encoder + decoder)) <= without_biases
 
 
-def test_the_table_names_the_total_and_the_architecture(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", "multi30k/depth-lstm-tiny"]) == 0
-    out = capsys.readouterr().out
-    assert out.startswith("recipe multi30k/depth-lstm-tiny\n")
-    assert "vocabulary: 10,000 source, 10,000 target (from data.vocabulary.size)" in out
-    assert "depth_lstm" in out
-
-
 def test_a_model_is_inspected_as_it_was_built(inspect, tmp_path: Path) -> None:
     built = inspect("demo", "--vocabulary-size", "77")
     record = {"format": 1, "model": built["model"], "source_vocabulary": 77, "target_vocabulary": 77}
@@ -72,17 +64,6 @@ def test_a_model_is_inspected_as_it_was_built(inspect, tmp_path: Path) -> None:
         built["parameters"],
         built["parts"],
     )
-
-
-def test_a_big_model_takes_no_memory(inspect) -> None:
-    huge = [
-        "model.d_model=16384",
-        "model.feed_forward=65536",
-        "model.encoder.layers=64",
-        "--vocabulary-size",
-        "250000",
-    ]
-    assert inspect("multi30k/transformer-tiny", *huge)["parameters"] > 10**11
 
 
 @pytest.mark.parametrize(

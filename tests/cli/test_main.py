@@ -17,12 +17,6 @@ from deepwire import errors
 from deepwire.cli import main as cli
 from deepwire.cli.line_by_line import HarmlessFormatter, ProgressLine, tell, warn
 
-
-def test_the_processor_is_shared_before_torch_is_imported() -> None:
-    code = "import sys, deepwire.cli.main; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 HEAVY = ("torch", "numpy", "sacrebleu", "sentencepiece", "pydantic", "yaml")
 
 
@@ -202,17 +196,6 @@ def test_an_error_becomes_lines_and_an_exit_code(
     assert capsys.readouterr().err == text
 
 
-@pytest.mark.parametrize(
-    "error", [MemoryError(), OSError(errno.ENOSPC, "No space left on device", "/data/run/x")]
-)
-def test_too_little_memory_or_disk(error: Exception, raising, capsys: pytest.CaptureFixture[str]) -> None:
-    raising(error)
-    assert cli.main(["recipes"]) == 6
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
-    assert isinstance(error, MemoryError) or lines[0] == "error: /data/run/x: No space left on device"
-
-
 def test_an_unexpected_error_is_one_line_and_a_traceback_only_on_request(
     raising, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -236,12 +219,6 @@ def test_output_is_utf8_whatever_the_locale_says(tmp_path: Path) -> None:
     result = deepwire("recipes", "show", "größe", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert result.returncode == 2
     assert "größe" in result.stderr.decode("utf-8")
-
-
-def test_what_is_no_text_is_written_all_the_same() -> None:
-    code = "import sys; from deepwire.cli.main import main; main(['-h']); print('\\udcff\\ud800ß')"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300, check=True)
-    assert result.stdout.endswith(b"\xff\\ud800" + "ß\n".encode())
 
 
 def test_an_interrupt_is_answered_at_once() -> None:

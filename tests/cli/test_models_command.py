@@ -113,18 +113,6 @@ def test_an_interrupted_download_goes_on(address: str, shelf: Path) -> None:
     assert (Path("got") / "model.safetensors").read_bytes() == whole
 
 
-@pytest.mark.parametrize("remote", [True, False])
-def test_files_of_another_model_do_not_get_into_this_one(shelf: Path, address: str, remote: bool) -> None:
-    """An interrupted call for another model of the same target left them."""
-    Path(".new.part/inner").mkdir(parents=True)
-    for stale in (".new.part/stale.bin", ".new.part/inner/.x.part"):
-        Path(stale).write_bytes(b"x")
-    found = Shelf(address if remote else str(shelf))
-    found.get("ab", Path("new"))
-    there = {path.relative_to("new").as_posix() for path in Path("new").rglob("*") if path.is_file()}
-    assert there == {file.path for file in found.find("ab").files}
-
-
 @pytest.mark.parametrize("remote", [False, True])
 def test_a_file_that_was_changed_is_refused(shelf: Path, address: str, remote: bool) -> None:
     weights = shelf / "ab" / "model.safetensors"
@@ -174,16 +162,6 @@ def test_mistakes_are_one_line(shelf: Path, capsys: pytest.CaptureFixture[str]) 
     assert "error: '../x' cannot be the name of a model: letters, digits" in capsys.readouterr().err
     with pytest.raises(UsageError, match="already"):
         register(shelf, Path("model"), name="ab", licence="CC0-1.0")
-
-
-def test_a_folder_that_is_no_entry_is_not_replaced(shelf: Path) -> None:
-    """It may be a run, or a corpus."""
-    other = shelf / "corpus"
-    other.mkdir()
-    (other / "train.de").write_text("Ein Hund.\n")
-    with pytest.raises(UsageError, match="corpus: exists already"):
-        register(shelf, Path("model"), name="corpus", licence="CC0-1.0")
-    assert (other / "train.de").read_text() == "Ein Hund.\n"
 
 
 @pytest.mark.parametrize("sign", ["\x1b[2J", "\x07", "\x9b2J", "\r", "\n", "\u202e", "\u2028"])

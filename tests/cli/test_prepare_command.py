@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -87,25 +85,6 @@ def test_mistakes_are_one_error(
     assert message in shown.err
     assert hint in shown.err
     assert "Traceback" not in shown.err
-
-
-def test_a_path_of_codes_starts_from_the_run_file(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (corpus / "sub").mkdir()
-    (corpus / "sub" / "codes").write_text("#version: 0.2\no g</w>\nu n\n")
-    (corpus / "sub" / "run.yaml").write_text(
-        "data: {source: de, target: en, train: ../train, vocabulary: {type: subword_nmt, codes: codes}}\n"
-    )
-    assert main(["prepare", "sub/run.yaml", "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
-    assert record["vocabulary"]["type"] == "subword_nmt"
-    assert Path(record["folder"]).parent.resolve() == (corpus / "sub" / "prepared").resolve()
-
-
-def test_preparation_does_not_load_torch() -> None:
-    code = (
-        "import sys, deepwire.cli.prepare, deepwire.data.prepare.prepared; sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
 def test_a_signal_to_end_leaves_nothing_half_made(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

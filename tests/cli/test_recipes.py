@@ -45,14 +45,6 @@ def test_the_list_names_every_recipe_with_its_scores(capsys: pytest.CaptureFixtu
     assert "test_2016_flickr 41.0" in out
 
 
-def test_show_prints_the_file_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in recipes.names()[::10]:
-        path = recipes.find(name)
-        assert path is not None
-        assert main(["recipes", "show", name]) == 0
-        assert capsys.readouterr().out == path.read_text(encoding="utf-8")
-
-
 def test_show_resolved_holds_defaults_and_what_is_extended(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes", "show", "multi30k/depth-lstm-tiny", "--resolved"]) == 0
     shown = yaml.safe_load(capsys.readouterr().out)
@@ -68,16 +60,6 @@ def test_an_unknown_recipe_gets_a_suggestion(capsys: pytest.CaptureFixture[str])
             "error: multi30k/transformer-tyni: no such recipe",
             "hint: did you mean multi30k/transformer-tiny?",
         ]
-
-
-@pytest.mark.parametrize("name", ["../errors", "/etc/passwd", "", ".", "multi30k", "demo.yaml"])
-def test_a_name_never_leaves_the_folder_of_recipes(name: str) -> None:
-    assert recipes.find(name) is None
-
-
-def test_a_folder_stands_for_its_recipes() -> None:
-    assert recipes.below("demo") == ["demo"]
-    assert recipes.below("multi30k/") == [name for name in recipes.names() if name.startswith("multi30k/")]
 
 
 def test_check_counts_and_compares(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,15 +90,6 @@ def test_check_json_gives_the_reason(shelf: Shelf, capsys: pytest.CaptureFixture
     record = json.loads(capsys.readouterr().out)
     assert (record["verdict"], record["reason"]) == ("known", "a misprint")
     assert record["difference_millions"] == pytest.approx(record["counted"] / 1e6 - 0.02)
-
-
-@pytest.mark.parametrize("size", ["{printed: 70.25, vocabulary: 40}", "{printed: 1G, vocabulary: 40}"])
-def test_a_printed_size_has_the_form_of_the_papers(
-    shelf: Shelf, size: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shelf(odd=size)
-    assert main(["recipes", "check"]) == 2
-    assert capsys.readouterr().err.startswith("error: recipe papers/odd:6: ")
 
 
 def test_every_recipe_says_what_it_is() -> None:

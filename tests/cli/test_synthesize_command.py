@@ -12,16 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-import deepwire
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
 from deepwire.data.text.files import find_text, read_lines
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.resumable_parts import SyntheticCorpus, finished_counts, synthesize
-from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import DataError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.ops import precision
@@ -89,30 +85,6 @@ def test_distilled_text_is_what_translate_gives(
     assert list(record["job"]["models"]) == [model]
     assert record["job"]["decoding"]["beam"] == 2
     assert sorted(path.name for path in folder.iterdir()) == ["made.de", "made.en", "made.json", "text"]
-
-
-def test_from_python(model: str, folder: Path) -> None:
-    lines = (folder / "text").read_text().splitlines()
-    translator = deepwire.load(model, "cpu", "fp32", settings={"window": 16})
-    corpus = SyntheticCorpus.of(folder / "made.gz", "de", "en")
-    job = {"teacher": model}
-    counts = synthesize(translator, corpus, lambda: lines, job, workers=ProcessGroup())
-    assert counts is not None
-    assert (counts.lines, counts.empty) == (60, 2)
-    assert texts("made") == {"de": lines, "en": translator.translate(lines)}
-    assert finished_counts(corpus, job) == counts
-    with pytest.raises(UsageError, match="exists already"):
-        finished_counts(corpus, {"teacher": "another"})
-
-
-def test_text_that_changes_meanwhile_is_an_error(model: str, folder: Path) -> None:
-    texts_in_turn = iter([["w1", "w2"], ["w1"]])
-    corpus = SyntheticCorpus.of(folder / "made", "de", "en")
-    with pytest.raises(DataError, match="has changed while it was translated"):
-        synthesize(
-            deepwire.load(model, "cpu"), corpus, lambda: next(texts_in_turn), {}, workers=ProcessGroup()
-        )
-    assert not corpus.made.exists()
 
 
 def test_back_translation_is_drawn_and_tagged_and_repeatable(model: str, folder: Path) -> None:

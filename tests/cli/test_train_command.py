@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -121,33 +120,6 @@ def test_what_is_wrong_is_found_before_the_vocabulary_is_learned(
     error = capsys.readouterr().err
     assert said in error
     assert "learning" not in error
-
-
-def test_a_config_file_of_a_folder_that_is_no_run_is_not_replaced(
-    toy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It is the user's: a project folder was taken for a run, and its file was gone."""
-    Path("project").mkdir()
-    Path("project/config.yaml").write_text("mine: true\n", encoding="utf-8")
-    Path("project/log.txt").write_text("mine\n", encoding="utf-8")
-    assert main(["train", "toy.yaml", "training.max_updates=2", "run=project"]) == 2
-    assert "project/config.yaml: is there already, and project is no run" in capsys.readouterr().err
-    assert Path("project/config.yaml").read_text(encoding="utf-8") == "mine: true\n"
-    assert Path("project/log.txt").read_text(encoding="utf-8") == "mine\n"
-    Path("project/config.yaml").unlink()
-    assert main(["train", "toy.yaml", "training.max_updates=2", "run=project"]) == 0
-
-
-def test_a_tokenizer_that_is_not_there_is_named_before_text_is_prepared(
-    toy: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if importlib.util.find_spec("mecab_ko") is not None:
-        pytest.skip("the Korean tokenizer is installed")
-    assert main(["train", "toy.yaml", "training.validation.tokenize=ko-mecab"]) == 2
-    error = capsys.readouterr().err
-    assert "training.validation.tokenize: tokenizer ko-mecab cannot be used here" in error
-    assert "pip install 'deepwire[ko]'" in error
-    assert not (toy / "prepared").exists()
 
 
 def test_settings_that_would_make_another_run_are_refused(

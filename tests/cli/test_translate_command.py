@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 import os
 import pty
@@ -87,15 +86,6 @@ def test_batches_and_order_change_nothing(translate, beam):
     assert translate("--beam", beam, text=backwards) == expected[::-1]
 
 
-def test_from_stdin_to_a_file(model, tmp_path, monkeypatch, capsys, translate):
-    expected = translate()
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
-    output = tmp_path / "output"
-    assert main(["translate", model, "--output", str(output), "--quiet"]) == 0
-    assert output.read_text().split("\n")[:-1] == expected
-    assert capsys.readouterr() == ("", "")
-
-
 def test_n_best(translate):
     lines = translate("--n-best", "3")
     best = translate()
@@ -114,17 +104,6 @@ def test_json_lines_keep_their_fields(translate):
     assert [record["id"] for record in records] == [0, 1]
     assert [record["translation"] for record in records] == translate(text="\n".join(SOURCE))
     assert [record["text"] for record in records] == SOURCE
-
-
-def test_fields_with_a_name_of_ours_are_kept_apart(translate):
-    fields = {"text": "ein hund", "score": "good", "line": 7, "input": [1], "to": ["Ann"]}
-    (line,) = translate("--json", "--json-input", text=json.dumps(fields) + "\n")
-    record = json.loads(line)
-    assert record["input"] == {"score": "good", "line": 7, "input": [1]}
-    assert (record["line"], record["to"], record["text"]) == (1, ["Ann"], "ein hund")
-    assert isinstance(record["score"], float)
-    (line,) = translate("--json", "--json-input", text='{"text": "hund", "input": "x"}\n')
-    assert json.loads(line)["input"] == "x"
 
 
 def test_every_decoding_setting_can_be_set(translate):
@@ -168,12 +147,6 @@ def test_an_ensemble_of_equal_models_is_the_model(translate, model, tmp_path):
     assert translate(models=(model, model)) == translate()
     other = save(tmp_path / "two", seed=2)
     assert translate(models=(model, other)) == translate(models=(other, model)) != translate()
-
-
-def test_odd_bytes_keep_their_lines(translate, capsys):
-    text = b"\xef\xbb\xbfein hund\r\n\xff\xfe\nein\0hund\nhund\xe2\x80\xa8hund\nlast"
-    assert len(translate(text=text)) == 5
-    assert translate(text=text)[0] == translate(text="ein hund\n")[0]
 
 
 @pytest.mark.parametrize(

@@ -102,19 +102,6 @@ def test_wrong_files_are_refused(name: str, schema: dict[str, Any], tmp_path: Pa
         load_run_file(tmp_path / "run.yaml")
 
 
-def test_values_of_the_environment_are_accepted(schema: dict[str, Any]) -> None:
-    """Reading a file puts them in; an editor sees how they are written."""
-    validator = jsonschema.Draft202012Validator(schema)
-    written = {"extends": "demo", "model": {"d_model": "${env:WIDTH}", "norm_eps": "${env:EPS}"}}
-    assert validator.is_valid(written)
-    assert not validator.is_valid({"extends": "demo", "model": {"norm_eps": "EPS"}})
-
-
-def test_only_the_key_says_what_it_means(schema: dict[str, Any]) -> None:
-    """Editors show the first description that they find, which must be the key's."""
-    assert "description" not in schema["$defs"]["FromEnvironment"]
-
-
 def test_every_key_is_described_and_has_a_default_or_is_required(schema: dict[str, Any]) -> None:
     undescribed = [key for key, text in described_keys(RunFile) if not text and not key.endswith("type")]
     assert undescribed == []

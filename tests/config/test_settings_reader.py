@@ -143,10 +143,6 @@ def test_values_of_every_kind(read) -> None:
     assert run.section.training.learning_rate == 1e-4
 
 
-def test_an_empty_section_means_its_defaults(read) -> None:
-    assert read("seed: 1\ntraining:\nmodel:\n  # d_model: 3\n").section == Run()
-
-
 @pytest.mark.parametrize(
     ("written", "overrides"),
     [("model:\n  # heads: 2\nseed: 3", ()), ("seed: 3", ("model=",)), ("seed: 3", ("model=null",))],
@@ -217,12 +213,6 @@ def test_a_mapping_without_a_type_is_of_the_default_one(read, mistakes) -> None:
     assert mistakes("stop_rule: {rounds: x, type: never}") == [
         "run.yaml:1: stop_rule.rounds: unknown key (known: type)"
     ]
-
-
-@pytest.mark.parametrize("changes", [("size=9", "type=gated"), ("type=gated", "size=9")])
-def test_the_order_of_overrides_does_not_lose_one(read, changes: tuple[str, str]) -> None:
-    run = read("model: {connection: plain}", *(f"model.connection.{change}" for change in changes))
-    assert run.section.model.connection == Gated(size=9)
 
 
 def test_environment_variables(read, mistakes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,12 +329,6 @@ def test_what_is_no_run_file(mistakes, text: bytes, part: str) -> None:
     assert part in line
 
 
-def test_a_thousand_mistakes_are_a_few_lines_and_a_number(mistakes) -> None:
-    lines = mistakes("".join(f"traning{number}: 1\n" for number in range(1000)))
-    assert lines[0] == "run.yaml:1: traning0: unknown key (did you mean training?)"
-    assert (len(lines), lines[-1]) == (51, "and 950 more mistakes")
-
-
 def test_yaml_never_executes(mistakes, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
     for tag in (
@@ -377,17 +361,6 @@ def test_a_cycle_is_refused(mistakes) -> None:
         "b.yaml:1: extends: a.yaml extends itself through this file"
     ]
     assert mistakes("extends: run.yaml") == ["run.yaml:1: extends: run.yaml extends itself through this file"]
-
-
-def test_an_override_with_broken_yaml_or_a_wrong_place(mistakes) -> None:
-    assert mistakes("seed: 1", "seed=[1")[0].startswith("command line: seed: not valid YAML")
-    assert mistakes("seed: 1", "extends=x") == [
-        "command line: extends: cannot be set here; write it into a run file"
-    ]
-    assert mistakes("data: {train: [a]}", "data.train.4.weight=1") == [
-        "command line: data.train: no item 4: it has 1, counted from 0"
-    ]
-    assert mistakes("seed: 1", "seed.x=1") == ["command line: seed: must be a whole number, not a mapping"]
 
 
 words = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=8)

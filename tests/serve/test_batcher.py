@@ -88,16 +88,6 @@ def test_what_waits_is_translated_together_up_to_the_budget(batcher, model, held
     ]
 
 
-def test_a_text_beyond_the_budget_goes_alone_and_is_not_overtaken_for_ever(batcher, model, held):
-    held(batcher, model)
-    jobs = [job("a"), job("b" * 100), job("c")]
-    for one in jobs:
-        batcher.submit(one)
-    model.free.set()
-    assert [answers(one) for one in jobs] == [["a"], ["b" * 100], ["c"]]
-    assert [texts for _, texts in model.batches[1:]] == [["a"], ["b" * 100], ["c"]]
-
-
 def test_only_the_request_that_the_model_fails_on_fails(batcher, model, held):
     held(batcher, model)
     jobs = [job("ab", "cd"), job("ef", "!", "gh"), job("ij"), job("kl")]
@@ -123,21 +113,6 @@ def test_the_queue_is_bounded_and_takes_a_request_whole_or_not(batcher, model, h
     assert batcher.texts == 60
     model.free.set()
     assert answers(last) == ["c"] * 19
-
-
-def test_who_would_wait_too_long_is_told_at_once(batcher, model, held):
-    held(batcher, model)
-    batcher.submit(job(*["a"] * 9))
-    batcher._seconds_per_text = 5.0
-    with pytest.raises(RequestError, match="10 texts are waiting: try again in 50 s") as refused:
-        batcher.submit(job(*["b"] * 9))
-    assert refused.value.status == 429
-    batcher.submit(job("d"))  # its turn comes earlier
-    batcher._seconds_per_text = 3.5
-    last = job(*["c"] * 9)
-    batcher.submit(last)
-    model.free.set()
-    assert answers(last) == ["c"] * 9
 
 
 def test_one_client_cannot_fill_the_queue(model, held):
@@ -190,18 +165,6 @@ def test_when_the_thread_ends_whoever_waits_or_comes_is_told_at_once(where, mode
     faults = [one.answer.exception(SECONDS) for one in jobs]
     assert all(isinstance(fault, RequestError) and fault.status == 503 for fault in faults[where == "tidy" :])
     assert (faults[0] is None) == (where == "tidy")
-    assert not batcher.alive
-    with pytest.raises(RequestError, match="must be restarted") as refused:
-        batcher.submit(job("late"))
-    assert (refused.value.code, batcher.texts) == ("broken", 0)
-    assert "the translating thread has ended: EndError at test_batcher.py:" in caplog.text
-    assert "secret" not in caplog.text
-
-
-def test_when_the_thread_ends_while_it_rests_whoever_comes_is_told_at_once(model, caplog, serving):
-    batcher = Batcher(model, lambda _: 8, Limits(), Metrics(), rest=end, rest_after=0)
-    batcher.start()
-    serving.wait_until(lambda: not batcher.alive)
     assert not batcher.alive
     with pytest.raises(RequestError, match="must be restarted") as refused:
         batcher.submit(job("late"))
@@ -275,26 +238,3 @@ def test_texts_are_counted_before_their_client_knows(texts, model):
     translated, failed = (0, 1) if asked.answer.exception() else (len(texts), 0)
     assert f"deepwire_texts_total {translated:.1f}\n" in page
     assert f"deepwire_failed_texts_total {failed:.1f}\n" in page
-
-
-def test_it_rests_once_when_nothing_has_come_for_a_while(model):
-    """Not while there is work, and again after new work."""
-    rests, rested = [], threading.Event()
-
-    def rest() -> None:
-        rests.append(len(model.batches))
-        rested.set()
-
-    batcher = Batcher(model, lambda _: 40, Limits(batch_wait_ms=0), Metrics(), rest=rest, rest_after=0.05)
-    for count in (1, 2):
-        work = job("text")
-        batcher.submit(work)
-        if count == 1:
-            batcher.start()
-        assert answers(work) == ["txet"]
-        assert rested.wait(10)
-        rested.clear()
-        assert not rested.wait(0.2)
-        assert rests == list(range(1, count + 1))
-    batcher.close(10)
-    assert len(rests) == 2

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import http.client
-import io
 import threading
-import zipfile
 from urllib.parse import unquote
 
 import pytest
@@ -155,40 +153,6 @@ def test_a_document_for_a_model_of_one_direction_says_its_language(served_model,
         assert refused.json["error"]["message"] == "its source language is fr, not de"
 
 
-def packed(**files: bytes) -> bytes:
-    """A package, each file named by its last word."""
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, inside in files.items():
-            archive.writestr(f"word/{name}.xml" if name == "document" else f"{name}.xml", inside)
-    return content.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("a.docx", packed(document=b"<a/>" * 1_000_001), "too large"),
-        ("a.docx", packed(document=b"<a>" * 9999), "not XML"),
-        ("a.docx", packed(other=b"<a/>"), "there is no word/document.xml"),
-        ("a.odt", b"PK broken", "damaged"),
-        ("a.odt", packed(content=b"<a"), "not XML"),
-        ("a.xlf", b"<a>" * 9999, "not XML"),
-        ("a.json", b"[" * 99_999, "nested too deeply"),
-        ("a.po", b"Hallo\n", "line 1: no line of a gettext catalogue"),
-        ("a.srt", b"Hallo\n", "no subtitles"),
-        ("a.txt", b"\xff", "not UTF-8"),
-    ],
-)
-def test_a_wrong_document_gets_one_clear_answer_and_harms_nothing(plain, polyglot, name, content, said):
-    refused = plain.request("POST", f"/translate_file?name={name}&source=de&target=en", content)
-    assert (refused.status, refused.code) == (422, "invalid")
-    message = refused.json["error"]["message"]
-    assert said in message
-    assert "\n" not in message
-    answer = plain.request("POST", "/translate_file?name=a.txt&source=de&target=en", GERMAN.encode())
-    assert answer.body.decode() == in_english(polyglot, GERMAN)[0]
-
-
 def test_a_large_document_keeps_those_of_other_clients_not_waiting(served_model, serving, monkeypatch):
     """All documents were read by one thread, and one whose time was over went on in it."""
     begun, free = threading.Event(), threading.Event()
@@ -214,11 +178,3 @@ def test_a_large_document_keeps_those_of_other_clients_not_waiting(served_model,
             assert sent(server, b"ein hund", "127.0.0.3").getresponse().status == 200
         finally:
             free.set()
-
-
-def test_no_documents_where_the_operator_wants_none(served_model, serving):
-    from deepwire.serve.routes import own_site
-
-    with serving.running(served_model, site=lambda service: own_site(service, files=False)) as server:
-        assert server.request("POST", "/translate_file?name=a.txt", b"x").status == 404
-        assert server.get("/languages").json["files"] == []

@@ -2,14 +2,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import logging
 import os
 import signal
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -72,23 +70,6 @@ def test_an_interrupt_ends_it_in_good_order_too(one_direction: Path) -> None:
     os.kill(command._child, signal.SIGINT)
     assert command.wait(60) == 130
     assert command.stderr.read() == b"interrupted\n"
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_who_is_told_that_it_serves_may_end_it_at_once(
-    one_direction: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
-) -> None:
-    show = print
-
-    def told(*words: object, **options: Any) -> None:
-        show(*words, **options)
-        if str(words[0]).startswith("serving "):
-            signal.raise_signal(number)
-
-    monkeypatch.setattr("builtins.print", told)
-    command = Piped("serve", str(one_direction), "--port", "0", "--quiet", "--device", "cpu")
-    assert command.wait(60) == code
-    assert command.stderr.read().startswith(b"serving ")
 
 
 @pytest.mark.parametrize(
@@ -176,29 +157,6 @@ def test_a_token_that_everybody_can_read_is_warned_of(
     assert main(["serve", "no-model", "--port", "0", "--token-file", str(token)]) == 4
     said = f"warning: {token}: every user of this machine can read the token: chmod 600 {token}\n"
     assert (said in capsys.readouterr().err) == warned
-
-
-def test_another_name_is_answered_only_where_it_is_given(one_direction: Path) -> None:
-    command = Piped(
-        "serve", str(one_direction), "--port", "0", "--device", "cpu", "--host-name", "MT.example.org"
-    )
-    address = served_at(command)
-    seen = {}
-    for name in ("mt.example.org", "localhost", "evil.example.org"):
-        connection = http.client.HTTPConnection(address, timeout=60)
-        connection.request("GET", "/languages", headers={"Host": name})
-        seen[name] = connection.getresponse().status
-        connection.close()
-    os.kill(command._child, signal.SIGTERM)
-    assert command.wait(60) == 0
-    assert seen == {"mt.example.org": 200, "localhost": 200, "evil.example.org": 421}
-
-
-def test_a_command_that_has_ended_leaves_no_log_behind() -> None:
-    loggers = [logging.getLogger(name) for name in ("deepwire", "uvicorn", "asyncio")]
-    before = [(logger.level, list(logger.handlers)) for logger in loggers]
-    assert main(["serve", "no-model", "--port", "0"]) == 4
-    assert [(logger.level, logger.handlers) for logger in loggers] == before
 
 
 def test_a_port_in_use_is_said_before_the_model_is_loaded(server, capsys: pytest.CaptureFixture[str]) -> None:

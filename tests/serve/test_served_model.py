@@ -7,7 +7,6 @@ import torch
 
 import deepwire
 from deepwire.checkpoint.model_files import write_manifest
-from deepwire.data.context import ContextConfig
 from deepwire.decoding.search import generate
 from deepwire.decoding.translation_io import Request
 from deepwire.errors import ModelError, UsageError
@@ -143,16 +142,3 @@ def test_another_model_on_disk_is_not_served(tmp_path, serving, change, refused)
     for _ in range(2):
         with pytest.raises(ModelError, match="another model"):
             model.load()
-
-
-@pytest.mark.parametrize("other", ["several languages", "document context"])
-def test_a_model_of_another_kind_on_disk_is_not_served(tmp_path, serving, polyglot, other):
-    folder = serving.save(tmp_path / "m")
-    model = load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
-    if other == "several languages":
-        serving.save(folder, polyglot._languages)
-    else:
-        serving.save(folder, context=ContextConfig(source=1))
-    model.unload()
-    with pytest.raises(ModelError, match="another model"):
-        model.load()

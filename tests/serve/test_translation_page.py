@@ -109,52 +109,6 @@ def test_languages_a_token_and_errors(browser, polyglot, serving):
         assert browser.value("document.getElementById('copy').disabled")
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_the_button_names_the_theme_that_it_leads_to(browser, server, dark):
-    names = ["Light theme", "Dark theme"] if dark else ["Dark theme", "Light theme"]
-    button, paper = "document.getElementById('theme')", "getComputedStyle(document.body).backgroundColor"
-    browser.look(dark=dark, width=800, height=600)
-    browser.open("about:blank")
-    browser.open(f"http://127.0.0.1:{server.port}/")
-    browser.wait("document.getElementById('model').textContent")
-    papers = []
-    for name in (*names, names[0]):
-        assert browser.value(f"{button}.textContent") == name
-        papers.append(browser.value(paper))
-        browser.value(f"{button}.click()")
-    assert papers[0] == papers[2] != papers[1]
-    light = papers[1] if dark else papers[0]
-    assert light == "rgb(246, 247, 249)"
-    assert browser.value(f"{button}.hasAttribute('aria-pressed')") is False
-
-
-def test_the_button_follows_the_system_until_it_is_pressed(browser, server):
-    names = []
-    browser.look(dark=False, width=800, height=600)
-    browser.open("about:blank")
-    browser.open(f"http://127.0.0.1:{server.port}/")
-    browser.wait("document.getElementById('model').textContent")
-    names.append(browser.value("document.getElementById('theme').textContent"))
-    browser.look(dark=True, width=800, height=600)
-    browser.wait(f"document.getElementById('theme').textContent !== '{names[0]}'")
-    names.append(browser.value("document.getElementById('theme').textContent"))
-    assert names == ["Dark theme", "Light theme"]
-
-
-def test_the_page_beside_the_interface_of_libretranslate(browser, polyglot, serving):
-    from deepwire.serve.libretranslate.interface import Choices, libretranslate_site
-
-    with serving.running(polyglot, site=lambda service: libretranslate_site(service, Choices())) as server:
-        browser.open(f"http://127.0.0.1:{server.port}/")
-        browser.wait("!document.getElementById('target').hidden")
-        browser.value("document.getElementById('target').value = 'fr'")
-        browser.value("document.getElementById('text').focus()")
-        browser.type("zwei hund")
-        browser.key("Enter", 13, CONTROL)
-        browser.wait("document.getElementById('result').textContent")
-        assert [shown(browser)] == polyglot._translator.translate(["zwei hund"], to="fr")
-
-
 def test_sentences_alternatives_and_documents_by_keyboard(browser, polyglot, serving):
     german = "Der Hund schläft auf dem Ball. Die Katze und die Frau!"
     browser.said.clear()
@@ -202,23 +156,6 @@ def test_sentences_alternatives_and_documents_by_keyboard(browser, polyglot, ser
         assert browser.value("document.querySelector('#file-list a').download") == "ä b_en.txt"
         problem = str(browser.value("document.getElementById('problem').textContent"))
         assert problem.startswith("b.xyz: documents end in .txt")
-        assert browser.said == []
-
-
-def test_the_page_says_what_of_a_document_is_too_long(browser, polyglot, serving):
-    browser.said.clear()
-    with serving.running(polyglot, subwords=12) as server:
-        browser.open(f"http://127.0.0.1:{server.port}/")
-        browser.wait("document.getElementById('model').textContent")
-        browser.value(f"""
-            const dropped = new DataTransfer();
-            dropped.items.add(new File(["Rot!\\n{"Kätze" * 40}"], "a.txt"));
-            dispatchEvent(new DragEvent("drop", {{ dataTransfer: dropped, cancelable: true }}));
-        """)
-        browser.wait("document.querySelector('#file-list .wrong') !== null")
-        said = browser.value("document.querySelector('#file-list .wrong').textContent")
-        assert said == f"too long for the model, left as it is: {'Kätze' * 8}…"
-        assert browser.value("document.querySelector('#file-list a').download").endswith(".txt")
         assert browser.said == []
 
 

@@ -8,21 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import warn
-from deepwire.cli.options import (
-    Device,
-    DirectionName,
-    Json,
-    Precision,
-    Seen,
-    Settings,
-    Shortlist,
-    ShortlistFrom,
-    TestSamples,
-    TestSeed,
-    chosen_shortlist,
-    specified,
-)
 from deepwire.cli.settings import with_settings
 from deepwire.errors import UsageError
 from deepwire.io.json_lines import json_line
@@ -94,7 +81,7 @@ def evaluate(
     reference: References = None,
     model: Models = None,
     source: Source = None,
-    direction: DirectionName = None,
+    direction: opt.DirectionName = None,
     metric: Metrics = None,
     metric_command: MetricCommands = None,
     lower_is_better: LowerIsBetter = None,
@@ -104,17 +91,17 @@ def evaluate(
     split_hyphens: SplitHyphens = False,
     paired: Paired = None,
     baseline: Baseline = None,
-    samples: TestSamples = None,
-    seed: TestSeed = None,
+    samples: opt.TestSamples = None,
+    seed: opt.TestSeed = None,
     *,
-    settings: Settings,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    shortlist: Shortlist = False,
-    shortlist_from: ShortlistFrom = None,
-    seen: Seen = False,
+    settings: opt.Settings,
+    device: opt.Device = "auto",
+    precision: opt.Precision = "auto",
+    shortlist: opt.Shortlist = False,
+    shortlist_from: opt.ShortlistFrom = None,
+    seen: opt.Seen = False,
     output: Output = None,
-    as_json: Json = False,
+    as_json: opt.Json = False,
 ) -> None:
     """Score translations with BLEU, chrF and TER (sacrebleu, with signatures) or multi-bleu; compare systems.
 
@@ -137,10 +124,10 @@ def evaluate(
         files = files if baseline in files else [baseline, *files]
     commands = _commands(metric_command or (), lower_is_better or ())
     metrics = _metrics(metric or [], commands, tokenize, lowercase, split_hyphens)
-    words = chosen_shortlist(shortlist, shortlist_from, seen)
+    words = opt.chosen_shortlist(shortlist, shortlist_from, seen)
     if not models:
         reads_source = any(each.needs_source for each in metrics.of(language or ""))
-        options = specified(
+        options = opt.specified(
             source=None if reads_source else source,
             direction=direction,
             seen=seen,
@@ -251,7 +238,7 @@ def _test(
     from deepwire.evaluation.comparison import PairedTest
 
     if paired is None:
-        for option in specified(baseline=baseline, samples=samples, seed=seed):
+        for option in opt.specified(baseline=baseline, samples=samples, seed=seed):
             raise UsageError(f"--{option} is for tests, and there is no --paired", "add --paired bootstrap")
         return None
     test = PairedTest(paired, 0 if baseline is None else systems.index(baseline), samples, seed)

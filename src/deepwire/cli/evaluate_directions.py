@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.cli import options as opt
 from deepwire.cli.analyses.options import FindingOutputs, Html, Json, Plots
 from deepwire.cli.evaluate import require_metrics
 from deepwire.cli.line_by_line import tell, warn
-from deepwire.cli.options import (
-    Device,
-    Precision,
-    Seen,
-    Settings,
-    TestSamples,
-    TestSeed,
-    specified,
-)
 from deepwire.cli.settings import with_settings
 from deepwire.errors import ModelError, UsageError
 
@@ -116,17 +108,17 @@ def evaluate_directions(
     high: High = 900_000,
     low: Low = 100_000,
     paired: Paired = "bootstrap",
-    samples: TestSamples = None,
-    seed: TestSeed = None,
+    samples: opt.TestSamples = None,
+    seed: opt.TestSeed = None,
     language_text: LanguageText = None,
     output: Output = None,
     html: Html = None,
     plots: Plots = None,
     *,
-    settings: Settings,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    seen: Seen = False,
+    settings: opt.Settings,
+    device: opt.Device = "auto",
+    precision: opt.Precision = "auto",
+    seen: opt.Seen = False,
     as_json: Json = False,
 ) -> None:
     """Score all directions of a model of many languages: each, on average, by group, against a baseline.
@@ -199,6 +191,6 @@ def _paired(test: str, baseline: str | None, samples: int | None, seed: int | No
         paired.check(2)
         if baseline is not None:
             return paired
-    for option in specified(samples=samples, seed=seed):
+    for option in opt.specified(samples=samples, seed=seed):
         raise UsageError(f"--{option} is for tests against a BASELINE, and there are none", "leave it out")
     return None

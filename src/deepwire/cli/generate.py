@@ -6,20 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import CountedLines, warn, write_answers
-from deepwire.cli.options import (
-    STDIO,
-    Device,
-    Input,
-    Json,
-    Models,
-    Output,
-    Precision,
-    Quiet,
-    Settings,
-    Threads,
-    use_threads,
-)
 from deepwire.cli.settings import with_settings
 from deepwire.io.json_lines import json_line
 from deepwire.io.output import check_output
@@ -47,18 +35,18 @@ Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses per prompt. De
     seed="sampling.seed",
 )
 def generate(
-    models: Models,
-    input_: Input = STDIO,
-    output: Output = STDIO,
+    models: opt.Models,
+    input_: opt.Input = opt.STDIO,
+    output: opt.Output = opt.STDIO,
     max_length: MaxLength = None,
     beam: Beam = None,
     *,
-    settings: Settings,
-    as_json: Json = False,
-    precision: Precision = "auto",
-    device: Device = "auto",
-    threads: Threads = None,
-    quiet: Quiet = False,
+    settings: opt.Settings,
+    as_json: opt.Json = False,
+    precision: opt.Precision = "auto",
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Continue prompts with a language model: each line in begins a text, which comes out.
 
@@ -70,7 +58,7 @@ def generate(
     from deepwire.decoding.translation_io import read_text
 
     check_output(output, (input_,))
-    use_threads(threads)
+    opt.use_threads(threads)
     model = load(models, device, precision, settings=settings, warn=warn)
     prompts = CountedLines(read_text(input_, warn))
     texts = model.generated(prompts, max_length=max_length, beam=beam)

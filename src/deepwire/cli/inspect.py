@@ -117,24 +117,22 @@ def _from_run_file(
 
     config = load_run_file(name, overrides).config
     kind = "recipe" if recipes.find(name) is not None else "run file"
-    listed = config.data.languages
+    listed, context = config.data.languages, config.data.context
     number = languages or (len(listed.names) if listed is not None else 0)
     if config.model.languages.used and not number:
         raise UsageError(f"{name}: the number of its target languages is not known", "give it: --languages N")
-    if vocabulary_size is not None:
-        both, told = config.vocabulary_sizes(vocabulary_size), "--vocabulary-size"
-        return Subject(name, kind, config.model, *both, told, number, listed)
-    size = configured_size(config.data)
+    size, told = vocabulary_size, "--vocabulary-size"
     if size is None:
-        raise UsageError(
-            f"{name}: the size of its vocabulary is not known before it is prepared",
-            f"say it: {again('--vocabulary-size', 'N')}",
-        )
-    told = "data.vocabulary.size"
-    if listed is not None and listed.tags:
-        size, told = size + listed.tags, f"{told} and {listed.tags} tags"
-    if config.data.context.used:
-        size, told = size + config.data.context.separators, f"{told} and the separator of data.context"
+        size, told = configured_size(config.data), "data.vocabulary.size"
+        if size is None:
+            raise UsageError(
+                f"{name}: the size of its vocabulary is not known before it is prepared",
+                f"say it: {again('--vocabulary-size', 'N')}",
+            )
+        if listed is not None and listed.tags:
+            size, told = size + listed.tags, f"{told} and {listed.tags} tags"
+        if context.used:
+            size, told = size + context.separators, f"{told} and the separator of data.context"
     return Subject(name, kind, config.model, *config.vocabulary_sizes(size), told, number, listed)
 
 

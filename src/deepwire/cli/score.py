@@ -9,22 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import CountedLines, warn, write_answers
-from deepwire.cli.options import (
-    STDIO,
-    Device,
-    Input,
-    Json,
-    Models,
-    Output,
-    Precision,
-    Quiet,
-    Settings,
-    Threads,
-    To,
-    require_one,
-    use_threads,
-)
 from deepwire.cli.settings import with_settings
 from deepwire.config.counts import counted
 from deepwire.errors import DataError, UsageError
@@ -42,20 +28,20 @@ Normalize = Annotated[bool, typer.Option("--normalize", help="Divide by the numb
 
 @with_settings()
 def score(
-    models: Models,
+    models: opt.Models,
     source: Source,
     target: Target,
-    to: To = None,
-    output: Output = STDIO,
-    as_json: Json = False,
+    to: opt.To = None,
+    output: opt.Output = opt.STDIO,
+    as_json: opt.Json = False,
     per_token: PerToken = False,
     normalize: Normalize = False,
     *,
-    settings: Settings,
-    precision: Precision = "auto",
-    device: Device = "auto",
-    threads: Threads = None,
-    quiet: Quiet = False,
+    settings: opt.Settings,
+    precision: opt.Precision = "auto",
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Print, for each pair of lines, the natural log-probability that the model gives to the target.
 
@@ -67,10 +53,10 @@ def score(
     from deepwire.decoding.scoring import format_pair_score, format_pair_score_json
     from deepwire.decoding.translation_io import sentence_pairs
 
-    if source == target == STDIO:
+    if source == target == opt.STDIO:
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
     check_output(output, (source, target))
-    use_threads(threads)
+    opt.use_threads(threads)
     translator = load(models, device, precision, settings=settings, warn=warn)
     write = format_pair_score_json if as_json else format_pair_score
     form = partial(write, normalize=normalize, per_token=per_token)
@@ -90,20 +76,20 @@ PerDocument = Annotated[bool, typer.Option("--per-document", help="Log-probabili
 
 @with_settings()
 def perplexity(
-    models: Models,
-    input_: Input = STDIO,
-    output: Output = STDIO,
+    models: opt.Models,
+    input_: opt.Input = opt.STDIO,
+    output: opt.Output = opt.STDIO,
     context: Context = None,
     stride: Stride = None,
     joined: Joined = False,
     per_document: PerDocument = False,
-    as_json: Json = False,
+    as_json: opt.Json = False,
     *,
-    settings: Settings,
-    precision: Precision = "auto",
-    device: Device = "auto",
-    threads: Threads = None,
-    quiet: Quiet = False,
+    settings: opt.Settings,
+    precision: opt.Precision = "auto",
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Print the perplexity of a text with a language model: per token, per word and per byte.
 
@@ -115,9 +101,9 @@ def perplexity(
     from deepwire.api.model import load
     from deepwire.decoding.translation_io import read_text
 
-    require_one({"--joined": joined, "--per-document": per_document})
+    opt.require_one({"--joined": joined, "--per-document": per_document})
     check_output(output, (input_,))
-    use_threads(threads)
+    opt.use_threads(threads)
     model = load(models, device, precision, settings=settings, warn=warn)
     lines = read_text(input_, warn)
     if per_document:

@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import HarmlessFormatter, warn
-from deepwire.cli.options import (
-    Device,
-    Models,
-    Precision,
-    Settings,
-    Terms,
-    Threads,
-)
 from deepwire.cli.settings import with_settings
 from deepwire.config.counts import parse_bytes
 from deepwire.config.settings_reader import read_overrides
@@ -111,7 +104,7 @@ _NEEDED = ("starlette", "uvicorn", "prometheus_client", "python_multipart", "sen
 
 @with_settings("beam", "length_penalty", "term_search", "guards", "placeholders")
 def serve(
-    models: Models,
+    models: opt.Models,
     host: Host = "127.0.0.1",
     port: Port = 8080,
     token_file: TokenFile = None,
@@ -128,11 +121,11 @@ def serve(
     memory: Memory = None,
     pivot: Pivot = None,
     *,
-    settings: Settings,
-    terms: Terms = None,
-    precision: Precision = "auto",
-    device: Device = "auto",
-    threads: Threads = None,
+    settings: opt.Settings,
+    terms: opt.Terms = None,
+    precision: opt.Precision = "auto",
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
     quiet: Quiet = False,
 ) -> None:
     """Translate for many clients over HTTP: a page at /, JSON at /translate; SIGTERM ends it in good order.

@@ -15,19 +15,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire import __version__
+from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import warn
-from deepwire.cli.options import (
-    STDIO,
-    Device,
-    From,
-    Models,
-    Precision,
-    Quiet,
-    Settings,
-    Threads,
-    To,
-    use_threads,
-)
 from deepwire.cli.settings import with_settings
 from deepwire.config.counts import counted
 from deepwire.errors import DataError, UsageError
@@ -63,18 +52,18 @@ Languages = Annotated[
 
 @with_settings("beam", "length_penalty")
 def distill(
-    models: Models,
+    models: opt.Models,
     source: SourceText,
     output: OutputPrefix,
-    from_: From = None,
-    to: To = None,
+    from_: opt.From = None,
+    to: opt.To = None,
     languages: Languages = None,
     *,
-    settings: Settings,
-    precision: Precision = "auto",
-    device: Device = "auto",
-    threads: Threads = None,
-    quiet: Quiet = False,
+    settings: opt.Settings,
+    precision: opt.Precision = "auto",
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Translate training text with a teacher, for a student (sequence-level knowledge distillation).
 
@@ -85,7 +74,7 @@ def distill(
 
     torchrun --nproc-per-node 4 -m deepwire distill runs/teacher --source train.de --output distilled
     """
-    use_threads(threads)
+    opt.use_threads(threads)
     named = from_ or "", to or ""
     _Work("distill", models, source, output, settings, "", named, languages, device, precision).run(quiet)
 
@@ -100,19 +89,19 @@ def distill(
     seed="sampling.seed",
 )
 def back_translate(
-    models: Models,
+    models: opt.Models,
     input_: MonolingualText,
     output: OutputPrefix,
     tag: Tag = "",
-    from_: From = None,
-    to: To = None,
+    from_: opt.From = None,
+    to: opt.To = None,
     languages: Languages = None,
     *,
-    settings: Settings,
-    precision: Precision = "auto",
-    device: Device = "auto",
-    threads: Threads = None,
-    quiet: Quiet = False,
+    settings: opt.Settings,
+    precision: opt.Precision = "auto",
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Translate monolingual target text back into the source language, as additional training text.
 
@@ -125,7 +114,7 @@ def back_translate(
     from deepwire.decoding.resumable_parts import check_tag
 
     tag, named = check_tag(tag), (from_ or "", to or "")
-    use_threads(threads)
+    opt.use_threads(threads)
     _Work("back-translate", models, input_, output, settings, tag, named, languages, device, precision).run(
         quiet
     )
@@ -139,7 +128,7 @@ class _Work:
     models: Sequence[str]
     text: Path
     output: Path
-    settings: Settings
+    settings: opt.Settings
     tag: str
     named: tuple[str, str]
     endings: str | None
@@ -193,7 +182,7 @@ class _Work:
         """
         from deepwire.decoding.translation_io import read_text
 
-        if self.text == STDIO:
+        if self.text == opt.STDIO:
             raise UsageError(
                 f"deepwire {self.command} reads no stdin (-): an interrupted command goes on with its text",
                 "put the text into a file",

@@ -12,27 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import CountedLines, warn, write_answers
-from deepwire.cli.options import (
-    STDIO,
-    Device,
-    From,
-    Input,
-    Json,
-    Models,
-    Output,
-    Precision,
-    Quiet,
-    Seen,
-    Settings,
-    Shortlist,
-    ShortlistFrom,
-    Terms,
-    Threads,
-    To,
-    chosen_shortlist,
-    require_one,
-)
 from deepwire.cli.settings import with_settings
 from deepwire.config.counts import counted
 from deepwire.errors import Tell, UsageError
@@ -63,7 +44,7 @@ class TranslationJob:
     """The options of the command, by their names."""
 
     models: Sequence[str]
-    settings: Settings
+    settings: opt.Settings
     input: Path
     prefix: Path | None
     json_input: bool
@@ -128,28 +109,28 @@ class TranslationJob:
     seed="sampling.seed",
 )
 def translate(
-    models: Models,
-    input_: Input = STDIO,
-    output: Output = STDIO,
-    to: To = None,
-    from_: From = None,
+    models: opt.Models,
+    input_: opt.Input = opt.STDIO,
+    output: opt.Output = opt.STDIO,
+    to: opt.To = None,
+    from_: opt.From = None,
     prefix: Prefix = None,
     json_input: JsonInput = False,
     language_column: LanguageColumn = None,
-    as_json: Json = False,
+    as_json: opt.Json = False,
     scores: Scores = False,
     stream: Stream = False,
     *,
-    settings: Settings,
-    terms: Terms = None,
+    settings: opt.Settings,
+    terms: opt.Terms = None,
     alignment: Alignment = False,
-    shortlist: Shortlist = False,
-    shortlist_from: ShortlistFrom = None,
-    seen: Seen = False,
-    precision: Precision = "auto",
-    device: Device = "auto",
-    threads: Threads = None,
-    quiet: Quiet = False,
+    shortlist: opt.Shortlist = False,
+    shortlist_from: opt.ShortlistFrom = None,
+    seen: opt.Seen = False,
+    precision: opt.Precision = "auto",
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Translate raw text: one line out for each line in, in the same order; an empty line stays empty.
 
@@ -166,15 +147,15 @@ def translate(
     from deepwire.ops.process import configure_process
 
     in_json = 'JSON lines can have "to" and "prefix"'
-    require_one(
+    opt.require_one(
         {"--prefix": prefix, "--json-input": json_input, "--language-column": language_column}, in_json
     )
-    require_one({"--to": to, "--language-column": language_column})
+    opt.require_one({"--to": to, "--language-column": language_column})
     n_best = "n_best" in settings
-    require_one({"--scores": scores, "--json": as_json, "--n-best": n_best and not as_json})
-    if prefix == input_ == STDIO:
+    opt.require_one({"--scores": scores, "--json": as_json, "--n-best": n_best and not as_json})
+    if prefix == input_ == opt.STDIO:
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
-    typed = input_ == STDIO and sys.stdin.isatty()
+    typed = input_ == opt.STDIO and sys.stdin.isatty()
     if typed and not quiet:
         print("type a sentence a line; Ctrl-D ends", file=sys.stderr)
     job = TranslationJob(
@@ -191,7 +172,7 @@ def translate(
         stream=stream or typed,
         alignment=alignment,
         terms=terms,
-        shortlist=chosen_shortlist(shortlist, shortlist_from, seen),
+        shortlist=opt.chosen_shortlist(shortlist, shortlist_from, seen),
         precision=precision,
         device=device,
         quiet=quiet,
@@ -278,13 +259,13 @@ def _require_files(job: TranslationJob) -> None:
             raise UsageError(f"{path}: several processes need a file to read from", "add --input FILE")
     if job.stream:
         raise UsageError("--stream is for one process")
-    if job.output == STDIO or (job.output.exists() and not job.output.is_file()):
+    if job.output == opt.STDIO or (job.output.exists() and not job.output.is_file()):
         raise UsageError(f"{job.output}: several processes need a file to write to", "add --output FILE")
 
 
 def load_in_processes(
     models: Sequence[str],
-    settings: Settings,
+    settings: opt.Settings,
     device: str,
     precision: str,
     processes: ProcessGroup,

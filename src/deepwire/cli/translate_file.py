@@ -10,19 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import ProgressLine, tell, warn
-from deepwire.cli.options import (
-    STDIO,
-    Device,
-    From,
-    Models,
-    Precision,
-    Quiet,
-    Settings,
-    Terms,
-    Threads,
-    To,
-)
 from deepwire.cli.settings import with_settings
 from deepwire.errors import DataError, UsageError
 from deepwire.io.atomic import disk_errors, require_absent
@@ -49,19 +38,19 @@ _WINDOW = 512  # sentences between two looks at the progress
 
 @with_settings("beam", "length_penalty", "term_search", "guards", "placeholders")
 def translate_file(
-    models: Models,
+    models: opt.Models,
     input_: DocumentFile,
     output: OutputFile = None,
-    to: To = None,
-    from_: From = None,
+    to: opt.To = None,
+    from_: opt.From = None,
     json_path: JsonPath = None,
     *,
-    settings: Settings,
-    terms: Terms = None,
-    precision: Precision = "auto",
-    device: Device = "auto",
-    threads: Threads = None,
-    quiet: Quiet = False,
+    settings: opt.Settings,
+    terms: opt.Terms = None,
+    precision: opt.Precision = "auto",
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    quiet: opt.Quiet = False,
 ) -> None:
     """Translate a document: .txt .md .html .srt .vtt .po .xlf .docx .odt .json; only its text changes.
 
@@ -97,7 +86,7 @@ def translate_file(
         progress.count(f"reading {input_.name}", 0)
         options = Options(source, target, tuple(json_path or ()), warn_of_document)
         translated = _translated(model, _document(input_, content, options), options, (to, from_), progress)
-    if output == STDIO:
+    if output == opt.STDIO:
         sys.stdout.buffer.write(translated)
         return
     with disk_errors(output), open_output(output) as stream:

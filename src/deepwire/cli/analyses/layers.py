@@ -7,17 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from deepwire.cli.analyses.options import (
-    Beam,
-    Findings,
-    Reference,
-    Runs,
-    Sentences,
-    Source,
-    analysis,
-    numbers,
-    open_scorers,
-)
+from deepwire.cli.analyses import options as common
+from deepwire.cli.analyses.options import numbers
 from deepwire.cli.line_by_line import tell
 from deepwire.cli.options import Device, DirectionName, Model, Overrides, Precision, Threads, use_threads
 from deepwire.errors import UsageError
@@ -37,20 +28,20 @@ def _sides(name: Side | Literal["both"]) -> tuple[Side, ...]:
     return ("encoder", "decoder") if name == "both" else (name,)
 
 
-@analysis
+@common.analysis
 def depth(
-    models: Runs,
+    models: common.Runs,
     over_runs: OverRuns = False,
     side: SideName = "both",
-    source: Source = None,
-    reference: Reference = None,
-    sentences: Sentences = None,
+    source: common.Source = None,
+    reference: common.Reference = None,
+    sentences: common.Sentences = None,
     direction: DirectionName = None,
-    beam: Beam = None,
+    beam: common.Beam = None,
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
-) -> Findings:
+) -> common.Findings:
     """BLEU of trained models without their top layers, and with single groups and ranges of groups.
 
     deepwire analyze depth runs/gtrans --plots plots
@@ -67,7 +58,7 @@ def depth(
     selected_targets(models, direction)  # before the first one is measured
     pairs = read_pairs(models[0], source, reference, sentences, direction)
     # One after the other: only one has to fit into memory.
-    scorers = (open_scorers([name], pairs, beam, device, precision, direction)[0] for name in models)
+    scorers = (common.open_scorers([name], pairs, beam, device, precision, direction)[0] for name in models)
     if over_runs:
         measured = [_measured(scorer) for scorer in scorers]
         return [_over_runs(models, measured, pairs.description)]
@@ -97,17 +88,17 @@ def _over_runs(
     return depth_of_runs_finding(runs, [source for _, _, source, _ in measured], text, measured[-1][3])
 
 
-@analysis
+@common.analysis
 def similarity(
     model: Model,
     side: SideName = "both",
-    source: Source = None,
-    reference: Reference = None,
-    sentences: Sentences = 500,
+    source: common.Source = None,
+    reference: common.Reference = None,
+    sentences: common.Sentences = 500,
     direction: DirectionName = None,
     device: Device = "auto",
     threads: Threads = None,
-) -> Findings:
+) -> common.Findings:
     """How alike the streams at different depths are, and the loss of a trained model without each layer.
 
     deepwire analyze similarity runs/deep --plots plots
@@ -137,7 +128,7 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of the order of the trainin
 Folder = Annotated[Path | None, typer.Option(help="Where finished layers are kept. Default: in the run.")]
 
 
-@analysis
+@common.analysis
 def linearise(
     model: Model,
     reading: Reading = "both",
@@ -148,15 +139,15 @@ def linearise(
     update_tokens: UpdateTokens = 4096,
     rate: Rate = 1e-3,
     seed: Seed = 1,
-    source: Source = None,
-    reference: Reference = None,
-    sentences: Sentences = None,
+    source: common.Source = None,
+    reference: common.Reference = None,
+    sentences: common.Sentences = None,
     direction: DirectionName = None,
-    beam: Beam = None,
+    beam: common.Beam = None,
     device: Device = "auto",
     threads: Threads = None,
     folder: Folder = None,
-) -> Findings:
+) -> common.Findings:
     """BLEU with one layer at a time replaced by a linear map, everything else frozen.
 
     The map is trained on the run's training text (2020 preprint of the depth-wise LSTM paper, section 4).
@@ -185,7 +176,7 @@ def linearise(
     )
     use_threads(threads)
     pairs = read_pairs(model, source, reference, sentences, direction)
-    scorer = open_scorers([model], pairs, beam, device, "fp32", direction)[0]
+    scorer = common.open_scorers([model], pairs, beam, device, "fp32", direction)[0]
     text, run = training_text(model, scorer.loaded.models[0]), run_of(model)
     if folder is None:
         folder = Path("linearise") if run is None else run.path / "analysis" / "linearise"
@@ -204,7 +195,7 @@ FixedRate = Annotated[
 Seeds = Annotated[int, typer.Option(min=1, help="Models of each size, averaged.")]
 
 
-@analysis
+@common.analysis
 def coordinate_check(
     subject: Subject,
     overrides: Overrides = None,
@@ -216,7 +207,7 @@ def coordinate_check(
     seeds: Seeds = 1,
     device: Device = "auto",
     threads: Threads = None,
-) -> Findings:
+) -> common.Findings:
     """Whether a learning rate carries over to wider or deeper models: how far a few updates move each layer.
 
     deepwire analyze coordinate-check run.yaml --widths 64,128,256 --depths 3,6,12 --plots plots

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from deepwire.cli.analyses.options import (
-    Findings,
-    Reference,
-    Sentences,
-    Source,
-    analysis,
-    numbers,
-    open_scorers,
-)
+from deepwire.cli.analyses import options as common
+from deepwire.cli.analyses.options import numbers
 from deepwire.cli.line_by_line import tell
 from deepwire.cli.options import Device, DirectionName, Precision, Threads, use_threads
 from deepwire.errors import UsageError
@@ -52,7 +45,7 @@ Size = Annotated[int | None, typer.Option(min=5, help="Vocabulary, where a run f
 _MOST = 100_000  # of a batch, a beam, a length or a depth
 
 
-@analysis
+@common.analysis
 def speed(
     subjects: Subjects,
     mode: Wanted = "both",
@@ -63,15 +56,15 @@ def speed(
     base: Base = "32,4,20",
     rounds: Rounds = 3,
     beside: Beside = None,
-    source: Source = None,
-    reference: Reference = None,
-    sentences: Sentences = 200,
+    source: common.Source = None,
+    reference: common.Reference = None,
+    sentences: common.Sentences = 200,
     direction: DirectionName = None,
     vocabulary_size: Size = None,
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
-) -> Findings:
+) -> common.Findings:
     """Sentences and tokens a second, and memory, against batch, beam, length and depth.
 
     deepwire analyze speed multi30k/transformer-tiny multi30k/mhplstm-tiny --mode decoding --plots plots
@@ -99,7 +92,7 @@ def speed(
     if programs or mode == "text":
         _check_trained(systems)
         pairs = read_pairs(subjects[0], source, reference, sentences, direction)
-        scorers = open_scorers(subjects, pairs, work.beam, device, precision, direction)
+        scorers = common.open_scorers(subjects, pairs, work.beam, device, precision, direction)
         text = TextWork(scorers, programs)
     made = speed_finding(
         [architecture for architecture, _ in systems],

@@ -7,28 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepwire.cli.analyses.options import (
-    Beam,
-    Findings,
-    Reference,
-    Runs,
-    Sentences,
-    Source,
-    analysis,
-    numbers,
-    open_scorers,
-)
+from deepwire.cli import options as opt
+from deepwire.cli.analyses import options as common
+from deepwire.cli.analyses.options import numbers
 from deepwire.cli.line_by_line import tell
-from deepwire.cli.options import (
-    Device,
-    DirectionName,
-    Model,
-    Precision,
-    TestSamples,
-    TestSeed,
-    Threads,
-    use_threads,
-)
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,21 +21,21 @@ Examples = Annotated[int, typer.Option(min=0, help="How many of the sentences th
 NoTranslation = Annotated[bool, typer.Option("--no-translation", help="Settings, curves and sizes only.")]
 
 
-@analysis
+@common.analysis
 def compare(
-    runs: Runs,
-    source: Source = None,
-    reference: Reference = None,
-    sentences: Sentences = None,
-    direction: DirectionName = None,
+    runs: common.Runs,
+    source: common.Source = None,
+    reference: common.Reference = None,
+    sentences: common.Sentences = None,
+    direction: opt.DirectionName = None,
     paired: Paired = "bootstrap",
-    samples: TestSamples = None,
-    seed: TestSeed = None,
+    samples: opt.TestSamples = None,
+    seed: opt.TestSeed = None,
     examples: Examples = 10,
     no_translation: NoTranslation = False,
-    device: Device = "auto",
-    precision: Precision = "auto",
-) -> Findings:
+    device: opt.Device = "auto",
+    precision: opt.Precision = "auto",
+) -> common.Findings:
     """Runs side by side: settings, learning curves, size, speed, BLEU and chrF with tests, examples.
 
     Language models have perplexities and bits per byte instead, of --reference or their data.test.
@@ -100,21 +82,21 @@ Sample = Annotated[int | None, typer.Option(min=1, help="Only so many contrasts,
 SampleSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the sample. Default: 1.")]
 
 
-@analysis
+@common.analysis
 def agreement(
-    models: Runs,
+    models: common.Runs,
     contrastive: Contrastive,
     source: PlainSource = None,
     reference: PlainReference = None,
     distances: Distances = None,
-    direction: DirectionName = None,
+    direction: opt.DirectionName = None,
     normalize: Normalize = False,
     longest: Longest = 15,
     sample: Sample = None,
     seed: SampleSeed = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
-) -> Findings:
+    device: opt.Device = "auto",
+    precision: opt.Precision = "auto",
+) -> common.Findings:
     """How often a model prefers a translation to the same one with an error: overall, by error, by distance.
 
     deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
@@ -171,21 +153,21 @@ Parts = Annotated[int, typer.Option(min=1, help="Number of parts, where --bounds
 Rounds = Annotated[int, typer.Option(min=1, help="Times that each part is translated; the fastest counts.")]
 
 
-@analysis
+@common.analysis
 def length(
-    models: Runs,
+    models: common.Runs,
     bounds: Bounds = None,
     parts: Parts = 4,
     rounds: Rounds = 2,
-    source: Source = None,
-    reference: Reference = None,
-    sentences: Sentences = None,
-    direction: DirectionName = None,
-    beam: Beam = None,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    threads: Threads = None,
-) -> Findings:
+    source: common.Source = None,
+    reference: common.Reference = None,
+    sentences: common.Sentences = None,
+    direction: opt.DirectionName = None,
+    beam: common.Beam = None,
+    device: opt.Device = "auto",
+    precision: opt.Precision = "auto",
+    threads: opt.Threads = None,
+) -> common.Findings:
     """BLEU and decoding speed by length of the source, models beside each other.
 
     deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
@@ -199,12 +181,12 @@ def length(
     )
     from deepwire.lab.subject.model_and_text import read_pairs
 
-    use_threads(threads)
+    opt.use_threads(threads)
     pairs = read_pairs(models[0], source, reference, sentences, direction)
     lengths = text_lengths(pairs.source.lines, unit_of(pairs.source.lines))
     chosen = equal_bounds(lengths, parts) if bounds is None else bounds
     buckets = cut(lengths, chosen)
-    scorers = open_scorers(models, pairs, beam, device, precision, direction)
+    scorers = common.open_scorers(models, pairs, beam, device, precision, direction)
     return [source_length_finding(scorers, buckets, rounds, tell)]
 
 
@@ -212,17 +194,17 @@ Gold = Annotated[Path, typer.Option("--gold", "-g", help="Alignments: i-j sure, 
 FirstWord = Annotated[int, typer.Option("--first-word", min=0, max=1, help="Number of the first word there.")]
 
 
-@analysis
+@common.analysis
 def alignment(
-    model: Model,
+    model: opt.Model,
     gold: Gold,
-    source: Source = None,
-    reference: Reference = None,
-    sentences: Sentences = None,
-    direction: DirectionName = None,
+    source: common.Source = None,
+    reference: common.Reference = None,
+    sentences: common.Sentences = None,
+    direction: opt.DirectionName = None,
     first_word: FirstWord = 0,
-    device: Device = "auto",
-) -> Findings:
+    device: opt.Device = "auto",
+) -> common.Findings:
     """Alignment error rate of each layer and head of the cross-attention, and the options for the best one.
 
     deepwire analyze alignment runs/a --gold gold.align --source gold.de --reference gold.en
