@@ -126,7 +126,7 @@ def test_the_command_prints_and_refuses(corpus: Path, capsys: pytest.CaptureFixt
     for arguments, words in (
         ([str(corpus)], "is no run file or recipe"),
         ([str(corpus / "small.yaml"), "--rate", "0"], "--rate: must be a number above 0"),
-        ([str(corpus / "small.yaml"), "--widths", "8,x"], "--widths: '8,x' is no list of whole numbers"),
+        ([str(corpus / "small.yaml"), "--widths", "8,x"], "'8,x' is no list of whole numbers"),
     ):
         assert main([*command, *arguments]) == 2
         assert words in capsys.readouterr().err

@@ -223,7 +223,7 @@ def test_command_on_a_run_goes_on_where_it_was(run: str, tmp_path: Path, capsys,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--reading", "both-of-them"], "--reading: unknown choice"),
+        (["--reading", "both-of-them"], "is not one of"),
         (["--layers", "1,x"], "no list of whole numbers"),
         (["--layers", "7"], "layers 1 to 2, not 7"),
     ],

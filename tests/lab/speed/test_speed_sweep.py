@@ -130,8 +130,8 @@ def test_command_on_a_run_file_and_a_run(run: str, corpus: Path, capsys) -> None
     ("options", "message"),
     [
         (["--batch", "0"], "batch must be at least 1"),
-        (["--base", "1,2"], "is not batch, beam and length"),
-        (["--mode", "sleeping"], "--mode: unknown choice"),
+        (["--base", "1,2"], "--base: must be batch, beam and length"),
+        (["--mode", "sleeping"], "is not one of"),
         (["--mode", "text"], "is not trained, so it cannot translate a text"),
         (["--beside", "x=cat"], "is not trained, so it cannot translate a text"),
         (["--batch", "", "--beam", "", "--length", "", "--depth", ""], "no axis to measure"),
