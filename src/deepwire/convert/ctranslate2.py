@@ -107,11 +107,6 @@ class _Read(ExportedModel):
     def __init__(self, translator: ctranslate2.Translator) -> None:
         self._translator = translator
 
-    def translate(
-        self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
-    ) -> list[list[str]]:
-        return self._translated(sources, beam_size=1, max_decoding_length=longest)
-
     def searchable(self, config: DecodingConfig) -> DecodingConfig:
         """Without a length penalty, as its own does not count EOS; a sentence then ends as with `optimal`."""
         both = {name: getattr(config, name) for name in ("beam", "min_length", "no_repeat_ngram")}
@@ -122,18 +117,15 @@ class _Read(ExportedModel):
     def search(
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
     ) -> list[list[str]]:
-        return self._translated(
-            sources,
+        results = self._translator.translate_batch(
+            [list(source) for source in sources],
+            max_batch_size=_BATCH,
+            disable_unk=True,
             beam_size=config.beam,
             length_penalty=0,
             no_repeat_ngram_size=config.no_repeat_ngram,
             min_decoding_length=config.min_length,
             max_decoding_length=config.max_length_extra,
-        )
-
-    def _translated(self, sources: Sequence[Sequence[str]], **settings: object) -> list[list[str]]:
-        results = self._translator.translate_batch(
-            [list(source) for source in sources], max_batch_size=_BATCH, disable_unk=True, **settings
         )
         return [list(result.hypotheses[0]) for result in results]
 

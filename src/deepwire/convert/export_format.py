@@ -13,6 +13,7 @@ from torch import nn
 
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.convert.plain import NEVER
+from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import ModelError, UsageError
 
@@ -23,41 +24,21 @@ class ExportedModel(ABC):
     `language` is the one to translate into, of a model of several; else empty.
     """
 
+    def searchable(self, config: DecodingConfig) -> DecodingConfig:
+        """The settings nearest to these that `search` can have; both programs are compared with them."""
+        return config
+
     @abstractmethod
-    def translate(
-        self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
-    ) -> list[list[str]]:
-        """The greedy translation of each source, as subwords; neither holds UNK, and no EOS is given."""
+    def search(
+        self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
+    ) -> Sequence[Sequence[str]]:
+        """The best translation of each source, greedily or by beam search; without UNK and EOS."""
 
     @abstractmethod
     def score(
         self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
     ) -> list[list[float]]:
         """Natural log-probability of each subword of each target and of EOS."""
-
-    def searchable(self, config: DecodingConfig) -> DecodingConfig:
-        """The settings nearest to these that `search` can have; both programs are compared with them."""
-        return config
-
-    def search(
-        self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
-    ) -> list[list[str]] | None:
-        """The best translation of each source by our beam search; None where the program has another."""
-        return None
-
-    def behind(self, contexts: Sequence[tuple[Sequence[int], Sequence[int]]]) -> ExportedModel:
-        """The model for texts behind these: the numbers in front of each source, and of its translation."""
-        raise NotImplementedError(f"{type(self).__name__} reads no documents")
-
-    def continued(
-        self, prompts: Sequence[Sequence[int]], longest: int, config: DecodingConfig
-    ) -> list[list[int]]:
-        """Continue each prompt of a language model by our search; all as numbers of subwords."""
-        raise NotImplementedError(f"{type(self).__name__} has no language models")
-
-    def score_texts(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """`score` of texts without a source, given as numbers."""
-        raise NotImplementedError(f"{type(self).__name__} has no language models")
 
 
 class ExportFormat(ABC):
@@ -68,10 +49,9 @@ class ExportFormat(ABC):
         quantizations: Number formats of weights that it can store, the one as they are first.
         computes_the_same: Whether the other program makes the same operations in the same order, so that
             with weights as they are it is held to the same translations (`parity.ParityLimits.same`).
-        largest_difference: Most that the log-probability of a subword may differ by then, in nats; None: as
-            `parity.SAME` says.
-        reads_documents: Whether its models may read lines in front of a line; see `ExportedModel.behind`.
-        has_language_models: Whether it has models without a source.
+        reads_documents: Whether its models may read lines in front of a line; `read` then gives a
+            `SearchedModel`.
+        has_language_models: Whether it has models without a source; likewise.
         never: Symbols that have no probability there. deepwire never writes them either, but counts them in
             its softmax; so it is compared with `without_symbols`.
     """
@@ -79,7 +59,6 @@ class ExportFormat(ABC):
     name: str
     quantizations: tuple[str, ...]
     computes_the_same: bool = False
-    largest_difference: float | None = None
     reads_documents: bool = False
     has_language_models: bool = False
     never: tuple[int, ...] = ()
@@ -128,6 +107,11 @@ def without_symbols(model: LoadedModel, symbols: Sequence[int]) -> LoadedModel:
             inner.head.bias = nn.Parameter(torch.zeros(inner.target_vocabulary))
         inner.head.bias[..., list(symbols)] = NEVER
     return replace(model, model=inner)
+
+
+def numbers_of_pieces(vocabulary: Vocabulary) -> dict[str, int]:
+    """The number of each piece; where text looks like a symbol, that of the text."""
+    return {piece: number for number, piece in enumerate(vocabulary.pieces(range(vocabulary.size)))}
 
 
 def require_distinct(model: LoadedModel, program: str) -> None:

@@ -20,7 +20,7 @@ from deepwire.config.choice import plugins_of
 from deepwire.convert.decoding_graphs import Graph, decoding_graphs
 from deepwire.convert.export_format import ExportedModel, ExportFormat
 from deepwire.convert.host.translator import SubwordTranslator
-from deepwire.convert.searched_model import HostOf, SearchedModel, host_settings
+from deepwire.convert.searched_model import InMemoryHost, SearchedModel, host_settings
 from deepwire.data.context import separator_of
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
@@ -97,7 +97,7 @@ class GraphFolder(ExportFormat):
     def read(self, folder: Path) -> ExportedModel:
         """See the base class; the graphs are opened once, for all settings of a search."""
         host = SubwordTranslator(folder)
-        return SearchedModel(folder / VOCABULARY, partial(HostOf, host.model, host.manifest))
+        return SearchedModel(folder / VOCABULARY, partial(InMemoryHost, host.model, host.manifest))
 
 
 def _blame_plugins(model: LoadedModel, format_name: str, error: RuntimeError) -> None:

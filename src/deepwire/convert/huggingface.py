@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
@@ -349,12 +349,6 @@ class _Read(ExportedModel):
         self._target = json.loads(path.read_text(encoding="utf-8")) if path.exists() else self._source
         self._pieces = {number: piece for piece, number in self._target.items()}
 
-    def translate(
-        self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
-    ) -> list[list[str]]:
-        greedy = {"num_beams": 1, "early_stopping": False, "min_new_tokens": 1, "no_repeat_ngram_size": 0}
-        return self._generate(sources, language, lambda _: longest, greedy)
-
     def searchable(self, config: DecodingConfig) -> DecodingConfig:
         """Its length penalty has one form."""
         return with_settings(config, {"length_penalty_form": "average", "unknown_penalty": None})
@@ -362,12 +356,30 @@ class _Read(ExportedModel):
     def search(
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
     ) -> list[list[str]]:
-        stored = self._model.generation_config
-        numbers = {name: getattr(stored, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+        numbers = {name: getattr(self._model.config, f"{name}_token_id") for name in ("pad", "bos", "eos")}
         wanted = generation_settings(config, {**numbers, "unk": UNK}, 1)
         # Those of the folder, and of each sentence.
         del wanted["suppress_tokens"], wanted["max_length"]
-        return self._generate(sources, language, config.output_limit, wanted)
+        wanted["no_repeat_ngram_size"] = config.no_repeat_ngram
+        # Sentences of one length together, since the limit of a translation depends on it.
+        order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
+        translations: list[list[str]] = [[] for _ in sources]
+        for length, group in groupby(order, key=lambda number: len(sources[number])):
+            rows, limit = list(group), config.output_limit(length)
+            ids = self._padded([self._read(sources[row], language) for row in rows])
+            with quiet():
+                found = self._model.generate(
+                    ids,
+                    attention_mask=(ids != self._pad).long(),
+                    decoder_start_token_id=self._first(language),
+                    max_length=limit + 2,  # and the start and the end
+                    logits_processor=[partial(_only_end, self._end, limit)],
+                    **{"early_stopping": False, **wanted},
+                )
+            for row, (_, *text) in zip(rows, found.tolist(), strict=True):
+                ended = text[: text.index(self._end)] if self._end in text else text
+                translations[row] = [self._pieces[number] for number in ended]
+        return translations
 
     @torch.inference_mode()
     def score(
@@ -402,33 +414,6 @@ class _Read(ExportedModel):
         if self._has_tags("target"):
             return self._tag(language)
         return int(self._model.generation_config.decoder_start_token_id)
-
-    def _generate(
-        self,
-        sources: Sequence[Sequence[str]],
-        language: str,
-        limit_of: Callable[[int], int],
-        settings: Mapping[str, object],
-    ) -> list[list[str]]:
-        """Translate sentences of one length together, since the limit of a translation depends on it."""
-        order = sorted(range(len(sources)), key=lambda number: len(sources[number]))
-        translations: list[list[str]] = [[] for _ in sources]
-        for length, group in groupby(order, key=lambda number: len(sources[number])):
-            numbers, limit = list(group), limit_of(length)
-            ids = self._padded([self._read(sources[number], language) for number in numbers])
-            with quiet():
-                found = self._model.generate(
-                    ids,
-                    attention_mask=(ids != self._pad).long(),
-                    decoder_start_token_id=self._first(language),
-                    max_length=limit + 2,  # and the start and the end
-                    logits_processor=[partial(_only_end, self._end, limit)],
-                    **settings,
-                )
-            for number, row in zip(numbers, found.tolist(), strict=True):
-                ids_of_row = row[1 : row.index(self._end, 1) if self._end in row[1:] else None]
-                translations[number] = [self._pieces[each] for each in ids_of_row]
-        return translations
 
     def _padded(self, rows: Sequence[Sequence[int]]) -> Tensor:
         longest = max(map(len, rows))

@@ -17,9 +17,8 @@ from deepwire import __version__
 from deepwire.checkpoint.model_files import write_tensors
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.config.choice import plugins_of
-from deepwire.convert.export_format import ExportedModel, ExportFormat
+from deepwire.convert.export_format import ExportedModel, ExportFormat, numbers_of_pieces
 from deepwire.convert.huggingface import quiet, require_transformers, transformers_version
-from deepwire.convert.parity import numbers_of_pieces
 from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import pad_batch
@@ -115,14 +114,6 @@ class _Read(ExportedModel):
         words = Vocabularies.load(folder / "vocabulary")
         self._numbers = numbers_of_pieces(words.source), numbers_of_pieces(words.target)
         self._pieces = words.target.pieces(range(words.target.size))
-
-    def translate(
-        self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
-    ) -> list[list[str]]:
-        """See the base class."""
-        greedy = DecodingConfig(beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=longest)
-        depth = {name: self._model.config.decoding[name] for name in ("groups", "rounds")}
-        return self.search(sources, greedy.model_copy(update=depth), language)
 
     def search(
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""

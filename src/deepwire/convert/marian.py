@@ -23,7 +23,7 @@ from deepwire.checkpoint.store import LoadedModel
 from deepwire.convert.export_format import ExportedModel, ExportFormat, require_distinct
 from deepwire.convert.marian_equations import MarianModel
 from deepwire.convert.plain import Place, output_bias, plain_parameters, sides_of
-from deepwire.convert.searched_model import HostOf, SearchedModel, host_settings
+from deepwire.convert.searched_model import InMemoryHost, SearchedModel, host_settings
 from deepwire.data.subwords.sentencepiece import SentencePieceVocabulary
 from deepwire.data.vocabulary import BOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
@@ -146,7 +146,7 @@ class Marian(ExportFormat):
             "languages": {},
             "target_pieces": model.arrays["decoder_ff_logit_out_b"].size,
         }
-        return SearchedModel(folder / VOCABULARY, partial(HostOf, model, manifest))
+        return SearchedModel(folder / VOCABULARY, partial(InMemoryHost, model, manifest))
 
     def version(self) -> str:
         """Marian's version whose files these are."""

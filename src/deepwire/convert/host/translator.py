@@ -18,6 +18,12 @@ Language = Mapping[str, Any] | None
 Context = tuple[Sequence[int], Sequence[int]]
 """What stands in front of a source, and in front of its translation."""
 NO_CONTEXT: Context = ((), ())
+SETTINGS = (
+    *("beam", "n_best", "length_penalty", "length_penalty_form", "stop", "batch_tokens"),
+    *("max_length_ratio", "max_length_extra", "min_length", "max_source_length"),
+    *("no_repeat_ngram", "unknown_penalty"),
+)
+"""Settings of a search."""
 
 
 class Sentence(NamedTuple):
