@@ -101,7 +101,8 @@ def test_another_reader_of_marian_s_files_understands_them(
 
     settings = {"encoder": POST, "decoder": POST}
     model = saved(tmp_path / "model", vocabularies, settings)
-    assert export(model)[0] == 0
+    code, errors = export(model)
+    assert code == 0, errors
     pieces = vocabularies.target.pieces(range(400))
     (tmp_path / "vocab.yml").write_text(word_list(pieces), encoding="utf-8")
     spec = MarianConverter(str(tmp_path / "out" / "model.npz"), [str(tmp_path / "vocab.yml")])._load()

@@ -301,7 +301,7 @@ def test_rounds_of_a_model_without_recurrent_depth_are_refused(
 
 def test_ties_are_no_fault() -> None:
     limits = parity_module.ParityLimits(0.001, same=True)
-    tie = parity_module.Unequal(1, "a", "b", -3.0, -3.00005, 0.00005, 6)
+    tie = parity_module.Unequal(1, "a", "b", 0.00005, 6)
 
     def faults(**changes: object) -> list[str]:
         whole = {
@@ -318,12 +318,12 @@ def test_ties_are_no_fault() -> None:
 
     assert faults() == []
     assert "1 lines" in faults(largest_difference=8e-6)[0]
-    worse = parity_module.Unequal(2, "a", "b", -3.0, -3.5, 0.5, 6)
+    worse = parity_module.Unequal(2, "a", "b", 0.5, 6)
     assert "1 lines" in faults(beam_unequal=(tie, worse))[0]
     assert "BLEU" in faults(bleu=(20.0, 20.2))[0]
     assert "0.0001 at most" in faults(largest_difference=2e-4)[0]
-    assert faults(largest_difference=2e-4, rounding=1.1e-4) == []
-    assert "twice the model's own rounding" in faults(largest_difference=2e-4, rounding=0.9e-4)[0]
+    assert faults(largest_difference=2e-4, rounding=2.1e-5) == []
+    assert "10 times the model's own rounding" in faults(largest_difference=2e-4, rounding=1.9e-5)[0]
     assert "on average" in faults(mean_difference=float("nan"))[0]
 
 

@@ -3,8 +3,8 @@
     python tests/convert/many_exports.py [--models 200] [--seed 0] [--shard 1/4]
 
 Every fourth is a decoder alone. Prints every model that cannot be exported or computes something else there;
-the exit code is 1 if any does. A log-probability may differ by 1e-4 nats, or by twice what PyTorch's own
-float32 differs from float64; which models need that is printed.
+the exit code is 1 if any does. A log-probability may differ by 1e-4 nats, or by ten times what
+PyTorch's own float32 differs from float64; which models need that is printed.
 """
 
 from __future__ import annotations

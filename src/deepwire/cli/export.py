@@ -87,6 +87,7 @@ def export(
     """
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import PARITY, load_model
+    from deepwire.convert.parity import compare
 
     export_format = _format(format_name, from_name, to_name)
     kind = _quantization(export_format, quantization, int8)
@@ -112,7 +113,8 @@ def export(
         export_format.write(loaded, made, kind)
         parity = None
         if not unchecked:
-            parity = _compared(loaded, export_format, made, (sources, references), into, limits)
+            exported = export_format.read(made)
+            parity = compare(loaded, exported, sources, references, into, limits, export_format.never)
         record = {
             "model": model,
             "deepwire": __version__,
@@ -234,15 +236,13 @@ def _with_rounds(model: LoadedModel, rounds: int | None) -> LoadedModel:
 
 
 def _limits(export_format: ExportFormat, kind: str, most_different: float | None) -> ParityLimits:
-    from deepwire.convert.parity import EXACT, ROUNDED, SAME, ParityLimits
+    from deepwire.convert.parity import EXACT, ROUNDED, ParityLimits
 
     if most_different is not None:
         return ParityLimits(most_different)
     if kind != export_format.quantizations[0]:
         return ParityLimits(ROUNDED)
-    return ParityLimits(
-        EXACT, same=export_format.computes_the_same, largest=export_format.largest_difference or SAME
-    )
+    return ParityLimits(EXACT, same=export_format.computes_the_same)
 
 
 def _require_parity(
@@ -269,25 +269,3 @@ def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[s
         check_line_counts([(each.name, each.lines) for each in texts])
     first = [each.lines[:count] for each in texts]
     return first[0] if first else [], first[1] if len(first) > 1 else None
-
-
-def _compared(
-    model: LoadedModel,
-    export_format: ExportFormat,
-    folder: Path,
-    texts: tuple[list[str], list[str] | None],
-    into: str,
-    limits: ParityLimits,
-) -> Parity:
-    """Compare both on the texts."""
-    from deepwire.convert.export_format import without_symbols
-    from deepwire.convert.parity import compare
-    from deepwire.convert.text_parity import compare_texts
-
-    exported = export_format.read(folder)
-    largest = limits.largest if limits.same else None
-    if export_format.never:
-        model = without_symbols(model, export_format.never)
-    if model.model.source_vocabulary:
-        return compare(model, exported, *texts, into, largest)
-    return compare_texts(model, exported, texts[0], largest)

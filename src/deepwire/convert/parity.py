@@ -37,8 +37,8 @@ SAME, SAME_BLEU = 1e-4, 0.1
 """Of a format that computes the same: most that any log-probability may differ by, and BLEU."""
 BEAM = 4
 _OWN_ERROR = 10
-"""So many times our own error in float32 is allowed: how much a model amplifies rounding is luck, above all with
-EM routing, and with other kernels it may be seven times as much."""
+"""So many times our own error in float32 is allowed: how much a model amplifies rounding is luck, above all
+with EM routing, and with other kernels it may be seven times as much."""
 # About the distance of two float32 log-probabilities next to each other.
 _FLOAT32 = 1e-6
 
@@ -97,7 +97,7 @@ class Unequal:
 def unequal(
     line: int,
     texts: tuple[Pieces, Pieces],
-    log_probs: tuple[Sequence[float], Sequence[float]],
+    log_probs: Sequence[Sequence[float]],
     config: DecodingConfig,
 ) -> Unequal:
     """Our translation of a line and another, found with these settings.
@@ -269,11 +269,11 @@ class _Subject(ABC):
 
     @abstractmethod
     def found(self, config: DecodingConfig) -> list[Pieces]:
-        """What our search finds."""
+        """Translations by our search."""
 
     @abstractmethod
     def found_by(self, exported: ExportedModel, config: DecodingConfig) -> list[Pieces]:
-        """What theirs finds."""
+        """Translations by theirs."""
 
     @abstractmethod
     def targets(self, found: Sequence[Pieces]) -> Mapping[int, Pieces]:
@@ -299,19 +299,12 @@ class _Subject(ABC):
         self, ours: Sequence[Pieces], theirs: Sequence[Pieces], config: DecodingConfig
     ) -> tuple[Unequal, ...]:
         """The lines whose translations, found with these settings, differ."""
-        return tuple(
-            unequal(
-                self.kept[row] + 1,
-                both,
-                (
-                    self.log_probs(row, both[0], self.model.model),
-                    self.log_probs(row, both[1], self.model.model),
-                ),
-                config,
-            )
-            for row, both in enumerate(zip(ours, theirs, strict=True))
-            if list(both[0])[:_SURE] != list(both[1])[:_SURE]
-        )
+        differing = []
+        for row, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            if list(one)[:_SURE] != list(other)[:_SURE]:
+                log_probs = [self.log_probs(row, each, self.model.model) for each in (one, other)]
+                differing.append(unequal(self.kept[row] + 1, (one, other), log_probs, config))
+        return tuple(differing)
 
 
 class _Translations(_Subject):
@@ -319,8 +312,6 @@ class _Translations(_Subject):
 
     Which translations stand in front of a line is known when all are found greedily; both read these then.
     """
-
-    longest = _LONGEST
 
     def __init__(self, model: LoadedModel, lines: Sequence[str], language: str) -> None:
         super().__init__(model)
@@ -330,7 +321,8 @@ class _Translations(_Subject):
         self.kept = [number for number, ids in enumerate(encoded) if 0 < len(ids) <= _LONGEST_SOURCE]
         if not self.kept:
             raise DataError("no line to compare translations of", "give text with sentences of usual length")
-        self.texts, self.ids = ([of_all[number] for number in self.kept] for of_all in (lines, encoded))
+        self.texts = [lines[number] for number in self.kept]
+        self.ids = [encoded[number] for number in self.kept]
         self.language, self.languages, self.context = language, languages_of(model), context_of(model)
         self.into = LanguageSelector(self.languages, model.vocabularies, lambda _: None).select(language)
         self.contexts: Sequence[tuple[ContextLine, ...]] = ()
@@ -346,14 +338,10 @@ class _Translations(_Subject):
             languages=self.languages,
             context=self.context,
         )
-        requests = [
-            Request(text, context=each) for text, each in zip(self.texts, self.contexts, strict=False)
-        ]
-        found = [
-            *translator.translations(
-                requests or self.texts, to=self.language or None, documents=not self.contexts
-            )
-        ]
+        contexts = self.contexts or [()] * len(self.texts)
+        requests = [Request(text, context=each) for text, each in zip(self.texts, contexts, strict=True)]
+        to, documents = self.language or None, not self.contexts
+        found = [*translator.translations(requests, to=to, documents=documents)]
         if self.context.used and not self.contexts:
             pairs = [(translation.request.text, translation.text) for translation in found]
             self.contexts = [*map(tuple, contexts_of(pairs, [], self.context.most))]
@@ -376,10 +364,11 @@ class _Translations(_Subject):
 
     def targets(self, found: Sequence[Pieces]) -> Mapping[int, Pieces]:
         """Our translations that are not empty."""
-        targets = {row: pieces for row, pieces in enumerate(found) if not is_blank(self.text(pieces))}
+        texts = [self.vocabulary.encode(self.text(pieces)) for pieces in found]
+        targets = {row: found[row] for row, ids in enumerate(texts) if ids}
         if not targets:
             raise ModelError(
-                f"the model's translations of all {len(found)} lines are empty, so there is nothing to compare",
+                f"the model's translations of all {len(found)} lines are empty: there is nothing to compare",
                 "train it longer, or give other text; --unchecked exports it as it is",
             )
         return targets
