@@ -9,7 +9,7 @@ import pytest
 from deepwire import recipes
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.depth_lstm_settings import DepthLSTMConfig
+from deepwire.model.connections.depth_lstm import DepthLSTMConfig
 from deepwire.model.connections.runge_kutta import RungeKuttaConfig
 from deepwire.model.meta_init import meta_init
 from deepwire.recipes.notes import read_note

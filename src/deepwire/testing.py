@@ -31,7 +31,7 @@ from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.initialization import Initialization
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.layers import GroupedLayerNorm, LanguageNorm, LanguageRMSNorm
-from deepwire.model.mixers.head_linear import HeadNorm
+from deepwire.model.mixers.mhplstm import HeadNorm
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import RelativePositions
 from deepwire.model.stack_spec import SIDES, SocketSection

@@ -26,10 +26,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.mixers.atr import ATRCell
-from deepwire.model.mixers.gru import GRUCell
-from deepwire.model.mixers.ln_lstm import LNLSTMCell
-from deepwire.model.mixers.recurrent import Cell, RecurrentMixer
+from deepwire.model.mixers.recurrent import ATRCell, Cell, GRUCell, LNLSTMCell, RecurrentMixer
 from deepwire.model.translation_model import TranslationModel
 
 EPS, EOS = 1e-6, 2

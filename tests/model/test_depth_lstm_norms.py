@@ -10,7 +10,7 @@ from deepwire.config.settings_reader import from_mapping
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.depth_recurrent import DepthRecurrent
+from deepwire.model.connections.depth_lstm import DepthRecurrent
 from deepwire.model.context import Context
 from deepwire.testing import check_model
 

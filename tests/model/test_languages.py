@@ -22,7 +22,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.languages import LanguageTransform
 from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
-from deepwire.model.mixers.head_linear import HeadNorm
+from deepwire.model.mixers.mhplstm import HeadNorm
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.testing import LANGUAGES, SIZE, batch, check_model, language_tables, small_model

@@ -15,7 +15,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionWrapper
 from deepwire.model.context import Context
-from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
+from deepwire.model.cross_attention import CrossAttentionRecorder
 from deepwire.model.embedding import LearnedConfig, LearnedPositions
 from deepwire.model.mixers.self_attention import RelativeKeys, SelfAttentionConfig
 from deepwire.model.stack_spec import DropoutConfig, Side

@@ -51,7 +51,7 @@ def test_rounds_by_the_equations(rounds: int) -> None:
             for index, part in ((2 * layer, encoder.mixers), (2 * layer + 1, encoder.feed_forwards)):
                 normal = norms[0][index](x)
                 x = x + norms[1][index](part[layer](normal, Context(padding=padding)))
-        return encoder.connection.final_norm(x)
+        return encoder.connection.normalise(x, Context())
 
     with torch.no_grad():
         entered = run(x, [0])

@@ -16,8 +16,9 @@ from torch.nn import functional
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.cost import meta_model
-from deepwire.model.fusions.dynamic_combination import DynamicCombination, DynamicCombinationConfig
 from deepwire.model.fusions.routing import (
+    DynamicCombination,
+    DynamicCombinationConfig,
     DynamicRouting,
     DynamicRoutingConfig,
     EMRoutingConfig,

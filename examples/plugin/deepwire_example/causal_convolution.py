@@ -17,14 +17,11 @@ from deepwire.model.stack_spec import Side, StackSpec
 class CausalConvolutionConfig(MixerSection):
     """Depthwise causal convolution; for the decoder."""
 
+    normalises: ClassVar[bool] = False
     sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
 
     type: Literal["causal_convolution"] = "causal_convolution"
     width: int = Field(3, ge=1, le=1024, description="positions that are seen, the own one included")
-
-    def has_norm(self, spec: StackSpec) -> bool:
-        """None."""
-        return False
 
     def build(self, spec: StackSpec) -> Mixer:
         """One convolution of a decoder."""

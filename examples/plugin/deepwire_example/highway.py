@@ -40,10 +40,6 @@ class Highway(Connection):
         self.final_norm = spec.norm()
         self.dropout = Dropout(spec.dropout.sublayer)
 
-    def start(self, x: Tensor, context: Context) -> DepthState:
-        """Begin with the embedding."""
-        return (x,)
-
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream."""
         read: Tensor = self.norms[index](state[0], context)
@@ -55,11 +51,6 @@ class Highway(Connection):
         """Let the output in as far as the gate is open."""
         gate = (self.gates[index](read) + self.bias).sigmoid()
         return (state[0] + gate * (self.dropout(output) - state[0]),)
-
-    def normalise(self, x: Tensor, context: Context) -> Tensor:
-        """The final norm."""
-        normal: Tensor = self.final_norm(x, context)
-        return normal
 
     def gate_probes(self) -> tuple[GateProbe, ...]:
         """The gates, for `deepwire analyze gates`."""

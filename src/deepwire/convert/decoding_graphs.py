@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from deepwire.model.context import Context, Memory
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
-from deepwire.model.growing_cache import GrowingCacheIndex
-from deepwire.model.kv_cache import KeyValueCache
+from deepwire.model.kv_cache import GrowingCacheIndex, KeyValueCache
 from deepwire.model.language_model import LanguageModel
 from deepwire.model.mixers.mixer import State
 from deepwire.model.translation_model import TranslationModel

@@ -15,7 +15,7 @@ from deepwire.config.counts import number_argument, shown
 from deepwire.data.vocabulary import PAD
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
-from deepwire.model.cross_attention_recorder import Layers
+from deepwire.model.cross_attention import Layers
 
 
 class StepState(Protocol):

@@ -11,7 +11,7 @@ from torch import nn
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.aggregations.aggregation import Aggregation
 from deepwire.model.apply_initialization import initialize
-from deepwire.model.config import ModelConfig
+from deepwire.model.config import ModelConfig, StackConfig
 from deepwire.model.connections.connection import Call, Connection
 from deepwire.model.decoder_only import DecoderOnly
 from deepwire.model.embedding import Embedding, SideEmbedding, TokenEmbedding
@@ -23,10 +23,8 @@ from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.mixers.luna import LunaConfig
 from deepwire.model.mixers.mixer import Mixer
 from deepwire.model.recurrent_depth import RecurrentStack
-from deepwire.model.shared_layers import share_layers
 from deepwire.model.side_stack import LunaStack, MUDDStack, SideStack
 from deepwire.model.stack import Stack, StackParts
-from deepwire.model.stack_config import StackConfig
 from deepwire.model.stack_spec import Side, SocketSection, StackSpec, Sublayer
 from deepwire.model.translation_model import TranslationModel
 
@@ -239,3 +237,31 @@ def _embedding(
 def _read_as(config: ModelConfig) -> tuple[int, int] | None:
     """Whose vector a target begins with, where that is not its own."""
     return (BOS_ID, EOS_ID) if config.embeddings.start == "eos" else None
+
+
+_OF_LAYERS = ("mixers", "feed_forwards", "connection")
+
+
+def share_layers(encoder: Stack, decoder: Stack) -> None:
+    """Give the decoder's mixers, feed-forward networks and connection the parameters of the encoder's.
+
+    Raises:
+        ValueError: They do not have the same parameters.
+    """
+    for part in _OF_LAYERS:
+        of_encoder, of_decoder = (
+            dict(stack.get_submodule(part).named_parameters()) for stack in (encoder, decoder)
+        )
+        shapes = [
+            {name: each.shape for name, each in parameters.items()} for parameters in (of_encoder, of_decoder)
+        ]
+        if shapes[0] != shapes[1]:
+            differing = sorted(name for name, _ in shapes[0].items() ^ shapes[1].items())
+            raise ValueError(
+                f"share_layers: {part} of encoder and decoder do not have the same parameters, "
+                f"see {differing[0]}"
+            )
+        for name, parameter in of_encoder.items():
+            holder, _, leaf = name.rpartition(".")
+            module: nn.Module = decoder.get_submodule(part).get_submodule(holder)
+            setattr(module, leaf, parameter)

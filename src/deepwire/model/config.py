@@ -10,17 +10,202 @@ from pydantic import Field, model_validator
 
 from deepwire.config.choice import TRUSTED, by_name
 from deepwire.config.counts import MAX_SIZE, Count
-from deepwire.config.section import UnusedSettings
+from deepwire.config.section import Section, UnusedSettings
+from deepwire.model.aggregations.aggregation import AggregationSection
+from deepwire.model.aggregations.last import LastConfig
+from deepwire.model.connections.connection import ConnectionSection
+from deepwire.model.connections.residual import PreNormConfig
 from deepwire.model.embedding import EmbeddingConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
+from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.fusions.groups import GroupsConfig
+from deepwire.model.fusions.top import TopConfig
 from deepwire.model.initialization import DepthScaledConfig, Initialization, LipschitzConfig, XavierConfig
 from deepwire.model.languages import LanguagesConfig
+from deepwire.model.layers import FeedForwardActivation, NormKind
 from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
+from deepwire.model.mixers.per_layer import AnyMixer
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.parametrization import UNSCALED, CompletePConfig, Scaling
-from deepwire.model.stack_config import StackConfig
-from deepwire.model.stack_spec import SIDES, DropoutConfig, SharedModules, Side, StackSpec
-from deepwire.model.sublayer_config import SizeConfig, SublayerConfig
+from deepwire.model.recurrent_depth import RecurrenceConfig
+from deepwire.model.stack_spec import (
+    SIDES,
+    DropoutConfig,
+    SharedModules,
+    Side,
+    SocketSection,
+    StackSpec,
+    Sublayer,
+)
+
+
+class BiasConfig(Section):
+    """Which linear maps have a bias."""
+
+    attention: bool = Field(False, description="projections of attention (fairseq: true, Neutron: false)")
+    feed_forward: Literal["both", "first", "none"] = Field(
+        "first", description="layers of feed-forward sub-layers"
+    )
+    output: bool = Field(True, description="output projection (Neutron: true, fairseq: false)")
+
+
+class SizeConfig(Section):
+    """Measures of one side where they are not those of the model; what is not given is as in the model."""
+
+    d_model: Count | None = Field(
+        None, ge=1, le=MAX_SIZE, description="width of the stream and of the embedding"
+    )
+    heads: int | None = Field(None, ge=1, le=MAX_SIZE, description="attention heads; they divide d_model")
+    feed_forward: Count | None = Field(
+        None, ge=1, le=MAX_SIZE, description="inner width of feed-forward and hidden parts"
+    )
+    key_value_heads: int | None = Field(
+        None, ge=1, le=MAX_SIZE, description="heads of keys and values; they divide heads"
+    )
+
+
+class SublayerConfig(Section):
+    """Settings of the sub-layers of both stacks."""
+
+    key_value_heads: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_SIZE,
+        description="heads of keys and values in all attentions, each for several heads of queries (grouped-"
+        "query attention); they divide heads; as many without it",
+    )
+    qk_norm: bool = Field(
+        False, description="normalise queries and keys of each head in all attentions, before their product"
+    )
+    activation: FeedForwardActivation = Field(
+        "relu",
+        description="in feed-forward sub-layers. glu halves the stated inner width; swiglu and geglu have a "
+        "third matrix of that width instead",
+    )
+    bias: BiasConfig = Field(BiasConfig(), description="which linear maps have a bias")
+    norm: NormKind = Field(
+        "layer",
+        description="layer norms or RMS norms; those of recurrent cells and gates are layer norms always",
+    )
+    norm_eps: float = Field(1e-6, gt=0, le=0.1, description="epsilon of norms (Neutron 1e-6, fairseq 1e-5)")
+    inner_norm: bool = Field(
+        False,
+        description="one more norm inside each self-attention and feed-forward sub-layer, in front of its "
+        "last matrix (Sub-LN, with connection pre_norm)",
+    )
+
+    def key_value_heads_of(self, size: SizeConfig) -> int | None:
+        """Heads of keys and values of a side with sizes of its own."""
+        return self.key_value_heads if size.key_value_heads is None else size.key_value_heads
+
+    def check_heads(self, size: SizeConfig, heads: int, where: str) -> None:
+        """Refuse heads of keys that do not serve so many heads of queries, with a `ValueError`."""
+        key_heads = self.key_value_heads_of(size) or heads
+        if heads % key_heads:
+            raise ValueError(
+                f"{where}key_value_heads: {key_heads} heads of keys and values do not divide the {heads} "
+                "heads of queries"
+            )
+
+
+class StackConfig(Section):
+    """One stack: its depth and its four sockets."""
+
+    layers: int = Field(6, ge=1, le=10_000, description="number of layers")
+    size: SizeConfig = Field(SizeConfig(), description="widths of this side, where they differ")
+    positions: PositionsConfig | None = Field(None, description="of this side; model.positions without it")
+    scale_embedding: bool | None = Field(
+        None, description="of this side: multiply by the square root of d_model; embeddings.scale without it"
+    )
+    mixer: AnyMixer = Field(SelfAttentionConfig(), description="how positions read each other")
+    connection: ConnectionSection = Field(PreNormConfig(), description="how sub-layers join the stream")
+    aggregation: AggregationSection = Field(LastConfig(), description="what a layer reads of those below")
+    fusion: FusionSection = Field(TopConfig(), description="which layer outputs leave the stack")
+    recurrence: RecurrenceConfig | None = Field(
+        None, description="encoder: layers in the middle run several times (recurrent depth)"
+    )
+    feed_forward: bool = Field(
+        True, description="whether layers have feed-forward sub-layers; some connections never have any"
+    )
+    inner_feed_forward: bool = Field(
+        False,
+        description="decoder: one more feed-forward sub-layer, between mixer and cross-attention (DeltaLM, "
+        "Ma et al. 2021; the GTrans paper's models on OPUS-100)",
+    )
+
+    def sublayers(self, side: Side, *, is_decoder_only: bool = False) -> tuple[Sublayer, ...]:
+        """The sub-layers of each layer on this side; in a decoder-only model nothing reads an encoder."""
+        replaced = self.mixer.replaces | self.connection.replaces
+        if is_decoder_only or side == "encoder" or "cross" in replaced:
+            replaced |= {"inner_feed_forward", "cross"}
+        kinds: dict[Sublayer, bool] = {
+            "mixer": True,
+            "inner_feed_forward": self.inner_feed_forward,
+            "cross": True,
+            "feed_forward": self.feed_forward,
+        }
+        return tuple(kind for kind, wanted in kinds.items() if wanted and kind not in replaced)
+
+    def sockets(self) -> Mapping[str, SocketSection]:
+        """The four choices by the name of their socket."""
+        return {
+            "mixer": self.mixer,
+            "connection": self.connection,
+            "aggregation": self.aggregation,
+            "fusion": self.fusion,
+        }
+
+    def has_norm(self, spec: StackSpec) -> bool:
+        """Whether any part of such a stack has norms."""
+        return any(socket.has_norm(spec) for socket in self.sockets().values())
+
+    def fusion_spec(self, spec: StackSpec) -> StackSpec:
+        """The spec of the fusion of this stack, with the width of the connection's result."""
+        return replace(spec, dim=self.connection.result_width(spec))
+
+    def check(self, spec: StackSpec) -> None:
+        """Refuse what does not fit this stack, with a `ValueError`; nothing is built."""
+        side = spec.side
+        for name, socket in self.sockets().items():
+            if side not in socket.sides:
+                raise ValueError(f"{side}.{name}: {socket.type} does not work in the {side}")
+        both = self.mixer.brings_cross_attention and self.connection.brings_cross_attention
+        if both and side == "decoder":
+            raise ValueError(
+                f"decoder.mixer: {self.mixer.type} brings a cross-attention of its own, and so does "
+                f"connection {self.connection.type}"
+            )
+        self.connection.check(spec)
+        calls = self.connection.calls(spec)
+        if self.inner_feed_forward and not any(call.kind == "inner_feed_forward" for call in calls):
+            lacks = "needs a cross-attention after it"
+            unfit = f"does not work with connection {self.connection.type}"
+            raise ValueError(f"{side}.inner_feed_forward {unfit if 'cross' in spec.sublayers else lacks}")
+        self.aggregation.check(spec)
+        self.aggregation.check_ways(side, mixer=self.mixer.takes_ways, connection=self.connection.takes_ways)
+        self.fusion.check(self.fusion_spec(spec))
+        if self.recurrence is not None:
+            self.recurrence.check(spec, self.mixer, self.connection, self.aggregation, self.fusion)
+        widths = dict.fromkeys((call.width, call.gives) for call in calls if call.kind == "mixer")
+        for told in (spec.of_mixer(*pair) for pair in widths):
+            if told.mixer_width != told.dim and not self.mixer.reads_any_width:
+                raise ValueError(
+                    f"{side}.mixer: {self.mixer.type} reads vectors of width {told.dim} only, not "
+                    f"{told.mixer_width} as this connection gives it"
+                )
+            if told.dim != spec.dim and not isinstance(self.aggregation, LastConfig):
+                raise ValueError(
+                    f"{side}.aggregation: {self.aggregation.type} combines vectors of width {spec.dim}, "
+                    f"but with connection {self.connection.type} layers have {told.dim}; only last fits"
+                )
+            self.mixer.check_sublayer(told)
+            self.mixer.check(told)
+
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
+        """Settings of the sockets that change nothing in such a stack."""
+        for name, socket in self.sockets().items():
+            for key, reason in socket.unused_settings_in(spec):
+                yield f"{name}.{key}", reason
+
 
 Architecture = Literal["encoder_decoder", "decoder_only"]
 

@@ -18,7 +18,7 @@ from typing import Literal, Protocol, Self, TypeVar
 import torch
 from torch import Tensor
 
-from deepwire.model.cross_attention_recorder import Layers
+from deepwire.model.cross_attention import Layers
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.kv_cache import GraphStep
 from deepwire.model.translation_model import TranslationModel

@@ -68,7 +68,7 @@ class RecurrenceConfig(Section):
             )
         unfit = {
             f"mixer {mixer.type}": mixer.has_companion or mixer.reads_below,
-            f"connection {connection.type}": connection.droppable(spec) == "nothing",
+            f"connection {connection.type}": connection.droppable() == "nothing",
             f"aggregation {aggregation.type}": not isinstance(aggregation, LastConfig),
             f"fusion {fusion.type}": not isinstance(fusion, TopConfig),
         }

@@ -14,8 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from deepwire.model.aggregations.aggregation import Aggregation, History
 from deepwire.model.connections.connection import Call, Connection, DepthState
 from deepwire.model.context import Context, Memory
-from deepwire.model.cross_attention import CrossAttention
-from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
+from deepwire.model.cross_attention import CrossAttention, CrossAttentionRecorder
 from deepwire.model.fusions.fusion import Fusion
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, mixer_weights
 from deepwire.model.kv_cache import KeyValueCache

@@ -190,6 +190,8 @@ class SocketSection(Choice):
 
     # The stacks it works in.
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder", "decoder"})
+    # Whether it has norms, as a rule.
+    normalises: ClassVar[bool] = True
 
     def check(self, spec: StackSpec) -> None:
         """Refuse settings that do not fit such a stack, with a `ValueError` that says why."""
@@ -200,4 +202,4 @@ class SocketSection(Choice):
 
     def has_norm(self, spec: StackSpec) -> bool:
         """Whether it has norms in such a stack, which may be each target language's own."""
-        return True
+        return self.normalises

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.config import ModelConfig
-from deepwire.model.cross_attention_recorder import CrossAttentionRecorder, Layers
+from deepwire.model.cross_attention import CrossAttentionRecorder, Layers
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead

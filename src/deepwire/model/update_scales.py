@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from deepwire.model.languages import LanguageTransform
-from deepwire.model.mixers.head_linear import HeadLinear
+from deepwire.model.mixers.mhplstm import HeadLinear
 from deepwire.model.parametrization import Scaling, UpdateScale
 from deepwire.model.translation_model import TranslationModel
 

@@ -121,7 +121,7 @@ class LayerDropConfig(NumberSection):
                 f"layer_drop.encoder is {self.encoder:g}, and the model has no encoder; set it to 0, and "
                 "layer_drop.decoder to what you want"
             )
-        for side, spec in model.specs().items():
+        for side in model.sides:
             connection = model.stack(side).connection
             if not self.of(side):
                 continue
@@ -131,7 +131,7 @@ class LayerDropConfig(NumberSection):
                     f"layer_drop.{side}: {side}.mixer {mixer.type} reads what the layers below made, so none "
                     f"can be left out; set layer_drop.{side} to 0"
                 )
-            droppable = connection.droppable(spec)
+            droppable = connection.droppable()
             if droppable == "nothing":
                 raise ValueError(
                     f"layer_drop.{side}: {side}.connection {connection.type} needs every layer as it is set; "

@@ -23,7 +23,7 @@ from deepwire.config.counts import Positive
 from deepwire.config.section import NumberSection
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.errors import ModelError, UsageError
-from deepwire.model.cross_attention_recorder import CrossAttentionRecorder
+from deepwire.model.cross_attention import CrossAttentionRecorder
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch
 from deepwire.training.extras import Extra

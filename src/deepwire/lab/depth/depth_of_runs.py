@@ -8,8 +8,7 @@ from itertools import pairwise
 
 from deepwire.lab.compare.run_comparison import flat
 from deepwire.lab.report.finding import Finding, LineChart, ModelSource, Series, Table, provenance
-from deepwire.model.config import ModelConfig
-from deepwire.model.stack_config import StackConfig
+from deepwire.model.config import ModelConfig, StackConfig
 from deepwire.model.stack_spec import Side
 
 SOCKETS = ("mixer", "connection", "aggregation", "fusion")

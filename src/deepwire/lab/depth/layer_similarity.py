@@ -166,10 +166,10 @@ def loss_of(model: TranslationModel, text: ReadText) -> float:
 
 def why_all_are_needed(model: TranslationModel, side: Side) -> str:
     """Why no layer of a stack can be left out; nothing where any can."""
-    section, spec = model.config.stack(side), model.config.specs()[side]
+    section = model.config.stack(side)
     if section.mixer.reads_below:
         return f"{side}.mixer {section.mixer.type} reads what the layers below made"
-    if section.connection.droppable(spec) == "nothing":
+    if section.connection.droppable() == "nothing":
         return f"{side}.connection {section.connection.type} needs every layer as it is set"
     return ""
 

@@ -6,7 +6,7 @@ Averaging).
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -22,6 +22,7 @@ from deepwire.ops.weighted_sum import weighted_sum
 class DWAConfig(AggregationSection):
     """Depth-weighted averages, without norms; they begin as the ordinary stack."""
 
+    normalises: ClassVar[bool] = False
     type: Literal["dwa"] = "dwa"
     dilation: int = Field(
         1, ge=1, description="only every so many outputs below are read; DenseFormer's 4x5 has 4"
@@ -41,10 +42,6 @@ class DWAConfig(AggregationSection):
                 f"{spec.side}.aggregation: dwa with a dilation of {self.dilation} finds nothing below to "
                 f"read in {spec.layers} layers"
             )
-
-    def has_norm(self, spec: StackSpec) -> bool:
-        """None."""
-        return False
 
     def build(self, spec: StackSpec) -> Aggregation:
         """The sums of a whole stack."""

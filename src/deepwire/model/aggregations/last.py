@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -14,11 +14,8 @@ from deepwire.model.stack_spec import StackSpec
 class LastConfig(AggregationSection):
     """The ordinary stack."""
 
+    normalises: ClassVar[bool] = False
     type: Literal["last"] = "last"
-
-    def has_norm(self, spec: StackSpec) -> bool:
-        """None."""
-        return False
 
     def build(self, spec: StackSpec) -> Aggregation:
         """Nothing to learn."""

@@ -7,7 +7,7 @@ from deepwire.model.connections.b2t import B2TConfig
 from deepwire.model.connections.collaboration import CollaborationConfig
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.delta import DeltaConfig
-from deepwire.model.connections.depth_lstm_settings import DepthLSTMConfig, DepthRNNConfig
+from deepwire.model.connections.depth_lstm import DepthLSTMConfig, DepthRNNConfig
 from deepwire.model.connections.frac import FracConfig
 from deepwire.model.connections.hyper import HyperConfig
 from deepwire.model.connections.laurel import LAuReLConfig

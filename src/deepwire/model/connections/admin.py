@@ -19,6 +19,7 @@ from deepwire.model.stack_spec import NormStyle, StackSpec
 class AdminConfig(ConnectionSection):
     """Post-norm with learned vectors on the residual path."""
 
+    drops: ClassVar[Droppable] = "sublayers"
     norm_style: ClassVar[NormStyle] = "output"
 
     type: Literal["admin"] = "admin"
@@ -28,10 +29,6 @@ class AdminConfig(ConnectionSection):
         "sqrt((K + 1) / ln(K + 1) - 1) or sqrt(K) for K sub-layers, or 1, as post-norm (the authors' later "
         "package has these three)",
     )
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer is an addition."""
-        return "sublayers"
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""

@@ -30,6 +30,8 @@ class AttnResConfig(ConnectionSection):
     """Attention over depth in the place of the residual sum."""
 
     # CompleteP has no rates for vectors that meet the text by a product, as those of its weights do.
+    # Every sub-layer adds to a source, or is one.
+    drops: ClassVar[Droppable] = "sublayers"
     scales_branches: ClassVar[bool] = False
 
     type: Literal["attn_res"] = "attn_res"
@@ -66,10 +68,6 @@ class AttnResConfig(ConnectionSection):
         if self.block == "auto":
             return max(1, math.ceil(len(self.calls(spec)) / BLOCKS))
         return self.block
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer adds to a source, or is one."""
-        return "sublayers"
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""

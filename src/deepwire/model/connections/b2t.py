@@ -15,15 +15,13 @@ from deepwire.model.stack_spec import NormStyle, StackSpec
 class B2TConfig(ConnectionSection):
     """Post-norm with a path around all norms of a layer but the last."""
 
+    # Whole layers: the last norm of a layer adds what the layer began with.
+    drops: ClassVar[Droppable] = "layers"
     norm_style: ClassVar[NormStyle] = "output"
     initialization: ClassVar[str | None] = "b2t"
     scales_branches: ClassVar[bool] = True
 
     type: Literal["b2t"] = "b2t"
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Whole layers: the last norm of a layer adds what the layer began with."""
-        return "layers"
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""

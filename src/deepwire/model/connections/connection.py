@@ -57,6 +57,7 @@ class Connection(nn.Module, ABC):
         calls: The order of evaluation, `ConnectionSection.calls`.
 
     Attributes:
+        final_norm: The norm of what leaves the stack; None: none.
         needs_profile: Whether it begins with what a pass over the first batch shows.
         profiling: True during that pass, before update 1 and without gradients: `write` sets parameters then.
     """
@@ -67,10 +68,11 @@ class Connection(nn.Module, ABC):
     def __init__(self, calls: tuple[Call, ...]) -> None:
         super().__init__()
         self.calls = calls
+        self.final_norm: nn.Module | None = None
 
-    @abstractmethod
     def start(self, x: Tensor, context: Context) -> DepthState:
-        """The state of depth 0 from the embedding `[B, T, d]`."""
+        """The state of depth 0 from the embedding `[B, T, d]`, which is the stream as a rule."""
+        return (x,)
 
     @abstractmethod
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
@@ -96,7 +98,7 @@ class Connection(nn.Module, ABC):
 
     def normalise(self, x: Tensor, context: Context) -> Tensor:
         """The final norm of a `result`, where the connection has one."""
-        return x
+        return x if self.final_norm is None else self.final_norm(x, context)
 
     def begin_update(self, number: int) -> None:
         """Called before update `number`, from 1, of a training that began without another model.
@@ -178,6 +180,8 @@ class ConnectionSection(SocketSection):
     # Whether it adds what sub-layers give to the stream through `spec.branch`, as CompleteP wants it, and
     # without a factor of its own that follows the depth.
     scales_branches: ClassVar[bool] = False
+    # The parts that `training.layer_drop` may leave out.
+    drops: ClassVar[Droppable] = "nothing"
     # Whether what a sub-layer adds to the residual path grows in proportion to what it gives, as
     # `training.layer_drop.rescale` wants it.
     adds_in_proportion: ClassVar[bool] = True
@@ -188,15 +192,15 @@ class ConnectionSection(SocketSection):
 
     def has_norm(self, spec: StackSpec) -> bool:
         """Where it normalises anywhere, as a rule."""
-        return self.norm_style != "none"
+        return self.normalises and self.norm_style != "none"
 
     def result_width(self, spec: StackSpec) -> int:
         """Width of what leaves the stack; that of the stream as a rule."""
         return spec.dim
 
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """The parts that `training.layer_drop` may leave out; none unless a connection says so."""
-        return "nothing"
+    def droppable(self) -> Droppable:
+        """The parts that `training.layer_drop` may leave out."""
+        return self.drops
 
     @property
     def takes_ways(self) -> bool:

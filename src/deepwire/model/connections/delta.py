@@ -24,18 +24,14 @@ LENGTH_EPS, NORM_EPS = 1e-10, 1e-5
 class DeltaConfig(ConnectionSection):
     """The delta rule over depth in its scalar form, with RMS norms before sub-layers and after the stack."""
 
+    # Whole layers: what a sub-layer gives cannot be made larger for those that are left out.
+    drops: ClassVar[Droppable] = "layers"
+    # RMS norms, which are the same for all target languages.
+    normalises: ClassVar[bool] = False
     scales_branches: ClassVar[bool] = False  # only the direction of what a sub-layer gives counts
 
     type: Literal["delta"] = "delta"
     final_norm: bool = Field(True, description="one more norm after the stack")
-
-    def has_norm(self, spec: StackSpec) -> bool:
-        """RMS norms, which are the same for all target languages."""
-        return False
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Whole layers: what a sub-layer gives cannot be made larger for those that are left out."""
-        return "layers"
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
@@ -61,10 +57,6 @@ class Delta(Connection):
         self.biases = nn.ParameterList(torch.zeros(2) for _ in self.calls)
         self.dropout = Dropout(spec.dropout.sublayer)
 
-    def start(self, x: Tensor, context: Context) -> DepthState:
-        """Begin with the embedding."""
-        return (x,)
-
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream."""
         read: Tensor = self.norms[index](state[0], context)
@@ -81,7 +73,3 @@ class Delta(Connection):
         value = 4 * torch.sigmoid((x * of_value).sum(-1, keepdim=True) + value_bias)
         along = (direction * x).sum(-1, keepdim=True)
         return (torch.addcmul(x, strength * (value - along), direction).to(state[0].dtype),)
-
-    def normalise(self, x: Tensor, context: Context) -> Tensor:
-        """The final norm, where there is one."""
-        return x if self.final_norm is None else self.final_norm(x, context)

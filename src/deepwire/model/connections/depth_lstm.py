@@ -2,53 +2,107 @@
 
 Xu et al. 2024 (Rewiring the Transformer with Depth-Wise LSTMs), sections 2.1 to 2.3, and its 2020 preprint.
 One step of the LSTM is one layer; the cell is carried up through the layers of one position.
-
-The settings and their rules are in `depth_lstm_settings.py`, how a layer's attention outputs come to its unit
-in `depth_recurrent.py`, and what analyses see in `depth_lstm_probes.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Literal, TypeVar, cast
 
 import torch
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.connections.connection import Call, DepthState
-from deepwire.model.connections.depth_lstm_probes import gate_probes
-from deepwire.model.connections.depth_recurrent import DepthRecurrent, FirstNorm, Merge
+from deepwire.config.counts import MAX_SIZE
+from deepwire.config.section import UnusedSettings
+from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.context import Context
-from deepwire.model.introspection import GateProbe
+from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.layers import ACTIVATIONS, GroupedLayerNorm, Linear, layer_norm
-from deepwire.model.stack_spec import DropoutConfig, StackSpec
+from deepwire.model.stack_spec import StackSpec, Sublayer
 from deepwire.ops.dropout import Dropout
 
+Merge = Literal["add", "concat", "two"]
+FirstNorm = Literal["second_attention", "second_layer"]
 HiddenKind = Literal["one_layer", "glu", "gelu"]
+Scope = Literal["stack", "model"]
+M = TypeVar("M", bound=nn.Module)
+
+_GATES = {
+    "input": "the unit's hidden state enters the cell",
+    "forget": "the cell of the unit below is kept",
+    "output": "the cell leaves the unit",
+}
+
+
+class DepthRecurrent(Connection):
+    """Gathers the attention outputs of a layer, merges them, and runs one unit; or a unit for each output.
+
+    The state is (stream, cell...) between units, and (stream, cell..., gathered outputs...) within a layer.
+
+    Attributes:
+        carried: Tensors of the state between units.
+        units_per_layer: One, or with the merge `two` one for each attention.
+        input_width: Width of what a unit reads: the stream and the merged outputs.
+    """
+
+    carried: ClassVar[int] = 1
+
+    def __init__(self, config: DepthRecurrentSection, spec: StackSpec) -> None:
+        super().__init__(config.calls(spec))
+        self.per_layer = len(spec.sublayers)
+        self.merge = config.merge if self.per_layer > 1 else "add"
+        self.units_per_layer = self.per_layer if self.merge == "two" else 1
+        self.input_width = spec.dim * (1 + (self.per_layer if self.merge == "concat" else 1))
+        # Attentions without a norm of their query: the first, which reads the embedding, or its whole layer.
+        self.without_norm = self.per_layer if config.first_norm == "second_layer" else 1
+        self.norms = nn.ModuleList(spec.norm() for _ in self.calls[self.without_norm :])
+        self.final_norm = spec.norm() if config.has_final_norm(spec) else None
+        self.dropout = Dropout(spec.dropout.sublayer)
+
+    @abstractmethod
+    def unit(self, number: int, state: DepthState, merged: Tensor, context: Context) -> DepthState:
+        """Run unit `number`, from 0 at the bottom, on its merged input; the state between units."""
+
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
+        """The output of the layer below, plus what this layer has attended to so far; normalised above."""
+        # 2020 preprint, section 3.3: cross-attention is asked with the self-attention output and its input.
+        stream = state[0]
+        for gathered in state[self.carried :]:
+            stream = stream + gathered
+        if index < self.without_norm:
+            return stream
+        read: Tensor = self.norms[index - self.without_norm](stream, context)
+        return read
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
+    ) -> DepthState:
+        """Gather the output; run the unit when all of its inputs are there."""
+        output = self.dropout(output)
+        if self.merge == "two":
+            return self.unit(index, state, output, context)
+        if not self.calls[index].closes:
+            return (*state, output)
+        inputs = (*state[self.carried :], output)
+        merged = sum(inputs[1:], start=inputs[0]) if self.merge == "add" else torch.cat(inputs, -1)
+        return self.unit(index // self.per_layer, state[: self.carried], merged, context)
 
 
 class Gates(nn.Module):
     """Input, forget and output gate from one product: sigma(LN(W c + b)), Eq. 2 to 4.
 
-    `weight` stacks W_i, W_f and W_o: `[3 d, width]`. The forget gate's norm begins with the bias
-    `forget_bias`.
+    `weight` stacks W_i, W_f and W_o: `[3 d, width]`.
     """
 
-    def __init__(
-        self,
-        width: int,
-        dim: int,
-        eps: float,
-        *,
-        bias: bool,
-        joint: bool,
-        forget_bias: float = 0.0,
-        languages: int = 0,
-    ) -> None:
+    def __init__(self, config: DepthLSTMConfig, spec: StackSpec, width: int) -> None:
         super().__init__()
-        self.linear = Linear(width, 3 * dim, bias=bias, parts=3)
-        self.norm = GroupedLayerNorm(3, dim, eps=eps, joint=joint, languages=languages)
-        nn.init.constant_(self.norm.bias[..., 1, :], forget_bias)
+        joint = config.gate_norm == "joint"
+        self.linear = Linear(width, 3 * spec.dim, bias=config.bias, parts=3)
+        self.norm = GroupedLayerNorm(3, spec.dim, eps=spec.norm_eps, joint=joint, languages=spec.languages)
+        nn.init.constant_(self.norm.bias[..., 1, :], config.first_bias(spec))
 
     def forward(self, both: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
         """Input, forget and output gate, each `[B, T, d]`, of `[O_{i-1} | x]`, `[B, T, width]`."""
@@ -64,26 +118,15 @@ class Hidden(nn.Module):
     (2020, Eq. 8).
     """
 
-    def __init__(
-        self,
-        kind: HiddenKind,
-        width: int,
-        inner: int,
-        dim: int,
-        eps: float,
-        *,
-        bias: bool,
-        dropout: DropoutConfig,
-        languages: int = 0,
-    ) -> None:
+    def __init__(self, config: DepthRecurrentSection, spec: StackSpec, width: int) -> None:
         super().__init__()
-        one_layer = kind == "one_layer"
-        self.activation, narrows = ACTIVATIONS["gelu" if one_layer else kind]
-        self.input = nn.Linear(width, inner, bias=bias)
-        self.norm = layer_norm(inner, eps, languages)
-        self.activation_dropout = Dropout(dropout.activation)
-        self.output = nn.Identity() if one_layer else nn.Linear(inner // narrows, dim, bias=bias)
-        self.output_dropout = nn.Identity() if one_layer else Dropout(dropout.sublayer)
+        one_layer, inner = config.hidden == "one_layer", config.inner_width(spec)
+        self.activation, narrows = ACTIVATIONS["gelu" if one_layer else config.hidden]
+        self.input = nn.Linear(width, inner, bias=config.bias)
+        self.norm = layer_norm(inner, spec.norm_eps, spec.languages)
+        self.activation_dropout = Dropout(spec.dropout.activation)
+        self.output = nn.Identity() if one_layer else nn.Linear(inner // narrows, spec.dim, bias=config.bias)
+        self.output_dropout = nn.Identity() if one_layer else Dropout(spec.dropout.sublayer)
 
     def forward(self, both: Tensor, context: Context) -> Tensor:
         """Map `[O_{i-1} | x]`, `[B, T, width]`, to `[B, T, d]`."""
@@ -102,26 +145,27 @@ class DepthLSTM(DepthRecurrent):
 
     carried = 2
 
-    def __init__(
-        self,
-        calls: tuple[Call, ...],
-        spec: StackSpec,
-        *,
-        merge: Merge,
-        first_norm: FirstNorm,
-        final_norm: bool,
-        share: Literal["none", "gates", "all"],
-        make_gates: Callable[[int, int], Gates],
-        make_hidden: Callable[[int, int], Hidden],
-    ) -> None:
-        super().__init__(calls, spec, merge=merge, first_norm=first_norm, final_norm=final_norm)
+    def __init__(self, config: DepthLSTMConfig, spec: StackSpec) -> None:
+        super().__init__(config, spec)
         units = range(spec.layers * self.units_per_layer)
         in_layer = [unit % self.units_per_layer for unit in units]
-        self.gate_of = list(units) if share == "none" else in_layer
-        self.hidden_of = in_layer if share == "all" else list(units)
-        self.gates = nn.ModuleList(make_gates(number, self.input_width) for number in sorted({*self.gate_of}))
+        self.gate_of = list(units) if config.share == "none" else in_layer
+        self.hidden_of = in_layer if config.share == "all" else list(units)
+
+        def owned(scope: Literal["gate_scope", "hidden_scope"], number: int, make: Callable[[], M]) -> M:
+            if getattr(config, scope) == "stack":
+                return make()
+            return spec.shared.get(f"{scope}: model", number, make)
+
+        def gates() -> Gates:
+            return Gates(config, spec, self.input_width)
+
+        def hidden() -> Hidden:
+            return Hidden(config, spec, self.input_width)
+
+        self.gates = nn.ModuleList(owned("gate_scope", each, gates) for each in sorted({*self.gate_of}))
         self.hiddens = nn.ModuleList(
-            make_hidden(number, self.input_width) for number in sorted({*self.hidden_of})
+            owned("hidden_scope", each, hidden) for each in sorted({*self.hidden_of})
         )
 
     def start(self, x: Tensor, context: Context) -> DepthState:
@@ -139,30 +183,184 @@ class DepthLSTM(DepthRecurrent):
 
     def gate_probes(self) -> tuple[GateProbe, ...]:
         """Input, forget and output gate of every unit."""
-        return gate_probes(self.gates, self.gate_of, self.calls[: self.units_per_layer])
+        calls = self.calls[: self.units_per_layer]
+
+        def place(unit: int) -> Place:
+            layer, part = divmod(unit, len(calls))
+            return Place(unit, f"{layer + 1} {calls[part].kind}" if len(calls) > 1 else str(layer + 1))
+
+        def read(_inputs: tuple[Tensor, ...], output: object) -> Mapping[str, Tensor]:
+            return dict(zip(_GATES, cast("tuple[Tensor, Tensor, Tensor]", output), strict=True))
+
+        probes = []
+        for number, gates in enumerate(self.gates):
+            places = tuple(place(unit) for unit, used in enumerate(self.gate_of) if used == number)
+            probes.append(GateProbe("depth-wise LSTM", gates, places, read, _GATES, keeps="forget"))
+        return tuple(probes)
 
 
 class DepthRNN(DepthRecurrent):
     """O <- hidden([O | attention output]): no gates, no cell (2024, section 3.3 and Table 2)."""
 
-    def __init__(
-        self,
-        calls: tuple[Call, ...],
-        spec: StackSpec,
-        *,
-        merge: Merge,
-        first_norm: FirstNorm,
-        final_norm: bool,
-        make_hidden: Callable[[int, int], Hidden],
-    ) -> None:
-        super().__init__(calls, spec, merge=merge, first_norm=first_norm, final_norm=final_norm)
-        self.hiddens = nn.ModuleList(make_hidden(layer, self.input_width) for layer in range(spec.layers))
-
-    def start(self, x: Tensor, context: Context) -> DepthState:
-        """Begin with the embedding."""
-        return (x,)
+    def __init__(self, config: DepthRNNConfig, spec: StackSpec) -> None:
+        super().__init__(config, spec)
+        self.hiddens = nn.ModuleList(Hidden(config, spec, self.input_width) for _ in range(spec.layers))
 
     def unit(self, number: int, state: DepthState, merged: Tensor, context: Context) -> DepthState:
         """O_i of O_{i-1} and the attention output."""
         hidden: Tensor = self.hiddens[number](torch.cat((state[0], merged), -1), context)
         return (hidden,)
+
+
+class DepthRecurrentSection(ConnectionSection):
+    """Settings that the depth-wise LSTM and the depth-wise RNN share."""
+
+    # A layer: output and cell are carried past it as they are.
+    drops: ClassVar[Droppable] = "layers"
+    replaces: ClassVar[frozenset[Sublayer]] = frozenset({"inner_feed_forward", "feed_forward"})
+
+    hidden: HiddenKind = Field(
+        "glu", description="hidden state: one_layer (2024 Eq. 5), glu (2024 Eq. 6), gelu (2020 Eq. 8)"
+    )
+    hidden_size: int | None = Field(
+        None,
+        ge=2,
+        le=MAX_SIZE,
+        description="width before the activation of a two-layer hidden; feed_forward without it",
+    )
+    merge: Merge = Field(
+        "add",
+        description="decoder: add or concat the two attention outputs, or two units a layer (2024 Fig. 3)",
+    )
+    bias: bool = Field(
+        False,
+        description="biases of the equations; the published parameter counts have none in front of a norm "
+        "and none after the second layer",
+    )
+    final_norm: Literal["auto", "none", "both", "encoder", "decoder"] = Field(
+        "both",
+        description="which stacks have a layer norm of their output; auto, the default of earlier versions: "
+        "the decoder. The published counts fix only the number of norms of both stacks",
+    )
+    first_norm: FirstNorm = Field(
+        "second_attention",
+        description="the lowest attention that reads a normalised vector: the second of the stack, or the "
+        "first of the second layer",
+    )
+
+    def unused_settings(self) -> UnusedSettings:
+        """The width of a hidden part that has one layer."""
+        if self.hidden == "one_layer":
+            yield "hidden_size", "hidden: one_layer has no width of its own"
+
+    def check(self, spec: StackSpec) -> None:
+        """A width that a GLU can halve."""
+        self.inner_width(spec)
+
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
+        """How to merge a single output, and which attention of a layer is the second."""
+        if len(spec.sublayers) == 1:
+            yield "merge", "it joins the two attentions of a decoder layer, and there is only one here"
+            yield "first_norm", "the second attention is that of the second layer where a layer has one"
+
+    def inner_width(self, spec: StackSpec) -> int:
+        """Width of a hidden part before its activation; `ValueError` where a GLU cannot halve it."""
+        if self.hidden == "one_layer":
+            return spec.dim
+        inner = self.hidden_size or spec.feed_forward
+        if self.hidden == "glu" and inner % 2:
+            where = "feed_forward" if self.hidden_size is None else "connection.hidden_size"
+            raise ValueError(f"{spec.side}: {where} must be even with GLU, not {inner}")
+        return inner
+
+    def has_final_norm(self, spec: StackSpec) -> bool:
+        """Whether a layer norm closes such a stack."""
+        having = "decoder" if self.final_norm == "auto" else self.final_norm
+        return having in ("both", spec.side)
+
+
+class DepthLSTMConfig(DepthRecurrentSection):
+    """Depth-wise LSTM connections."""
+
+    type: Literal["depth_lstm"] = "depth_lstm"
+    share: Literal["none", "gates", "all"] = Field(
+        "gates", description="what the layers of a stack share: nothing, the gates, or gates and hidden"
+    )
+    gate_scope: Scope = Field(
+        "stack", description="shared gates: one set per stack, or one for encoder and decoder (model)"
+    )
+    hidden_scope: Scope = Field("stack", description="the same for a shared hidden part")
+    gate_norm: Literal["separate", "joint"] = Field(
+        "separate",
+        description="statistics of the gates' norm: each its own (Eq. 2-4), or joint (Neutron's cells)",
+    )
+    forget_bias: float | Literal["auto"] = Field(
+        "auto",
+        description="what the forget gates' bias begins with: 0 as published, so that a cell halves at every "
+        "layer at first; auto: what leaves half of the embedding in the cell at the top, however deep the "
+        "stack is (the encoder where both share their gates)",
+    )
+
+    def unused_settings_in(self, spec: StackSpec) -> UnusedSettings:
+        """How to merge a single output, and what this stack alone would share with the other."""
+        yield from super().unused_settings_in(spec)
+        for scope in ("gate_scope", "hidden_scope"):
+            if getattr(spec.other_connection, scope, "stack") != "model":
+                yield scope, f"both stacks share only where both have {scope}: model"
+
+    @model_validator(mode="after")
+    def _scopes_fit(self) -> DepthLSTMConfig:
+        if self.gate_scope == "model" and self.share == "none":
+            raise ValueError("gate_scope: model needs share: gates or all")
+        if self.hidden_scope == "model" and self.share != "all":
+            raise ValueError("hidden_scope: model needs share: all")
+        if self.merge == "concat" and "model" in (self.gate_scope, self.hidden_scope):
+            raise ValueError(
+                "merge: concat makes the decoder's units wider than the encoder's, so they cannot be "
+                "shared over both stacks (scope: stack)"
+            )
+        return self
+
+    def check(self, spec: StackSpec) -> None:
+        """One width, and the same settings, for what both stacks share."""
+        if "model" in (self.gate_scope, self.hidden_scope) and spec.memory_width != spec.dim:
+            raise ValueError(
+                "decoder.connection: what both stacks share (scope: model) needs one width, not "
+                f"{spec.memory_width} and {spec.dim}"
+            )
+        if self.gate_scope == "model":
+            settings = self.model_dump(include={"gate_norm", "bias", "forget_bias"})
+            spec.shared.agree("gate_scope: model", settings)
+        inner = self.inner_width(spec)
+        if self.hidden_scope == "model":
+            settings = {"hidden": self.hidden, "hidden_size": inner, "bias": self.bias}
+            spec.shared.agree("hidden_scope: model", settings)
+
+    def first_bias(self, spec: StackSpec) -> float:
+        """The initial bias of the forget gates of such a stack.
+
+        With it, `auto` lets the gates of n units begin at f = 0.5^(1/n), since a cell keeps f^n of what it
+        began with; this is the thought of Tallec and Ollivier 2018 (section 2) with layers in place of time.
+        """
+        if self.forget_bias != "auto":
+            return self.forget_bias
+        units = spec.layers * (len(spec.sublayers) if self.merge == "two" else 1)
+        gate: float = 0.5 ** (1 / units)
+        return math.log(gate / (1 - gate))
+
+    def build(self, spec: StackSpec) -> Connection:
+        """The connection of a whole stack."""
+        return DepthLSTM(self, spec)
+
+
+class DepthRNNConfig(DepthRecurrentSection):
+    """Depth-wise RNN connections."""
+
+    type: Literal["depth_rnn"] = "depth_rnn"
+    merge: Literal["add", "concat"] = Field(
+        "add", description="decoder: add or concat the two attention outputs"
+    )
+
+    def build(self, spec: StackSpec) -> Connection:
+        """The connection of a whole stack."""
+        return DepthRNN(self, spec)

@@ -25,6 +25,8 @@ class FracConfig(ConnectionSection):
     """Frac-Connections, static or dynamic."""
 
     # CompleteP has no rates for vectors that meet the text by a product, as those of its weights do.
+    # Every sub-layer adds to the parts.
+    drops: ClassVar[Droppable] = "sublayers"
     scales_branches: ClassVar[bool] = False
 
     type: Literal["frac"] = "frac"
@@ -38,10 +40,6 @@ class FracConfig(ConnectionSection):
                 f"{spec.side}.connection: fractions of frac do not divide the width {spec.dim} into "
                 f"{self.fractions} parts"
             )
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer adds to the parts."""
-        return "sublayers"
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""

@@ -29,6 +29,8 @@ class LanesSection(ConnectionSection):
     """Settings of every connection with several lanes."""
 
     # CompleteP has no rates for vectors that meet the text by a product, as those of its weights do.
+    # Every sub-layer adds to the lanes.
+    drops: ClassVar[Droppable] = "sublayers"
     scales_branches: ClassVar[bool] = False
 
     lane: Literal["sub_layer", "layer"] = Field(
@@ -41,10 +43,6 @@ class LanesSection(ConnectionSection):
         calls = self.calls(spec)
         numbers = (call.layer if self.lane == "layer" else index for index, call in enumerate(calls))
         return [number % lanes for number in numbers]
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer adds to the lanes."""
-        return "sublayers"
 
 
 class StaticWeights(NamedTuple):

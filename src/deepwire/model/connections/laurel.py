@@ -6,7 +6,7 @@ Menghani, Kumar, Kumar 2025 (LAuReL: Learned Augmented Residual Layer).
 from __future__ import annotations
 
 from math import nan
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -26,6 +26,8 @@ from deepwire.model.stack_spec import StackSpec
 class LAuReLConfig(ConnectionSection):
     """Pre-norm with learned residual weights (RW), a residual map of low rank (LR), earlier inputs (PA)."""
 
+    # A sub-layer left out leaves the stream as it is.
+    drops: ClassVar[Droppable] = "sublayers"
     type: Literal["laurel"] = "laurel"
     weights: Literal["softmax", "sigmoid", "none"] = Field(
         "softmax",
@@ -77,10 +79,6 @@ class LAuReLConfig(ConnectionSection):
                 f"{spec.side}.connection: laurel's rank of {self.rank} is not low in a stream of width "
                 f"{spec.dim}"
             )
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """A sub-layer left out leaves the stream as it is."""
-        return "sublayers"
 
     @property
     def takes_ways(self) -> bool:

@@ -19,16 +19,13 @@ from deepwire.model.stack_spec import StackSpec
 class PreNormVariantSection(ConnectionSection):
     """Settings that these connections share."""
 
+    drops: ClassVar[Droppable] = "sublayers"
     final_norm: bool = Field(True, description="one more norm after the stack")
 
     @property
     def pre_norm(self) -> PreNormConfig:
         """The settings of pre-norm itself."""
         return PreNormConfig(final_norm=self.final_norm)
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer is an addition."""
-        return "sublayers"
 
 
 class PeriLNConfig(PreNormVariantSection):

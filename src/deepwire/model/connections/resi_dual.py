@@ -17,6 +17,8 @@ from deepwire.model.stack_spec import NormStyle, StackSpec
 class ResiDualConfig(ConnectionSection):
     """A post-norm and a pre-norm residual stream at once."""
 
+    # Every sub-layer is an addition to both streams.
+    drops: ClassVar[Droppable] = "sublayers"
     norm_style: ClassVar[NormStyle] = "output"
     scales_branches: ClassVar[bool] = True
 
@@ -26,10 +28,6 @@ class ResiDualConfig(ConnectionSection):
     )
     output_scale: float = Field(1.0, gt=0, le=1e6, description="a, the weight of the first stream at the end")
     dual_eps: float = Field(1e-7, gt=0, le=0.1, description="epsilon of the second stream's norm")
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer is an addition to both streams."""
-        return "sublayers"
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""

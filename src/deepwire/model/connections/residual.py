@@ -38,13 +38,10 @@ class NormFirstSection(ConnectionSection):
 class PreNormConfig(NormFirstSection):
     """Layer norm before each sub-layer, and one after the stack."""
 
+    drops: ClassVar[Droppable] = "sublayers"
     scales_branches: ClassVar[bool] = True
 
     type: Literal["pre_norm"] = "pre_norm"
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer is an addition."""
-        return "sublayers"
 
     @property
     def takes_ways(self) -> bool:
@@ -72,10 +69,6 @@ class PreNorm(Connection):
         self.final_norm = spec.norm() if config.final_norm else None
         self.dropout = spec.branch()
 
-    def start(self, x: Tensor, context: Context) -> DepthState:
-        """Begin with the embedding."""
-        return (x,)
-
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream."""
         read: Tensor = self.norms[index](state[0], context)
@@ -90,10 +83,6 @@ class PreNorm(Connection):
     def residual(self, state: DepthState, read: Tensor) -> Tensor:
         """The tensor that the output of a sub-layer that read `read` is added to, `[B, T, d]`."""
         return read if self.from_normalised else state[0]
-
-    def normalise(self, x: Tensor, context: Context) -> Tensor:
-        """The final norm, where there is one."""
-        return x if self.final_norm is None else self.final_norm(x, context)
 
 
 class PostNormConfig(ConnectionSection):
@@ -123,7 +112,7 @@ class PostNormConfig(ConnectionSection):
             )
         return self
 
-    def droppable(self, spec: StackSpec) -> Droppable:
+    def droppable(self) -> Droppable:
         """Every sub-layer, where each has a norm: otherwise the last layer is needed for its own."""
         return "sublayers" if self.mixer_norm else "nothing"
 

@@ -17,16 +17,13 @@ from deepwire.model.stack_spec import NormStyle, StackSpec
 class ReZeroConfig(ConnectionSection):
     """Residual connections scaled by learned numbers, without norms."""
 
+    drops: ClassVar[Droppable] = "sublayers"
     norm_style: ClassVar[NormStyle] = "none"
     scales_branches: ClassVar[bool] = True
 
     type: Literal["rezero"] = "rezero"
     share: Literal["layer", "none"] = Field("layer", description="one number per layer, or per sub-layer")
     initial: float = Field(0.0, description="the number before training")
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer is an addition."""
-        return "sublayers"
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
@@ -41,10 +38,6 @@ class ReZero(Connection):
         self.shared_by = len(spec.sublayers) if config.share == "layer" else 1
         self.alpha = nn.Parameter(torch.full((len(self.calls) // self.shared_by,), config.initial))
         self.dropout = spec.branch()
-
-    def start(self, x: Tensor, context: Context) -> DepthState:
-        """Begin with the embedding."""
-        return (x,)
 
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The stream as it is."""

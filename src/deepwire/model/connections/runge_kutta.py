@@ -44,6 +44,8 @@ RELEASED_THIRD_ORDER = Method(((1 / 2,), (0, 1)), METHODS[3].weights)
 class RungeKuttaConfig(ConnectionSection):
     """Each layer is one step of a Runge-Kutta method."""
 
+    # A layer is one step, with all its stages.
+    drops: ClassVar[Droppable] = "layers"
     scales_branches: ClassVar[bool] = True
 
     type: Literal["runge_kutta"] = "runge_kutta"
@@ -102,10 +104,6 @@ class RungeKuttaConfig(ConnectionSection):
             for kind in kinds
         )
 
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """A layer is one step, with all its stages."""
-        return "layers"
-
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
         return RungeKutta(self, spec)
@@ -138,10 +136,6 @@ class RungeKutta(Connection):
             if config.weights == "vector":
                 weights = weights.unsqueeze(1).repeat(1, spec.dim)
             self.weights = nn.Parameter(weights)
-
-    def start(self, x: Tensor, context: Context) -> DepthState:
-        """Begin with the embedding."""
-        return (x,)
 
     def read(self, state: DepthState, index: int, context: Context) -> Tensor:
         """The normalised stream of this stage."""
@@ -178,10 +172,6 @@ class RungeKutta(Connection):
         for weight, stage in zip(self.weights.unbind(), stages, strict=True):
             base = base + weight * stage
         return base
-
-    def normalise(self, x: Tensor, context: Context) -> Tensor:
-        """The final norm, where there is one."""
-        return x if self.final_norm is None else self.final_norm(x, context)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The weights of the stages, where they do not depend on the text; all layers have the same."""

@@ -19,6 +19,7 @@ from deepwire.model.stack_spec import NormStyle, StackSpec
 class DeepNormConfig(ConnectionSection):
     """Post-norm whose residual path has a constant that grows with the depth of both stacks."""
 
+    drops: ClassVar[Droppable] = "sublayers"
     norm_style: ClassVar[NormStyle] = "output"
     initialization: ClassVar[str | None] = "deepnorm"
 
@@ -26,10 +27,6 @@ class DeepNormConfig(ConnectionSection):
     residual_scale: float | None = Field(
         None, gt=0, le=1e6, description="alpha; that of the paper for these numbers of layers without it"
     )
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer is an addition."""
-        return "sublayers"
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
@@ -40,16 +37,13 @@ class DeepNormConfig(ConnectionSection):
 class KeelConfig(ConnectionSection):
     """Post-norm with a constant on the residual path and one more norm in front of each sub-layer."""
 
+    drops: ClassVar[Droppable] = "sublayers"
     norm_style: ClassVar[NormStyle] = "output"
 
     type: Literal["keel"] = "keel"
     residual_scale: float | None = Field(
         None, gt=0, le=1e6, description="alpha; the number of sub-layers of the stack without it"
     )
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer is an addition."""
-        return "sublayers"
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""
@@ -59,15 +53,12 @@ class KeelConfig(ConnectionSection):
 class BranchNormConfig(ConnectionSection):
     """Post-norm whose sub-layers are let in little by little while training begins."""
 
+    drops: ClassVar[Droppable] = "sublayers"
     norm_style: ClassVar[NormStyle] = "output"
     scales_branches: ClassVar[bool] = True
 
     type: Literal["branch_norm"] = "branch_norm"
     updates: Count = Field(4000, ge=1, description="T; from this update on it is post-norm")
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer is an addition."""
-        return "sublayers"
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""

@@ -26,6 +26,8 @@ Form = Literal["add", "highway", "gated"]
 class SDUConfig(NormFirstSection):
     """Residual connections with self-dependency units."""
 
+    # Every sub-layer is an addition, with its unit.
+    drops: ClassVar[Droppable] = "sublayers"
     adds_in_proportion: ClassVar[bool] = False  # a unit joins the stream beside the output
 
     type: Literal["sdu"] = "sdu"
@@ -55,10 +57,6 @@ class SDUConfig(NormFirstSection):
                 f"{spec.side}.connection.layers: {self.layers} layers with units, but the "
                 f"{spec.side} has {spec.layers}"
             )
-
-    def droppable(self, spec: StackSpec) -> Droppable:
-        """Every sub-layer is an addition, with its unit."""
-        return "sublayers"
 
     def build(self, spec: StackSpec) -> Connection:
         """The connection of a whole stack."""

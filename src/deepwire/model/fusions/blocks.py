@@ -19,6 +19,7 @@ from deepwire.model.stack_spec import Side, StackSpec
 class BlocksConfig(FusionSection):
     """As many blocks of encoder layers as there are decoder layers."""
 
+    normalises: ClassVar[bool] = False
     type: Literal["blocks"] = "blocks"
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder"})
     per_decoder_layer: ClassVar[bool] = True
@@ -26,10 +27,6 @@ class BlocksConfig(FusionSection):
     def check(self, spec: StackSpec) -> None:
         """Blocks of equal size."""
         block_size(spec)
-
-    def has_norm(self, spec: StackSpec) -> bool:
-        """None of its own."""
-        return False
 
     def build(self, spec: StackSpec) -> Fusion:
         """The fusion of a whole stack; nothing to learn."""

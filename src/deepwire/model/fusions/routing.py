@@ -8,20 +8,107 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, cast
+from itertools import pairwise
+from typing import ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
 from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.model.context import Context
 from deepwire.model.fusions.fusion import Fusion, FusionSection
-from deepwire.model.fusions.layer_network import LayerNetwork, network_norms
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, layer_names
 from deepwire.model.layers import NoNorm
 from deepwire.model.stack_spec import StackSpec
+from deepwire.ops.dropout import Dropout
 from deepwire.ops.routing import EMForm, OutputCapsules, dynamic_routing, em_routing
+
+
+class LayerNetwork(nn.Module):
+    """f([h_1; ...; h_L]): a linear map to width d, `maps - 1` more, and drop(relu(.)) between two of them.
+
+    Args:
+        spec: The stack's measures.
+        maps: Linear maps with a bias, at least one.
+        outputs: Outputs of the last map; d without it.
+    """
+
+    def __init__(self, spec: StackSpec, maps: int, outputs: int | None = None) -> None:
+        super().__init__()
+        dim = spec.dim
+        widths = [spec.layers * dim, *[dim] * (maps - 1), outputs or dim]
+        self.maps = nn.ModuleList(nn.Linear(inputs, out) for inputs, out in pairwise(widths))
+        self.dropout = Dropout(spec.dropout.activation)
+
+    def forward(self, layers: Tensor) -> Tensor:
+        """Map the layers side by side `[B, T, L d]` to `[B, T, d]`, or `[B, T, outputs]`."""
+        x: Tensor = self.maps[0](layers)
+        for linear in self.maps[1:]:
+            x = linear(self.dropout(functional.relu(x)))
+        return x
+
+    def norms(self, layers: int) -> Tensor:
+        """Frobenius norm of the part of the first map that reads each of the L layers, `[L]`."""
+        weight = self.maps[0].get_parameter("weight").detach()
+        norms: Tensor = weight.view(len(weight), layers, -1).norm(dim=(0, 2))
+        return norms
+
+
+def network_norms(key: str, title: str, networks: nn.ModuleList) -> DepthWeights:
+    """Norms of the first map of each layer's network by layer, for analyses."""
+    layers = len(networks)
+    rows = [network.norms(layers) for network in networks if isinstance(network, LayerNetwork)]
+    return DepthWeights(
+        key=key,
+        title=title,
+        values=torch.stack(rows),
+        rows=layer_names(layers),
+        columns=layer_names(layers),
+        row_axis="network of layer",
+        column_axis="output of layer",
+        value="norm",
+    )
+
+
+class DynamicCombinationConfig(FusionSection):
+    """Sum of all layers, each weighed feature by feature by a network that reads all of them."""
+
+    normalises: ClassVar[bool] = False
+    type: Literal["dynamic_combination"] = "dynamic_combination"
+    maps: int = Field(3, ge=1, le=100, description="linear maps of each layer's network")
+
+    def build(self, spec: StackSpec) -> Fusion:
+        """The fusion of a whole stack."""
+        return DynamicCombination(self, spec)
+
+
+class DynamicCombination(Fusion):
+    """o = sum_l f_l([h_1; ...; h_L]) * h_l; each h_l has the connection's final norm, if there is one."""
+
+    def __init__(self, config: DynamicCombinationConfig, spec: StackSpec) -> None:
+        super().__init__()
+        self.keeps = frozenset(range(1, spec.layers + 1))
+        self.networks = nn.ModuleList(LayerNetwork(spec, config.maps) for _ in range(spec.layers))
+
+    def forward(
+        self,
+        kept: Sequence[Tensor],
+        normalise: Callable[[Tensor], Tensor],
+        context: Context,
+    ) -> tuple[Tensor, ...]:
+        """One result, `[B, T, d]`."""
+        layers = [normalise(layer) for layer in kept]
+        side_by_side = torch.cat(layers, -1)
+        result = torch.zeros_like(layers[0])
+        for network, layer in zip(self.networks, layers, strict=True):
+            result = torch.addcmul(result, network(side_by_side), layer)
+        return (result,)
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """Weights of each layer in the input of each network."""
+        return (network_norms("combination", "Norm of the map from each layer", self.networks),)
 
 
 class RoutingSection(FusionSection):

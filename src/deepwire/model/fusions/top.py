@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -16,11 +16,8 @@ from deepwire.model.stack_spec import StackSpec
 class TopConfig(FusionSection):
     """The ordinary stack."""
 
+    normalises: ClassVar[bool] = False
     type: Literal["top"] = "top"
-
-    def has_norm(self, spec: StackSpec) -> bool:
-        """None of its own."""
-        return False
 
     def build(self, spec: StackSpec) -> Fusion:
         """Nothing to learn."""

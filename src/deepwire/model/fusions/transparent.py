@@ -25,6 +25,7 @@ Initial = Literal["zero", "uniform", "released"]
 class TransparentConfig(FusionSection):
     """One memory for each decoder layer. Encoder only."""
 
+    normalises: ClassVar[bool] = False
     type: Literal["transparent"] = "transparent"
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder"})
     per_decoder_layer: ClassVar[bool] = True
@@ -36,10 +37,6 @@ class TransparentConfig(FusionSection):
     dropout: float | None = Field(
         None, ge=0, lt=1, description="on W before its softmax; model.dropout.sublayer without it"
     )
-
-    def has_norm(self, spec: StackSpec) -> bool:
-        """None of its own."""
-        return False
 
     def build(self, spec: StackSpec) -> Fusion:
         """The mixtures of a whole encoder."""

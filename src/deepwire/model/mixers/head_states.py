@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field
@@ -30,16 +30,14 @@ ValueExpansion = Annotated[float, Field(gt=0, le=64, description="likewise of al
 class HeadStateSection(DirectionalSection):
     """Settings of a mixer whose heads each keep a matrix."""
 
+    # None that is each target language's own.
+    normalises: ClassVar[bool] = False
     heads: int | None = Field(
         None,
         ge=1,
         le=MAX_SIZE,
         description="matrices side by side, in each direction; model.heads without it",
     )
-
-    def has_norm(self, spec: StackSpec) -> bool:
-        """None that is each target language's own."""
-        return False
 
     def heads_in(self, spec: StackSpec) -> int:
         """How many heads a direction has."""

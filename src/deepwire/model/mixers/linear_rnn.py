@@ -6,7 +6,7 @@ So one product makes all gates of all positions, and only c_t = f_t * c_{t-1} + 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -24,9 +24,7 @@ from deepwire.ops.linear_recurrence import linear_recurrence
 class LinearRNNSection(DirectionalSection, ABC):
     """Settings that the three share."""
 
-    def has_norm(self, spec: StackSpec) -> bool:
-        """None."""
-        return False
+    normalises: ClassVar[bool] = False
 
 
 class SSRUConfig(LinearRNNSection):

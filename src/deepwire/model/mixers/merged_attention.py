@@ -17,6 +17,7 @@ from deepwire.model.stack_spec import Side, StackSpec, Sublayer
 class MergedAttentionConfig(MixerSection):
     """Merged attention (Zhang et al. 2019), in place of a decoder's self-attention and cross-attention."""
 
+    normalises: ClassVar[bool] = False
     type: Literal["merged_attention"] = "merged_attention"
     sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
     replaces: ClassVar[frozenset[Sublayer]] = frozenset({"cross"})
@@ -35,10 +36,6 @@ class MergedAttentionConfig(MixerSection):
                 f"so both have one width, not {spec.dim} and {spec.memory_width}; "
                 "set average_value: own"
             )
-
-    def has_norm(self, spec: StackSpec) -> bool:
-        """None."""
-        return False
 
     def build(self, spec: StackSpec) -> Mixer:
         """One merged attention of a decoder."""

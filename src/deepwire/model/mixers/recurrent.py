@@ -12,10 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
 from deepwire.model.context import Context
+from deepwire.model.layers import GroupedLayerNorm, Linear, layer_norm
 from deepwire.model.mixers.both_directions import BothDirections, DirectionalSection
 from deepwire.model.mixers.mixer import Mixer, State
 from deepwire.model.stack_spec import StackSpec
@@ -203,3 +205,231 @@ class BidirectionalMixer(BothDirections):
 
     def pack(self, make: Pack) -> None:
         """Nothing changes: weights are laid out for steps, of which it makes none."""
+
+
+class GRUConfig(RecurrentSection):
+    """Gated recurrent unit with layer norm (Cho et al. 2014; the norms are Neutron's)."""
+
+    type: Literal["gru"] = "gru"
+    activation: CandidateActivation = Field("tanh", description="of the candidate")
+    gate_norm: GateNorm = Field(
+        "joint", description="statistics of the gates' norm: joint over both gates (Neutron), or separate"
+    )
+    bias: bool = Field(False, description="biases of the products in front of the norms (Neutron: none)")
+
+    def cell(self, spec: StackSpec) -> Cell:
+        """One unit."""
+        return GRUCell(
+            spec.mixer_width,
+            spec.dim,
+            eps=spec.norm_eps,
+            activation=self.activation,
+            gate_norm=self.gate_norm,
+            bias=self.bias,
+            dropout=spec.dropout.activation,
+            languages=spec.languages,
+        )
+
+
+class GRUCell(Cell):
+    """h' = (1 - f) * drop(n) + f * h with i, f = sigmoid(LN(W [x | h])) and n = act(LN(W_x x + i * U h)).
+
+    Cho et al. 2014, section 2.3, with layer norm as in Neutron. `gates` stacks W_i and W_f,
+    `[2 d, d_in + d]`. The state is (h,).
+    """
+
+    leaves: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        width: int,
+        dim: int,
+        *,
+        eps: float,
+        activation: CandidateActivation = "tanh",
+        gate_norm: GateNorm = "joint",
+        bias: bool = False,
+        dropout: float = 0.0,
+        languages: int = 0,
+    ) -> None:
+        super().__init__()
+        self.width, self.dim, self.biased, self.dropout = width, dim, bias, dropout
+        self.gates = Linear(width + dim, 2 * dim, bias=bias, parts=2)
+        self.input = nn.Linear(width, dim, bias=bias)
+        self.recurrent = nn.Linear(dim, dim, bias=bias)
+        self.gate_norm = GroupedLayerNorm(2, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
+        self.norm = layer_norm(dim, eps, languages)
+        self.activation = CANDIDATE_ACTIVATIONS[activation]
+
+    def linear_maps(self) -> tuple[LinearMap, LinearMap]:
+        """Gates and candidate from one product of x, `[3 d, d_in]`, and one of h, `[3 d, d]`."""
+        weight, bias = self.gates.weight, self.gates.bias if self.biased else None
+        nothing = torch.zeros_like(bias) if bias is not None else None
+        return (
+            _stacked(weight[:, : self.width], bias, self.input),
+            _stacked(weight[:, self.width :], nothing, self.recurrent),
+        )
+
+    def forward(
+        self,
+        projected: Tensor,
+        state: State,
+        recurrent: AnyLinearMap,
+        dropout_mask: Tensor | None,
+        context: Context,
+    ) -> State:
+        """The next (h,)."""
+        (output,) = state
+        past, gates = recurrent.apply(output), 2 * self.dim
+        normal = self.gate_norm(projected[:, :gates] + past[:, :gates], context)
+        reset, forget_gate = normal.sigmoid().unbind(1)
+        candidate = torch.addcmul(projected[:, gates:], reset, past[:, gates:])
+        candidate = self.activation(self.norm(candidate, context))
+        if dropout_mask is not None:
+            candidate = candidate * dropout_mask
+        return (torch.lerp(candidate.to(output.dtype), output, forget_gate.to(output.dtype)),)
+
+
+def _stacked(weight: Tensor, bias: Tensor | None, candidate: nn.Linear) -> LinearMap:
+    """The maps of gates and candidate as one."""
+    both = None if bias is None else torch.cat((bias, candidate.bias))
+    return LinearMap(torch.cat((weight, candidate.weight)), both)
+
+
+class LNLSTMConfig(RecurrentSection):
+    """LSTM with layer norm (Chen et al. 2018; Xu et al. 2021, Eq. 1 to 8)."""
+
+    type: Literal["ln_lstm"] = "ln_lstm"
+    activation: CandidateActivation = Field("tanh", description="of the hidden state, alpha in Eq. 5")
+    gate_norm: GateNorm = Field(
+        "separate",
+        description="statistics of the norms: of each gate and the hidden state its own (Eq. 2-5), or joint "
+        "over all four (Neutron)",
+    )
+    bias: bool = Field(
+        False,
+        description="biases in front of the norms (in the equations; Neutron and published sizes: none)",
+    )
+
+    def cell(self, spec: StackSpec) -> Cell:
+        """One LSTM."""
+        return LNLSTMCell(
+            spec.mixer_width,
+            spec.dim,
+            eps=spec.norm_eps,
+            activation=self.activation,
+            gate_norm=self.gate_norm,
+            bias=self.bias,
+            dropout=spec.dropout.activation,
+            languages=spec.languages,
+        )
+
+
+class LNLSTMCell(Cell):
+    """c' = f * c + i * drop(g), h' = o * c', without tanh (Xu et al. 2021, Eq. 1 to 8).
+
+    i, f, o = sigmoid and g = activation of LN(W [x | h] + b). `linear` stacks W_i, W_f, W_o and W_g:
+    `[4 d, d_in + d]`. The state is (h, c).
+    """
+
+    leaves: ClassVar[int] = 2
+
+    def __init__(
+        self,
+        width: int,
+        dim: int,
+        *,
+        eps: float,
+        activation: CandidateActivation = "tanh",
+        gate_norm: GateNorm = "separate",
+        bias: bool = False,
+        dropout: float = 0.0,
+        languages: int = 0,
+    ) -> None:
+        super().__init__()
+        self.width, self.dim, self.dropout = width, dim, dropout
+        self.linear = Linear(width + dim, 4 * dim, bias=bias, parts=4)
+        self.norm = GroupedLayerNorm(4, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
+        self.activation = CANDIDATE_ACTIVATIONS[activation]
+
+    def linear_maps(self) -> tuple[LinearMap, LinearMap]:
+        """The halves of the one map that read x and h."""
+        weight = self.linear.weight
+        return LinearMap(weight[:, : self.width], self.linear.bias), LinearMap(weight[:, self.width :], None)
+
+    def forward(
+        self,
+        projected: Tensor,
+        state: State,
+        recurrent: AnyLinearMap,
+        dropout_mask: Tensor | None,
+        context: Context,
+    ) -> State:
+        """The next (h, c)."""
+        output, cell = state
+        parts = self.norm(recurrent.add_to(projected, output), context)
+        input_gate, forget_gate, output_gate = parts[:, :3].sigmoid().unbind(1)
+        hidden = self.activation(parts[:, 3])
+        if dropout_mask is not None:
+            hidden = hidden * dropout_mask
+        cell = torch.addcmul(forget_gate * cell, input_gate, hidden)
+        return output_gate * cell, cell
+
+
+ATRCarried = Literal["state", "product"]
+
+
+class ATRConfig(RecurrentSection):
+    """Addition-subtraction twin-gated recurrence (Zhang et al. 2018)."""
+
+    normalises: ClassVar[bool] = False
+    type: Literal["atr"] = "atr"
+    carried: ATRCarried = Field(
+        "state",
+        description="what the forget gate lets through: the previous state h (the paper), or q = U h + b "
+        "(product: Neutron)",
+    )
+    bias: bool = Field(True, description="biases of both products")
+
+    def cell(self, spec: StackSpec) -> Cell:
+        """One recurrence."""
+        return ATRCell(spec.mixer_width, spec.dim, carried=self.carried, bias=self.bias)
+
+
+class ATRCell(Cell):
+    """h' = i * p + f * h with p = W x + b_p, q = U h + b_q, i = sigmoid(p + q), f = sigmoid(p - q).
+
+    Zhang et al. 2018, "Simplifying Neural Machine Translation with Addition-Subtraction Twin-Gated Recurrent
+    Networks". Neutron has f * q in the place of f * h. The state is (h,).
+    """
+
+    leaves: ClassVar[int] = 1
+
+    def __init__(self, width: int, dim: int, *, carried: ATRCarried = "state", bias: bool = True) -> None:
+        super().__init__()
+        self.dim, self.carried = dim, carried
+        self.input = nn.Linear(width, dim, bias=bias)
+        self.recurrent = nn.Linear(dim, dim, bias=bias)
+
+    def linear_maps(self) -> tuple[LinearMap, LinearMap]:
+        """The two maps."""
+        return (
+            LinearMap(self.input.weight, self.input.bias),
+            LinearMap(self.recurrent.weight, self.recurrent.bias),
+        )
+
+    def forward(
+        self,
+        projected: Tensor,
+        state: State,
+        recurrent: AnyLinearMap,
+        dropout_mask: Tensor | None,
+        context: Context,
+    ) -> State:
+        """The next (h,)."""
+        (output,) = state
+        past = recurrent.apply(output)
+        carried = output if self.carried == "state" else past
+        return (
+            torch.addcmul((projected + past).sigmoid() * projected, (projected - past).sigmoid(), carried),
+        )
