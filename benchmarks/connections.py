@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
-import machine
+import harness
 import torch
 from decoding_speed import random_model
 from profile_steps import update
@@ -32,7 +30,6 @@ from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.ops.precision import set_fp32_matmul
 
-HERE = Path(__file__).resolve().parent
 RECIPE = "papers/mhplstm-2021/transformer-6-6"
 BASE = "post-norm"
 BEAM = 4
@@ -87,7 +84,7 @@ SYSTEMS: Mapping[str, tuple[str, ...]] = {
 
 def main() -> None:
     options = arguments()
-    torch.set_num_threads(1)
+    torch.set_num_threads(options.threads)
     keep_memory()
     set_fp32_matmul("auto")
     base = random_model(RECIPE, [*SYSTEMS[BASE], *options.setting], options.vocabulary_size)
@@ -102,18 +99,13 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.parser(__doc__, threads=1)
     parser.add_argument("--only", nargs="+", choices=[name for name in SYSTEMS if name != BASE])
-    parser.add_argument("--rounds", type=int, default=3, help="pairs of updates, and of translations")
     parser.add_argument("--rows", type=int, default=16, help="sentences of an update; of a translation: half")
     parser.add_argument("--length", type=int, default=32, help="subwords of a sentence")
     parser.add_argument("--steps", type=int, default=12, help="of a translation")
     parser.add_argument("--vocabulary-size", type=int, default=10_000)
     parser.add_argument("--setting", nargs="*", default=[], metavar="KEY=VALUE", help="of all models")
-    parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--note", help="a remark for the results")
     return parser.parse_args()
 
 
@@ -173,42 +165,28 @@ def pairs(base: Callable[[], object], other: Callable[[], object], rounds: int) 
 
 
 def write_results(results: Mapping[str, dict[str, object]], options: argparse.Namespace) -> str:
-    figures = machine.description() | {"threads": 1}
-    table = as_table(results, figures, options)
-    options.results.mkdir(parents=True, exist_ok=True)
-    stem = options.results / f"{machine.result_name('connections', None)}_{figures['date']}"
-    kept = {key: value for key, value in vars(options).items() if key != "results"}
-    Path(f"{stem}.md").write_text(table)
-    Path(f"{stem}.json").write_text(
-        json.dumps({"machine": figures, "options": kept, "systems": results}, indent=1) + "\n"
-    )
-    return table
-
-
-def as_table(
-    results: Mapping[str, dict[str, object]], figures: Mapping[str, object], options: argparse.Namespace
-) -> str:
-    lines = [
-        f"# Connections beside post-norm, CPU {machine.kind(figures)}, {figures['date']}",
-        "",
-        f"{' '.join(['6+6 layers of d 512', *options.setting])}, {options.vocabulary_size} subwords, one "
-        "thread; training in "
-        f"{str(number_format()).removeprefix('torch.')} with {options.rows} sentences of {options.length} "
-        f"subwords, decoding in float32 with {options.rows // 2} sentences, beam {BEAM}, {options.steps} "
-        "steps. "
-        f"Median of {options.rounds} pairs with post-norm (lowest to highest).",
-        "",
-        "| system | parameters, M | training speed | decoding speed | operations of training | "
-        "kept for the backward pass |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for name, found in results.items():
         counted = [f"{number(found[key]) / number(results[BASE][key]):.2f}" for key in ("operations", "kept")]
         speeds = [ratio(found.get(part)) for part in ("training", "decoding")]
-        millions = f"{number(found['parameters']) / 1e6:.2f}"
-        lines.append("| " + " | ".join((name, millions, *speeds, *counted)) + " |")
-    lines += ["", "Machine: " + machine.in_words(figures), *(["", options.note] if options.note else [])]
-    return "\n".join(lines) + "\n"
+        rows.append([name, f"{number(found['parameters']) / 1e6:.2f}", *speeds, *counted])
+    kind = str(number_format()).removeprefix("torch.")
+    about = (
+        f"{' '.join(['6+6 layers of d 512', *options.setting])}, {options.vocabulary_size} subwords; "
+        f"training in {kind} with {options.rows} sentences of {options.length} "
+        f"subwords, decoding in float32 with {options.rows // 2} sentences, beam {BEAM}, {options.steps} "
+        f"steps. Median of {options.rounds} pairs with post-norm (lowest to highest)."
+    )
+    heads = ["system", "parameters, M", "training speed", "decoding speed", "operations of training"]
+    heads += ["kept for the backward pass"]
+    kept = {key: value for key, value in vars(options).items() if key != "results"}
+    return harness.write(
+        options,
+        ["connections"],
+        "Connections beside post-norm",
+        [about, "", *harness.table(heads, rows)],
+        {"options": kept, "systems": results},
+    )
 
 
 def number(value: object) -> float:

@@ -11,14 +11,11 @@ work on the machine can only add to it. Writes a Markdown table and the raw figu
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-import machine
+import harness
 import torch
 from decoding_speed import RANDOM, end_late, formats, random_model
 from torch import Tensor
@@ -33,7 +30,6 @@ from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.ops.precision import set_fp32_matmul
 
-HERE = Path(__file__).resolve().parent
 MIXERS = ("self_attention", "mhplstm", "average_attention")
 
 
@@ -72,38 +68,30 @@ def main() -> None:
     )
     words[:, -1] = EOS
     best: dict[str, list[float]] = {}
-    for number in range(options.rounds):
-        names = list(models)
-        for name in names if number % 2 == 0 else reversed(names):
-            timed = Timed(models[name])
-            config = DecodingConfig(beam=options.beam, length_penalty=0)
-            generate(timed, Batch(words, [options.length] * options.batch), config)
-            steps = timed.steps()
-            best[name] = [min(pair) for pair in zip(best.get(name, steps), steps, strict=True)]
-            print(name, f"{sum(steps):.2f} s", flush=True)
+    for _, name in harness.in_turns(models, options.rounds):
+        timed = Timed(models[name])
+        config = DecodingConfig(beam=options.beam, length_penalty=0)
+        generate(timed, Batch(words, [options.length] * options.batch), config)
+        steps = timed.steps()
+        best[name] = [min(pair) for pair in zip(best.get(name, steps), steps, strict=True)]
+        print(name, f"{sum(steps):.2f} s", flush=True)
     print(write_results(best, options))
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.parser(__doc__)
+    parser.set_defaults(rounds=2)
     parser.add_argument("--mixers", nargs="+", default=list(MIXERS), help="of the decoder")
     parser.add_argument("--length", type=int, default=1000, help="subwords of the translation")
     parser.add_argument("--source", type=int, default=16, help="subwords of the source")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--batch", type=int, default=1, help="sentences")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument(
         "--format", choices=sorted(PRECISIONS), help="default: what deepwire translate takes on this CPU"
     )
     parser.add_argument("--recipe", default=RANDOM[0])
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to that recipe")
     parser.add_argument("--vocabulary-size", type=int, default=RANDOM[1])
-    parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--name", help="in the names of the results, beside those of another run of the day")
-    parser.add_argument("--note", help="a remark for the results")
     options = parser.parse_args()
     if options.format is None:
         options.format = "bf16" if "bf16" in formats() else "fp32"
@@ -121,37 +109,30 @@ def model_of(mixer: str, options: argparse.Namespace) -> TranslationModel:
 
 
 def write_results(best: Mapping[str, Sequence[float]], options: argparse.Namespace) -> str:
-    figures = machine.description() | {"threads": options.threads}
     count = options.length
-    places = sorted({place for place in (10, 30, 100, 300, 1000, 3000, count) if place <= count})
-    lines = [
-        f"# Decoding by length, CPU {machine.kind(figures)}, {figures['date']}",
-        "",
-        " ".join((options.recipe, *options.set))
-        + f"; {options.vocabulary_size} subwords, batch {options.batch}, "
-        f"beam {options.beam}, {options.threads} threads, {options.format}: milliseconds of CPU time of a "
-        "step here, and sentences of this length by second.",
-        "",
-        "| subwords |" + "".join(f" {name}: a step | sentences/s |" for name in best),
-        "|---|" + "---|---|" * len(best),
-    ]
-    for place in places:
-        line = f"| {place} |"
+    rows = []
+    for place in sorted({place for place in (10, 30, 100, 300, 1000, 3000, count) if place <= count}):
+        row = [str(place)]
         for steps in best.values():
             # The mean of a tenth of the positions before it: single steps also find room for more.
             around = steps[max(0, place - max(1, place // 10)) : place]
-            line += f" {1000 * sum(around) / len(around):.2f} | {options.batch / sum(steps[:place]):.3f} |"
-        lines.append(line)
-    lines += ["", "Machine: " + machine.in_words(figures), *(["", options.note] if options.note else [])]
-    table = "\n".join(lines) + "\n"
-    options.results.mkdir(parents=True, exist_ok=True)
-    name = machine.result_name("decoding_length", f"{options.batch}x{options.beam}", options.name)
-    stem = options.results / f"{name}_{figures['date']}"
+            row.append(f"{1000 * sum(around) / len(around):.2f}")
+            row.append(f"{options.batch / sum(steps[:place]):.3f}")
+        rows.append(row)
+    about = (
+        f"{' '.join((options.recipe, *options.set))}; {options.vocabulary_size} subwords, batch "
+        f"{options.batch}, beam {options.beam}, {options.threads} threads, {options.format}: milliseconds of "
+        "CPU time of a step here, and sentences of this length by second."
+    )
+    heads = ["subwords", *(head for name in best for head in (f"{name}: a step", "sentences/s"))]
     kept = {key: value for key, value in vars(options).items() if key != "results"}
-    record = {"machine": figures, "options": kept, "seconds_of_steps": best}
-    Path(f"{stem}.md").write_text(table)
-    Path(f"{stem}.json").write_text(json.dumps(record) + "\n")
-    return table
+    return harness.write(
+        options,
+        ["decoding_length", f"{options.batch}x{options.beam}"],
+        "Decoding by length",
+        [about, "", *harness.table(heads, rows)],
+        {"options": kept, "seconds_of_steps": best},
+    )
 
 
 if __name__ == "__main__":

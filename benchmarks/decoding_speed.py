@@ -32,7 +32,7 @@ from pathlib import Path
 from threading import Event
 from typing import TypedDict, cast
 
-import machine
+import harness
 import torch
 
 import deepwire
@@ -87,10 +87,8 @@ def main() -> None:
         model, task = prepare(options, folder)
         toolkits = chosen(options, model, folder)
         rounds: list[dict[str, object]] = []
-        for number in range(options.rounds):
-            names = list(toolkits)
-            for name in names if number % 2 == 0 else reversed(names):
-                rounds += one_round(name, toolkits[name], task, folder, options)
+        for _, name in harness.in_turns(toolkits, options.rounds):
+            rounds += one_round(name, toolkits[name], task, folder, options)
     except (DeepwireError, OSError) as error:
         sys.exit(f"error: {error}")
     finally:
@@ -99,9 +97,7 @@ def main() -> None:
 
 
 def arguments(description: str | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.parser(description)
     parser.add_argument("model", nargs="?", metavar="MODEL")
     parser.add_argument("--text", type=Path, help="source text, a sentence a line, .gz or not")
     parser.add_argument("--reference", type=Path, help="its translation, for BLEU")
@@ -116,16 +112,11 @@ def arguments(description: str | None) -> argparse.Namespace:
         metavar="ROWS|FOLDER",
         help="time deepwire with a shortlist too: of so many random subwords a batch, or that of FOLDER",
     )
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--recipe", default=RANDOM[0], help="of the random model")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to that recipe")
     parser.add_argument("--vocabulary-size", type=int, default=RANDOM[1], help="of the random model")
     parser.add_argument("--length", type=int, default=RANDOM[2], help="subwords of its sentences")
     parser.add_argument("--peers", type=Path, default=Path("~/.cache/deepwire-peers").expanduser())
-    parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--name", help="in the names of the results, beside those of another run of the day")
-    parser.add_argument("--note", help="a remark for the results, such as what else the machine was doing")
     options = parser.parse_args()
     if options.model is not None and options.text is None:
         parser.error("a trained model needs --text")
@@ -385,65 +376,48 @@ def write_results(
     kinds: tuple[str, str] = ("Decoding speed", "decoding_speed"),
 ) -> str:
     """Table and raw figures under the options' folder; `kinds`: heading, and how the files' names begin."""
-    figures = machine.description() | {"threads": options.threads}
+    parameters, scores = sum(each.numel() for each in model.parameters()), bleu(rounds, options)
     record: dict[str, object] = {
-        "machine": figures,
         "origin": task["origin"],
         "sentences": len(task["source"]),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "note": options.note,
+        "parameters": parameters,
         "shortlist": options.shortlist,
-        "bleu": bleu(rounds, options),
+        "bleu": scores,
         "rounds": [{key: value for key, value in each.items() if key != "translations"} for each in rounds],
     }
-    table = as_table(rounds, record, figures, options.rounds, kinds[0])
-    options.results.mkdir(parents=True, exist_ok=True)
-    kind = "random" if options.model is None else "trained"
-    name = machine.result_name(kinds[1], kind, options.name)
-    stem = options.results / f"{name}_{figures['date']}"
-    Path(f"{stem}.md").write_text(table)
-    Path(f"{stem}.json").write_text(json.dumps(record, indent=1) + "\n")
-    return table
+    beams, batches = (sorted({int(str(each[name])) for each in rounds}) for name in ("beam", "batch"))
+    about = (
+        f"{in_words(task['origin'])}, {parameters:,} parameters; {len(task['source'])} sentences, "
+        f"{options.rounds} rounds in turn."
+    )
+    lines = [about, "", *as_table(rounds, len(task["source"]))]
+    if scores:
+        lines += ["", "BLEU: " + "; ".join(f"{name} {score:.2f}" for name, score in scores.items()) + "."]
+    return harness.write(
+        options,
+        [kinds[1], "random" if options.model is None else "trained"],
+        f"{kinds[0]}: beam {either(beams)}, {either(batches)} at a time",
+        lines,
+        record,
+    )
 
 
-def in_words(origin: object) -> str:
+def in_words(origin: Mapping[str, str | int | list[str]]) -> str:
     """What the model is."""
     match origin:
         case {"recipe": str(recipe), "set": list(changes), "vocabulary": int(words)}:
             return f"{' '.join([recipe, *changes])}, {words:,} subwords, random weights"
-        case {"name": str(name)}:
-            return name
-    raise ValueError(f"not where a model comes from: {origin!r}")
+    return str(origin["name"])
 
 
 def either(numbers: Sequence[int]) -> str:
     return " or ".join(map(str, numbers))
 
 
-def as_table(
-    rounds: Sequence[Mapping[str, object]],
-    record: Mapping[str, object],
-    figures: Mapping[str, object],
-    count: int,
-    heading: str,
-) -> str:
-    sentences = int(str(record["sentences"]))
-    beams, batches = (sorted({int(str(each[name])) for each in rounds}) for name in ("beam", "batch"))
-    lines = [
-        f"# {heading}: beam {either(beams)}, {either(batches)} at a time, CPU {machine.kind(figures)}, "
-        f"{figures['date']}",
-        "",
-        f"{in_words(record['origin'])}, {record['parameters']:,} parameters; {sentences} sentences, {count} "
-        "rounds in turn.",
-        "",
-        f"Machine: {machine.in_words(figures)}",
-        "",
-        "| beam | batch | toolkit | version | sentences/s | lowest | highest | sentences/CPU-s | tokens/s "
-        "| same translations as the first row |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    places = dict.fromkeys((each["beam"], each["batch"]) for each in rounds)
-    for beam, batch in places:
+def as_table(rounds: Sequence[Mapping[str, object]], sentences: int) -> list[str]:
+    heads = ["beam", "batch", "toolkit", "version", "sentences/s", "lowest", "highest", "sentences/CPU-s"]
+    rows = []
+    for beam, batch in dict.fromkeys((each["beam"], each["batch"]) for each in rounds):
         here = [each for each in rounds if (each["beam"], each["batch"]) == (beam, batch)]
         first = cast("list[list[int]]", here[0]["translations"])
         for name in dict.fromkeys(each["toolkit"] for each in here):
@@ -453,17 +427,11 @@ def as_table(
             made = cast("list[list[int]]", own[0]["translations"])
             equal = sum(one == other for one, other in zip(made, first, strict=True))
             tokens = statistics.median(rates) * sum(len(ids) + 1 for ids in made) / sentences
-            lines.append(
-                f"| {beam} | {batch} | {name} | {own[0]['version']} | {statistics.median(rates):.2f} "
-                f"| {min(rates):.2f} | {max(rates):.2f} | {statistics.median(busy):.2f} | {tokens:.0f} "
-                f"| {equal / sentences:.1%} |"
-            )
-    scores = cast("dict[str, float]", record["bleu"])
-    if scores:
-        lines += ["", "BLEU: " + "; ".join(f"{name} {score:.2f}" for name, score in scores.items()) + "."]
-    if record["note"]:
-        lines += ["", str(record["note"])]
-    return "\n".join(lines) + "\n"
+            speeds = [statistics.median(rates), min(rates), max(rates), statistics.median(busy)]
+            cells = [f"{speed:.2f}" for speed in speeds]
+            cells += [f"{tokens:.0f}", f"{equal / sentences:.1%}"]
+            rows.append([beam, batch, name, own[0]["version"], *cells])
+    return harness.table([*heads, "tokens/s", "same translations as the first row"], rows)
 
 
 if __name__ == "__main__":

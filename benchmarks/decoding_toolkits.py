@@ -22,20 +22,19 @@ benchmarks/results/.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import shutil
 import signal
+import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import machine
+import harness
 from decoding_speed import formats
-from decoding_toolkits_table import Entry, Round, as_table
 from peers.base import TASKS, Task, Toolkit
 from peers.decoding.base import Decoder, Format, Request
 from peers.decoding.commands import Took, difference, timed
@@ -64,6 +63,30 @@ LARGEST_STEP = 8
 # Times are not exact: as a share of the least that is possible, what is believed, and how often it is tried.
 POSSIBLE = 0.95
 TRIES = 3
+
+
+@dataclass(frozen=True)
+class Round:
+    """So many sentences after the start, and what they took."""
+
+    toolkit: str
+    sentences: int
+    seconds: float
+    cpu_seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.sentences / self.seconds
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a row of the table says beside its rounds; steps are those of the search for a translation."""
+
+    toolkit: str
+    version: str
+    parameters: int
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -165,33 +188,25 @@ def main() -> None:
         entries = [entry(row, parameters, request) for row in rows]
         more = {row.name: comparison.enough(row, options.seconds) for row in rows}
         rounds = []
-        for number in range(options.rounds):
-            for row in rows if number % 2 == 0 else reversed(rows):
-                rounds.append(comparison.round(row, more[row.name]))
-                print(rounds[-1], flush=True)
+        for _, row in harness.in_turns(rows, options.rounds):
+            rounds.append(comparison.round(row, more[row.name]))
+            print(rounds[-1], flush=True)
     finally:
         shutil.rmtree(folder)
     print(write_results(task, request, entries, rounds, options))
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.parser(__doc__)
     parser.add_argument("--task", choices=SHAPES, default="base", help="shape of the models")
     parser.add_argument("--layers", type=int, help="of each side; that of the task")
     parser.add_argument("--vocabulary-size", type=int, help="that of the task")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--batch", type=int, default=64, help="sentences at a time")
     parser.add_argument("--length", type=int, default=15, help="subwords of sentences and translations")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=12.0, help="that a round should time")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--peers", type=Path, default=Path("~/.cache/deepwire-peers").expanduser())
     parser.add_argument("--only", nargs="*", help="names of rows; default: all that are set up")
-    parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--name", help="in the names of the results, beside those of another run of the day")
-    parser.add_argument("--note", help="a remark for the results, such as what else the machine was doing")
     options = parser.parse_args()
     if options.seconds <= 0:
         parser.error("--seconds must be more than 0")
@@ -230,22 +245,41 @@ def write_results(
     rounds: Sequence[Round],
     options: argparse.Namespace,
 ) -> str:
-    figures = machine.description() | {"threads": options.threads}
     record = {
-        "machine": figures,
         "task": asdict(task),
         "request": asdict(request),
         "toolkits": [asdict(entry) for entry in entries],
-        "note": options.note,
         "rounds": [asdict(each) for each in rounds],
     }
-    table = as_table(task, request, entries, rounds, figures, options.note)
-    options.results.mkdir(parents=True, exist_ok=True)
-    name = machine.result_name("decoding_toolkits", task.name, options.name)
-    stem = options.results / f"{name}_{figures['date']}"
-    Path(f"{stem}.md").write_text(table)
-    Path(f"{stem}.json").write_text(json.dumps(record, indent=1) + "\n")
-    return table
+    about = (
+        f"Transformer {task.layers}+{task.layers}, d {task.d_model}, FFN {task.d_ffn}, {task.heads} heads, "
+        f"{task.vocabulary:,} subwords, tied embeddings, random weights; sentences and translations of "
+        f"{request.length} subwords; {options.rounds} rounds in turn, start-up left out."
+    )
+    return harness.write(
+        options,
+        ["decoding_toolkits", task.name],
+        f"Decoding speed of toolkits: beam {request.beam}, {request.batch} at a time",
+        [about, "", *as_table(entries, rounds)],
+        record,
+    )
+
+
+def as_table(entries: Sequence[Entry], rounds: Sequence[Round]) -> list[str]:
+    heads = ["toolkit", "version", "parameters", "steps", "sentences/s", "lowest", "highest"]
+    heads += ["sentences/CPU-s", "speed of the first row over it", "by round"]
+    first = [each.rate for each in rounds if each.toolkit == entries[0].toolkit]
+    rows = []
+    for entry in entries:
+        own = [each for each in rounds if each.toolkit == entry.toolkit]
+        rates = [each.rate for each in own]
+        middle = statistics.median(rates)
+        busy = statistics.median(each.sentences / each.cpu_seconds for each in own)
+        ratios = ", ".join(f"{ours / theirs:.2f}" for ours, theirs in zip(first, rates, strict=True))
+        speeds = (middle, min(rates), max(rates), busy, statistics.median(first) / middle)
+        cells = [f"{speed:.2f}" for speed in speeds]
+        rows.append([entry.toolkit, entry.version, f"{entry.parameters:,}", entry.steps, *cells, ratios])
+    return harness.table(heads, rows)
 
 
 if __name__ == "__main__":

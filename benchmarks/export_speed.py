@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import cast
 
 import decoding_speed
+import harness
 from decoding_speed import HERE, Job
 
 from deepwire.checkpoint.store import LoadedModel, load_model, save_model
@@ -51,9 +52,8 @@ def main() -> None:
         task["origin"] = {"name": str(loaded.folder)}
         toolkits = exported(loaded, options.formats or decoding_speed.formats(), folder)
         rounds: list[dict[str, object]] = []
-        for number in range(options.rounds):
-            for name in sorted(toolkits, key=list(toolkits).index, reverse=number % 2 == 1):
-                rounds += decoding_speed.one_round(name, toolkits[name], task, folder, options)
+        for _, name in harness.in_turns(toolkits, options.rounds):
+            rounds += decoding_speed.one_round(name, toolkits[name], task, folder, options)
         # Where the model lies on this machine is nobody's concern.
         task["origin"] = decoding_speed.origin_of(options)
         kind = ("Speed of exported models", "export_speed")

@@ -12,14 +12,12 @@ Writes a Markdown table and the raw figures under benchmarks/results/.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-import machine
+import harness
 import torch
 from decoding_speed import random_model
 from profile_steps import update
@@ -29,7 +27,6 @@ from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.precision import autocast_dtype, set_fp32_matmul
 
-HERE = Path(__file__).resolve().parent
 Rates = Mapping[int, Mapping[str, Sequence[float]]]
 """Target tokens a second by length, model and round."""
 
@@ -44,29 +41,21 @@ def main() -> None:
     except DeepwireError as error:
         sys.exit(f"error: {error}")
     rates = {length: {name: list[float]() for name in models} for length in options.lengths}
-    for number in range(options.rounds):
-        for length in options.lengths:
-            for name in list(models) if number % 2 == 0 else reversed(models):
-                rates[length][name].append(rate(models[name], length, options))
-                print(f"{length} {name}: {rates[length][name][-1]:.0f} target tokens/s", flush=True)
+    turns = [(length, name) for length in options.lengths for name in models]
+    for _, (length, name) in harness.in_turns(turns, options.rounds):
+        rates[length][name].append(rate(models[name], length, options))
+        print(f"{length} {name}: {rates[length][name][-1]:.0f} target tokens/s", flush=True)
     sizes = {name: sum(model.parameter_groups().values()) for name, model in models.items()}
     print(write_results(rates, sizes, options))
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.parser(__doc__, threads=1)
     parser.add_argument("models", nargs="+", metavar="RECIPE[,KEY=VALUE]")
     parser.add_argument("--lengths", nargs="+", type=int, default=[16, 64, 256], help="subwords")
     parser.add_argument("--tokens", type=int, default=2048, help="target tokens of an update")
     parser.add_argument("--updates", type=int, default=1, help="timed together, after one that is not")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--vocabulary-size", type=int, default=10_000)
-    parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--name", help="in the names of the results, beside those of another run of the day")
-    parser.add_argument("--note", help="a remark for the results")
     return parser.parse_args()
 
 
@@ -93,36 +82,29 @@ def rate(model: TranslationModel, length: int, options: argparse.Namespace) -> f
 
 
 def write_results(rates: Rates, sizes: Mapping[str, int], options: argparse.Namespace) -> str:
-    figures = machine.description() | {"threads": options.threads}
-    first, *others = sizes
-    lines = [
-        f"# Training by length, CPU {machine.kind(figures)}, {figures['date']}",
-        "",
-        "Target tokens a second (in brackets: of the first model's); "
-        f"{str(number_format()).removeprefix('torch.')}, {options.vocabulary_size} subwords, "
-        f"{options.tokens} tokens an update, {options.threads} threads, median of {options.rounds} rounds.",
-        "",
-        "| model | parameters |" + "".join(f" {length} subwords |" for length in options.lengths),
-        "|---|---|" + "---|" * len(options.lengths),
-    ]
-    for name in (first, *others):
-        row = f"| {name} | {sizes[name]:,} |"
+    first = next(iter(sizes))
+    rows = []
+    for name in sizes:
+        row = [name, f"{sizes[name]:,}"]
         for length in options.lengths:
             found = statistics.median(rates[length][name])
             share = found / statistics.median(rates[length][first])
-            row += f" {found:.0f} |" if name == first else f" {found:.0f} ({share:.2f}) |"
-        lines.append(row)
-    lines += ["", "Machine: " + machine.in_words(figures), *(["", options.note] if options.note else [])]
-    table = "\n".join(lines) + "\n"
-    options.results.mkdir(parents=True, exist_ok=True)
-    name = machine.result_name("training_length", options.name)
-    stem = options.results / f"{name}_{figures['date']}"
-    kept = {key: value for key, value in vars(options).items() if key != "results"}
-    Path(f"{stem}.md").write_text(table)
-    Path(f"{stem}.json").write_text(
-        json.dumps({"machine": figures, "options": kept, "parameters": sizes, "rates": rates}) + "\n"
+            row.append(f"{found:.0f}" if name == first else f"{found:.0f} ({share:.2f})")
+        rows.append(row)
+    about = (
+        "Target tokens a second (in brackets: of the first model's); "
+        f"{str(number_format()).removeprefix('torch.')}, {options.vocabulary_size} subwords, "
+        f"{options.tokens} tokens an update, {options.threads} threads, median of {options.rounds} rounds."
     )
-    return table
+    heads = ["model", "parameters", *(f"{length} subwords" for length in options.lengths)]
+    kept = {key: value for key, value in vars(options).items() if key != "results"}
+    return harness.write(
+        options,
+        ["training_length"],
+        "Training by length",
+        [about, "", *harness.table(heads, rows)],
+        {"options": kept, "parameters": sizes, "rates": rates},
+    )
 
 
 if __name__ == "__main__":

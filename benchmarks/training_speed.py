@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import json
 import os
 import shutil
 import signal
@@ -27,6 +26,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import harness
 import machine
 import process_tree
 import sentencepiece
@@ -98,10 +98,9 @@ def main() -> None:
             home(folder, toolkit).mkdir()
             toolkit.prepare(home(folder, toolkit), task, corpus)
         rounds: list[Round] = []
-        for number in range(options.rounds):
-            for toolkit in toolkits if number % 2 == 0 else reversed(toolkits):
-                rounds.append(one_round(toolkit, home(folder, toolkit), number, options))
-                print(rounds[-1], flush=True)
+        for number, toolkit in harness.in_turns(toolkits, options.rounds):
+            rounds.append(one_round(toolkit, home(folder, toolkit), number, options))
+            print(rounds[-1], flush=True)
     finally:
         shutil.rmtree(folder)
     versions = {toolkit.name: version(toolkit) for toolkit in toolkits}
@@ -109,19 +108,12 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = harness.parser(__doc__)
     parser.add_argument("--task", choices=TASKS, default="small")
-    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--warmup", type=int, default=5, help="updates before the clock starts")
     parser.add_argument("--updates", type=int, default=20, help="updates in all")
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--peers", type=Path, default=Path("~/.cache/deepwire-peers").expanduser())
     parser.add_argument("--only", nargs="*", help="names of toolkits; default: deepwire and each peer set up")
-    parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--name", help="in the names of the results, beside those of another run of the day")
-    parser.add_argument("--note", help="a remark for the results, such as what else the machine was doing")
     options = parser.parse_args()
     if options.updates % options.warmup or options.updates <= options.warmup:
         parser.error("--updates must be a multiple of --warmup, the interval of the logs")
@@ -272,70 +264,49 @@ def version(toolkit: Toolkit) -> str:
 def write_results(
     task: Task, rounds: list[Round], versions: dict[str, str], limit: Limit, options: argparse.Namespace
 ) -> str:
-    figures = machine.description()
-    figures["threads"] = options.threads
-    table = as_table(task, rounds, versions, limit, options, figures)
-    options.results.mkdir(exist_ok=True)
-    name = machine.result_name("training_speed", task.name, options.name)
-    stem = options.results / f"{name}_{time.strftime('%Y-%m-%d')}"
-    stem.with_suffix(".md").write_text(table)
     record = {
         "task": asdict(task),
-        "machine": figures,
         "versions": versions,
         "limit": asdict(limit) | {"tokens_per_second": limit.tokens_per_second},
         "updates": options.updates,
         "warmup": options.warmup,
-        "note": options.note,
         "rounds": [asdict(found) for found in rounds],
     }
-    stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
-    return table
+    lines = as_table(task, rounds, versions, limit, options)
+    return harness.write(
+        options, ["training_speed", task.name], f"Training speed: {task.name}", lines, record
+    )
 
 
 def as_table(
-    task: Task,
-    rounds: list[Round],
-    versions: dict[str, str],
-    limit: Limit,
-    options: argparse.Namespace,
-    figures: dict[str, object],
-) -> str:
-    lines = [
-        f"# Training speed: {task.name}, CPU {machine.kind(figures)}, {figures['date']}",
-        "",
+    task: Task, rounds: list[Round], versions: dict[str, str], limit: Limit, options: argparse.Namespace
+) -> list[str]:
+    heads = ["toolkit", "version", "tokens/s", "lowest", "highest", "share of the limit", "tokens/CPU-s"]
+    heads += ["tokens an update", "memory, GiB", "speed of the first row over it, by round"]
+    first = [found.tokens_per_second for found in rounds if found.toolkit == next(iter(versions))]
+    rows = []
+    for name, text in versions.items():
+        own = [found for found in rounds if found.toolkit == name]
+        rates = [found.tokens_per_second for found in own]
+        middle = statistics.median(rates)
+        busy = statistics.median(found.tokens_per_cpu_second for found in own)
+        update = statistics.mean(found.tokens_per_update for found in own)
+        ratios = ", ".join(f"{ours / theirs:.2f}" for ours, theirs in zip(first, rates, strict=True))
+        speeds = [f"{speed:.0f}" for speed in (middle, min(rates), max(rates))]
+        share, memory = f"{middle / limit.tokens_per_second:.0%}", max(found.peak_gib for found in own)
+        rows.append([name, text, *speeds, share, f"{busy:.0f}", f"{update:.0f}", f"{memory:.2f}", ratios])
+    return [
         f"Transformer {task.layers}+{task.layers}, d {task.d_model}, FFN {task.d_ffn}, {task.heads} heads, "
         f"{limit.vocabulary} subwords, tied embeddings, dropout {task.dropout}. Text: Multi30k de-en, about "
         f"{task.batch_tokens} target tokens an update. {options.rounds} rounds in turn, updates "
         f"{options.warmup + 1} to {options.updates} of each timed.",
         "",
-        f"Machine: {machine.in_words(figures)}",
-        "",
-        "| toolkit | version | tokens/s | lowest | highest | share of the limit | tokens/CPU-s "
-        "| tokens an update | memory, GiB | speed of the first row over it, by round |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
-    first = [found.tokens_per_second for found in rounds if found.toolkit == next(iter(versions))]
-    for name, text in versions.items():
-        own = [found for found in rounds if found.toolkit == name]
-        rates = [found.tokens_per_second for found in own]
-        ratios = [f"{ours / theirs:.2f}" for ours, theirs in zip(first, rates, strict=True)]
-        lines.append(
-            f"| {name} | {text} | {statistics.median(rates):.0f} | {min(rates):.0f} | {max(rates):.0f} "
-            f"| {statistics.median(rates) / limit.tokens_per_second:.0%} "
-            f"| {statistics.median(found.tokens_per_cpu_second for found in own):.0f} "
-            f"| {statistics.mean(found.tokens_per_update for found in own):.0f} "
-            f"| {max(found.peak_gib for found in own):.2f} | {', '.join(ratios)} |"
-        )
-    lines += [
+        *harness.table(heads, rows),
         "",
         f"Limit: {limit.tokens_per_second:.0f} tokens/s, {limit.operations_per_token / 1e6:.1f} MFLOP a "
         f"token at {limit.operations_per_second / 1e9:.0f} GFLOP/s ({limit.format}, the fastest product that "
         "was measured before the rounds); tokens of padding count for nobody.",
     ]
-    if options.note:
-        lines += ["", options.note]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

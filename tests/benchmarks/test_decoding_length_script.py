@@ -25,9 +25,3 @@ def test_every_step_of_every_mixer_is_timed(monkeypatch, tmp_path: Path, beam: i
     (table,) = tmp_path.glob("*.md")
     rows = [line for line in table.read_text().splitlines() if line[2:3].isdigit()]
     assert [line.split("|")[1].strip() for line in rows] == ["10", "30", "33"]
-
-
-def test_an_unknown_mixer_is_one_line(monkeypatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["decoding_length.py", "--mixers", "nothing"])
-    with pytest.raises(SystemExit, match="error: "):
-        decoding_length.main()

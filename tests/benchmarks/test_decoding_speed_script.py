@@ -98,9 +98,3 @@ def test_batches_change_no_translation() -> None:
             decoding_speed.translate(model, source, {"beam": beam, "batch": batch}, 8) for batch in (1, 3)
         )
         assert one == all_
-
-
-def test_a_trained_model_needs_a_text(monkeypatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["decoding_speed.py", "some-run"])
-    with pytest.raises(SystemExit):
-        decoding_speed.main()

@@ -37,12 +37,6 @@ def test_everything_is_measured_and_written(monkeypatch, tmp_path: Path) -> None
     assert text.count("| MHPLSTM base |") == 3
 
 
-def test_only_what_was_asked_for_is_measured(monkeypatch, tmp_path: Path) -> None:
-    record = run(monkeypatch, tmp_path, "--device", "cpu", "--tiny", "--only", "recurrence")
-    assert "recurrence" in record
-    assert "training" not in record
-
-
 def test_a_further_run_of_the_day_adds_to_the_record_and_replaces_rows(monkeypatch, tmp_path: Path) -> None:
     options = ("--device", "cpu", "--tiny", "--only", "decoding", "--models", "MHPLSTM base", "--beams")
     first = run(monkeypatch, tmp_path, *options, "1", "2")
@@ -52,31 +46,11 @@ def test_a_further_run_of_the_day_adds_to_the_record_and_replaces_rows(monkeypat
     assert second["decoding"][1] != first["decoding"][1]
 
 
-def test_rows_of_another_machine_are_kept_apart(monkeypatch, tmp_path: Path) -> None:
-    options = ("--device", "cpu", "--tiny", "--only", "recurrence")
-    record = run(monkeypatch, tmp_path, *options)
-    record["machine"]["torch"] = "2.0"
-    (figures,) = tmp_path.glob("*.json")
-    figures.write_text(json.dumps(record))
-    with pytest.raises(SystemExit, match="is of another machine or torch; give another --results"):
-        run(monkeypatch, tmp_path, *options)
-
-
 @pytest.mark.slow
 def test_training_is_measured_compiled_too(monkeypatch, tmp_path: Path) -> None:
     options = ("--only", "training", "--models", "Transformer base", "--backend", "eager")
     record = run(monkeypatch, tmp_path, "--device", "cpu", "--tiny", *options)
     assert [row["compiled"] for row in record["training"]] == [False, True]
-
-
-def test_without_a_gpu_one_line_says_so(monkeypatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(sys, "argv", ["gpu.py"])
-    with pytest.raises(SystemExit) as stopped:
-        gpu.main()
-    assert str(stopped.value).startswith("error: no GPU here")
-    assert "\n" not in str(stopped.value)
-    assert capsys.readouterr().out == ""
 
 
 def test_every_model_of_the_script_can_be_kept_from_ending() -> None:

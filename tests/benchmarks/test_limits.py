@@ -50,10 +50,6 @@ def test_the_fastest_product_of_any_shape_counts(found: limits.Machine) -> None:
     assert found.fastest == "bf16"
 
 
-def test_what_fits_a_cache_is_read_faster(found: limits.Machine) -> None:
-    assert [found.read(size) for size in (2**20, 2**20 + 1, 2**24, 2**30)] == [50e9, 30e9, 30e9, 10e9]
-
-
 def test_the_slower_of_products_and_memory_is_the_limit(found: limits.Machine) -> None:
     cost = TrainingCost(layers=30e6, output=10e6, moved=9e6, kept=1e6, weights=4 * 10**6)
     limit = limits.training_limit(cost, found, update_tokens=4000)
@@ -82,14 +78,6 @@ def test_a_run_file_gets_its_limits_and_a_measured_speed_its_share(report) -> No
     assert many["sentences_per_second"] > one["sentences_per_second"]
     assert one["tokens_per_second"] == pytest.approx(25 * one["sentences_per_second"])
     assert many["cost"]["operations"] == 8 * one["cost"]["operations"]
-
-
-def test_mistakes_end_with_one_line(report) -> None:
-    for arguments in (("no-such-recipe",), ("demo", "model.d_modell=3"), ("papers/neutron-base",)):
-        with pytest.raises(SystemExit) as stopped:
-            report(*arguments)
-        assert str(stopped.value).startswith("error: ")
-        assert "\n" not in str(stopped.value)
 
 
 def test_the_machine_is_measured_in_every_format(monkeypatch) -> None:

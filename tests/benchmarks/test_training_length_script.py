@@ -26,9 +26,3 @@ def test_every_model_is_timed_at_every_length(monkeypatch, tmp_path: Path) -> No
     assert [row[1].strip() for row in rows] == models
     first, second = (float(row[3].split("(")[0]) for row in rows)
     assert float(rows[1][3].split("(")[1].rstrip(" )")) == pytest.approx(second / first, abs=0.02)
-
-
-def test_an_unknown_recipe_is_one_line(monkeypatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["x", "papers/nothing"])
-    with pytest.raises(SystemExit, match="error: "):
-        training_length.main()

@@ -64,21 +64,6 @@ def test_the_best_head_is_named(
     assert Attention(3, None, "writes").options == "--alignment alignment.layer=3 alignment.step=writes"
 
 
-def test_the_best_of_equals_is_the_same_in_the_table_and_in_the_note(
-    stored: str, text: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def weights(model, pairs, layers, device):
-        places = max(len(pair.source) for pair in pairs), max(len(pair.read) for pair in pairs)
-        return {layer: torch.ones(len(pairs), 2, places[1], places[0]) for layer in (0, 1)}
-
-    (tmp_path / "gold").write_text(GOLD)
-    monkeypatch.setattr(attention_alignments, "attention_to_source", weights)
-    finding = analyse_alignment(stored, read_pairs(stored, *text), tmp_path / "gold")
-    layer, head, step, *_ = finding.tables[0].rows[0]
-    assert len({row[3] for row in finding.tables[0].rows}) == 1
-    assert finding.notes[0].startswith(f"Best: layer {layer}, head {head}, in the step that {step}:")
-
-
 def test_the_command(
     stored: str, text: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

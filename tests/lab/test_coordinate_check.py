@@ -12,7 +12,6 @@ from deepwire.errors import UsageError
 from deepwire.lab.coordinate_check import CoordinateCheck, coordinate_check, growth
 from deepwire.lab.report.finding import Finding
 from deepwire.lab.subject.training_text import open_untrained
-from deepwire.model.connections.scaled_post_norm import BranchNorm
 
 CPU = torch.device("cpu")
 PLAIN = [
@@ -47,11 +46,6 @@ def test_growth_is_the_exponent_of_a_power_law(sizes: list[int], exponent: float
     assert found == pytest.approx(exponent, abs=1e-6)
 
 
-@pytest.mark.parametrize("bad", [0.0, float("nan"), float("inf")])
-def test_growth_of_what_is_not_there_is_none(bad: float) -> None:
-    assert growth({1: 1.0, 2: bad}) is None
-
-
 def test_widths_grow_without_and_stay_with_complete_p(corpus: Path) -> None:
     """The stream grows about as the width without a parametrisation, and is flat with it."""
     plain = column(checked(corpus, PLAIN, widths=(16, 32, 64)), 0, -1)
@@ -76,29 +70,6 @@ def test_depths_grow_without_and_do_not_with_complete_p(corpus: Path) -> None:
     scaled = column(checked(corpus, DEPTHS, depths=(2, 4, 8)), 0, -1)
     assert plain["decoder layer top"] > 0.4
     assert scaled["decoder layer top"] < 0.15
-
-
-def test_connections_that_change_with_the_updates_do_so(
-    corpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun = list[int]()
-    monkeypatch.setattr(BranchNorm, "begin_update", lambda _connection, number: begun.append(number))
-    checked(corpus, [*PLAIN, "model.encoder.connection=branch_norm"], widths=(16, 32))
-    assert begun == [1, 1, 2, 3, 4] * 2  # the first as it is before training
-
-
-def test_the_base_is_measured_alike_with_and_without(corpus: Path) -> None:
-    """Width 16 is that of the base, so CompleteP changes nothing there."""
-    plain, scaled = (checked(corpus, settings, widths=(16, 32)) for settings in (PLAIN, WIDTHS))
-    assert column(plain, 0, 1) == column(scaled, 0, 1)
-    assert column(plain, 0, 2) != column(scaled, 0, 2)
-
-
-def test_the_rate_is_the_highest_of_the_schedule(corpus: Path) -> None:
-    finding = checked(corpus, PLAIN, widths=(16, 32))
-    assert finding.provenance.settings["rate"] == "0.01"
-    slow = checked(corpus, PLAIN, widths=(16, 32), rate=1e-6)
-    assert column(slow, 0, 1)["logits"] < 0.01 * column(finding, 0, 1)["logits"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from deepwire.evaluation.multilingual.direction_table import (
 )
 from deepwire.lab.direction_scores import directions_finding
 from deepwire.lab.report.finding import from_json, to_json
-from deepwire.lab.report.pages import as_html, as_text, table_markdown
+from deepwire.lab.report.pages import as_text, table_markdown
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation" / "multilingual"))
 from translated_directions import translated  # noqa: F401 - a fixture
@@ -97,33 +97,6 @@ def test_json_holds_the_numbers_unrounded_beside_the_finding(report: DirectionsR
     assert first["comparisons"][0]["p_value"] == pytest.approx(report.blocks[1].rows[0].p_value)
     assert record["blocks"][3]["directions"][0]["right_language"] == 0.25
     assert from_json(text, "table") == (finding,)
-
-
-def test_bars_are_as_high_as_the_scores(report: DirectionsReport) -> None:
-    out, into, zero_shot = directions_finding(report).figures
-    assert [out.name, into.name, zero_shot.name] == ["out-of-en", "into-en", "zero-shot"]
-    assert out.categories == ("en-de", "en-fr", "en-zh")
-    assert out.y.text == "BLEU [%]"
-    assert "the largest training text first" in out.caption
-    rows = report.blocks[1].rows
-    assert out.series[0].y == tuple(row.scores[0].value for row in rows)
-    assert out.series[1].y == tuple(row.baseline[0].value for row in rows)
-
-
-def test_the_page_escapes_names_and_shows_every_block(report: DirectionsReport) -> None:
-    pytest.importorskip("matplotlib")
-    finding = directions_finding(report)
-    page = as_html([finding], finding.title)
-    assert "<script" not in page
-    assert "<b>" not in page
-    assert page.count("<svg") == 3
-    assert page.count("<caption>") == 1 + 3 + 3
-
-
-def test_without_pictures_a_page_shows_their_numbers_open(report: DirectionsReport) -> None:
-    page = as_html([directions_finding(report)], "t", pictures=False)
-    assert page.count("<svg") == 0
-    assert page.count("<details open><summary>The numbers</summary>") == 3
 
 
 def test_markdown_has_the_same_tables(report: DirectionsReport) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStore
 from deepwire.lab.shortlist_learning import TrainingPairs, train_ibm_model1
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "decoding"))
@@ -65,12 +64,3 @@ def test_empty_and_overlong_pairs_are_left_out_and_the_rest_is_spread(tmp_path):
     store = store_of(tmp_path / "store", text)
     assert TrainingPairs.of(store, 1000).lines.tolist() == list(range(1, 11))
     assert TrainingPairs.of(store, 5).lines.tolist() == [1, 3, 5, 7, 9]
-
-
-def test_sentences_that_are_context_alone_are_not_learned_from(tmp_path):
-    with StoreWriter(tmp_path / "store", SIZE, SIZE, documents=True) as writer:
-        writer.add(TokenBlock.of([[4, 5], [6]], ["a b", "c"]), TokenBlock.of([[7], [8]], ["x", "y"]))
-        writer.add(TokenBlock.of([[9]], ["dropped"]), TokenBlock.of([[10]], ["z"]))
-        writer.finish(2, np.array([-1, 0, -1]))
-    pairs = TrainingPairs.of(TokenStore(tmp_path / "store"), 1000)
-    assert pairs.lines.tolist() == [0, 1]

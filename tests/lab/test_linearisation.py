@@ -16,7 +16,6 @@ from torch import nn
 from deepwire.cli.main import main
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.languages import Direction, Languages
-from deepwire.errors import UsageError
 from deepwire.lab import linearisation
 from deepwire.lab.linearisation import LeastSquares, has_cell, linearised, match, train_on_translation, width
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
@@ -70,17 +69,6 @@ def test_least_squares_is_that_of_the_closed_form(inputs: int, outputs: int, see
     error = (y.double() - ones @ exact).square().sum()
     spread = (y.double() - y.double().mean(0)).square().sum()
     assert fit.explained == pytest.approx(float(1 - error / spread), abs=1e-6)
-
-
-def test_least_squares_of_inputs_that_depend_on_each_other_is_still_exact() -> None:
-    x = torch.randn(30, 2)
-    x = torch.cat((x, x.sum(1, keepdim=True)), 1)
-    y = x @ torch.tensor([[1.0], [2.0], [3.0]])
-    sums = LeastSquares(3, 1, torch.device("cpu"))
-    sums.add(x, y)
-    fit = sums.solve()
-    torch.testing.assert_close(fit.linear(x), y, atol=1e-4, rtol=1e-4)
-    assert fit.explained == pytest.approx(1.0, abs=1e-6)
 
 
 @pytest.mark.parametrize(("sockets", "cell"), CHOICES)
@@ -152,11 +140,6 @@ def test_training_on_the_translation_loss_changes_the_map_alone(make_model) -> N
     assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
 
 
-def test_a_model_without_a_cell_cannot_map_one(make_model) -> None:
-    with pytest.raises(UsageError, match="have no cell"):
-        width(make_model({"connection": "pre_norm"}), "encoder", "map")
-
-
 @pytest.mark.parametrize(
     ("connection", "cell"),
     [
@@ -171,12 +154,6 @@ def test_norms_of_the_embedding_may_be_those_of_languages(make_model, connection
     model = make_model(sockets, sockets, languages)
     assert has_cell(model, "encoder") == cell
     assert not has_cell(model, "decoder")
-
-
-@pytest.mark.parametrize("layer", [0, 4])
-def test_only_layers_that_exist_are_replaced(make_model, layer: int) -> None:
-    with pytest.raises(UsageError, match=f"layers 1 to 3, not {layer}"):
-        linearised(make_model({"connection": "pre_norm"}), "encoder", layer, nn.Linear(16, 16))
 
 
 def linearise(run: str, capsys, *options: str) -> dict[str, Any]:
@@ -236,9 +213,3 @@ def test_wrong_options_are_one_line_before_the_work(
     said = capsys.readouterr().err
     assert message in said
     assert "whole model" not in said
-
-
-def test_a_model_without_a_run_has_no_training_text(make_model, store, text, capsys) -> None:
-    name = store(make_model({"connection": "pre_norm"}))
-    assert main(["analyze", "linearise", name, "-s", str(text[0]), "-r", str(text[1])]) == 2
-    assert "training text is not known" in capsys.readouterr().err

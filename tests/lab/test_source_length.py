@@ -10,25 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepwire.cli.main import main
-from deepwire.errors import DataError, UsageError
+from deepwire.errors import UsageError
 from deepwire.evaluation.metric_choice import corpus_score
-from deepwire.lab.source_length import cut, equal_bounds, text_lengths, unit_of
-
-
-@pytest.mark.parametrize(
-    ("lines", "unit", "lengths"),
-    [
-        (["A dog sleeps.", "", "Yes"], "words", [3, 0, 1]),
-        (["犬は公園を走った。 そうです", "はい"], "characters", [13, 2]),
-        (["สุนัขวิ่ง"], "characters", [9]),
-        (["개가 잔다."], "words", [2]),
-        ([], "words", []),
-    ],
-)
-def test_words_stand_between_spaces_where_the_script_has_any(lines, unit, lengths) -> None:
-    assert unit_of(lines) == unit
-    assert text_lengths(lines, unit) == lengths
-
+from deepwire.lab.source_length import cut, equal_bounds
 
 LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=80).filter(any)
 
@@ -54,21 +38,10 @@ def test_equal_parts_never_split_a_length_and_are_no_more_than_asked_for(
     assert len(cut(lengths, bounds)) <= parts
 
 
-def test_equal_parts_of_different_lengths_are_equal() -> None:
-    buckets = cut(list(range(1, 41)), equal_bounds(list(range(1, 41)), 4))
-    assert [len(bucket.rows) for bucket in buckets] == [10, 10, 10, 10]
-    assert [bucket.name for bucket in buckets] == ["1-10", "11-20", "21-30", "31+"]
-
-
 @pytest.mark.parametrize("bounds", [[0, 5], [5, 5], [9, 3], [-1]])
 def test_bounds_ascend_from_one(bounds: list[int]) -> None:
     with pytest.raises(UsageError, match="must ascend"):
         cut([1, 2], bounds)
-
-
-def test_a_text_without_words_has_no_parts() -> None:
-    with pytest.raises(DataError, match="no line of the source has a word"):
-        cut([0, 0], [])
 
 
 def test_command_scores_each_part_by_itself(run: str, corpus: Path, capsys, tmp_path: Path) -> None:
@@ -93,8 +66,3 @@ def test_command_scores_each_part_by_itself(run: str, corpus: Path, capsys, tmp_
     assert by_model[run, "9-12"] == pytest.approx(wanted)
     assert by_model[f"{run}@last", "9-12"] == pytest.approx(wanted)
     assert all(row[5] > 0 for row in scores["rows"])
-
-
-def test_wrong_bounds_are_one_line(run: str, capsys) -> None:
-    assert main(["analyze", "length", run, "--bounds", "30,15"]) == 2
-    assert "must ascend" in capsys.readouterr().err

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import deepwire
 from deepwire.cli.main import main
-from deepwire.lab.compare.perplexity_comparison import BitsPerByte
 
 RUN_FILE = """
 task: language_model
@@ -90,20 +87,6 @@ def test_perplexities_are_those_of_the_command(folder: Path, capsys: pytest.Capt
     assert names == ["scores", "training", "validation", "validation-by-time"]
 
 
-def test_another_text_and_fewer_documents(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--reference", "valid.en", "--sentences", "5", "--examples", "0"]
-    finding = compared("runs/a", "runs/a@last", *options, capsys=capsys)
-    assert finding["provenance"]["data"] == ["valid.en, 5 documents"]
-    assert any("fewer than 20 documents" in note for note in finding["notes"])  # type: ignore[attr-defined]
-
-
-def test_without_reading_a_text(capsys: pytest.CaptureFixture[str]) -> None:
-    finding = compared("runs/a", "runs/documents", "--no-translation", capsys=capsys)
-    titles = [table["title"] for table in finding["tables"]]  # type: ignore[attr-defined]
-    assert titles[:2] == ["Overview", "Speed"]
-    assert "Perplexity" not in titles
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -125,19 +108,6 @@ def test_what_cannot_be_compared(
     assert "Traceback" not in shown
 
 
-def test_a_run_without_test_text(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    stored = folder / "runs/b/config.resolved.json"
-    before = stored.read_text()
-    settings = json.loads(before)
-    settings["data"]["test"] = None
-    stored.write_text(json.dumps(settings))
-    try:
-        assert main(["analyze", "compare", "runs/b", "runs/a"]) != 0
-    finally:
-        stored.write_text(before)
-    assert "names no data.test" in capsys.readouterr().err
-
-
 def test_signals_of_a_language_model_speak_of_no_encoder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["analyze", "report", "runs/a"]) == 0
     shown = capsys.readouterr()
@@ -156,11 +126,3 @@ def test_gates_of_a_language_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert "7 documents" in shown
     assert "Decoder, depth-wise LSTM" in shown
     assert "reference" not in shown
-
-
-def test_bits_per_byte_of_summed_documents() -> None:
-    counts = np.array([[-math.log(2) * 8, 4.0], [-math.log(2) * 2, 6.0]])
-    metric = BitsPerByte()
-    assert metric.sentence_values(counts) == pytest.approx([2.0, 1 / 3])
-    assert metric.score_of(counts, 1).value == pytest.approx(1.0)
-    assert not metric.higher_is_better

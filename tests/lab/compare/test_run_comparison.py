@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 
 from deepwire.checkpoint.model_files import write_manifest
-from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.texts import SearchSettings, Text
@@ -25,12 +22,10 @@ from deepwire.lab.compare.run_comparison import (
     differing_parts,
     flat,
     read_run,
-    short_names,
 )
 from deepwire.lab.compare.translation_differences import (
     RunTranslation,
     example_table,
-    score_all,
 )
 from deepwire.lab.report.finding import BarChart, Finding, LineChart, Table
 from deepwire.lab.subject.model_and_text import ParallelText
@@ -149,13 +144,6 @@ def test_equal_settings_and_translations_have_no_empty_tables(run: RunMaker, tex
     )
 
 
-def test_an_average_of_checkpoints_has_no_perplexity_of_its_own(run: RunMaker) -> None:
-    first = run("a", [3.0, 2.0])
-    at_update(first, 10)
-    overview = table(compared([f"{first}@last", f"{first}@avg2"]), "Overview").rows
-    assert [row[2:] for row in overview] == [(20, 2.0, 2.0, 8.0), (20, 2.0, 2.0, None)]
-
-
 def test_a_part_of_another_type_is_one_row() -> None:
     first = flat({"a": {"type": "x", "size": 1, "none": None}, "b": {"type": "y", "size": 1}, "c": 1})
     second = flat({"a": {"type": "z", "deep": {"er": 2}}, "b": {"type": "y", "size": 2}, "c": 1})
@@ -182,18 +170,6 @@ def test_learning_curves_are_the_points_of_the_record(run: RunMaker) -> None:
     assert [one.y for one in validation.series] == [(3.5, 2.5), (4.0,)]
     assert by_time.series[0].x == (1.0, 2.0)
     assert by_time.x.text == "training time [hours]"
-
-
-def test_a_validation_between_two_records_of_training_has_its_time(run: RunMaker) -> None:
-    first = run("a", [3.0, 2.0])
-    with (Path(first) / "metrics.jsonl").open("a") as metrics:
-        metrics.write(
-            '{"kind": "valid", "update": 15, "nll": 2.75}\n{"kind": "valid", "update": 25, "nll": 2.0}\n'
-        )
-    by_time = compared([first, run("b", [3.0])]).figures[-1]
-    assert isinstance(by_time, LineChart)
-    assert by_time.x.text == "training time [hours]"
-    assert (by_time.series[0].x, by_time.series[0].y) == ((1.0, 1.5, 2.0), (3.5, 2.75, 2.5))
 
 
 def test_scores_are_tested_against_the_first(run: RunMaker, text: tuple[Path, Path]) -> None:
@@ -239,43 +215,6 @@ def test_examples_are_the_lines_that_differ_most() -> None:
     assert {row[0] for row in example_table(translations, pairs, 9).rows} == {1, 2}
 
 
-def test_a_model_without_a_run_has_no_curve(make_model: Maker, store: Store, run: RunMaker) -> None:
-    finding = compared([store(make_model({}), "plain"), run("a", [3.0])])
-    assert any(note.startswith("No record of training for plain") for note in finding.notes)
-    assert not any("different vocabularies" in note for note in finding.notes)
-    assert table(finding, "Overview").rows[0][3:] == (None, None, None)
-
-
-def test_different_seeds_budgets_and_vocabularies_are_said(run: RunMaker) -> None:
-    other = run("b", [3.0], seed=2, training={"max_updates": 5})
-    with next(Path(other).glob("checkpoints/*/vocabulary/*")).open("a") as file:
-        file.write("another\n")
-    finding = compared([run("a", [3.0], seed=1), other])
-    assert "The runs have different seeds." in finding.notes
-    assert any(note.startswith("The runs have different vocabularies") for note in finding.notes)
-
-
-def test_settings_are_flat_and_hold_any_value() -> None:
-    assert flat({"a": {"b": None, "c": [1, 2]}, "d": [{"e": "x"}, {"e": "y"}]}) == {
-        "a.b": "null",
-        "a.c": "[1, 2]",
-        "d.0.e": '"x"',
-        "d.1.e": '"y"',
-    }
-
-
-@pytest.mark.parametrize(
-    ("names", "short"),
-    [
-        (["runs/a", "runs/b@avg5"], ["a", "b@avg5"]),
-        (["x/run", "y/run"], ["x/run", "y/run"]),
-        (["runs/a", "runs/a"], ["a (1)", "a (2)"]),
-    ],
-)
-def test_names_are_as_short_as_they_can_be(names: list[str], short: list[str]) -> None:
-    assert short_names(names) == short
-
-
 def test_mistakes_are_named(run: RunMaker, tmp_path: Path) -> None:
     name = run("a", [3.0])
     with pytest.raises(UsageError, match="two or more runs"):
@@ -287,37 +226,6 @@ def test_mistakes_are_named(run: RunMaker, tmp_path: Path) -> None:
     (Path(name) / "config.resolved.json").write_text("{")
     with pytest.raises(ModelError, match=r"config\.resolved\.json: cannot be read"):
         read_run(name)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed")
-def test_the_command_writes_one_page(
-    run: RunMaker, text: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = [run("a", [3.0, 2.0]), run("b", [3.0], {"connection": "depth_lstm"})]
-    page = tmp_path / "page.html"
-    texts = ["--source", str(text[0]), "--reference", str(text[1])]
-    command = ["analyze", "compare", *names, *texts, "--device", "cpu", "--html", str(page)]
-    assert main(command) == 0
-    out, err = capsys.readouterr()
-    assert out.startswith("2 runs side by side: a, b\n")
-    assert "a: 3 lines in" in err
-    html = page.read_text(encoding="utf-8")
-    assert html.count("<svg") == 4
-    assert not re.search(r'(src|href)="(?!#)', html)
-    assert main(["analyze", "compare", *names, "--no-translation", "--json"]) == 0
-    finding = json.loads(capsys.readouterr().out)["findings"][0]
-    assert [one["title"] for one in finding["tables"]] == ["Overview", "Speed", "Settings that differ"]
-
-
-@pytest.mark.parametrize(("language", "tokenizer"), [("", "13a"), ("de", "13a"), ("zh", "zh")])
-def test_bleu_has_the_tokenizer_of_the_language(language: str, tokenizer: str) -> None:
-    """Chinese has no spaces: with the usual tokenizer a sentence would be one word."""
-    pairs = ParallelText(Text("s", ["two dogs run"]), Text("r", ["两只狗在跑"]))
-    made = [RunTranslation(Text("t", ["两只猫在跑"]), 1.0, 5, "characters")]
-    report, _ = score_all(made, pairs, None, language)
-    bleu, _ = report.systems[0].scores
-    assert f"tok:{tokenizer}" in bleu.signature
-    assert (bleu.value > 20) == (tokenizer == "zh")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from deepwire.errors import UsageError
 from deepwire.lab.depth.depth_of_runs import (
     DepthOfRun,
     curves,
-    kind_of,
     kinds_of,
     varying_side,
 )
@@ -61,14 +60,6 @@ def test_fewer_layers_are_the_model_that_was_built_with_fewer(make_model, socket
         torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-5)
 
 
-def test_layers_above_are_not_evaluated(make_model) -> None:
-    model = make_model({"connection": "pre_norm"}, {"connection": "pre_norm"}).eval()
-    lower = with_layers(model, "encoder", 1)
-    model.encoder.mixers[2].forward = None
-    assert lower.encoder.depth == 1
-    lower.log_probs(torch.tensor([[5, 6]]), torch.tensor([[1, 5]]))
-
-
 def test_transparent_attention_gives_its_shares_to_what_is_left(make_model) -> None:
     model = make_model({"connection": "post_norm", "fusion": "transparent"}).eval()
     with torch.no_grad():
@@ -79,20 +70,6 @@ def test_transparent_attention_gives_its_shares_to_what_is_left(make_model) -> N
     torch.testing.assert_close(shares.sum(0), torch.ones(2))
     whole = model.encoder.fusion.shares()[:2]
     torch.testing.assert_close(shares, whole / whole.sum(0))
-
-
-def test_groups_of_several_layers_may_be_cut(make_model) -> None:
-    fusion = {"type": "groups", "size": 2}
-    model = make_model({"connection": "post_norm", "fusion": fusion}).eval()
-    encoder = with_layers(model, "encoder", 1).encoder
-    assert encoder.fusion.keeps == {1}
-    assert encoder.depth == 1
-
-
-def test_a_fusion_that_needs_all_layers_says_so(make_model) -> None:
-    model = make_model({"connection": "post_norm", "fusion": "mlrf"})
-    with pytest.raises(UsageError, match="layers of the encoder cannot be left out"):
-        with_layers(model, "encoder", 2)
 
 
 def test_layers_that_run_in_rounds_cannot_be_left_out(make_model) -> None:
@@ -133,22 +110,6 @@ def test_runs_whose_stacks_grow_together_are_one_curve() -> None:
         ("rezero, 2 decoder layers", (2, 4)),
         ("rezero, 4 decoder layers", (4,)),
     ]
-
-
-def test_runs_without_an_encoder_are_drawn_over_decoder_depth() -> None:
-    runs = [DepthOfRun("a", "decoder only", 0, 3, 10.0), DepthOfRun("b", "decoder only | rezero", 0, 3, 11.0)]
-    assert varying_side(runs) == "decoder"
-    assert [curve.name for curve in curves(runs, "decoder")] == ["decoder only", "decoder only | rezero"]
-
-
-def test_kinds_name_what_is_not_usual() -> None:
-    config = ModelConfig.model_validate(
-        {
-            "encoder": {"connection": "pre_norm", "aggregation": "dlcl"},
-            "decoder": {"mixer": "mhplstm", "connection": "post_norm"},
-        }
-    )
-    assert kind_of(config) == "pre_norm dlcl | mhplstm post_norm"
 
 
 def test_runs_that_differ_in_more_than_depth_are_not_seeds_of_one_another() -> None:

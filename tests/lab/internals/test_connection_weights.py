@@ -11,10 +11,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import UsageError
 from deepwire.lab.internals.connection_weights import analyse_weights, small
 from deepwire.lab.report.finding import BarChart, Figure, Finding, HeatMap, LineChart
-from deepwire.lab.subject.model_and_text import NotApplicableError
 from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 
@@ -69,35 +68,10 @@ def test_a_known_matrix_of_dlcl_is_shown_with_the_blanks_of_the_paper(
         analyse_weights(found.provenance.models[0].folder, layer=4)
 
 
-def test_a_layer_that_one_stack_has_is_followed_there(make_model: ModelMaker, store: Store) -> None:
-    both = store(make_model({"aggregation": "dlcl"}, {"aggregation": "dlcl"}))
-    assert [name for name in figures(analyse_weights(both, layer=3)) if "successors" in name] == [
-        "encoder-dlcl-successors"
-    ]
-    with pytest.raises(UsageError, match="1 to 3 and the decoder has layers 1 to 2, and no layer 4"):
-        analyse_weights(both, layer=4)
-
-
 def test_the_rule_of_the_paper() -> None:
     assert small([0.1, -0.099, 1.9]) == [False, True, False]
     assert small([0.1, -4.0, 0.2]) == [True, False, False]
     assert small([math.nan, 0.0]) == [False, True]
-
-
-def test_dense_connections_and_windows(make_model: ModelMaker, store: Store) -> None:
-    found = analyse_weights(store(make_model({"aggregation": {"type": "dense", "window": 2}})))
-    matrix = figures(found)["encoder-dlcl"]
-    assert isinstance(matrix, HeatMap)
-    assert matrix.values[2] == (None, 0.5, 0.5, None)
-
-
-def test_weights_of_every_feature_are_averaged(make_model: ModelMaker, store: Store) -> None:
-    model = make_model({"aggregation": {"type": "dlcl", "weights": "vector"}})
-    with torch.no_grad():
-        model.encoder.aggregation.mix[1, 0] = torch.arange(16.0)
-    found = analyse_weights(store(model))
-    assert found.figures[0].values[1][0] == pytest.approx(7.5)
-    assert any("mean" in note for note in found.notes)
 
 
 def test_groups_show_the_three_kinds_of_weights(make_model: ModelMaker, store: Store) -> None:
@@ -113,21 +87,6 @@ def test_groups_show_the_three_kinds_of_weights(make_model: ModelMaker, store: S
         {"1 (group 1)": 0.5, "2 (group 1)": 0.75, "3 (group 2)": 0.5, "4 (group 2)": 0.25}
     )
     assert bars(found, "decoder-probability-weights") == pytest.approx({"1": 0.25, "2": 0.75})
-
-
-def test_transparent_attention_and_fusions_of_layers(make_model: ModelMaker, store: Store) -> None:
-    model = make_model({"fusion": "transparent"}, {"fusion": {"type": "mlrf", "form": "linear"}})
-    with torch.no_grad():
-        model.encoder.fusion.weights.copy_(torch.tensor([[0.0, 0], [0, 0], [0, 0], [math.log(5), 0]]))
-        model.decoder.fusion.weights.copy_(torch.tensor([0.0, 0.0, math.log(2)]))
-    found = analyse_weights(store(model))
-    matrix = figures(found)["encoder-transparent"]
-    assert isinstance(matrix, HeatMap)
-    assert matrix.rows == ("1", "2")
-    assert matrix.values[0] == pytest.approx((1 / 8, 1 / 8, 1 / 8, 5 / 8))
-    assert matrix.values[1] == pytest.approx((1 / 4,) * 4)
-    assert matrix.value.label == "share"
-    assert bars(found, "decoder-mlrf") == pytest.approx({"0": 0.25, "1": 0.25, "2": 0.5})
 
 
 def test_norms_of_maps_from_layers(make_model: ModelMaker, store: Store) -> None:
@@ -150,18 +109,6 @@ def test_norms_of_maps_from_layers(make_model: ModelMaker, store: Store) -> None
     assert bars(found, "decoder-mlrf") == pytest.approx({"0": 0.0, "1": 0.0, "2": 13.0})
 
 
-def test_scales_and_stages(make_model: ModelMaker, store: Store) -> None:
-    learned = {"type": "runge_kutta", "order": 4, "combination": "learned", "initial": "fixed"}
-    model = make_model({"connection": learned}, {"connection": "rezero"})
-    with torch.no_grad():
-        model.decoder.connection.alpha.copy_(torch.tensor([0.5, -0.25]))
-    found = analyse_weights(store(model))
-    assert bars(found, "encoder-stages") == pytest.approx(
-        {"k1": 1 / 6, "k2": 1 / 3, "k3": 1 / 3, "k4": 1 / 6}
-    )
-    assert bars(found, "decoder-alpha") == pytest.approx({"1": 0.5, "2": -0.25})
-
-
 @pytest.mark.parametrize("socket", ["connection", "aggregation", "fusion"])
 def test_weights_of_every_choice_can_be_shown(make_model: ModelMaker, store: Store, socket: str) -> None:
     seen: set[str] = set()
@@ -182,13 +129,6 @@ def test_weights_of_every_choice_can_be_shown(make_model: ModelMaker, store: Sto
             seen |= keys
     assert socket != "connection" or {"layer-scale", "attn-res"} <= seen
     assert seen
-
-
-def test_an_ordinary_model_has_none(make_model: ModelMaker, store: Store) -> None:
-    with pytest.raises(NotApplicableError, match="nothing in it weighs"):
-        analyse_weights(store(make_model({})))
-    with pytest.raises(ModelError, match="no such model"):
-        analyse_weights("nowhere")
 
 
 @pytest.fixture
@@ -232,12 +172,3 @@ def test_records_are_preferred_to_checkpoints(run: Path) -> None:
     assert over_training(found).series[0].y == (0.1, 0.2)
     assert over_training(found).series[1].y == (None, None)
     assert "depth_weights.jsonl" in found.measured
-
-
-def test_layers_that_run_in_rounds_have_no_weights_of_a_text(make_model, store, text) -> None:
-    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
-    model = make_model({"connection": "hyper", "layers": 3, "recurrence": recurrence})
-    finding = analyse_weights(store(model), source=text[0], reference=text[1])
-    (note,) = [note for note in finding.notes if "run in rounds" in note]
-    assert note.startswith("What depends on the text is left out: the middle layers of the encoder run in")
-    assert not any("of-text" in figure.name for figure in finding.figures)

@@ -68,36 +68,6 @@ def test_gates_set_by_hand_are_found(make_model: ModelMaker, store: Store, text:
     assert any("forget gate 1: the cell of the unit below is kept" in note for note in found.notes)
 
 
-def test_the_share_that_is_kept_is_the_mean_of_products_not_the_product_of_means(
-    make_model: ModelMaker, store: Store, text: Text
-) -> None:
-    model = make_model({"layers": 2, "connection": {"type": "depth_lstm", "share": "none"}})
-    for gates in model.encoder.connection.gates:
-        hold(gates, 0.5, 0.5, 0.5)
-        with torch.no_grad():  # half of the features keep everything, the others nothing
-            gates.norm.bias[1] = torch.tensor([30.0, -30.0] * 8)
-    found = analyse_gates(store(model), *text)
-    reach = found.figures[1]
-    assert isinstance(reach, HeatMap)
-    assert reach.values[1][0] == pytest.approx(0.5)
-    assert rows(found)["1", "forget"] == pytest.approx((0.5, 0.5, 0.5, 0.5))
-
-
-def test_two_units_a_layer_and_gates_of_both_stacks(make_model: ModelMaker, store: Store, text: Text) -> None:
-    two = {"type": "depth_lstm", "merge": "two", "gate_scope": "model"}
-    model = make_model({"connection": two}, {"connection": two})
-    hold(model.encoder.connection.gates[0], *GATES)
-    assert model.encoder.connection.gates[0] is model.decoder.connection.gates[0]
-    hold(model.decoder.connection.gates[1], 0.75, 0.75, 0.75)
-    found = analyse_gates(store(model), *text)
-    assert [table.title for table in found.tables] == ["Encoder, depth-wise LSTM", "Decoder, depth-wise LSTM"]
-    places = [row[0] for row in found.tables[1].rows if row[1] == "input"]
-    assert places == ["1 mixer", "1 cross", "2 mixer", "2 cross"]
-    assert rows(found, 1)["2 mixer", "input"][0] == pytest.approx(0.25)
-    assert rows(found, 1)["2 cross", "input"][0] == pytest.approx(0.75)
-    assert {row[0] for row in found.tables[0].rows} == {"1", "2", "3"}
-
-
 def test_padding_is_left_out(make_model: ModelMaker, store: Store, text: Text) -> None:
     model = make_model({"connection": "depth_lstm"}, {"connection": "depth_lstm"})
     name = store(model)
@@ -162,15 +132,6 @@ def test_other_gates(
     assert [row[1:3] for row in found.tables[0].rows] == [(gate, pytest.approx(0.5))] * places
 
 
-def test_collaboration_has_gates_on_both_sides(make_model: ModelMaker, store: Store, text: Text) -> None:
-    model = make_model(
-        {"layers": 4, "connection": "collaboration", "fusion": "blocks"}, {"connection": "collaboration"}
-    )
-    found = analyse_gates(store(model), *text)
-    counts = {table.title: len(table.rows) for table in found.tables}
-    assert counts == {"Encoder, gate of the summary": 4, "Decoder, gate of block and summary": 2}
-
-
 def test_attention_over_layers_sums_to_one(make_model: ModelMaker, store: Store, text: Text) -> None:
     found = analyse_gates(store(make_model({}, {"fusion": "mlrf"})), *text)
     chart = found.figures[0]
@@ -180,18 +141,6 @@ def test_attention_over_layers_sums_to_one(make_model: ModelMaker, store: Store,
     for hop in chart.series:
         assert sum(share or 0 for share in hop.y) == pytest.approx(1)
     assert [column.name for column in found.tables[0].columns][1::3] == [chart.x.label, "share below 0.1"]
-
-
-def test_the_model_is_not_changed_by_being_watched(make_model: ModelMaker, store: Store, text: Text) -> None:
-    model = make_model({"connection": "depth_lstm"})
-    name = store(model)
-    subject = open_model(name)
-    read = list(batches(subject, read_pairs(name, *text)))
-    before = subject.loaded.model.decode(read[0].source, read[0].target_input)[0]
-    observe(subject.loaded.model, read)
-    after = subject.loaded.model.decode(read[0].source, read[0].target_input)[0]
-    assert torch.equal(before, after)
-    assert not any(module._forward_hooks for module in subject.loaded.model.modules())
 
 
 def test_gates_of_each_language(make_model: ModelMaker, store: Store, text: Text) -> None:
@@ -240,12 +189,3 @@ def test_batches_hold_what_training_reads(make_model: ModelMaker, store: Store, 
     assert words.decode(batch.target_input[0, 1:].tolist()) == "two cats in the house"
     assert batch.target_output[0].tolist() == [*batch.target_input[0, 1:].tolist(), 2]
     assert batch.source[2].tolist()[1:] == [2, 0, 0, 0]
-
-
-def test_layers_that_run_in_rounds_have_no_single_gate(
-    make_model: ModelMaker, store: Store, text: Text
-) -> None:
-    recurrence = {"prelude": 1, "coda": 1, "rounds": 2}
-    model = make_model({"connection": "depth_lstm", "layers": 3, "recurrence": recurrence})
-    with pytest.raises(NotApplicableError, match="the middle layers of the encoder run in rounds"):
-        analyse_gates(store(model), *text)

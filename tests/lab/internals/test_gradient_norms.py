@@ -144,14 +144,6 @@ def test_a_length_is_that_of_the_parameters_of_the_layer() -> None:
     assert sorted(names) == sorted(id(parameter) for parameter in model.parameters())
 
 
-def test_recording_changes_nothing_else(train: Trainer) -> None:
-    plain, recorded = train("plain"), train("recorded", record=RECORD)
-    assert not plain.gradients.exists()
-    assert not plain.depth_weights.exists()
-    weights = [run.checkpoint_path(12) / "model.safetensors" for run in (plain, recorded)]
-    assert weights[0].read_bytes() == weights[1].read_bytes()
-
-
 def test_an_interrupted_run_has_every_record_once(train: Trainer) -> None:
     whole = train("whole", record=RECORD)
     again = train("again", record=RECORD, max_updates=7)
@@ -162,12 +154,6 @@ def test_an_interrupted_run_has_every_record_once(train: Trainer) -> None:
     train("again", record=RECORD, max_updates=12)
     for kind in ("gradients", "depth_weights"):
         assert records(getattr(again, kind)) == records(getattr(whole, kind))
-
-
-def test_recording_may_begin_later(train: Trainer) -> None:
-    train(max_updates=4)
-    run = train(max_updates=8, record=RECORD)
-    assert [record["update"] for record in records(run.gradients)] == [6, 8]
 
 
 def test_weights_are_those_of_the_model(train: Trainer) -> None:

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from deepwire.api.model import load
-from deepwire.errors import UsageError
 from deepwire.lab.internals.signal_propagation import analyse_signal
 from deepwire.lab.report.finding import Finding, LineChart
 
@@ -79,20 +78,3 @@ def test_a_trained_run_is_looked_at_as_it_is(run: str) -> None:
     assert again.tables == finding.tables
     untrained = analyse_signal(str(Path(run).parents[1] / "small.yaml"), seeds=1, tokens=200)
     assert untrained.tables != finding.tables
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ({"overrides": ["model.d_model=32"]}, "a trained model cannot be changed"),
-        ({"seeds": 2}, "a trained model cannot be drawn with other seeds"),
-    ],
-)
-def test_a_trained_run_is_not_changed(run: str, arguments: dict[str, object], words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        analyse_signal(run, **arguments)  # type: ignore[arg-type]  # one of two kinds
-
-
-def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such run file, recipe or model"):
-        analyse_signal(str(tmp_path / "nothing"))

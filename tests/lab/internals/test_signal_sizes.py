@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepwire.lab.internals.signal_sizes import Signal, SignalSizes, call_names, signal_sizes
+from deepwire.lab.internals.signal_sizes import Signal, SignalSizes, signal_sizes
 from deepwire.model.connections import CONNECTIONS
-from deepwire.model.connections.connection import Call
 from deepwire.model.context import Context
 from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
@@ -98,34 +97,6 @@ def test_padding_and_cutting_into_batches_change_nothing(make_model: MakeModel) 
         assert other.signals.keys() == whole.signals.keys()
         assert all(close(other.signals[key], size) for key, size in whole.signals.items())
         assert all(close(other.gradients[key], size) for key, size in whole.gradients.items())
-
-
-def test_the_model_is_as_it_was(make_model: MakeModel) -> None:
-    model = make_model({}).train()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    signal_sizes(model, [batch()])
-    assert model.training
-    assert all(parameter.grad is None for parameter in model.parameters())
-    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    model.eval()
-    signal_sizes(model, [batch()])
-    assert not model.training
-
-
-def test_without_gradients_there_are_none(make_model: MakeModel) -> None:
-    sizes = signal_sizes(make_model({}), [batch()], gradients=False)
-    assert not any(signal.kind == "output gradient" for signal in sizes.signals)
-    assert sizes.signals[Signal("decoder", "logits")] > 0
-
-
-def test_calls_that_a_layer_repeats_are_numbered() -> None:
-    calls = [Call("mixer", 0, False), Call("inner_feed_forward", 0, False), Call("mixer", 0, True)]
-    assert call_names([*calls, Call("mixer", 1, True)]) == [
-        "mixer (1)",
-        "inner-feed-forward",
-        "mixer (2)",
-        "mixer",
-    ]
 
 
 @pytest.mark.parametrize("socket", ["mixer", "connection", "aggregation", "fusion"])

@@ -9,13 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from deepwire.errors import UsageError
 from deepwire.lab.internals.connection_weights import analyse_weights
 from deepwire.lab.internals.signal_sizes import Signal, signal_values
 from deepwire.lab.internals.text_weights import MEAN, text_weights
 from deepwire.lab.report.finding import HeatMap
-from deepwire.lab.subject.model_and_text import NotApplicableError, PairBatch
-from deepwire.model.introspection import DepthWeights, composite_norms
+from deepwire.lab.subject.model_and_text import PairBatch
+from deepwire.model.introspection import DepthWeights
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch
 
@@ -109,18 +108,6 @@ def test_parts_of_a_stream_show_their_sizes(make_model: ModelMaker) -> None:
     torch.testing.assert_close(both, (alone + 2 * other) / 3, atol=1e-6, rtol=1e-6, equal_nan=True)
 
 
-def test_norms_of_composite_mixes() -> None:
-    """The product of what follows: the newest mix is the outermost."""
-    first, second = torch.tensor([[1.0, 2.0], [0.0, 1.0]]), torch.tensor([[0.5, -1.0], [0.0, 3.0]])
-    product = second @ first  # [[0.5, 0], [0, 3]]
-    norms = composite_norms([first, second])
-    assert norms[:, 1].tolist() == [3.0, 4.0]
-    assert norms[:, 0].tolist() == [product.abs().sum(1).max(), product.abs().sum(0).max()]
-    # Of several positions the mean.
-    several = [torch.stack([mix, 2 * mix], -1) for mix in (first, second)]
-    torch.testing.assert_close(composite_norms(several)[:, 1], torch.tensor([4.5, 6.0]))
-
-
 def test_the_command_averages_over_text(
     make_model: ModelMaker, store: Store, text: tuple[Path, Path]
 ) -> None:
@@ -144,16 +131,3 @@ def test_the_command_averages_over_text(
     assert note == "Weights of sub-layers of the encoder leave out what its aggregation adds."
     norms = [figure.name for figure in found.figures if "composite" in figure.name]
     assert norms == ["encoder-composite-mix", "encoder-composite-mix-of-text"]
-
-
-def test_attention_residuals_want_a_text(
-    make_model: ModelMaker, store: Store, text: tuple[Path, Path]
-) -> None:
-    """They have no other weights; and ordinary models have none that a text changes."""
-    name = store(make_model({"connection": "attn_res"}))
-    with pytest.raises(NotApplicableError, match=r"without a text \(.*--source and --reference"):
-        analyse_weights(name)
-    assert next(figure.name for figure in analyse_weights(name, None, *text).figures) == "encoder-mixing"
-    plain = store(make_model({"aggregation": "dlcl"}), "plain")
-    with pytest.raises(UsageError, match="the same for every text"):
-        analyse_weights(plain, None, *text)

@@ -53,11 +53,6 @@ def test_what_is_no_number_becomes_nothing_and_the_json_is_json() -> None:
     json.loads(to_json([found]), parse_constant=refuse)
 
 
-def test_what_is_rounded_to_zero_has_no_sign() -> None:
-    column = Column(name="difference", digits=2)
-    assert [column.show(cell) for cell in (-0.004, -0.006, 0.0, -1.5)] == ["0.00", "-0.01", "0.00", "-1.50"]
-
-
 @pytest.mark.parametrize(
     "text", ["", "{}", "[1]", '{"format": 2, "findings": []}', '{"format":1,"findings":[{}]}']
 )
@@ -98,16 +93,6 @@ def test_tables_of_figures_hold_their_numbers(finding: Finding) -> None:
     assert finding.figures[2].drawn() == ((1.0, None), (-0.75, None))
 
 
-@pytest.mark.parametrize(("log", "shown"), [(True, "0.000125"), (False, "0.000")])
-def test_a_matrix_on_a_logarithmic_scale_shows_small_numbers(log: bool, shown: str) -> None:
-    axis, value = Axis(label="layer"), Axis(label="norm", log=log)
-    matrix = HeatMap(
-        name="n", title="t", row_axis=axis, column_axis=axis, value=value, rows=("1",), columns=("2",),
-        values=((0.000125,),),
-    )  # fmt: skip
-    assert table_text(matrix.table()).split()[-1] == shown
-
-
 def test_text_is_aligned_and_complete(finding: Finding) -> None:
     assert table_text(finding.tables[0]).splitlines() == [
         "Speed",
@@ -126,15 +111,6 @@ def test_text_is_aligned_and_complete(finding: Finding) -> None:
         "-0.750",
     ):
         assert part in text
-
-
-def test_long_curves_do_not_fill_the_screen() -> None:
-    curve = Series(name="a", x=tuple(map(float, range(500))), y=(1.0,) * 500)
-    figure = LineChart(name="n", title="Curve", x=Axis(label="x"), y=Axis(label="y"), series=(curve,))
-    found = Finding(analysis="x", title="t", measured="m", figures=(figure,), provenance=provenance())
-    text = as_text([found])
-    assert "500 points" in text
-    assert len(text.splitlines()) < 20
 
 
 @pytest.mark.parametrize(

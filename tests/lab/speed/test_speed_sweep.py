@@ -14,15 +14,12 @@ from deepwire.cli.main import main
 from deepwire.decoding.search import generate
 from deepwire.errors import UsageError
 from deepwire.evaluation.texts import SearchSettings, Text
-from deepwire.lab import source_length
 from deepwire.lab.speed import speed_sweep, text_speed
 from deepwire.lab.speed.speed_sweep import MeasuredArchitecture, Workload, extra_memory, sweep
 from deepwire.lab.speed.text_speed import Program, measure_text
 from deepwire.lab.subject.model_and_text import ParallelText, read_pairs
 from deepwire.lab.subject.scorer import Scorer, TimedTranslation
 from deepwire.model.config import ModelConfig
-from deepwire.model.translation_model import TranslationModel
-from deepwire.training.device import PrecisionPolicy
 
 CPU = torch.device("cpu")
 TINY = MeasuredArchitecture(
@@ -57,32 +54,6 @@ def test_every_translation_has_exactly_the_length_asked_for(monkeypatch, beam: i
     sweep([TINY], "decoding", "length", [5, 9], base, rounds=1, device=CPU, tell=quiet)
     lengths = [len(hypotheses[0].ids) for hypotheses in found]
     assert lengths == [5] * 9 + [9] * 9  # to warm up, for the memory, and one round
-
-
-def test_numbers_follow_from_the_time(monkeypatch) -> None:
-    monkeypatch.setattr(speed_sweep, "_timed", lambda work, device: 0.5)
-    base = Workload(batch=4, beam=2, length=10)
-    (one,) = sweep([TINY], "training", "batch", [8], base, rounds=2, device=CPU, tell=quiet)
-    assert one.sentences_per_second == 16.0
-    assert one.tokens_per_second == 8 * 11 / 0.5
-    assert one.workload == Workload(batch=8, beam=2, length=10)
-
-
-def test_depth_is_that_of_both_stacks() -> None:
-    model = TINY.build(3, CPU)
-    assert (model.encoder.depth, model.decoder.depth) == (3, 3)
-    assert TINY.build(None, CPU).encoder.depth == 1
-
-
-def test_a_depth_that_a_model_cannot_have_is_one_line() -> None:
-    groups = TINY.config.model_dump()
-    groups["decoder"]["fusion"] = {"type": "groups", "size": 1}
-    groups["encoder"]["fusion"] = {"type": "groups", "size": 1}
-    groups["encoder"]["layers"] = groups["decoder"]["layers"] = 2
-    groups["encoder"]["fusion"]["size"] = 2
-    made = MeasuredArchitecture("groups", ModelConfig.model_validate(groups), 40, 40)
-    with pytest.raises(UsageError, match="groups cannot have 1 layers"):
-        made.build(1, CPU)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process")
@@ -182,22 +153,6 @@ def test_what_happens_once_is_subtracted(monkeypatch, run: str) -> None:
     assert "too short for slow (command)" in notes
 
 
-def test_text_without_spaces_is_counted_in_characters(monkeypatch, run: str) -> None:
-    text = Text("s", ["猫が庭で寝ている。"] * 21)
-    scorer = Scorer(run, ParallelText(text, text), SearchSettings({"beam": 1}, "cpu"), quiet)
-    monkeypatch.setattr(Scorer, "translate", lambda *given, **_: TimedTranslation(list(given[2]), 0.1))
-    seconds = iter([0.5, 4.5])
-    monkeypatch.setattr(text_speed, "_timed", lambda work, lines: (next(seconds), work(lines)))
-    speeds = measure_text([scorer], [], rounds=1, tell=quiet)
-    table = text_speed.text_table(speeds)
-    row = {f"{one.name} {one.unit}": value for one, value in zip(table.columns, table.rows[0], strict=True)}
-    assert (row["source characters/s"], row["characters out "]) == (20 * 9 / 4.0, 21 * 9)
-    lengths = source_length.source_length_finding([scorer], source_length.cut([9] * 21, []), 1, quiet)
-    parts, scores = lengths.tables
-    assert [column.name for column in (parts.columns[0], scores.columns[1])] == ["source characters"] * 2
-    assert (scores.columns[6].unit, scores.rows[0][6]) == ("characters/s", pytest.approx(21 * 9 / 0.1))
-
-
 @pytest.mark.parametrize(
     ("option", "message"),
     [
@@ -219,39 +174,3 @@ def test_a_program_that_fails_is_one_line(option: str, message: str) -> None:
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.hint
-
-
-def test_a_program_is_asked_for_as_many_threads() -> None:
-    code = "import os, sys; sys.stdin.read(); print(os.environ['OMP_NUM_THREADS'])"
-    assert Program.parse(beside("a", code), threads=3).translate(["x"]) == ["3"]
-
-
-def test_sweeps_have_the_formats_that_the_commands_would_choose(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training in that of `training.precision: auto`, decoding in that of --precision."""
-    loss, seen = TranslationModel.loss, set()
-
-    def trained(*arguments, **named):
-        seen.add(("training", torch.is_autocast_enabled("cpu")))
-        return loss(*arguments, **named)
-
-    def decoded(model, *arguments):
-        seen.add(("decoding", next(model.parameters()).dtype))
-        return generate(model, *arguments)
-
-    monkeypatch.setattr(PrecisionPolicy, "choose", lambda *_: PrecisionPolicy("bf16", "highest", "cpu"))
-    monkeypatch.setattr(TranslationModel, "loss", trained)
-    monkeypatch.setattr(speed_sweep, "generate", decoded)
-    base = Workload(batch=2, beam=2, length=3)
-    sweep([TINY], "training", "batch", [2], base, rounds=1, device=CPU, tell=quiet)
-    sweep([TINY], "decoding", "batch", [2], base, rounds=1, device=CPU, tell=quiet, precision="bf16")
-    assert seen == {("training", True), ("decoding", torch.bfloat16)}
-
-
-def test_an_unknown_precision_is_refused_before_anything_is_measured() -> None:
-    base = Workload(batch=2, beam=2, length=3)
-    heard: list[str] = []
-    with pytest.raises(UsageError, match="unknown precision 'fp4'"):
-        sweep(
-            [TINY], "training", "batch", [2], base, rounds=1, device=CPU, tell=heard.append, precision="fp4"
-        )
-    assert not heard

@@ -217,12 +217,6 @@ def test_a_folder_of_other_runs_is_named_before_anything_is_trained(
     assert begun == []
 
 
-def test_text_that_is_missing_is_found_before_anything_is_trained(plan: Path, tmp_path: Path, capsys) -> None:
-    change = "settings.1=data.valid=gone"
-    assert main(["study", str(plan), "search=null", change, "--folder", str(tmp_path)]) in (2, 3)
-    assert "gone" in capsys.readouterr().err
-
-
 @pytest.mark.slow
 def test_killed_at_any_time_the_same_command_goes_on_bit_for_bit(
     done: Done, train_here: Train, one_by_one: StandIn, tmp_path: Path, monkeypatch
@@ -290,12 +284,6 @@ def test_the_plans_of_the_repository_can_be_trained(tmp_path: Path, monkeypatch)
             for run in [study.run(system, study.plan.parts(system)[0], 1, "own", study.plan.stops[0])]
         }
         assert len(settings) == len(study.plan.systems), f"{path}: two systems are the same"
-
-
-@pytest.mark.parametrize("name", ["results", "questions"])
-def test_commands_of_earlier_versions_name_the_new_one(name: str, capsys) -> None:
-    assert main([name, "plan.yaml"]) == 2
-    assert "deepwire study" in capsys.readouterr().err
 
 
 def test_a_run_file_is_no_plan(tmp_path: Path) -> None:

@@ -34,15 +34,6 @@ def both(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def test_one_layer_becomes_linear_and_the_others_keep_their_languages(both: str, capsys) -> None:
-    options = ["--side", "encoder", "--layers", "1", "--updates", "2", "--update-tokens", "200"]
-    options += ["--sentences", "4", "--reading", "translation"]
-    assert main(["analyze", "linearise", both, "--direction", "en-de", "--json", *options]) == 0
-    (finding,) = json.loads(capsys.readouterr().out)["findings"]
-    assert [row[2] for row in finding["tables"][0]["rows"]] == [None, "translation"]
-    assert "(en)" in finding["provenance"]["data"][0].partition(" and ")[0]
-
-
 def test_a_direction_is_scored_by_itself(both: str, corpus: Path, capsys) -> None:
     options = ["--parts", "1", "--rounds", "1", "--json"]
     lines, reference = ((corpus / f"test.{name}").read_text().splitlines() for name in ("de", "en"))
@@ -92,19 +83,3 @@ def test_gates_and_agreement_of_a_direction(both: str, corpus: Path, capsys) -> 
     assert main(["analyze", *options, "--direction", "de-en"]) == 0
     (finding,) = json.loads(capsys.readouterr().out)["findings"]
     assert finding["tables"][0]["rows"][0][1] == 16
-
-
-def test_a_model_of_one_direction_has_that_direction_only(run: str, capsys) -> None:
-    assert main(["analyze", "length", run, "--direction", "en-de"]) == 2
-    assert "translates de-en, not en-de" in capsys.readouterr().err
-
-
-def test_speed_with_parameters_of_each_language(both: str, capsys) -> None:
-    axes = ["--batch", "3", "--beam", "", "--length", "", "--depth", "", "--base", "2,2,4", "--rounds", "1"]
-    assert main(["analyze", "speed", both, *axes, "--json"]) == 0
-    (finding,) = json.loads(capsys.readouterr().out)["findings"]
-    assert [table["title"] for table in finding["tables"]] == [
-        "Training against batch",
-        "Decoding against batch",
-    ]
-    assert all(table["rows"][0][2] > 0 for table in finding["tables"])
