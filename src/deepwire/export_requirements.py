@@ -1,16 +1,276 @@
-"""Settings of a run file that formats of other programs refuse (`export.must_be`); each is one function.
+"""Which models other programs can compute, as settings tell; a run file may ask for it (`export.must_be`).
 
 Nothing is trained yet, and no library of a format is needed: settings alone tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
+from pydantic import Field
+
+from deepwire.config.section import Section
 from deepwire.data.data_config import DataConfig
 from deepwire.model.config import ModelConfig
-from deepwire.model.huggingface_class import huggingface_class
-from deepwire.model.portability import IN_MARIAN, FormatName, not_in_ctranslate2, not_in_marian
+from deepwire.model.connections.connection import ConnectionSection
+from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
+from deepwire.model.embedding import PositionsConfig, SinusoidalConfig
+from deepwire.model.layers import GATES
+
+Allowed = Mapping[str, tuple[object, ...] | None]
+"""Settings by their path, where `stack` is either side, and the values that they may have; None: any, and
+anything below them. A choice is known by its type, and its own settings are looked at in turn."""
+
+_OF_EVERY_FORMAT: Allowed = {
+    **dict.fromkeys(
+        # Measures, biases and matrices, which are in the weights.
+        ("d_model", "heads", "feed_forward", "max_length", "norm_eps", "embeddings.tie", "embeddings.scale")
+    ),
+    **dict.fromkeys(f"bias.{name}" for name in ("attention", "feed_forward", "output")),
+    **dict.fromkeys(f"stack.size.{name}" for name in ("d_model", "heads", "feed_forward")),
+    **dict.fromkeys(("stack.layers", "stack.scale_embedding")),
+    # Of training alone.
+    **dict.fromkeys(("dropout", "initialization", "source_loss")),
+    # Forms of a table that `mixer.relative` makes.
+    **dict.fromkeys(("stack.mixer.relative_values", "stack.mixer.relative_table")),
+    # Looked at above: in the place of the model's, and stack by stack.
+    **dict.fromkeys(("positions", "encoder", "decoder")),
+    "stack.positions": ("sinusoidal", "learned"),
+    **dict.fromkeys(f"stack.positions.{name}" for name in ("layout", "first", "base")),
+}
+
+
+def beyond_plain(config: ModelConfig, allowed: Allowed) -> str | None:
+    """The first setting that a plain Transformer has otherwise, as `encoder.mixer=gru`; None without.
+
+    Args:
+        config: Of the model.
+        allowed: What the format has nevertheless.
+    """
+    if config.is_decoder_only:
+        return f"architecture={config.architecture}"
+    allowed = {**_OF_EVERY_FORMAT, **allowed}
+    for side in config.sides:
+        stack = config.stack(side)
+        whole = stack.model_copy(update={"positions": stack.positions or config.positions})
+        for setting in _differing(whole, "stack.", allowed):
+            return f"{side}{setting.removeprefix('stack')}"
+    return next(_differing(config, "", allowed), None)
+
+
+def _differing(section: Section, path: str, allowed: Allowed) -> Iterator[str]:
+    for name, field in type(section).model_fields.items():
+        here, value = f"{path}{name}", getattr(section, name)
+        if name == "type" or (here in allowed and allowed[here] is None):
+            continue
+        usual = field.get_default(call_default_factory=True)
+        kind, plain = getattr(value, "type", value), getattr(usual, "type", usual)
+        if isinstance(value, Section) and usual is not None and kind is value:
+            yield from _differing(value, f"{here}.", allowed)
+        elif kind not in (allowed.get(here) or (plain,)):
+            yield here if kind is value and isinstance(value, Section) else f"{here}={_text(kind)}"
+        elif isinstance(value, Section):
+            yield from _differing(value, f"{here}.", allowed)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+FormatName = Literal[
+    "onnx",
+    "torch_export",
+    "ctranslate2",
+    "huggingface",
+    "huggingface-code",
+    "argos",
+    "marian",
+]
+PLAIN_ACTIVATIONS = ("relu", "gelu", "silu")
+_IN_CTRANSLATE2: Allowed = {
+    "activation": (*PLAIN_ACTIVATIONS, *GATES),
+    **dict.fromkeys(("embeddings.start", "embeddings.norm")),
+    **dict.fromkeys(("norm", "parametrization", "key_value_heads", "stack.size.key_value_heads")),
+    "stack.mixer.relative": None,
+    "stack.positions": ("sinusoidal", "learned", "rotary", "none"),
+    # The factors of others than the first three can become part of weights.
+    "stack.connection": (
+        *("pre_norm", "post_norm", "peri_ln"),
+        *("deepnorm", "admin", "branch_norm", "layer_scale", "layer_norm_scaling"),
+    ),
+    **dict.fromkeys(
+        f"stack.connection.{name}"
+        for name in (
+            *("residual", "final_norm", "embedding_norm"),
+            *("residual_scale", "updates", "initial", "output_gain"),
+        )
+    ),
+}
+
+
+class ExportConfig(Section):
+    """Other programs that shall be able to run the model."""
+
+    must_be: tuple[FormatName, ...] = Field(
+        (),
+        description="formats of 'deepwire export' that the model must fit: a setting that one of them does "
+        "not have is refused when the run file is read, before days of training",
+    )
+
+
+_IN_MARIAN: Allowed = {
+    "activation": ("relu", "silu"),
+    "stack.connection": ("pre_norm", "post_norm"),
+    **dict.fromkeys(("stack.connection.residual", "stack.connection.embedding_norm", "embeddings.norm")),
+    "embeddings.start": ("zero",),
+    "stack.mixer": ("self_attention", "ssru"),
+    "stack.positions": ("sinusoidal",),
+    "stack.positions.layout": ("halves",),
+    "stack.positions.first": (0,),
+}
+IN_MARIAN = (
+    "Marian computes post-norm Transformers, also with decoder.mixer: ssru, with embeddings: {start: zero} "
+    "and positions: {type: sinusoidal, layout: halves}"
+)
+"""What to do with a setting that it does not have."""
+
+
+def not_in_marian(config: ModelConfig) -> str | None:
+    """The setting that Marian does not compute; None if it computes such models.
+
+    With norms in front of sub-layers its self-attention makes keys and values of what is not normalised, so
+    that pre-norm is another model there; Neutron's order of norm and residual is post-norm.
+    """
+    if (setting := beyond_plain(config, _IN_MARIAN)) is not None:
+        return setting
+    encoder, decoder = config.encoder, config.decoder
+    connection = encoder.connection
+    others = {
+        "encoder.mixer=ssru": encoder.mixer.type == "ssru",
+        "encoder.connection=pre_norm": getattr(connection, "residual", "normalised") != "normalised",
+        "different connections of encoder and decoder": connection != decoder.connection,
+        "different sizes of encoder and decoder": config.size("encoder") != config.size("decoder"),
+        "embeddings.norm=true, a second norm of the embedding": config.embeddings.norm
+        and getattr(connection, "embedding_norm", True),
+    }
+    return next((setting for setting, refused in others.items() if refused), None)
+
+
+def normalises_embedding(connection: ConnectionSection) -> bool:
+    """Whether the connection has a norm of the embedding."""
+    normalised = getattr(connection, "residual", "input") == "normalised"
+    return normalised or bool(getattr(connection, "embedding_norm", False))
+
+
+def not_in_ctranslate2(config: ModelConfig) -> str | None:
+    """The setting that CTranslate2 does not compute; None if it computes such models.
+
+    Those are Transformers with norms before or after sub-layers, also with factors that can be folded into
+    weights.
+    """
+    if (setting := beyond_plain(config, _IN_CTRANSLATE2)) is not None:
+        return setting
+    for side in config.sides:
+        stack = config.stack(side)
+        positions = (stack.positions or config.positions).type
+        if getattr(stack.mixer, "relative", None) is not None and positions != "none":
+            return f"{side}.mixer.relative beside {side}.positions={positions}"
+    connection = config.encoder.connection
+    others = {
+        "encoder.connection.final_norm=false with residual: normalised": not getattr(
+            connection, "final_norm", True
+        )
+        and getattr(connection, "residual", "input") == "normalised",
+        "embeddings.norm=true, a second norm of the embedding": config.embeddings.norm
+        and normalises_embedding(connection),
+        "different connections of encoder and decoder": connection != config.decoder.connection,
+        "different sizes of encoder and decoder": config.size("encoder") != config.size("decoder"),
+    }
+    return next((setting for setting, refused in others.items() if refused), None)
+
+
+ModelType = Literal["marian", "pegasus", "bart", "mbart", "m2m_100"]
+NORM_EPS = 1e-5
+"""Epsilon of every layer norm of these classes."""
+_IN_TRANSFORMERS: Allowed = {
+    "activation": ("relu", "gelu", "silu"),
+    "stack.connection": ("pre_norm", "post_norm"),
+    **dict.fromkeys(("stack.connection.residual", "stack.connection.embedding_norm")),
+    "embeddings.norm": None,
+    "embeddings.start": ("bos", "eos"),
+}
+
+
+@dataclass(frozen=True)
+class HuggingFaceClass:
+    """A class that computes a model.
+
+    Attributes:
+        model_type: As in `config.json`.
+        pre_norm: Norms stand in front of the sub-layers and after the stacks.
+        embedding_norm: The embedding is normalised.
+        permuted: Its sinusoids are ours in another order of channels: all sines, then all cosines.
+        stores_positions: It stores a table of positions instead of making one.
+        swaps_padding: PAD is 1 and BOS 0 there, since the number of PAD says where positions begin.
+    """
+
+    model_type: ModelType
+    pre_norm: bool = False
+    embedding_norm: bool = False
+    permuted: bool = False
+    stores_positions: bool = False
+    swaps_padding: bool = False
+
+
+_CLASSES = {
+    # Norms in front, embedding normalised, positions
+    (False, False, "interleaved"): HuggingFaceClass("marian", permuted=True),
+    (True, False, "interleaved"): HuggingFaceClass("pegasus", pre_norm=True, permuted=True),
+    (True, False, "halves"): HuggingFaceClass("m2m_100", pre_norm=True, swaps_padding=True),
+    (False, True, ""): HuggingFaceClass("bart", embedding_norm=True, stores_positions=True),
+    (True, True, ""): HuggingFaceClass("mbart", pre_norm=True, embedding_norm=True, stores_positions=True),
+}
+
+
+def huggingface_class(config: ModelConfig) -> HuggingFaceClass:
+    """The class that computes what a model with these settings computes.
+
+    Raises:
+        ValueError: There is none; the text is the setting that none of them has.
+    """
+    if (setting := beyond_plain(config, _IN_TRANSFORMERS)) is not None:
+        raise ValueError(setting)
+    if config.encoder.connection != config.decoder.connection:
+        raise ValueError("different connections of encoder and decoder")
+    if config.size("encoder")[0] != config.size("decoder")[0]:
+        raise ValueError("different d_model of encoder and decoder")
+    connection = config.encoder.connection
+    inner = isinstance(connection, PreNormConfig) and connection.residual == "normalised"
+    inner |= isinstance(connection, PostNormConfig) and connection.embedding_norm
+    if inner and config.embeddings.norm:
+        raise ValueError("embeddings.norm=true, a second norm of the embedding")
+    pre_norm = isinstance(connection, PreNormConfig) and connection.residual == "input"
+    normed = inner or config.embeddings.norm
+    positions = {_layout(stack.positions or config.positions) for stack in (config.encoder, config.decoder)}
+    chosen = _CLASSES.get((pre_norm, normed, "" if normed else "/".join(sorted(positions))))
+    if chosen is None:
+        raise ValueError(f"positions={' and '.join(sorted(positions))} with {connection.type}")
+    if chosen.model_type != "marian" and config.embeddings.tie not in ("all", "inputs"):
+        raise ValueError(f"embeddings.tie={config.embeddings.tie} with {connection.type}")
+    if chosen.model_type == "m2m_100" and config.bias.output:
+        raise ValueError("bias.output=true with positions=halves")
+    return chosen
+
+
+def _layout(positions: PositionsConfig) -> str:
+    """The layout of sinusoids that begin as the classes' do; else what it is."""
+    if not isinstance(positions, SinusoidalConfig):
+        return positions.type
+    begins = {"interleaved": 0, "halves": 2}[positions.layout]
+    return positions.layout if positions.first == begins else f"{positions.layout} from {positions.first}"
+
 
 _ANY = "onnx computes every model"
 _GRAPHS: frozenset[FormatName] = frozenset({"onnx", "torch_export"})

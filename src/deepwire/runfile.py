@@ -21,9 +21,8 @@ from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.data_config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
-from deepwire.export_requirements import export_refusal
+from deepwire.export_requirements import ExportConfig, export_refusal
 from deepwire.model.config import ModelConfig
-from deepwire.model.portability import ExportConfig
 from deepwire.recipes.notes import RecipeNote, note_of
 from deepwire.recipes.parameters import expanded, name_suffix
 from deepwire.tasks import TaskName, task_faults, unused_by_task, with_presets

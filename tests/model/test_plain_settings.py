@@ -6,12 +6,10 @@ from typing import Literal
 
 import pytest
 
+from deepwire.export_requirements import beyond_plain, huggingface_class, not_in_ctranslate2
 from deepwire.model.config import ModelConfig, StackConfig
 from deepwire.model.connections.residual import PreNormConfig
-from deepwire.model.huggingface_class import huggingface_class
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
-from deepwire.model.plain_settings import beyond_plain
-from deepwire.model.portability import not_in_ctranslate2
 
 
 class LaterMixer(SelfAttentionConfig):

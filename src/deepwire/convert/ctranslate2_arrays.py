@@ -22,6 +22,7 @@ from deepwire.convert.plain import (
     sides_of,
 )
 from deepwire.errors import ModelError
+from deepwire.export_requirements import PLAIN_ACTIVATIONS, normalises_embedding, not_in_ctranslate2
 from deepwire.model.connections.admin import Admin
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.pre_norm_variants import (
@@ -37,7 +38,6 @@ from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import RotaryConfig
 from deepwire.model.layers import GATES, Branch
 from deepwire.model.mixers.self_attention import RelativePositions, SelfAttention
-from deepwire.model.portability import PLAIN_ACTIVATIONS, normalises_embedding, not_in_ctranslate2
 from deepwire.model.stack import Stack
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel

@@ -31,9 +31,9 @@ from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError, UsageError
+from deepwire.export_requirements import NORM_EPS, HuggingFaceClass, huggingface_class
 from deepwire.io.atomic import json_text
 from deepwire.model.embedding import LearnedPositions
-from deepwire.model.huggingface_class import NORM_EPS, HuggingFaceClass, huggingface_class
 from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 

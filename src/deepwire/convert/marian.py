@@ -29,8 +29,8 @@ from deepwire.data.vocabulary import BOS, PAD, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError
+from deepwire.export_requirements import IN_MARIAN, not_in_marian
 from deepwire.model.embedding import Embedding
-from deepwire.model.portability import IN_MARIAN, not_in_marian
 from deepwire.model.translation_model import TranslationModel
 
 Arrays = dict[str, NDArray[np.float32]]
