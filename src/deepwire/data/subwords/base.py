@@ -18,12 +18,10 @@ SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 
 
 class Segmentation(NamedTuple):
-    """Piece numbers of many texts, one after the other."""
+    """Piece numbers of many texts, one after the other, and how many each has, `[texts]`."""
 
     pieces: NDArray[np.integer]
-    """`[all pieces]`."""
     lengths: NDArray[np.int64]
-    """`[texts]`: pieces of each."""
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]], size: int) -> Segmentation:
@@ -67,10 +65,7 @@ class Vocabulary(ABC):
     def sample(self, text: str, seed: int, strength: float) -> list[int]:
         """A random segmentation: the same for the same text, seed and strength.
 
-        Args:
-            text: What to segment.
-            seed: Any whole number.
-            strength: Probability of BPE-dropout, or alpha of a unigram model; 0 is `encode`.
+        The strength is the probability of BPE-dropout, or alpha of a unigram model; 0 is `encode`.
         """
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -110,8 +105,7 @@ class Learner(Protocol):
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
         """Source and target vocabulary; the same object twice when they are one.
 
-        Raises:
-            DataError: the text does not support what was asked for.
+        A DataError where the text does not support what was asked for.
         """
 
 

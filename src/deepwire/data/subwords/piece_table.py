@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Self
 
-import sentencepiece
-
 from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
+from deepwire.data.subwords.sentencepiece import read_processor
 from deepwire.data.subwords.words import Dictionary
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import UsageError
 
 _TAG = re.compile(r"(>>[^<>\s]+<<|__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2})(\s+|(?<=[<_])|$)")
 """Languages as OPUS-MT, M2M-100, NLLB and mBART write them."""
@@ -23,20 +22,14 @@ class PieceTableVocabulary(Vocabulary):
     such as `>>fra<<`, is one piece where the table has it, and is left out of decoded text.
 
     Args:
-        model: The serialised SentencePiece model.
+        model: The serialised SentencePiece model; a ModelError where it is none.
         table: Ordinary pieces, numbered from 4.
-        where: What errors call the model.
-
-    Raises:
-        ModelError: The bytes are no such model.
+        where: The name of the model in errors.
     """
 
     def __init__(self, model: bytes, table: Dictionary, where: str = "SentencePiece model") -> None:
         self.model, self._table = model, table
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except (RuntimeError, ValueError, OSError):
-            raise ModelError(f"{where}: not a SentencePiece model, or damaged") from None
+        self._processor = read_processor(model, where)
 
     @property
     def size(self) -> int:
@@ -63,11 +56,7 @@ class PieceTableVocabulary(Vocabulary):
         return [*numbers, *map(number, pieces)]
 
     def sample(self, text: str, seed: int, strength: float) -> list[int]:  # noqa: ARG002
-        """The one segmentation that there is.
-
-        Raises:
-            UsageError: A random one is asked for.
-        """
+        """The one segmentation that there is; a UsageError where a random one is asked for."""
         if strength:
             raise UsageError(
                 "a vocabulary with a table of pieces cannot be segmented at random",

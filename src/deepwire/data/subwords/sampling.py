@@ -35,13 +35,7 @@ class DropoutMerges:
         self._paths: dict[str, list[tuple[list[str], list[int]]]] = {}
 
     def cut(self, word: str, dropout: float, generator: random.Random) -> list[str]:
-        """The symbols of a word after random merges; a new list.
-
-        Args:
-            word: Not empty.
-            dropout: The probability, above 0 and below 1.
-            generator: Draws.
-        """
+        """The symbols of a word, which is not empty, after random merges; a new list."""
         path = self._paths.get(word)
         if path is None:
             path = self._path(word)
@@ -94,14 +88,9 @@ class Lattice:
     """All segmentations of a word into weighted pieces, ready to draw from.
 
     Forward filtering, backward sampling (Kudo 2018, "Subword regularization", eq. 8): a segmentation is drawn
-    with a probability proportional to the product of its pieces' probabilities to the power alpha.
-
-    Args:
-        scores: Log-probability of each piece.
-        unknown: Log-probability of a character that is no piece.
-        longest: Characters of the longest piece.
-        word: The word.
-        alpha: The power.
+    with a probability proportional to the product of its pieces' probabilities to the power alpha. `scores`
+    are the logarithms of these, `unknown` that of a character that is no piece, and pieces have at most
+    `longest` characters.
     """
 
     def __init__(

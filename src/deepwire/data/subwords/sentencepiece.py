@@ -40,30 +40,26 @@ _UNKNOWN_PENALTY = 10.0
 _MOST_CACHED = 1 << 16
 
 
-class SentencePieceVocabulary(Vocabulary):
-    """A SentencePiece model with PAD 0, BOS 1, EOS 2, UNK 3.
+def read_processor(model: bytes, where: str) -> sentencepiece.SentencePieceProcessor:
+    """A serialised SentencePiece model; a ModelError where the bytes are none."""
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=model)
+    except (RuntimeError, ValueError, OSError):
+        raise ModelError(f"{where}: not a SentencePiece model, or damaged") from None
 
-    Args:
-        model: The serialised model.
-        where: What errors call it.
+
+class SentencePieceVocabulary(Vocabulary):
+    """A serialised SentencePiece model, which errors call `where`, with PAD 0, BOS 1, EOS 2, UNK 3.
 
     Raises:
         ModelError: the bytes are no such model.
     """
 
     def __init__(self, model: bytes, where: str = "SentencePiece model") -> None:
-        self.model = model
-        try:
-            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        except (RuntimeError, ValueError, OSError):
-            raise ModelError(f"{where}: not a SentencePiece model, or damaged") from None
+        self.model, self._processor = model, read_processor(model, where)
         processor = self._processor
-        if (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id()) != (
-            PAD,
-            BOS,
-            EOS,
-            UNK,
-        ):
+        special = (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id())
+        if special != (PAD, BOS, EOS, UNK):
             raise ModelError(f"{where}: its special pieces are not pad 0, bos 1, eos 2, unk 3")
         self._size = int(processor.vocab_size())
 
@@ -268,33 +264,25 @@ class SentencePieceLearner:
         self._sample.extend(pairs)
 
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
-        """Train one model for both sides, or one for each.
-
-        Raises:
-            DataError: the size asked for is not possible with this text.
-        """
+        """Trains one model for both sides, or one for each; errors as of `train_model`."""
         pairs = [(pair.source, pair.target) for pair in self._sample.pairs]
         if self._symbols:
             pairs = [protect_pair(*pair) for pair in pairs]
+        train = partial(train_model, self._config, symbols=self._symbols)
         if self._config.joint:
             only_target = not any(source for source, _ in pairs)  # text of a language model
-            both = self._train(
-                chain.from_iterable(pairs), "the text" if only_target else "the text of both sides"
-            )
+            both = train(chain.from_iterable(pairs), "the text" if only_target else "the text of both sides")
             return both, both
         return (
-            self._train((source for source, _ in pairs), "the source text"),
-            self._train((target for _, target in pairs), "the target text"),
+            train((source for source, _ in pairs), "the source text"),
+            train((target for _, target in pairs), "the target text"),
         )
-
-    def _train(self, lines: Iterable[str], text_name: str) -> Vocabulary:
-        return train_model(self._config, lines, text_name, self._symbols)
 
 
 def train_model(
     config: BpeConfig | UnigramConfig, lines: Iterable[str], text_name: str, symbols: Sequence[str] = ()
 ) -> Vocabulary:
-    """Learn a SentencePiece model from lines, which errors call `what`; symbols are pieces of their own.
+    """Learns a SentencePiece model from lines; symbols are pieces of their own.
 
     Raises:
         DataError: the size asked for is not possible with this text.

@@ -25,9 +25,8 @@ _EARLIEST = (0, 1)
 class Merges:
     """BPE merges in the order of learning (Sennrich et al. 2016, "Neural machine translation of rare words").
 
-    Args:
-        lines: The lines of a file of codes; the first may be `#version: 0.2` (without it: 0.1).
-        where: What errors call the file.
+    They are made of the lines of a file of codes, which errors call `where`; the first may be `#version: 0.2`
+    (without it: 0.1).
 
     Raises:
         DataError: a line is not two symbols, or the version is unknown.
@@ -54,11 +53,7 @@ class Merges:
 
     @classmethod
     def read(cls, path: Path) -> Merges:
-        """Read a file of codes.
-
-        Raises:
-            DataError: it is missing, is not UTF-8, or is no such file.
-        """
+        """Reads a file of codes; a DataError where it is missing, is not UTF-8, or is no such file."""
         lines = [line if isinstance(line, str) else line.text for line in read_lines(path)]
         while lines and not lines[-1]:
             lines.pop()
@@ -67,10 +62,7 @@ class Merges:
     def cut(self, word: str, dropout: float = 0.0, generator: random.Random | None = None) -> list[str]:
         """The pieces of a word; `"".join` gives the word back.
 
-        Args:
-            word: Not empty, no space in it.
-            dropout: Probability to pass over a possible merge (BPE-dropout).
-            generator: Draws what is passed over; None is no dropout.
+        `dropout` is the probability to pass over a possible merge (BPE-dropout), which the generator draws.
         """
         if len(word) == 1:
             return [word]
@@ -264,11 +256,7 @@ class SubwordNmtLearner:
                     self._count_pieces()
 
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
-        """The vocabularies, most frequent pieces first.
-
-        Raises:
-            DataError: there was no text, or no piece is frequent enough.
-        """
+        """The vocabularies, most frequent pieces first; a DataError where there are none."""
         self._count_pieces()
         if self._config.rare == "split" and self._config.min_count > 1:
             self._split_rare()
@@ -323,11 +311,7 @@ class SubwordNmtLearner:
 
 
 def read_allowed(path: Path, threshold: int) -> frozenset[str]:
-    """The pieces that a vocabulary file of subword-nmt (`piece count` a line) counts `threshold` times.
-
-    Raises:
-        DataError: the file is missing, or a line is not a piece and a count.
-    """
+    """The pieces that a vocabulary file of subword-nmt (`piece count` a line) counts `threshold` times."""
     allowed = set()
     for number, line in enumerate(read_lines(path), 1):
         parts = [] if isinstance(line, BadLine) else line.strip("\r ").split(" ")

@@ -105,11 +105,7 @@ class WordVocabulary(Vocabulary):
         return [self._dictionary.number(word) for word in text.split(" ") if word]
 
     def sample(self, text: str, seed: int, strength: float) -> list[int]:  # noqa: ARG002
-        """The only segmentation there is.
-
-        Raises:
-            ValueError: randomness was asked for.
-        """
+        """The only segmentation there is; a ValueError where randomness was asked for."""
         if strength != 0:
             raise ValueError("segmented text cannot be segmented at random: sampling must be 0")
         return self.encode(text)
@@ -148,11 +144,7 @@ class WordLearner:
             self._target.add(word for word in pair.target.split(" ") if word)
 
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
-        """The dictionaries, most frequent words first.
-
-        Raises:
-            DataError: no word is frequent enough.
-        """
+        """The dictionaries, most frequent words first; a DataError where no word is frequent enough."""
         source = self._vocabulary(self._source, "source")
         return source, source if self._config.joint else self._vocabulary(self._target, "target")
 
