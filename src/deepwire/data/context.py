@@ -61,11 +61,7 @@ class ContextConfig(Section):
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, object]) -> ContextConfig:
-        """Read what `to_metadata` gave.
-
-        Raises:
-            ModelError: it is damaged.
-        """
+        """Read what `to_metadata` gave; a ModelError where it is damaged."""
         try:
             return cls.model_validate(metadata.get("context", {}))
         except ValidationError:

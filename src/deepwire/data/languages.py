@@ -30,11 +30,7 @@ class Direction(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Direction:
-        """Read `SRC-TGT`, such as `en-de` or `zh-Hans-pt_BR`.
-
-        Raises:
-            ValueError: it is something else.
-        """
+        """Read `SRC-TGT`, such as `en-de` or `zh-Hans-pt_BR`; a ValueError where it is something else."""
         match = _DIRECTION.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a direction such as en-de: {_wrong_language(text)}")
@@ -120,11 +116,7 @@ class Languages:
         return self.names.index(name)
 
     def require_source(self, name: str) -> None:
-        """Check that the model knows a language to translate from.
-
-        Raises:
-            UsageError: it does not.
-        """
+        """Check that the model knows a language to translate from; a UsageError where it does not."""
         if closest_label(name, self.names) not in self.names:
             raise UsageError(
                 f"the model does not know the language {name!r}", f"it knows {', '.join(self.names)}"

@@ -169,11 +169,7 @@ class Vocabularies:
 
     @classmethod
     def load(cls, folder: Path) -> Vocabularies:
-        """Read what `save` wrote.
-
-        Raises:
-            ModelError: a file is missing, damaged, or not what was saved.
-        """
+        """Read what `save` wrote; a ModelError where a file is missing, damaged, or not what was saved."""
         path = folder / HEADER
         try:
             header = json.loads(read_regular(path))

@@ -59,11 +59,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path) -> bytes:
-    """The content of a regular file.
-
-    Raises:
-        OSError: If it cannot be read, or is no regular file.
-    """
+    """The content of a regular file; an OSError where it cannot be read, or is no regular file."""
     with open_regular(path) as file:
         return file.read()
 

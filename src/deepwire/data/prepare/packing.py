@@ -129,11 +129,7 @@ class BlockRows:
         self._write(self._packing.add(pieces, texts, numbers))
 
     def finish(self) -> None:
-        """Write what is left.
-
-        Raises:
-            DataError: there is no text at all.
-        """
+        """Write what is left; a DataError where there is no text at all."""
         self._write(self._packing.finish())
         if not any(self._counts):
             raise DataError("the text has only empty lines")
