@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepwire.data.languages import Direction, Languages, checked_language, closest_label, expanded
+from deepwire.data.languages import Direction, Languages, closest_label, expanded
 from deepwire.errors import ModelError, UsageError
 
 TAGS = st.from_regex(r"[a-z]{2,3}(_[A-Za-z0-9]{2,8}|-[A-Z][A-Za-z0-9]{1,7}|-[0-9]{3}){0,2}", fullmatch=True)
@@ -18,17 +18,6 @@ def test_a_direction_is_read_in_one_way_only(source: str, target: str) -> None:
             Direction.parse(f"{source}-{target}")
     else:
         assert Direction.parse(f"{source}-{target}") == (source, target)
-
-
-@pytest.mark.parametrize("name", ["de", "pt_BR", "zh-Hans", "es-419", "sr_Latn", "nds", "zh-Hant-TW"])
-def test_language_tags(name: str) -> None:
-    assert checked_language(name) == name
-
-
-@pytest.mark.parametrize("name", ["", "german", "DE", "d", "de-", "de_", "de at", "de/en", "../de", "pt-br"])
-def test_what_is_no_language_tag_is_refused_by_name(name: str) -> None:
-    with pytest.raises(ValueError, match="is not a language tag"):
-        checked_language(name)
 
 
 @pytest.mark.parametrize(
@@ -113,22 +102,6 @@ def test_languages_have_a_fixed_order_and_tags_follow_the_pieces() -> None:
     for place, where in places.items():
         languages = Languages(SIX.directions, place)  # type: ignore[arg-type]
         assert (languages.tags_source, languages.tags_target) == where
-
-
-def test_the_order_of_directions_means_nothing() -> None:
-    assert Languages(SIX.directions[::-1]).unordered == SIX.unordered
-    assert Languages(SIX.directions[1:]).unordered != SIX.unordered
-    assert Languages(SIX.directions, "both").unordered != SIX.unordered
-
-
-def test_unknown_languages_are_refused_with_those_that_are_known() -> None:
-    with pytest.raises(UsageError, match=r"'it' \(it translates into cs, de, en, fr\)"):
-        SIX.target("it")
-    with pytest.raises(UsageError, match=r"'it' \(it knows cs, de, en, fr\)"):
-        SIX.require_source("it")
-    out = Languages((Direction("en", "de"), Direction("en", "fr")))
-    with pytest.raises(UsageError, match=r"reads 'en' but was not trained to write it \(.* de, fr\)"):
-        out.target("en")
 
 
 def test_what_a_model_stores_comes_back_or_is_refused() -> None:

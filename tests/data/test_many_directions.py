@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import json
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -19,7 +18,6 @@ from deepwire.data.batches.batching import (
     StreamPosition,
     Update,
     UpdateStream,
-    validation_batches,
 )
 from deepwire.data.batches.epoch_order import tempered
 from deepwire.data.data_config import DataConfig
@@ -30,7 +28,6 @@ from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.data.prepare.temporary_pairs import TemporaryPairs
 from deepwire.data.text.pairs import PairBlock, Texts
 from deepwire.data.vocabulary import BOS, EOS, PAD
-from deepwire.errors import DataError
 
 MULTI30K = Path(__file__).parents[2] / "examples" / "multi30k"
 COUNT = 300
@@ -101,16 +98,6 @@ def test_every_direction_is_stored_with_its_number(prepared: Prepared) -> None:
     assert prepared.folder.name.startswith("de-en-qaa-")
 
 
-def test_reports_are_by_direction(prepared: Prepared) -> None:
-    names = [
-        f"{role} {name}" for role in ("train", "valid") for name in ("en-de", "de-en", "en-qaa", "qaa-en")
-    ]
-    assert list(prepared.report) == names
-    assert prepared.report["train en-qaa"]["kept"] == 260
-    assert [share.name for share in prepared.mix] == ["en-de", "de-en", "en-qaa", "qaa-en"]
-    assert [share.of_training for share in prepared.mix] == [0.25] * 4
-
-
 def test_what_is_prepared_is_used_again_until_the_directions_change(folder: Path, prepared: Prepared) -> None:
     assert prepare(config(folder), seed=1).reused
     mixed = prepare(config(folder, sampling_temperature=5, tag="both"), seed=1)
@@ -131,19 +118,6 @@ def test_duplicates_are_of_one_direction(tmp_path: Path) -> None:
     assert {name: report.kept for name, report in reports.items()} == dict.fromkeys(
         ["train en-de", "train de-en", "train en-fr", "train fr-en"], 2
     )
-
-
-def test_a_direction_of_which_nothing_is_left_is_an_error(tmp_path: Path) -> None:
-    write(tmp_path / "t.en", ["one", "two"])
-    write(tmp_path / "t.de", ["eins", "zwei"])
-    write(tmp_path / "t.fr", ["", ""])
-    directions = {"between": ["en"], "and": ["de", "fr"]}
-    settings = {"train": str(tmp_path / "t"), "vocabulary": "words", "prepared": str(tmp_path / "p")}
-    data = DataConfig.model_validate({"directions": directions, **settings})
-    with pytest.raises(DataError, match=r"t\.en-fr: none of 2 pairs can be used"):
-        check_corpora(data)
-    with pytest.raises(DataError, match=r"t\.en-fr: none of 2 pairs can be used"):
-        prepare(data, seed=1)
 
 
 @pytest.mark.parametrize("tag", ["source", "target", "both", "none"])
@@ -212,15 +186,6 @@ def same(first: Batch, second: Batch) -> bool:
     return all(np.array_equal(getattr(first, name), getattr(second, name)) for name in names)
 
 
-def test_validation_batches_of_one_direction(prepared: Prepared) -> None:
-    assert prepared.valid is not None
-    assert prepared.valid.directions is not None
-    chosen = np.flatnonzero(prepared.valid.directions[:] == 2)[:11]
-    batches = list(validation_batches(prepared.valid, 200, languages=prepared.languages, lines=chosen))
-    assert sorted(line for batch in batches for line in batch.lines.tolist()) == chosen.tolist()
-    assert {int(index) for batch in batches for index in batch.target_languages} == {2}
-
-
 def test_temperature_changes_what_an_epoch_reads(folder: Path) -> None:
     small = {"prefix": str(folder / "valid"), "source": "qaa", "target": "en"}
     large = {"prefix": str(folder / "train"), "source": "de", "target": "en"}
@@ -265,13 +230,6 @@ def test_the_text_for_the_vocabulary_is_balanced(tmp_path: Path, temperature: fl
         assert max(repeated) - min(repeated) <= 1, "all lines of a language as often as one another"
 
 
-def test_all_lines_are_taken_where_there_is_room(tmp_path: Path) -> None:
-    temporary = temporary_pairs(tmp_path, [30, 10])
-    sides = [(0, 1), (0, 2)]
-    found = list(balanced_lines(temporary.path, temporary.chunks, sides, temperature=1, most=10**6))
-    assert len(found) == len(set(found)) == 80
-
-
 def test_rare_scripts_are_covered_or_written_as_bytes(tmp_path: Path) -> None:
     write(tmp_path / "t.en", [f"{line} {number}" for number, line in enumerate(ENGLISH)])
     write(
@@ -290,30 +248,3 @@ def test_rare_scripts_are_covered_or_written_as_bytes(tmp_path: Path) -> None:
             assert made.vocabularies.source.decode(ids) == text
             pieces = made.vocabularies.source.pieces(ids)
             assert any(piece.startswith("<0x") for piece in pieces) == spelled
-
-
-def test_text_that_looks_like_a_tag_stays_text(prepared: Prepared) -> None:
-    vocabulary = prepared.vocabularies.source
-    for text in ("<2de>", "<de>", "__de__", f"<{vocabulary.size}>", "</s> <pad>"):
-        ids = vocabulary.encode(text)
-        assert max(ids) < vocabulary.size
-        assert vocabulary.decode(ids) == text
-
-
-def test_the_mix_is_in_the_report_of_both_commands(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from deepwire.cli.main import main
-
-    run = tmp_path / "many.yaml"
-    settings = {"directions": ["en-de", "qaa-en"], "train": str(folder / "train"), "vocabulary": "words"}
-    run.write_text(json.dumps({"data": {**settings, "prepared": str(tmp_path / "p")}}))
-    assert main(["data", "check", str(run)]) == 0
-    assert "mix of 2 directions, sampling_temperature 1:" in capsys.readouterr().out
-    assert main(["prepare", str(run), "--json"]) == 0
-    record = json.loads(capsys.readouterr().out)
-    assert [share["name"] for share in record["mix"]] == ["en-de", "qaa-en"]
-    assert main(["data", "check", str(run), "data.train=nowhere"]) == 3
-    assert "nowhere.en: no such file (also tried .gz, .zst, .xz), needed for en-de" in capsys.readouterr().err
-    assert main(["data", "check", str(run), "data.directions=[en-german]"]) == 2
-    assert "'en-german' is not a direction" in capsys.readouterr().err

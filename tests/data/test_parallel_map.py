@@ -10,17 +10,13 @@ from itertools import islice
 import pytest
 
 from deepwire.data import parallel_map
-from deepwire.data.parallel_map import AHEAD, ordered_map, processes
+from deepwire.data.parallel_map import AHEAD, ordered_map
 from deepwire.errors import DataError, ResourceError
 
 
 @pytest.fixture
 def two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_map, "processes", lambda: 2)
-
-
-def test_all_cores_are_used_that_the_process_may_use() -> None:
-    assert processes() == len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize("alone", [0, 100])

@@ -19,17 +19,6 @@ from deepwire.data.vocabulary_config import VocabularyConfig
 from deepwire.errors import DataError, ModelError
 
 MULTI30K = Path(__file__).parents[2] / "examples" / "multi30k"
-SPECIAL_TEXTS = [
-    "</s>",
-    "<pad> <s> </s> <unk>",
-    "▁ a▁b ▁▁",
-    "@@ a@@ b@@ @@c",
-    "<0x41> <0x0A>",
-    "\U000f2581 \U000f25810 x\U000f25811▁",
-    "zero\u200bwidth 👩\u200d👧 RTL \u202eabc",
-    "line\u2028separator \x85 tab\there nul\0 nbsp\u00a0",
-    "日本語 ελληνικά",
-]
 
 
 def pairs(count: int = 2000) -> list[Pair]:
@@ -73,13 +62,6 @@ def test_real_text_comes_back(model: Vocabularies) -> None:
             assert vocabulary.decode(vocabulary.encode(text)) == one_space(text)
 
 
-@pytest.mark.parametrize("text", SPECIAL_TEXTS)
-def test_text_that_looks_special_is_text(model: Vocabularies, text: str) -> None:
-    ids = model.source.encode(text)
-    assert not {PAD, BOS, EOS, UNK} & set(ids)
-    assert model.source.decode(ids) == usual(text)
-
-
 @settings(max_examples=150, deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
 def test_any_unicode_text_comes_back(text: str) -> None:
@@ -109,13 +91,6 @@ def test_half_a_surrogate_pair_becomes_a_replacement_character(model: Vocabulari
     ]
 
 
-def test_lines_together_and_alone_are_segmented_alike(model: Vocabularies) -> None:
-    texts = [pair.source for pair in pairs(200)] + ["", " ", *SPECIAL_TEXTS]
-    alone = [model.source.encode(text) for text in texts]
-    assert model.source.encode_lines(texts) == alone
-    assert same_pieces(model.source, texts, alone)
-
-
 def same_pieces(vocabulary: Vocabulary, texts: list[str], alone: list[list[int]]) -> bool:
     pieces, lengths = vocabulary.segment(texts)
     return pieces.tolist() == [piece for ids in alone for piece in ids] and lengths.tolist() == list(
@@ -138,49 +113,11 @@ def test_words_cut_once_are_cut_as_in_their_text(texts: list[str]) -> None:
         assert same_pieces(vocabulary, texts, vocabulary.encode_lines(texts))
 
 
-def test_empty_text_is_no_pieces(model: Vocabularies) -> None:
-    assert model.source.encode("") == model.source.encode("   ") == []
-    assert model.source.decode([]) == ""
-
-
 def test_decode_stops_at_eos_and_skips_pad_and_bos(model: Vocabularies) -> None:
     ids = model.source.encode("ein Hund")
     assert model.source.decode([BOS, PAD, *ids, EOS, *ids]) == "ein Hund"
     assert model.source.pieces([BOS, *ids, EOS])[0] == "<s>"
     assert model.source.pieces([EOS, PAD, UNK]) == ["</s>", "<pad>", "<unk>"]
-
-
-def test_unknown_is_shown(model: Vocabularies) -> None:
-    assert "\u2047" in model.source.decode([UNK])
-
-
-def test_size_is_what_was_asked_for(model: Vocabularies) -> None:
-    assert model.source.size == model.target.size == 1000
-    assert model.joint
-    assert model.source is model.target
-
-
-def test_learning_again_gives_the_same(model: Vocabularies) -> None:
-    assert learn({"type": model.type, "size": 1000}).digest == model.digest
-
-
-def test_each_side_can_have_its_own() -> None:
-    model = learn({"size": 600, "joint": False})
-    assert not model.joint
-    assert len(model.source.encode("rennt Straße Frau")) < len(model.target.encode("rennt Straße Frau"))
-
-
-def test_characters_without_bytes_are_unknown() -> None:
-    model = learn({"size": 300, "byte_fallback": False})
-    assert UNK in model.source.encode("日本")
-    assert model.source.sample("日本 ein", 1, 0.1).count(UNK) == model.source.encode("日本 ein").count(UNK)
-
-
-def test_identity_keeps_what_nfkc_changes() -> None:
-    text = "ﬁ Ａ"
-    assert any_models()[0].decode(any_models()[0].encode(text)) == text
-    changed = learn({"size": 500, "normalization": "nfkc"}, pairs(500)).source
-    assert changed.decode(changed.encode(text)) == "fi A"
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram"])
@@ -204,13 +141,6 @@ def test_unlearned_characters_are_read_as_those_they_look_like(
     assert vocabulary.encode_lines([odd]) == vocabulary.encode_lines([usual])
     assert vocabulary.segment([odd]).pieces.tolist() == vocabulary.encode(usual)
     assert vocabulary.sample(odd, 3, 0.3) == vocabulary.sample(usual, 3, 0.3)
-
-
-def test_characters_of_the_training_text_are_read_as_they_are() -> None:
-    lines = ["oui\u00a0! cafe\u0301 café", "می\u200cخواهم Vie\u0323\u0302t", "\u200f\u00adא"]
-    text = [*pairs(300), *(Pair(1, line, line, 0) for line in lines * 20)]
-    vocabulary = learn({"size": 600, "character_coverage": 1.0, "byte_fallback": False}, text).source
-    assert [vocabulary.decode(vocabulary.encode(line)) for line in lines] == lines
 
 
 def test_vietnamese_and_korean_letters_are_put_together() -> None:
@@ -237,25 +167,6 @@ def test_more_pieces_than_the_text_supports_names_the_largest_size(kind: str) ->
         learn({"type": kind, "size": largest + 1}, SMALL_TEXT)
 
 
-def test_too_few_pieces_to_spell_the_text_is_explained() -> None:
-    with pytest.raises(DataError, match="needs at least") as raised:
-        learn({"size": 100})
-    smallest = int(raised.value.hint.split("=")[1].split()[0])
-    assert learn({"size": smallest}).source.size == smallest
-
-
-def test_learning_is_silent(capfd: pytest.CaptureFixture[str]) -> None:
-    learn({"size": 290}, SMALL_TEXT)
-    with pytest.raises(DataError):
-        learn({"size": 9000}, SMALL_TEXT)
-    assert capfd.readouterr() == ("", "")
-
-
-def test_a_sample_of_the_text_is_enough_to_learn() -> None:
-    model = learn({"size": 400, "max_training_sentences": 300})
-    assert model.source.size == 400
-
-
 KINDS: dict[str, dict[str, object]] = {
     "bpe": {"size": 500},
     "unigram": {"type": "unigram", "size": 500, "joint": False},
@@ -277,11 +188,6 @@ def test_saved_and_loaded_is_the_same(kind: str, tmp_path: Path) -> None:
         assert loaded.target.decode(loaded.target.encode(pair.target)) == model.target.decode(
             model.target.encode(pair.target)
         )
-
-
-def test_digest_tells_models_apart() -> None:
-    models = [learn(config, pairs(500)) for config in (*KINDS.values(), {"size": 501}, {"type": "words"})]
-    assert len({model.digest for model in models}) == len(models)
 
 
 def spoil_header(name: str, value: object) -> Callable[[Path], None]:
@@ -326,13 +232,6 @@ def test_a_damaged_folder_is_refused(
         Vocabularies.load(tmp_path)
 
 
-def test_words_are_parted_by_spaces_only() -> None:
-    text = [Pair(1, "a\u00a0b c\u2028d  e", "x y", 0)]
-    model = learn({"type": "words", "joint": False}, text)
-    assert model.source.size == 4 + 3
-    assert model.source.pieces(model.source.encode("e c\u2028d a\u00a0b")) == ["e", "c\u2028d", "a\u00a0b"]
-
-
 def test_rare_words_and_those_beyond_the_size_are_unknown() -> None:
     text = [Pair(1, "a a a b b c", "a a", 0)]
     assert learn({"type": "words", "min_count": 2}, text).source.encode("a b c d") == [4, 5, UNK, UNK]
@@ -341,27 +240,8 @@ def test_rare_words_and_those_beyond_the_size_are_unknown() -> None:
     assert model.source.encode("a d e") == [4, 7, UNK]
 
 
-def test_a_count_that_no_word_reaches_is_an_error() -> None:
-    with pytest.raises(DataError, match="no source word occurs 9 times"):
-        learn({"type": "words", "min_count": 9}, SMALL_TEXT[:1])
-
-
-def test_words_named_like_special_pieces_are_words() -> None:
-    model = learn({"type": "words"}, [Pair(1, "</s> <pad> <unk>", "<s> a", 0)])
-    ids = model.source.encode("</s> <pad> <s> <unk>")
-    assert min(ids) >= 4
-    assert model.source.decode(ids) == "</s> <pad> <s> <unk>"
-
-
 def test_the_joiner_undoes_bpe() -> None:
     text = [Pair(1, "Wort@@ teil ist Bau@@", "word@@ s", 0)]
     joined, apart = (learn({"type": "words", "joiner": joiner}, text).source for joiner in ("@@", "none"))
     assert joined.decode(joined.encode("Wort@@ teil ist Bau@@")) == "Wortteil ist Bau"
     assert apart.decode(apart.encode("Wort@@ teil ist Bau@@")) == "Wort@@ teil ist Bau@@"
-
-
-def test_words_cannot_be_sampled() -> None:
-    model = learn({"type": "words"}, SMALL_TEXT).source
-    assert model.sample("ein Hund", 1, 0) == model.encode("ein Hund")
-    with pytest.raises(ValueError, match="sampling must be 0"):
-        model.sample("ein Hund", 1, 0.1)

@@ -53,7 +53,3 @@ def test_short_and_long_forms_mean_the_same(written: object, expected: object) -
 def test_impossible_settings_are_refused(written: object, message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         read(written)
-
-
-def test_unigram_alpha_may_be_above_one() -> None:
-    assert read({"type": "unigram", "sampling": 2.5}).sampling == 2.5

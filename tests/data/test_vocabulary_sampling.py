@@ -55,11 +55,6 @@ def test_the_seed_decides(vocabulary: Vocabulary) -> None:
     assert len({tuple(ids) for ids in first}) > 10
 
 
-def test_no_strength_is_no_randomness(vocabulary: Vocabulary) -> None:
-    for line in lines(100):
-        assert vocabulary.sample(line, 3, 0) == vocabulary.encode(line)
-
-
 def test_every_draw_spells_the_text(vocabulary: Vocabulary) -> None:
     for seed, line in enumerate(lines(200)):
         assert vocabulary.decode(vocabulary.sample(line, seed, 0.5)) == " ".join(
@@ -81,26 +76,6 @@ def test_another_process_draws_the_same(bpe: Vocabulary, unigram: Vocabulary, tm
     out = subprocess.run(command, capture_output=True, check=True, text=True)
     drawn = [[v.sample(t, s, 0.2) for s, t in enumerate(texts)] for v in both.values()]
     assert json.loads(out.stdout) == drawn
-
-
-def test_almost_no_dropout_is_plain_bpe(bpe: Vocabulary) -> None:
-    for line in [*lines(500), "日本 ▁ x", "aaaa aaaaa"]:
-        assert bpe.sample(line, 1, 1e-300) == bpe.encode(line)
-
-
-def test_a_large_alpha_is_the_best_unigram_segmentation(unigram: Vocabulary) -> None:
-    texts = lines(500)
-    same = sum(unigram.sample(line, 1, 1000.0) == unigram.encode(line) for line in texts)
-    assert same >= 490  # segmentations of equal probability exist
-
-
-def test_more_dropout_makes_more_pieces(bpe: Vocabulary) -> None:
-    counts = [
-        sum(len(bpe.sample(line, seed, p)) for seed, line in enumerate(lines(200)))
-        for p in (0.0, 0.1, 0.3, 0.9)
-    ]
-    assert counts == sorted(counts)
-    assert counts[-1] > 2 * counts[0]
 
 
 def brute_force_dropout(
@@ -154,21 +129,3 @@ def test_unigram_draws_are_proportional_to_their_probability() -> None:
     for way, weight in weights.items():
         chance = weight / total
         assert abs(found[way] / draws - chance) < 4 * math.sqrt(chance * (1 - chance) / draws)
-
-
-def test_a_character_that_is_no_piece_stands_alone() -> None:
-    lattice = Lattice({"a": -1.0}, -11.0, 1, "a?a", 1.0)
-    assert lattice.draw(random.Random(0)) == ["a", "?", "a"]
-
-
-@pytest.mark.parametrize("kind", ["bpe", "unigram"])
-def test_nothing_is_kept_of_words_as_long_as_sentences(kind, request) -> None:
-    """Scripts without spaces have few other words: kept, they took gigabytes."""
-    vocabulary = request.getfixturevalue(kind)
-    vocabulary.sample("hund", 1, 0.1)
-    kept = vocabulary._merges._paths if kind == "bpe" else vocabulary._lattices
-    before = len(kept)
-    assert before
-    word = "".join(line.replace(" ", "") for line in lines(3))
-    assert vocabulary.decode(vocabulary.sample(word, 1, 0.1)) == word
-    assert len(kept) == before

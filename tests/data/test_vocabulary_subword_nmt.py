@@ -16,7 +16,7 @@ from subword_nmt.learn_bpe import learn_bpe
 
 from deepwire.data.subwords.subword_nmt import Merges, Segmenter, SubwordNmtVocabulary, read_allowed
 from deepwire.data.text.pairs import Pair
-from deepwire.data.vocabulary import UNK, Vocabularies
+from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import VocabularyConfig
 from deepwire.errors import DataError
 
@@ -140,12 +140,6 @@ def test_what_splits_rare_pieces_is_kept_with_the_model(codes: Path, counts: Pat
     assert long - {"<unk>"} <= allowed
 
 
-def test_pieces_that_are_all_too_rare_are_an_error(codes: Path) -> None:
-    with pytest.raises(DataError, match="no piece occurs 1000000 times") as raised:
-        learn(codes=codes, min_count="1M")
-    assert raised.value.hint == "set data.vocabulary.min_count to less"
-
-
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(st.sampled_from("abenr @</w>▁ß日"), max_size=30))
 def test_any_text_is_segmented_as_by_the_package_and_comes_back(text: str) -> None:
@@ -179,25 +173,6 @@ def learn_from_text(merges: Merges, text: str) -> SubwordNmtVocabulary:
     return SubwordNmtVocabulary(segmenter, counter.dictionary())
 
 
-def test_training_text_has_no_unknown_pieces_and_comes_back(model: Vocabularies) -> None:
-    assert model.joint
-    assert model.source is model.target
-    for line in GERMAN[:300] + ENGLISH[:300]:
-        ids = model.source.encode(line)
-        assert min(ids) >= 4
-        assert model.source.decode(ids) == " ".join(filter(None, line.split(" ")))
-
-
-def test_unknown_characters_are_unk(model: Vocabularies) -> None:
-    vocabulary = model.source
-    assert UNK in vocabulary.encode("日本")
-    assert "\u2047" in vocabulary.decode(vocabulary.encode("日本"))
-
-
-def test_frequent_pieces_have_small_numbers(model: Vocabularies) -> None:
-    assert model.source.pieces([4, 5]) == [".", "a"]
-
-
 def test_dropout_is_repeatable_and_spells_the_text(codes: Path, model: Vocabularies) -> None:
     vocabulary = model.source
     segmenter = Segmenter(Merges.read(codes))
@@ -220,18 +195,6 @@ def test_each_side_can_have_its_own_codes(codes: Path, old_codes: Path, counts: 
         assert loaded.target.encode(target) == model.target.encode(target)
 
 
-def test_one_dictionary_with_a_vocabulary_file_on_one_side(codes: Path, counts: Path, tmp_path: Path) -> None:
-    model = learn(codes=codes, vocabulary=counts, threshold=50)
-    assert model.joint
-    assert model.source.size == model.target.size
-    model.save(tmp_path)
-    loaded = Vocabularies.load(tmp_path)
-    assert loaded.joint
-    assert [v.encode(GERMAN[0]) for v in (loaded.source, loaded.target)] == [
-        v.encode(GERMAN[0]) for v in (model.source, model.target)
-    ]
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -249,27 +212,3 @@ def test_a_file_that_is_no_codes_is_named_with_the_line(content: str, message: s
     with pytest.raises(DataError, match=message) as raised:
         learn(codes=path)
     assert str(path) in raised.value.message
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [("a b c\n", ":1: not a piece"), ("a x\n", ":1: not a piece"), ("a 3\n", "no piece")],
-)
-def test_a_vocabulary_file_is_checked(content: str, message: str, codes: Path, tmp_path: Path) -> None:
-    path = tmp_path / "counts"
-    path.write_text(content)
-    with pytest.raises(DataError, match=message):
-        learn(codes=codes, vocabulary=path, threshold=5)
-
-
-def test_no_text_is_an_error(codes: Path) -> None:
-    with pytest.raises(DataError, match="no words"):
-        learn([], codes=codes)
-
-
-def test_codes_with_a_final_newline_and_carriage_returns_are_read(
-    codes: Path, model: Vocabularies, tmp_path: Path
-) -> None:
-    path = tmp_path / "dos"
-    path.write_bytes(codes.read_bytes().replace(b"\n", b"\r\n"))
-    assert learn(codes=path).source.encode(GERMAN[0]) == model.source.encode(GERMAN[0])

@@ -28,15 +28,6 @@ def test_the_error_rate_by_hand(tmp_path: Path) -> None:
     assert perfect.error_rate == 0
 
 
-def test_words_may_be_counted_from_one(tmp_path: Path) -> None:
-    path = tmp_path / "gold"
-    path.write_text("1-1 3?3\n2-2\n1-1\n")
-    assert read_gold(path, WORDS, 1)[0].possible == {(0, 0), (2, 2)}
-    path.write_text("0-1\n\n\n")
-    with pytest.raises(DataError, match=r"gold:1: 0-1, but the pair has 3 and 3 words, counted from 1"):
-        read_gold(path, WORDS, 1)
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -69,13 +69,6 @@ def test_systems_are_scored_and_compared(words: str, files: str, capsys: pytest.
     assert "BLEU" not in shown
 
 
-def test_errors_are_counted_the_other_way(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["evaluate", "base", "-r", "reference", "--json", "--lower-is-better", "e"]
-    assert main([*command, "--metric-command", f"e={words} -t {{hypothesis}} -r {{reference}}"]) == 0
-    (score,) = json.loads(capsys.readouterr().out)["systems"][0]["scores"]
-    assert score["higher_is_better"] is False
-
-
 def test_from_python(words: str) -> None:
     metric = MetricCommand("shared", f"{words} -t {{hypothesis}} -r {{reference}} -s {{source}}")
     found = deepwire.evaluate(
@@ -141,19 +134,3 @@ def test_mistakes_are_one_line(
     error = capsys.readouterr().err
     assert said in error
     assert error.count("error: ") == 1
-
-
-def test_a_command_is_not_started_where_some_lines_have_several_references() -> None:
-    metric = MetricCommand("m", "false {hypothesis}")
-    with pytest.raises(UsageError, match="one reference, not 2"):
-        metric.statistics(["a", "b"], [["a", "b"], ["", "c"]])
-
-
-def test_one_reference_and_known_names(words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["evaluate", "base", "-r", "reference", "--metric-command", f"m={words} -t {{hypothesis}}"]
-    assert main([*command, "-r", "new"]) == 2
-    assert "metric m: a command compares with one reference, not 2" in capsys.readouterr().err
-    assert main([*command, "--lower-is-better", "n"]) == 2
-    assert "--lower-is-better n: there is no --metric-command of this name" in capsys.readouterr().err
-    assert main([*command, "--metric-command", "m=x {hypothesis}"]) == 2
-    assert "is given twice" in capsys.readouterr().err

@@ -36,11 +36,6 @@ def test_the_other_lines_keep_all_their_references(metric):
     assert np.array_equal(with_gap, np.concatenate(alone))
 
 
-def test_the_signature_says_that_the_number_of_references_varies():
-    assert "nrefs:var" in make_metric("bleu").score(_HYPOTHESES, [_FULL, ["", _OTHER[1]]]).signature
-    assert "nrefs:2" in make_metric("bleu").score(_HYPOTHESES, [_FULL, _OTHER]).signature
-
-
 def test_a_significance_test_counts_gaps_as_missing_and_a_report_warns_of_them():
     systems = [Text("a", _HYPOTHESES), Text("b", ["cat", "a dog runs"])]
     paired = PairedTest("randomization")
@@ -59,8 +54,3 @@ def test_lines_without_any_reference_or_without_a_source_are_warned_of():
     assert warning.startswith("holes is empty in 1 line, first in line 2")
     (warning,) = compare([system], [Text("r", _FULL)], metrics, source=Text("s", ["x", " "])).warnings
     assert warning.startswith("s is empty in 1 line, first in line 2")
-
-
-def test_lines_that_are_empty_in_all_texts_are_no_gaps():
-    texts = [Text(name, ["same", ""]) for name in ("system", "reference", "source")]
-    assert not compare(texts[:1], texts[1:2], [make_metric("bleu")], source=texts[2]).warnings

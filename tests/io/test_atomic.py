@@ -12,8 +12,6 @@ import pytest
 from deepwire.errors import ResourceError, UsageError
 from deepwire.io.atomic import (
     disk_errors,
-    human_bytes,
-    is_disk_full,
     move_aside,
     new_folder,
     recover,
@@ -21,7 +19,6 @@ from deepwire.io.atomic import (
     write_text,
 )
 from deepwire.io.output import open_output
-from deepwire.io.regular_files import read_json
 
 
 def test_a_full_disk_becomes_one_line(tmp_path: Path) -> None:
@@ -29,11 +26,6 @@ def test_a_full_disk_becomes_one_line(tmp_path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert "free some space" in caught.value.hint
     assert str(tmp_path) in caught.value.message
-
-
-def test_a_place_that_may_not_be_written_is_the_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot write: Permission denied"), disk_errors(tmp_path):
-        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def test_a_name_that_nothing_can_have_is_the_users_mistake(tmp_path: Path) -> None:
@@ -46,25 +38,6 @@ def test_a_name_that_nothing_can_have_is_the_users_mistake(tmp_path: Path) -> No
             write_text(path, "text")
 
 
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (999, "999 B"), (3_100_000_000, "3.1 GB"), (2e15, "2000.0 TB")]
-)
-def test_bytes_as_people_read_them(count: float, text: str) -> None:
-    assert human_bytes(count) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "full"),
-    [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EFBIG, True), (errno.EACCES, False)],
-)
-def test_what_counts_as_a_full_disk(number: int, full: bool) -> None:
-    assert is_disk_full(OSError(number, os.strerror(number))) is full
-
-
-class CrashError(BaseException):
-    """Stands for the death of the process: nothing but cleanup in ``finally`` may follow."""
-
-
 def fill(folder: Path, text: str) -> None:
     (folder / "a").write_text(text)
     (folder / "sub").mkdir()
@@ -73,14 +46,6 @@ def fill(folder: Path, text: str) -> None:
 
 def content(folder: Path) -> tuple[str, str]:
     return (folder / "a").read_text(), (folder / "sub" / "b").read_text()
-
-
-def test_a_folder_appears_whole(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "x") as temporary:
-        fill(temporary, "1")
-        assert not (tmp_path / "x").exists()
-    assert content(tmp_path / "x") == ("1", "1")
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_an_error_leaves_the_old_folder_and_no_rubbish(tmp_path: Path) -> None:
@@ -146,14 +111,6 @@ def test_a_crash_at_any_moment_leaves_the_old_or_the_new_folder(tmp_path: Path) 
         moment += 1
     assert moment > 8
     assert seen == {False, True}
-
-
-def test_json_is_replaced_in_one_step(tmp_path: Path) -> None:
-    write_json(tmp_path / "x.json", {"a": "ü", "b": 0.1})
-    assert read_json(tmp_path / "x.json") == {"a": "ü", "b": 0.1}
-    with pytest.raises(TypeError):
-        write_json(tmp_path / "x.json", {"a": object()})
-    assert read_json(tmp_path / "x.json")["b"] == 0.1
 
 
 def test_a_file_that_could_not_be_written_leaves_nothing(

@@ -130,11 +130,6 @@ def test_without_a_digest_it_starts_over(server: Server, tmp_path: Path) -> None
     assert server.asked == [None]
 
 
-def test_a_complete_part_is_only_checked(server: Server, tmp_path: Path) -> None:
-    (tmp_path / ".corpus.tsv.gz.part").write_bytes(CONTENT)
-    assert download(server.url, tmp_path, sha256=DIGEST).path.read_bytes() == CONTENT
-
-
 @pytest.mark.parametrize("part", [b"", b"x" * 1000, b"x" * (len(CONTENT) + 5)])
 def test_a_wrong_digest_leaves_nothing(server: Server, tmp_path: Path, part: bytes) -> None:
     (tmp_path / ".corpus.tsv.gz.part").write_bytes(part)
@@ -176,20 +171,6 @@ def test_a_file_that_is_there_is_checked_not_fetched(server: Server, tmp_path: P
     assert (tmp_path / "corpus.tsv.gz").read_bytes() == CONTENT
 
 
-def test_a_refusal_names_its_code(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(DeepwireError, match="the server answers 404"):
-        download(server.url.replace("/corpus", "/none"), tmp_path)
-
-
-def test_no_connection_says_so(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DeepwireError, match=r"cannot download.*network") as error:
-        download("http://127.0.0.1:1/corpus", tmp_path)
-    assert error.value.exit_code == 1
-    monkeypatch.setenv("DEEPWIRE_OFFLINE", "1")
-    with pytest.raises(DeepwireError, match="DEEPWIRE_OFFLINE is set"):
-        download(server.url, tmp_path)
-
-
 def test_a_full_disk_is_a_resource_error(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,12 +180,6 @@ def test_a_full_disk_is_a_resource_error(
     monkeypatch.setattr(downloads, "_write", full)
     with pytest.raises(ResourceError, match="the disk is full"):
         download(server.url, tmp_path)
-
-
-def test_a_folder_that_cannot_be_is_an_error(server: Server, tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(UsageError, match="cannot write"):
-        download(server.url, tmp_path / "file")
 
 
 @pytest.mark.parametrize(
@@ -226,12 +201,3 @@ def test_a_folder_that_cannot_be_is_an_error(server: Server, tmp_path: Path) -> 
 def test_addresses_without_a_safe_name_are_refused(url: str) -> None:
     with pytest.raises(UsageError):
         file_name(url)
-
-
-def test_names_are_decoded() -> None:
-    assert file_name("https://host/a/b%20c.gz?download=1#top") == "b c.gz"
-
-
-def test_a_malformed_digest_is_refused_before_anything(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="not a SHA-256 digest"):
-        download("http://host/a", tmp_path, sha256="abc")

@@ -43,15 +43,6 @@ def test_links_and_pipes_are_not_written_to(tmp_path: Path) -> None:
     assert not (tmp_path / "missing").exists()
 
 
-def test_own_files_keep_bytes_that_are_no_text(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"a\xff\n")
-    with open_for_appending(tmp_path / "x") as file:
-        file.seek(0)
-        assert file.read() == "a\\xff\n"
-        file.write("b\udcff\n")
-    assert (tmp_path / "x").read_bytes() == b"a\xff\nb\\udcff\n"
-
-
 def never_busy(holder: str) -> None:
     raise AssertionError(holder)
 

@@ -22,7 +22,6 @@ from deepwire.data.batches.batching import (
     UpdateStream,
     cut_batches,
     cut_updates,
-    length_order,
     validation_batches,
 )
 from deepwire.data.batches.epoch_order import Part
@@ -30,7 +29,6 @@ from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStor
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import VocabularyConfig
-from deepwire.errors import DataError, ModelError
 
 MULTI30K = Path(__file__).parents[3] / "examples" / "multi30k"
 VOCABULARY = 50
@@ -163,14 +161,6 @@ def test_going_on_from_any_position_gives_the_same(skip: int, seed: int, samplin
         assert after == after_again
 
 
-def test_positions_run_on_over_epochs(store: TokenStore, small_windows: None) -> None:
-    stream = UpdateStream(store, BatchSettings(2000, 500), seed=1)
-    found = [after for _, after in islice(stream.updates(StreamPosition()), 60)]
-    assert found[-1].epoch > 0
-    assert [position.number for position in found] == list(range(1, 61))
-    assert all(first < second for first, second in pairwise(found))
-
-
 def test_going_far_ahead_does_not_replay(
     store: TokenStore, small_windows: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,12 +185,6 @@ def test_seeds_and_epochs_give_other_orders(store: TokenStore) -> None:
     assert len({first_lines(seed, epoch) for seed in (1, 2) for epoch in (0, 1)}) == 4
 
 
-def test_batches_of_all_lengths_are_mixed(store: TokenStore) -> None:
-    stream = UpdateStream(store, BatchSettings(200, 200), seed=1)
-    widths = [batch.source.shape[1] for update in epoch_of(stream) for batch in update.batches]
-    assert abs(np.corrcoef(np.arange(len(widths)), widths)[0, 1]) < 0.15
-
-
 def test_weights_are_honoured(tmp_path: Path) -> None:
     rows = random_rows(60, 2)
     folder = store_of(tmp_path / "s", *rows)
@@ -222,27 +206,6 @@ def test_epochs_without_sentences_are_passed_over(tmp_path: Path) -> None:
     assert [update.epoch for update, _ in islice(stream.updates(StreamPosition()), 3)] == [3, 7, 11]
 
 
-def test_an_empty_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no training pairs"):
-        UpdateStream(TokenStore(store_of(tmp_path / "s", [], [])), BatchSettings(10, 10), seed=1)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {"epoch": 1},
-        {"epoch": 0, "window": 0, "index": 0, "number": -1},
-        {"epoch": 0, "window": 0, "index": 0, "number": "1"},
-        {"epoch": 0, "window": 0, "index": 0, "number": True},
-        {"epoch": 0, "window": 0, "index": 0, "number": 1, "more": 1},
-    ],
-)
-def test_what_is_no_position_is_refused(values: dict[str, object]) -> None:
-    with pytest.raises(ModelError, match="not a position"):
-        StreamPosition.from_json(values)
-
-
 @given(widths=st.lists(st.integers(1, 60), max_size=200).map(sorted), most=st.integers(1, 300))
 def test_batches_are_as_full_as_they_can_be(widths: list[int], most: int) -> None:
     cuts = cut_batches(np.array(widths, dtype=np.int64), most)
@@ -260,15 +223,6 @@ def test_batches_are_as_full_as_they_can_be(widths: list[int], most: int) -> Non
         assert widths[-1] * (len(widths) - start) > most, "the rest would have been one batch"
 
 
-def test_batches_are_as_large_as_wanted_on_average_where_memory_allows() -> None:
-    widths = np.repeat(np.arange(5, 25), 400)
-    sizes = [
-        np.mean([widths[end - 1] * (end - start) for start, end in pairwise(cut_batches(widths, 600, bound))])
-        for bound in (None, 800)
-    ]
-    assert sizes[0] < 590 < sizes[1] < 610
-
-
 @given(tokens=st.lists(st.integers(1, 50), min_size=1, max_size=60), wanted=st.integers(1, 200))
 def test_updates_stop_where_they_are_closest(tokens: list[int], wanted: int) -> None:
     bounds = cut_updates(tokens, wanted)
@@ -278,20 +232,6 @@ def test_updates_stop_where_they_are_closest(tokens: list[int], wanted: int) -> 
     for start, end in list(pairwise(bounds))[:-1]:
         held, after = sum(tokens[start:end]), tokens[end]
         assert abs(held + after - wanted) > abs(wanted - held)
-
-
-def test_a_small_rest_joins_the_update_before() -> None:
-    assert cut_updates([10, 10, 10, 10, 4], 20) == [0, 2, 5]
-    assert cut_updates([10, 10, 10, 10, 14], 20) == [0, 2, 4, 5]
-    assert cut_updates([3], 100) == [0, 1]
-
-
-@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=60))
-def test_length_order_is_a_permutation_with_growing_width(pairs: list[tuple[int, int]]) -> None:
-    lengths = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    order = length_order(lengths[:, 0], lengths[:, 1], np.arange(len(pairs)))
-    assert sorted(order.tolist()) == list(range(len(pairs)))
-    assert (np.diff(lengths.max(axis=1, initial=0)[order]) >= 0).all()
 
 
 def test_validation_reads_every_pair_once(store: TokenStore) -> None:

@@ -17,10 +17,6 @@ from deepwire.data.batches.token_store import StoreWriter, TokenBlock, TokenStor
 BATCHES = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 30)), min_size=1, max_size=12)
 
 
-def test_one_process_gets_the_batches_whole() -> None:
-    assert partition_batches([(3, 7), (1, 2)], 1) == [[BatchPiece(0, 0, 3), BatchPiece(1, 0, 1)]]
-
-
 def test_a_large_batch_is_cut_and_nearly_equal_ones_are_not() -> None:
     assert partition_batches([(10, 8)], 2) == [[BatchPiece(0, 0, 5)], [BatchPiece(0, 5, 10)]]
     assert partition_batches([(10, 8), (11, 8)], 2) == [[BatchPiece(0, 0, 10)], [BatchPiece(1, 0, 11)]]
@@ -37,20 +33,6 @@ def test_many_rows_are_cut_in_multiples_of_eight() -> None:
         [BatchPiece(0, 32, 72)],
         [BatchPiece(0, 72, 104)],
     ]
-
-
-def test_with_fewer_rows_than_processes_some_get_nothing() -> None:
-    shares = partition_batches([(1, 9)], 3)
-    assert sorted(shares) == [[], [], [BatchPiece(0, 0, 1)]]
-
-
-@given(BATCHES, st.integers(1, 9))
-def test_every_row_once_and_in_order(batches: list[tuple[int, int]], processes: int) -> None:
-    shares = partition_batches(batches, processes)
-    assert len(shares) == processes
-    dealt = [(p.batch, row) for share in shares for p in share for row in range(p.start, p.stop)]
-    assert dealt == [(batch, row) for batch, (rows, _) in enumerate(batches) for row in range(rows)]
-    assert all(piece.start < piece.stop for share in shares for piece in share)
 
 
 @given(BATCHES, st.integers(1, 9))

@@ -118,12 +118,3 @@ def test_processes_share_what_one_would_read():
         ]
 
     assert sorted(rows((0, 2)) + rows((1, 2))) == sorted(rows((0, 1)))
-
-
-def test_no_noise_makes_a_sentence_longer_than_the_longest_stored_one():
-    longest = store().source_side.longest
-    assert all(
-        batch.source.shape[1] <= longest + 1
-        for update, _ in islice(stream({"typos": 1, "upper": 0.5}).updates(StreamPosition()), 30)
-        for batch in update.batches
-    )

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import json
-import mmap
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -55,12 +53,6 @@ def test_numbers_take_the_room_they_need(size: int, dtype: str, tmp_path: Path) 
     store = TokenStore(write(tmp_path / "s", [(([top, 4], "a"), ([4], "b"))], (size, 100)))
     assert store.source_side.tokens.dtype == np.dtype(dtype)
     assert store.source_side.sentence(0).tolist() == [top, 4]
-
-
-def test_an_empty_store_is_read(tmp_path: Path) -> None:
-    store = TokenStore(write(tmp_path / "s", []))
-    assert len(store) == 0
-    assert store.source_side.lengths[:].tolist() == []
 
 
 @settings(max_examples=50, deadline=None)
@@ -119,15 +111,6 @@ def test_what_was_read_does_not_stay_resident(tmp_path: Path) -> None:
     assert resident() < 1000
     assert side.gather(np.arange(40_000))[1].tolist() == [95] * 40_000
     assert resident() > 5000
-
-
-def test_nothing_is_read_into_memory(tmp_path: Path) -> None:
-    store = TokenStore(write(tmp_path / "s", PAIRS))
-    for array in (store.source_side.tokens[:], store.source_side.lengths[:]):
-        base: Any = array
-        while isinstance(base, np.ndarray):
-            base = base.base
-        assert isinstance(memoryview(base).obj, mmap.mmap)
 
 
 def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:

@@ -12,9 +12,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.filter_report import CheckReport, printable, report_lines
 from deepwire.data.filtering.filters import NUMBERS
 from deepwire.data.filtering.selection import check_corpora
-from deepwire.data.text.language_guess import script_shares
 from deepwire.data.text.pairs import Pair, Reservoir
-from deepwire.errors import DataError
 
 GERMAN = [
     "Ein",
@@ -76,13 +74,6 @@ def test_counts_reasons_and_first_lines(tmp_path: Path) -> None:
     assert dropped["duplicate"]["examples"] == [{"corpus": "a", "line": 31}]
     assert dropped["both_empty"]["examples"] == [{"corpus": "b.tsv", "line": 2}]
     assert json.loads(json.dumps(found)) == found
-
-
-def test_lengths_and_characters() -> None:
-    report = report_of([("x" * length, "y") for length in range(1, 101)]).to_dict()
-    assert [report[side]["characters"] for side in ("source", "target")] == [5050, 100]
-    assert report["source"]["length"] == {"mean": 50.5, "median": 50, "p95": 95, "p99": 99, "max": 100}
-    assert report["target"]["length"] == {"mean": 1.0, "median": 1, "p95": 1, "p99": 1, "max": 1}
 
 
 def test_samples_repeat_with_the_seed_and_are_kept_pairs() -> None:
@@ -163,14 +154,6 @@ def test_languages_of_one_script_are_compared_with_the_labels(
     assert all(text in warning for text, warning in zip(said, found, strict=True))
 
 
-def test_the_report_says_which_language_a_side_looks_like() -> None:
-    report = report_of(list(zip(SENTENCES["en"], ["Ja", "12", "Nei"], strict=True)), ("en", "nb"))
-    lines = [line.text for line in report_lines("train", report.to_dict())]
-    assert any(line.startswith("  en: ") and line.endswith("; looks like en") for line in lines)
-    assert any(line.startswith("  nb: ") and line.endswith("its language cannot be told") for line in lines)
-    assert [report.to_dict()[side]["looks_like"] for side in ("source", "target")] == ["en", None]
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -195,14 +178,6 @@ def test_tokenised_text_is_noticed_where_raw_text_is_wanted(line: str, said: str
     assert not any("already" in warning for warning in report_of(pairs, raw=False).warnings())
 
 
-@pytest.mark.parametrize(("kind", "warned"), [("bpe", True), ("words", False)])
-def test_a_vocabulary_of_words_wants_tokenised_text(kind: str, warned: bool, tmp_path: Path) -> None:
-    write(tmp_path, "t.tsv", [f"Ja , {number} .\tYes , {number} ." for number in range(20)])
-    data = DataConfig.model_validate({"train": {"tsv": tmp_path / "t.tsv"}, "vocabulary": kind})
-    warnings = check_corpora(data).reports["train"].warnings()
-    assert any("tokenised" in warning for warning in warnings) is warned
-
-
 def test_equal_sides_and_shifted_lines_are_noticed() -> None:
     chance = random.Random(5)
     source = [" ".join(GERMAN[: chance.randint(2, 13)]) for _ in range(400)]
@@ -225,14 +200,6 @@ def test_repairs_and_large_losses_are_warnings(tmp_path: Path) -> None:
     assert any(warning.startswith("30% of the pairs are dropped") for warning in warnings)
 
 
-def test_a_corpus_of_which_nothing_is_left_is_an_error(tmp_path: Path) -> None:
-    write(tmp_path, "t.tsv", ["a\t", "\tb"])
-    with pytest.raises(
-        DataError, match=r"t\.tsv: none of 2 pairs can be used \(most were .*one side is empty"
-    ):
-        check_corpora(DataConfig.model_validate({"train": {"tsv": tmp_path / "t.tsv"}}))
-
-
 def test_validation_text_is_only_refused_what_is_unusable_and_leaks_are_counted(tmp_path: Path) -> None:
     write(tmp_path, "t.tsv", ["eins\tone", "zwei\ttwo"])
     write(tmp_path, "v.tsv", ["zwei\ttwo", "drei\tthree", "drei\tthree", "x\t" + "long " * 900, "\t"])
@@ -250,17 +217,6 @@ def test_the_text_form_shows_lines_and_no_control_characters() -> None:
     assert "dropped 1 one_side_empty (one side is empty or only spaces, the other is not): line 2" in text
     assert "a\ufffd[2Jb" in text
     assert printable("\u202eabc\r\t") == "\ufffdabc\ufffd\ufffd"
-
-
-def test_shares_of_scripts() -> None:
-    assert script_shares(["ab, 12", "кот日の"]) == pytest.approx(
-        {"LATIN": 2 / 7, "CYRILLIC": 3 / 7, "HAN": 1 / 7, "KANA": 1 / 7}
-    )
-    assert script_shares(["12 .", ""]) == {}
-    assert script_shares(["佐々木〆〇"]) == {"HAN": 1}
-    assert script_shares(["ﾃﾞｰﾀデータ"]) == {"KANA": 1}
-    assert script_shares(["ＵＲＬ"]) == {"LATIN": 1}
-    assert script_shares(["ﾡ한"]) == {"HANGUL": 1}
 
 
 @pytest.mark.parametrize(

@@ -64,18 +64,6 @@ def test_scripts_without_spaces_pass_the_usual_ratio(source: str, target: str) -
     assert reason(target, source) is None
 
 
-def test_an_ideograph_counts_as_three_letters() -> None:
-    assert reason("火" * 20, "x" * 240) is None
-    assert reason("火" * 20, "x" * 241) == "ratio"
-    assert reason("火" * 80, "x" * 59) == "ratio"
-
-
-@pytest.mark.parametrize("fault", ["nul", "bad_utf8", "too_long"])
-def test_a_fault_of_reading_is_the_reason(fault: str) -> None:
-    lines = Lines(1, ["a", "", "c"], ["b", "", "d"], {1: fault})
-    assert [NAMES[found] for found in pair_reasons(lines, FilterConfig())] == ["", fault, ""]
-
-
 SIZES = st.lists(st.integers(1, 200), min_size=1, max_size=20)
 
 

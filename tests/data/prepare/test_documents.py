@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tracemalloc
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -171,17 +170,6 @@ def test_without_context_nothing_changes_bit_for_bit(tmp_path: Path) -> None:
         UpdateStream(none.train, BatchSettings(20, 20, context=documents.context), seed=1)
 
 
-def test_the_stream_continues_where_it_was(tmp_path: Path) -> None:
-    made = prepared(tmp_path, {"source": 2, "target": 2})
-    one = UpdateStream(made.train, BatchSettings(6, 12, context=made.context), seed=5)
-    updates = list(islice(one.updates(StreamPosition()), 12))
-    again = UpdateStream(made.train, BatchSettings(6, 12, context=made.context), seed=5)
-    for (update, _), (other, _) in zip(updates[7:], again.updates(updates[6][1]), strict=False):
-        for first, second in zip(update.batches, other.batches, strict=True):
-            assert np.array_equal(first.source, second.source)
-            assert np.array_equal(first.target_output, second.target_output)
-
-
 def block_of(corpus: int, lines: list[int] | np.ndarray) -> PairBlock:
     sizes = np.zeros(len(lines), np.int32)
     return PairBlock(corpus, np.array(lines, np.int64), Texts(b"", sizes), Texts(b"", sizes))
@@ -201,21 +189,6 @@ def test_the_sentence_in_front_is_that_on_the_line_in_front(
             for part in (lines[:cut], lines[cut:]):
                 order.add(block_of(corpus, part))
     assert order.previous().tolist() == [places.get((corpus, line - 1), -1) for corpus, line in places]
-
-
-def test_the_order_of_documents_takes_33_bytes_a_line() -> None:
-    order, count = DocumentOrder(), 200_000
-    tracemalloc.start()
-    try:
-        for first in range(0, count, 1000):
-            order.add(block_of(0, np.arange(first, first + 1000)))
-        assert tracemalloc.get_traced_memory()[0] <= 9 * count
-        tracemalloc.reset_peak()
-        previous = order.previous()
-        assert tracemalloc.get_traced_memory()[1] <= 35 * count
-    finally:
-        tracemalloc.stop()
-    assert previous.tolist() == [-1, *range(count - 1)]
 
 
 documents = st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=6), min_size=1, max_size=5)

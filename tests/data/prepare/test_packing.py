@@ -15,7 +15,6 @@ from deepwire.data.data_config import TextConfig, Unit
 from deepwire.data.prepare.packing import BlockRows, Packing
 from deepwire.data.subwords.base import BOS, EOS, PAD, Segmentation
 from deepwire.data.text.pairs import Texts
-from deepwire.errors import DataError
 
 FIRST = 4
 
@@ -132,11 +131,3 @@ def test_a_batch_predicts_every_token_once_from_the_one_before_it(store: TokenSt
         [g, h, i, j],
         [k, EOS, l, EOS],
     ]
-
-
-def test_a_text_of_empty_lines_is_refused(tmp_path: Path) -> None:
-    with StoreWriter(tmp_path / "store", 30, 30, packed=True) as writer:
-        rows = BlockRows(writer, TextConfig(unit="documents", block=4), [0])
-        rows.add(0, Segmentation.of([[], []], 30), Texts.of([b"", b" "]), np.arange(1, 3))
-        with pytest.raises(DataError, match="only empty lines"):
-            rows.finish()

@@ -24,8 +24,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare import fingerprint, temporary_pairs
 from deepwire.data.prepare import prepared as prepared_module
 from deepwire.data.prepare.prepared import Prepared, prepare
-from deepwire.data.vocabulary import Vocabularies
-from deepwire.errors import DataError, ResourceError, UsageError
+from deepwire.errors import DataError, ResourceError
 
 MULTI30K = Path(__file__).parents[3] / "examples" / "multi30k"
 
@@ -91,20 +90,6 @@ def test_the_store_holds_the_text_segmented(folder: Path) -> None:
     assert leftovers(folder) == []
 
 
-def test_validation_keeps_its_order_and_its_long_lines(folder: Path) -> None:
-    made = prepare_now(folder, filters={"max_length": 30})
-    assert made.valid is not None
-    assert len(made.valid) == 21
-    assert made.valid.source_text(3) == GERMAN[3]
-    assert made.valid.source_side.lengths[20] == 1002
-
-
-def test_there_may_be_no_validation_text(folder: Path) -> None:
-    made = prepare_now(folder, valid=None)
-    assert made.valid is None
-    assert list(made.report) == ["train"]
-
-
 def test_unchanged_is_used_again(folder: Path) -> None:
     first = prepare_now(folder)
     marks = {path: path.stat().st_mtime_ns for path in first.folder.rglob("*")}
@@ -129,16 +114,6 @@ def test_other_settings_are_prepared_apart(folder: Path, change: dict[str, objec
     assert not other.reused
     assert other.digest != first.digest
     assert prepare_now(folder).reused
-
-
-@pytest.mark.parametrize("file", ["train.de", "valid.en"])
-def test_other_text_is_prepared_anew(folder: Path, file: str) -> None:
-    first = prepare_now(folder)
-    text = (folder / file).read_text(encoding="utf-8").split("\n")[:-1]
-    write(folder / file, [*text[:-1], "x" + text[-1][1:]], old=False)
-    other = prepare_now(folder)
-    assert not other.reused
-    assert other.digest != first.digest
 
 
 @pytest.mark.parametrize(
@@ -182,14 +157,6 @@ def test_what_was_prepared_before_pieces_could_be_rare_is_not_prepared_anew(fold
     assert described.keys() == {
         *("type", "codes", "target_codes", "vocabulary", "target_vocabulary", "threshold", "joint")
     }
-
-
-def test_places_have_the_name_that_a_corpus_has_now(folder: Path) -> None:
-    corpus = {"prefix": str(folder / "train")}
-    assert prepare_now(folder, train=[{**corpus, "name": "before"}]).place(2) == "before:3"
-    again = prepare_now(folder, train=[{**corpus, "name": "now"}])
-    assert again.reused
-    assert again.place(2) == "now:3"
 
 
 def test_several_corpora_are_parts_with_weights(folder: Path) -> None:
@@ -336,38 +303,6 @@ def test_unchanged_files_are_not_read_again(folder: Path, monkeypatch: pytest.Mo
     assert read[4:] == ["train.de", "train.de"]  # so young that it could change unseen
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"[]", b'{"a": 1}', None])
-def test_a_bad_file_of_digests_does_no_harm(folder: Path, content: bytes | None) -> None:
-    first = prepare_now(folder)
-    path = folder / "prepared" / "files.json"
-    path.unlink()
-    if content is None:
-        path.mkdir()
-    else:
-        path.write_bytes(content)
-    assert prepare_now(folder).folder == first.folder
-
-
-@pytest.mark.parametrize(
-    "file",
-    [
-        "prepared.json",
-        "report.json",
-        "train/source.tokens",
-        "valid/store.json",
-        "vocabulary/joint.pieces.json",
-    ],
-)
-def test_a_damaged_folder_is_made_again(folder: Path, file: str) -> None:
-    first = prepare_now(folder)
-    whole = files_of(first)
-    (first.folder / file).write_bytes((first.folder / file).read_bytes()[:-3])
-    again = prepare_now(folder)
-    assert not again.reused
-    assert str(first.folder / file) in again.replaced
-    assert files_of(again) == whole
-
-
 def content_of(made: Prepared) -> list[object]:
     """All that anyone reads of a prepared corpus."""
     sides = [
@@ -433,22 +368,6 @@ def test_a_folder_of_an_earlier_version_is_made_again(folder: Path) -> None:
     assert (again.digest, files_of(again)) == (first.digest, whole)
 
 
-def test_a_programming_error_is_not_taken_for_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare_now(folder)
-
-    load, calls = Vocabularies.load, []
-
-    def broken_at_first(place: Path) -> Vocabularies:
-        calls.append(place)
-        if len(calls) == 1:  # preparing again, as after damage, would go well
-            raise TypeError("unsupported operand")
-        return load(place)
-
-    monkeypatch.setattr(Vocabularies, "load", broken_at_first)
-    with pytest.raises(TypeError, match="unsupported operand"):
-        prepare_now(folder)
-
-
 def test_a_full_disk_is_one_error_and_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -461,19 +380,6 @@ def test_a_full_disk_is_one_error_and_leaves_nothing(folder: Path, monkeypatch: 
         assert "free some space" in raised.value.hint
         assert leftovers(folder) == []
     assert len(prepare_now(folder).train) == COUNT
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_disk_that_fills_while_writing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = StoreWriter._open
-
-    def open_full(self: StoreWriter, name: str) -> object:
-        return Path("/dev/full").open("wb", 1 << 20) if name == "target.text" else original(self, name)
-
-    monkeypatch.setattr(StoreWriter, "_open", open_full)
-    with pytest.raises(ResourceError, match="No space left"):
-        prepare_now(folder)
-    assert leftovers(folder) == []
 
 
 def test_an_interruption_leaves_nothing_and_the_next_run_works(
@@ -524,13 +430,6 @@ def test_text_from_stdin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert leftovers(folder) == []
 
 
-def test_faults_in_stdin_name_stdin(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(b"a\tb\nc\xff\td\n")))
-    with pytest.raises(DataError, match=r"^<stdin>:2:2: not UTF-8"):
-        prepare_now(folder, train={"tsv": "-"})
-    assert leftovers(folder) == []
-
-
 def test_text_from_a_pipe(folder: Path) -> None:
     pipe = folder / "pipe"
     os.mkfifo(pipe)
@@ -564,16 +463,3 @@ def test_bad_text_is_one_error_and_leaves_nothing(
         prepare_now(folder)
     assert leftovers(folder) == []
     assert list((folder / "prepared").glob("de-en-*")) == []
-
-
-def test_a_folder_that_cannot_be_made_is_an_error(folder: Path) -> None:
-    (folder / "prepared").write_text("in the way")
-    with pytest.raises(UsageError, match="prepared: cannot be made: File exists"):
-        prepare_now(folder)
-
-
-def test_progress_is_told(folder: Path) -> None:
-    heard: list[tuple[str, int, int | None]] = []
-    prepare(config(folder), seed=1, progress=lambda *news: heard.append(news))
-    assert [what for what, _, _ in heard][:2] == ["reading files", "learning the vocabulary"]
-    assert heard[2] == ("segmenting", COUNT, COUNT)

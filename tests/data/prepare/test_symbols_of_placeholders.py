@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from deepwire.api.specification import training_spec
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import prepare
 from deepwire.data.text.placeholders import SYMBOLS
 from deepwire.data.vocabulary import symbol_ids
 from deepwire.errors import DataError
-from deepwire.runfile import load_run_file
 
 SOURCE = [f"Der Hund {number} sieht https://a.de/{number} im Haus" for number in range(100, 160)]
 TARGET = [f"The dog {number} sees https://a.de/{number} in the house" for number in range(100, 160)]
@@ -53,13 +51,6 @@ def test_training_has_symbols_and_validation_text_has_not(tmp_path):
         )
 
 
-def test_kinds_that_the_training_text_lacks_are_noted(tmp_path):
-    data = config(tmp_path).model_dump(mode="json")
-    loaded = load_run_file({"run": str(tmp_path / "run"), "data": data})
-    (note,) = training_spec(loaded, prepare(loaded.config.data, seed=1)).notes
-    assert note.startswith("data.placeholders: no training pair has a placeholder of kind tag, variable on")
-
-
 def test_without_the_setting_nothing_changes(tmp_path):
     prepared = prepare(config(tmp_path, placeholders=False), seed=1)
     assert not prepared.vocabularies.has_symbols
@@ -74,11 +65,6 @@ def test_a_vocabulary_that_was_learned_otherwise_is_refused(tmp_path):
     existing = {"type": "existing", "folder": plain.folder / "vocabulary"}
     with pytest.raises(DataError, match="has no symbols for placeholders"):
         prepare(config(tmp_path, vocabulary=existing), seed=1)
-
-
-def test_words_keep_no_symbols(tmp_path):
-    with pytest.raises(ValueError, match="type bpe or unigram"):
-        config(tmp_path, vocabulary={"type": "words"})
 
 
 def test_many_directions(tmp_path):

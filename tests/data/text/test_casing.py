@@ -88,15 +88,6 @@ def test_translations_get_the_case_of_the_line(ordinary):
     assert line.restored("Das Ende der kleinen Linie", "de") == "Das Ende der kleinen Linie"
 
 
-def test_costs_of_many_words_are_learned_again(ordinary, monkeypatch):
-    """Once there were too many, words of a line that had been known before were missing."""
-    monkeypatch.setattr("deepwire.data.text.casing._MOST_COSTS", 8)
-    for _ in range(3):
-        assert ordinary.of("PRESS THE BUTTON NOW").text == "Press the button now"
-        assert ordinary.of("OPEN THE FILE FOR PARIS").text == "Open the file for Paris"
-        assert ordinary.of("Press the Button").text == "Press the button"
-
-
 def test_a_long_word_is_read_in_linear_time(ordinary):
     begun = time.perf_counter()
     ordinary.of("A" * 200_000)
@@ -119,31 +110,3 @@ def test_a_long_word_is_read_in_linear_time(ordinary):
 )
 def test_capitals_of_titles_are_at_the_beginning_of_words(text, title):
     assert title_case(text) == title
-
-
-def test_a_title_in_turkish_has_its_dot():
-    assert title_case("istanbul ılık iyi", "tr") == "İstanbul Ilık İyi"
-
-
-@pytest.mark.parametrize(
-    ("line", "text"),
-    [
-        ("ÖFFNE DIE STRAßE", "Öffne die straße"),
-        ("İYİ KAPI PRESS", "Iyi kapı press"),
-        ("PRESS THE 20TH BUTTON OF THE 1990S", "Press the 20th button of the 1990s"),
-        ("DRU\u0308CKEN SIE", "Dru\u0308cken sie"),
-        ("НАЖМИТЕ 5-Ю КНОПКУ", "Нажмите 5-ю кнопку"),
-        ("PRESS THE 60'S BUTTON", "Press the 60's button"),
-        ("20TH BUTTON. PRESS", "20th button. Press"),
-    ],
-)
-def test_capitals_of_other_writing_become_small(line, text):
-    words = "iyi kapı öffne die straße dru\u0308cken sie press the button of"
-    ordinary = OrdinaryCase(lambda given: [(0, 1 if word in words.split() else len(word)) for word in given])
-    assert ordinary.of(line).text == text
-
-
-def test_titles_with_combining_marks_and_apostrophes_become_sentences():
-    words = "press ko\u0308ln don't dru\u0308cken"
-    ordinary = OrdinaryCase(lambda given: [(0, 1 if word in words.split() else len(word)) for word in given])
-    assert ordinary.of("Press Dru\u0308cken Don't").text == "Press dru\u0308cken don't"

@@ -8,8 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from deepwire.data.data_config import DataConfig, Role
-from deepwire.data.languages import Direction
-from deepwire.data.text.corpus import directed, directions_of, opus100_prefix, read_pairs
+from deepwire.data.text.corpus import directed, directions_of, read_pairs
 from deepwire.data.text.files import ReadNotes
 from deepwire.data.text.pairs import Pair
 from deepwire.errors import DataError
@@ -64,12 +63,6 @@ def test_every_form_is_read_both_ways(tmp_path: Path) -> None:
     assert directions_of(directed(data, "train"), data) == [0, 1, 0, 1, 0, 1]
 
 
-def test_default_columns_are_turned_too(tmp_path: Path) -> None:
-    write(tmp_path / "p.tsv", ["de\ten"])
-    data = config({"tsv": str(tmp_path / "p.tsv"), "source": "de", "target": "en"}, ["en-de"])
-    assert texts_by_direction(data) == {"en-de": [("en", "de")]}
-
-
 def test_json_lines_with_a_key_for_each_language(tmp_path: Path) -> None:
     write(tmp_path / "t.jsonl", [json.dumps({"en": "one", "de": "eins", "fr": "un"})])
     found = texts_by_direction(config({"jsonl": str(tmp_path / "t.jsonl")}))
@@ -122,13 +115,6 @@ def test_opus_100_is_read_as_it_is(tmp_path: Path, below: str) -> None:
     assert texts_by_direction(data, "test")["fr-en"] == [("fr test", "en test")]
 
 
-def test_zero_shot_text_of_opus_100_is_found(tmp_path: Path) -> None:
-    root = opus100(tmp_path)
-    prefix = opus100_prefix(root, Direction("fr", "de"), "test")
-    assert prefix == root / "zero-shot" / "de-fr" / "opus.de-fr-test"
-    assert opus100_prefix(root, Direction("fr", "de"), "dev") is None
-
-
 def test_a_corpus_may_be_for_some_directions_only(tmp_path: Path) -> None:
     for language in ("de", "en", "fr"):
         write(tmp_path / f"t.{language}", [language])
@@ -160,13 +146,6 @@ def test_a_missing_file_is_named_with_its_direction(tmp_path: Path, form: str) -
         texts_by_direction(data)
 
 
-def test_one_side_missing_is_named(tmp_path: Path) -> None:
-    root = opus100(tmp_path)
-    (root / "supervised" / "de-en" / "opus.de-en-train.de").unlink()
-    with pytest.raises(DataError, match=r"opus\.de-en-train\.de: no such file .*needed for en-de"):
-        texts_by_direction(config({"opus100": str(root)}))
-
-
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -196,31 +175,6 @@ def test_one_side_missing_is_named(tmp_path: Path) -> None:
 def test_impossible_directions_are_refused_by_name(settings: dict[str, object], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         DataConfig.model_validate({"directions": THREE, "train": "t", **settings})
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"tag": "both"}, "need directions"),
-        ({"sampling_temperature": 5}, "need directions"),
-        ({"vocabulary": {"balance_temperature": 5}}, "needs directions"),
-        ({"valid": ["a", "b"]}, "several need directions"),
-        ({"train": {"opus100": "x"}}, "need data.directions"),
-        ({"train": {"prefix": "t", "directions": ["de-en"]}}, "need data.directions"),
-        ({"train": {"prefix": "t", "source": "de", "target": "en"}}, "need data.directions"),
-    ],
-)
-def test_settings_of_directions_need_directions(settings: dict[str, object], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        DataConfig.model_validate({"source": "de", "target": "en", "train": "t", **settings})
-
-
-def test_without_directions_corpora_come_as_they_are() -> None:
-    data = DataConfig.model_validate({"source": "de", "target": "en", "train": ["a", "b"], "valid": "v"})
-    assert directed(data, "train") == data.train
-    assert directed(data, "valid") == data.valid
-    assert directed(data, "test") == []
-    assert directions_of(data.train, data) is None
 
 
 def test_settings_come_back_from_what_a_run_records() -> None:
@@ -363,11 +317,3 @@ def test_jsonl_escapes_become_one_line_of_text(tmp_path: Path) -> None:
     assert pairs[3].source == "😀"
     assert notes.joined_lines == 1
     assert texts(read({"jsonl": path}, on_bad_utf8="replace"))[2] == ("\ufffda", "x")
-
-
-def test_stdin_may_be_a_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "in").write_bytes(b"a\n")
-    (tmp_path / "t.en").write_bytes(b"x\n")
-    with (tmp_path / "in").open() as stdin:
-        monkeypatch.setattr("sys.stdin", stdin)
-        assert texts(read({"source_file": "-", "target_file": tmp_path / "t.en"})) == [("a", "x")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from deepwire.data.text.language_guess import guess_language, language_code, language_shares
+from deepwire.data.text.language_guess import guess_language, language_code
 
 TEXTS = {
     "en": "The old man was sitting by the river and had not caught a fish for three days, but he did not "
@@ -50,10 +50,3 @@ def test_labels_may_have_three_letters_a_script_or_a_country() -> None:
     assert [language_code(label) for label in ("zh-Hans", "cmn", "pt_BR", "no", "xx")] == [
         "zh", "zh", "pt", "nb", "xx"
     ]  # fmt: skip
-
-
-def test_shares_of_some_languages() -> None:
-    shares = language_shares("Die Kinder bellen", ["en", "deu_Latn", "xx"])
-    assert list(shares) == ["deu_Latn", "en"]
-    assert sum(shares.values()) == pytest.approx(1)
-    assert language_shares("Die Kinder", ["xx"]) == language_shares("12 👍", ["de", "en"]) == {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deepwire.data.data_config import DataConfig, TextNoiseConfig
-from deepwire.data.text.noise import LineNoise, line_noise, typo
+from deepwire.data.data_config import TextNoiseConfig
+from deepwire.data.text.noise import LineNoise, typo
 
 LINE = "Der Hund läuft am Montag zu 17 Häusern, siehe https://example.org/haus."
 
@@ -62,15 +62,3 @@ def test_probabilities_are_kept():
     found = [words.of("hundert", seed) for seed in range(4000)]
     # A swap of equal letters would be none; this word has no such neighbours.
     assert sum(line is not None for line in found) / 4000 == pytest.approx(0.1, abs=0.02)
-
-
-def test_a_run_without_noise_has_none():
-    data = {"source": "de", "target": "en", "train": "t"}
-    assert line_noise(DataConfig.model_validate(data)) is None
-    assert line_noise(DataConfig.model_validate({**data, "noise": {}})) is None
-    assert line_noise(DataConfig.model_validate({**data, "noise": {"typos": 0.1}})) is not None
-
-
-def test_impossible_settings_are_refused():
-    with pytest.raises(ValueError, match=r"upper and title are 1.2 together"):
-        TextNoiseConfig(upper=0.6, title=0.6)

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepwire.data.text.sentences import SentenceSplitter
-from deepwire.errors import UsageError
 
 
 def words(texts):
@@ -85,12 +82,6 @@ def test_a_sentence_of_a_million_characters_takes_no_time():
     assert max(words(found.texts)) <= 100
 
 
-def test_without_its_package_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("deepwire.data.text.sentences.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match="needs the package sentencex"):
-        SentenceSplitter("de")
-
-
 @pytest.mark.parametrize(
     "piece", ["「はい。」「いいえ。」", '。"', "」‘「", 'He said "No." And left. ', "(a) b. [c] d! "]
 )
@@ -133,16 +124,3 @@ def test_a_long_line_is_not_given_to_the_rules_as_a_whole(piece, monkeypatch):
     assert found.joined(found.texts) == text
     assert max(sizes) <= 4000
     assert len(sizes) > 10
-
-
-def test_a_sentence_goes_on_where_a_line_is_cut_for_the_rules():
-    sentence = "Dr. Müller kam am 3. Mai an. "
-    assert SentenceSplitter("de").split(sentence * 1000).texts == (sentence.strip(),) * 1000
-
-
-@pytest.mark.parametrize("line", ["", " ", "***", "\t\t"])
-def test_lines_without_words_take_linear_time(line):
-    text = f"{line}\n" * 300_000
-    begun = time.process_time()
-    assert SentenceSplitter("en").split(text).gaps == (text,)
-    assert time.process_time() - begun < 5, "it took its square"

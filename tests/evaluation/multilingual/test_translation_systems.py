@@ -162,22 +162,3 @@ def test_trained_directions_without_a_test_set_are_left_out_and_named(run: Run, 
     found = run(model)
     assert set(rows(found)) == {"en-de", "de-en"}
     assert "there is no test set for en-qaa, qaa-en: left out" in found["notes"]
-
-
-@pytest.mark.parametrize(
-    ("directions", "message"),
-    [
-        ("en-xx", "the model does not know the language 'xx'"),
-        ("en-fr", "the model does not know the language 'fr'"),
-        ("fr-en", "the model does not know the language 'fr'"),
-    ],
-)
-def test_what_the_model_does_not_know_is_refused_before_it_is_loaded(
-    run: Run, model: str, directions: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("test.fr").write_text("un chien\n" * 6)
-    assert main(["evaluate-directions", model, "--test", "test", "--directions", f"en-de,{directions}"]) in (
-        2,
-        3,
-    )
-    assert message in capsys.readouterr().err
