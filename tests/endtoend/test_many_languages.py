@@ -304,7 +304,7 @@ def test_only_subwords_that_a_language_has(trained: Path) -> None:
     table = ("evaluate-directions", "runs/many", "--test", "valid", "--directions", "en-de", "--seen")
     assert deepwire_command(*table, cwd=trained).returncode == 0
     for wrong, said in (
-        ((*asked, "--shortlist"), "--seen excludes --shortlist"),
+        ((*asked, "--shortlist"), "--seen and --shortlist are mutually"),
         (("shortlist", "runs/many", "--seen", "--best", "3"), "--best says nothing"),
         (("translate", "runs/many", "--seen", "--to", "fr"), "does not know the language 'fr'"),
     ):

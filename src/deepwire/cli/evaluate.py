@@ -125,21 +125,8 @@ def evaluate(
     commands = _commands(metric_command or (), lower_is_better or ())
     metrics = _metrics(metric or [], commands, tokenize, lowercase, split_hyphens)
     words = opt.chosen_shortlist(shortlist, shortlist_from, seen)
-    if not models:
-        reads_source = any(each.needs_source for each in metrics.of(language or ""))
-        options = opt.specified(
-            source=None if reads_source else source,
-            direction=direction,
-            seen=seen,
-            shortlist=words,
-            device=None if device == "auto" else device,
-            precision=None if precision == "auto" else precision,
-        )
-        for name in [*options, *settings]:
-            option = f"--{name.replace('_', '-')}"
-            raise UsageError(
-                f"{option} is for models, and there is no --model", "leave it out, or add --model"
-            )
+    if not models and (given := [*settings, *opt.specified(direction=direction, shortlist=words)]):
+        raise UsageError(f"{given[0]} is for models, and there is no --model", "leave it out, or add --model")
     _check_texts(files, models, reference or [], source, output)
     into = language or (target_language(models[0], direction) if models else "")
     metrics.of(into)  # an unknown one is named before anything is read
@@ -207,28 +194,9 @@ def _metrics(
     from deepwire.evaluation.metric_choice import LanguageMetrics, metric_name, parse_tokenizers
 
     names = list(map(metric_name, names)) or ([] if commands else ["bleu"])
-    require_metrics(names, tokenize, lowercase, split_hyphens)
     return LanguageMetrics(
         [*dict.fromkeys(names), *commands], parse_tokenizers(tokenize or ""), lowercase, split_hyphens
     )
-
-
-def require_metrics(
-    names: Sequence[object], tokenize: str | None, lowercase: bool, split_hyphens: bool = False
-) -> None:
-    """Check that each option of a metric has one among the metrics.
-
-    Raises:
-        UsageError: It has none.
-    """
-    for option, metrics, wanted in (
-        ("--tokenize", {"bleu"}, tokenize is not None),
-        ("--split-hyphens", {"multi-bleu"}, split_hyphens),
-        ("--lowercase", set(names) - {"ter"} or {"bleu"}, lowercase),
-    ):
-        if wanted and metrics.isdisjoint(names):
-            (metric, *_) = metrics
-            raise UsageError(f"{option} is for {metric}", f"leave it out, or add --metric {metric}")
 
 
 def _test(

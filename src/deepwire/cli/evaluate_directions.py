@@ -11,7 +11,6 @@ import typer
 
 from deepwire.cli import options as opt
 from deepwire.cli.analyses.options import FindingOutputs, Html, Json, Plots
-from deepwire.cli.evaluate import require_metrics
 from deepwire.cli.line_by_line import tell, warn
 from deepwire.cli.settings import with_settings
 from deepwire.errors import ModelError, UsageError
@@ -179,7 +178,6 @@ def _metrics(names: Sequence[str] | None, tokenize: str | None, lowercase: bool)
     from deepwire.evaluation.metric_choice import LanguageMetrics, metric_name, parse_tokenizers
 
     chosen = list(dict.fromkeys(map(metric_name, names) if names else LanguageMetrics.names))
-    require_metrics(chosen, tokenize, lowercase)
     return LanguageMetrics(chosen, parse_tokenizers(tokenize or ""), lowercase=lowercase)
 
 

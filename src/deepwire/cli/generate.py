@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import deepwire
 from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import CountedLines, warn, write_answers
 from deepwire.cli.settings import with_settings
@@ -54,12 +55,11 @@ def generate(
 
     echo 'To open a file' | deepwire generate runs/language-model --sample --top-p 0.9
     """
-    from deepwire.api.model import load
     from deepwire.decoding.translation_io import read_text
 
     check_output(output, (input_,))
     opt.use_threads(threads)
-    model = load(models, device, precision, settings=settings, warn=warn)
+    model = deepwire.load(models, device, precision, settings=settings, warn=warn)
     prompts = CountedLines(read_text(input_, warn))
     texts = model.generated(prompts, max_length=max_length, beam=beam)
     end = "\n" if model.text is not None and model.text.unit == "documents" else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import deepwire
 from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import CountedLines, warn, write_answers
 from deepwire.cli.settings import with_settings
@@ -49,7 +50,6 @@ def score(
 
     deepwire score runs/demo --source test.de --target test.en
     """
-    from deepwire.api.model import load
     from deepwire.decoding.scoring import format_pair_score, format_pair_score_json
     from deepwire.decoding.translation_io import sentence_pairs
 
@@ -57,7 +57,7 @@ def score(
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
     check_output(output, (source, target))
     opt.use_threads(threads)
-    translator = load(models, device, precision, settings=settings, warn=warn)
+    translator = deepwire.load(models, device, precision, settings=settings, warn=warn)
     write = format_pair_score_json if as_json else format_pair_score
     form = partial(write, normalize=normalize, per_token=per_token)
     lines = CountedLines(sentence_pairs(source, target, warn))
@@ -98,13 +98,12 @@ def perplexity(
 
     deepwire perplexity runs/language-model < test.en
     """
-    from deepwire.api.model import load
     from deepwire.decoding.translation_io import read_text
 
     opt.require_one({"--joined": joined, "--per-document": per_document})
     check_output(output, (input_,))
     opt.use_threads(threads)
-    model = load(models, device, precision, settings=settings, warn=warn)
+    model = deepwire.load(models, device, precision, settings=settings, warn=warn)
     lines = read_text(input_, warn)
     if per_document:
         scores = CountedLines(model.document_scores(lines, context=context, stride=stride))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import deepwire
 from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import CountedLines, warn, write_answers
 from deepwire.cli.settings import with_settings
@@ -187,10 +188,9 @@ def translate(
 
 
 def _translate_alone(job: TranslationJob) -> None:
-    from deepwire.api.model import load
     from deepwire.decoding.translation_io import FORMATS, EmptyTranslations
 
-    model = load(
+    model = deepwire.load(
         job.models,
         job.device,
         job.precision,
@@ -279,7 +279,6 @@ def load_in_processes(
     """
     import torch
 
-    from deepwire.api.model import load
     from deepwire.decoding.model_loading import fastest_precision, pick_device
     from deepwire.ops.precision import set_fp32_matmul
     from deepwire.training.device import choose_device
@@ -296,7 +295,7 @@ def load_in_processes(
             warn(text)
 
     def load_here() -> Model:
-        return load(
+        return deepwire.load(
             models, str(own_device), precision, settings=settings, warn=tell, shortlist=shortlist, terms=terms
         )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import deepwire
 from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import ProgressLine, tell, warn
 from deepwire.cli.settings import with_settings
@@ -58,7 +59,6 @@ def translate_file(
 
     deepwire translate-file runs/demo --input de.json --json-path "**.title" --output en.json
     """
-    from deepwire.api.model import load
     from deepwire.ops.process import configure_process
     from deepwire.serve.documents.document import Options
     from deepwire.serve.documents.registry import require_reader, require_same_kind
@@ -71,7 +71,7 @@ def translate_file(
         require_same_kind(str(input_), str(output))
         check_output(output, read)
     configure_process(threads=threads, flush_denormals=False)
-    model = load(models, device, precision, settings=settings, warn=warn, terms=terms)
+    model = deepwire.load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
     if output is None:
         output = input_.with_suffix(f".{target or 'translated'}{input_.suffix}")
