@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions
 from importlib.metadata import version as distribution_version
-from pathlib import Path
 from typing import Literal, TypeVar, get_args, overload
 
 from deepwire.errors import ModelError, UsageError
@@ -78,9 +77,7 @@ _allowed: set[str] = set()
 
 def _registrar(kind: Kind, base: str) -> Callable[[SectionT], SectionT]:
     def register(section: SectionT) -> SectionT:
-        given: object = section  # whatever a caller took for one
-        fields: Mapping[str, object] = getattr(given, "model_fields", {}) if isinstance(given, type) else {}
-        tag = getattr(fields.get("type"), "default", None)
+        tag = getattr(getattr(section, "model_fields", {}).get("type"), "default", None)
         if not isinstance(tag, str):
             raise UsageError(
                 f"plugin {_place(section)}: a {kind} needs settings with a type of their own",
@@ -123,13 +120,11 @@ def register_metric(name: str, make: MakeT | None = None) -> MakeT | Callable[[M
         `make`, or the decorator.
 
     Raises:
-        UsageError: The name is taken, or is no name; or `make` cannot be called.
+        UsageError: The name is taken, or is no name.
     """
     _require_name("metric", name)
     if make is None:
         return lambda chosen: register_metric(name, chosen)
-    if not callable(make):
-        raise UsageError(f"plugin metric {name}: must be a function that makes a metric, not {make!r}")
     _add("metric", name, make)
     return make
 
@@ -140,8 +135,7 @@ def use(package: str) -> None:
     Raises:
         UsageError: It cannot be imported.
     """
-    given: object = package
-    if not isinstance(given, str) or given.endswith(".py") or not PLACE.fullmatch(f"_.{package}"):
+    if package.endswith(".py") or not PLACE.fullmatch(f"_.{package}"):
         hint = "for parts.py it is parts, with the folder of the file on PYTHONPATH"
         raise UsageError(f"plugin {package!r}: must be the name of a package, not of a file", hint)
     allow(package)
@@ -297,8 +291,8 @@ def _recorded(entry: object, where: str) -> Plugin:
     return Plugin(**fields)  # type: ignore[arg-type]  # of a known kind
 
 
-def _require_name(kind: Kind, name: object) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+def _require_name(kind: Kind, name: str) -> None:
+    if not _NAME.fullmatch(name):
         raise UsageError(f"plugin {kind} {name!r}: a name has small letters, digits, _ and - alone")
 
 
@@ -366,27 +360,14 @@ def _imported(label: str, module: str) -> object:
     try:
         return importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        missing = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
-        text = str(error) if missing else f"{_reason(error)}{_source_line(error, _package(module))}"
-        hint = "is it installed, or its folder on PYTHONPATH?" if missing else ""
+        text, hint = f"{type(error).__name__}: {error}", ""
+        _, *frames = traceback.extract_tb(error.__traceback__)
+        frames = [frame for frame in frames if "importlib" not in frame.filename]
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            text, hint = str(error), "is it installed, or its folder on PYTHONPATH?"
+        elif frames and not isinstance(error, SyntaxError):
+            text = f"{text} ({frames[-1].filename}:{frames[-1].lineno})"
         raise UsageError(f"{label}: cannot be imported: {' '.join(text.split())}", hint) from error
-
-
-def _reason(error: BaseException) -> str:
-    text = error.msg if isinstance(error, SyntaxError) else str(error)
-    return ": ".join(part for part in (type(error).__name__, text) if part)
-
-
-def _source_line(error: BaseException, package: str) -> str:
-    """Where a package failed to be imported; empty where none of its lines was reached."""
-    if isinstance(error, SyntaxError) and error.filename:
-        return f" ({error.filename}:{error.lineno})"
-    places = [
-        f" ({frame.filename}:{frame.lineno})"
-        for frame in traceback.extract_tb(error.__traceback__)
-        if package in Path(frame.filename).with_suffix("").parts
-    ]
-    return places[-1] if places else ""
 
 
 def _version(package: str) -> str:
