@@ -140,7 +140,7 @@ def evaluate_directions(
     folders = [Path(name) for name in systems if Path(name).is_dir()]
     read = [*(file for folder in folders for file in folder.iterdir())]
     read += [file for place in (test, language_text) for file in _texts_at(place)]
-    outputs = FindingOutputs(as_json, html, plots, read=[*read, sizes], models=[system], needs_pictures=False)
+    outputs = FindingOutputs(as_json, html, plots, read=[*read, sizes], models=[system])
     groups = [parse_group(text) for text in (*([subset] if subset else ()), *(group or ()))]
     request = work.DirectionsRequest(
         system=system,

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -56,8 +57,6 @@ class FindingOutputs:
         html, plots, output: Where the page, the drawings, and text or JSON are written; None: not.
         read: Files that the analysis reads, None for what was not named; nothing is written over them.
         models: MODEL names whose run's ``data.test`` it may read, over which nothing is written either.
-        needs_pictures: Whether a page without drawings is refused where matplotlib is not installed;
-            otherwise a warning says that it shows the numbers only.
 
     Raises:
         UsageError: Plots are wanted and matplotlib is not installed, a folder is missing, or a file that is
@@ -70,13 +69,12 @@ class FindingOutputs:
     output: Path | None = None
     read: Sequence[Path | None] = ()
     models: Sequence[str] = ()
-    needs_pictures: bool = True
 
     def __post_init__(self) -> None:
         from deepwire.evaluation.texts import test_files
         from deepwire.lab.report.plots import require_matplotlib
 
-        if self.plots is not None or (self.html is not None and self.needs_pictures):
+        if self.plots is not None:
             require_matplotlib()
         if written := [path for path in (self.html, self.output) if path is not None]:
             read = [each for each in self.read if each is not None]
@@ -108,21 +106,12 @@ class FindingOutputs:
         write_output(STDOUT if self.output is None else self.output, text)
         sys.stdout.flush()
         if self.html is not None:
-            save_html(findings, self.html, title or findings[0].title, pictures=self._can_draw())
+            drawn = find_spec("matplotlib") is not None
+            if not drawn:
+                warn(f"{self.html}: without plots: matplotlib is not installed")
+            save_html(findings, self.html, title or findings[0].title, pictures=drawn)
         if self.plots is not None:
             save_plots(findings, self.plots)
-
-    def _can_draw(self) -> bool:
-        from deepwire.lab.report.plots import require_matplotlib
-
-        try:
-            require_matplotlib()
-        except UsageError as error:
-            if self.needs_pictures:
-                raise
-            warn(f"{self.html}: without plots: {error}")
-            return False
-        return True
 
 
 _OUTPUTS: Mapping[str, tuple[Any, object]] = {
