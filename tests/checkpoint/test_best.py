@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -78,25 +77,6 @@ def test_the_metric_is_that_of_the_settings(three: RunDirectory, checkpoint: Che
     three.resolved_config.write_text("{")
     with pytest.raises(ModelError, match=r"neither config.resolved.json nor checkpoints/index.json"):
         best(three)
-
-
-def test_the_state_of_an_earlier_version_need_not_be_in_the_manifest(three: RunDirectory) -> None:
-    for one in three.checkpoints():
-        manifest = json.loads((one.path / MANIFEST).read_text())
-        del manifest["files"]["state.json"]
-        (one.path / MANIFEST).write_text(json.dumps(manifest))
-    three.index.unlink()
-    three.resolved_config.write_text('{"training": {"validation": {"metric": "bleu"}}}')
-    assert best(three) == three.checkpoint_path(200)
-
-
-def test_a_best_checkpoint_that_is_gone_is_missed(
-    three: RunDirectory, caplog: pytest.LogCaptureFixture
-) -> None:
-    shutil.rmtree(three.checkpoint_path(200))
-    assert best(three) == best(three) == three.checkpoint_path(300)
-    said = f"{three.path}: its best checkpoint update-000200 is gone; using update-000300"
-    assert [record.getMessage() for record in caplog.records] == [said]
 
 
 def test_a_checkpoint_whose_scores_nobody_knows_is_never_deleted(

@@ -14,7 +14,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import save_file
 from torch import Tensor
 
 from deepwire.checkpoint.importers import (
@@ -134,14 +133,6 @@ def test_saved_model_is_the_same(tmp_path: Path, vocabularies: Vocabularies) -> 
     assert loaded.vocabularies.source.pieces([4, 47]) == ["word0", "word43"]
 
 
-def test_half_precision_is_widened(tmp_path: Path, vocabularies: Vocabularies) -> None:
-    """Parameters in float16 become float32."""
-    path = tmp_path / "half.safetensors"
-    save_file({name: value.half() for name, value in parameters("fairseq_postnorm").items()}, path)
-    model = model_of(read_foreign_checkpoint(path), vocabularies)
-    assert {value.dtype for value in model.parameters()} == {torch.float32}
-
-
 @settings(max_examples=20, deadline=None)
 @given(
     rows=st.integers(5, 12),
@@ -173,22 +164,6 @@ def test_embeddings_are_permuted(rows: int, shared: str, old: bool, seed: int) -
     assert torch.equal(predicted[4:], output[4:])
     embeddings = FAIRSEQ.final_config(config).embeddings
     assert (embeddings.tie, embeddings.start) == (shared, "eos")
-
-
-def test_separate_dictionaries(tmp_path: Path) -> None:
-    """Two vocabularies of different sizes, three matrices, old names."""
-    tensors = parameters("fairseq_postnorm")
-    torch.manual_seed(0)
-    tensors["decoder.embed_tokens.weight"] = torch.randn(20, 32)
-    tensors["decoder.embed_out"] = torch.randn(20, 32)
-    write_dictionary(tmp_path / "dict.de.txt", SIZE - 4)
-    write_dictionary(tmp_path / "dict.en.txt", 16)
-    files = VocabularyFiles(*FAIRSEQ.vocabulary_files(tmp_path, "de", "en"))
-    both = read_vocabularies(FAIRSEQ, files)
-    assert not both.joint
-    model = model_of(ForeignCheckpoint(tmp_path / "x.pt", tensors, {}), both)
-    assert (model.source_vocabulary, model.target_vocabulary) == (SIZE, 20)
-    assert torch.equal(model.head.table.weight[4:], tensors["decoder.embed_out"][4:])
 
 
 def test_segmentation_with_codes(tmp_path: Path) -> None:
@@ -311,24 +286,6 @@ def test_sides_of_different_heads(vocabularies: Vocabularies) -> None:
     assert (config.size("encoder")[1], config.size("decoder")[1]) == (2, 4)
 
 
-def test_sides_of_different_feed_forward_widths(vocabularies: Vocabularies) -> None:
-    tensors = parameters("fairseq_prenorm")
-    for name, tensor in tensors.items():
-        if name.startswith("encoder") and ".fc" in name and not name.endswith("fc2.bias"):
-            tensors[name] = tensor[:, :40] if name.endswith("fc2.weight") else tensor[:40]
-    foreign = ForeignCheckpoint(Path("x.pt"), tensors, ARGUMENTS["fairseq_prenorm"])
-    config = model_of(foreign, vocabularies).config
-    assert (config.size("encoder")[2], config.size("decoder")[2]) == (40, 64)
-
-
-def test_numbers_that_are_not_finite_are_named_alone(vocabularies: Vocabularies) -> None:
-    tensors = changed("fairseq_postnorm", encoder__layers__1__fc1__bias=torch.full((64,), float("nan")))
-    with pytest.raises(ModelError) as refused:
-        model_of(ForeignCheckpoint(Path("x.pt"), tensors, {}), vocabularies)
-    assert "architecture" not in str(refused.value)
-    assert "finds no value" not in str(refused.value)
-
-
 def test_groups_that_leave_layers_over() -> None:
     """The released GTrans ignores the layers above its last whole group; that is said, not copied."""
     tensors = {**parameters("gtrans_sparse"), "encoder.encoder_fusion_weight": torch.zeros(3)}
@@ -356,17 +313,6 @@ def test_files_of_old_versions(
     torch.save(content, path, _use_new_zipfile_serialization=False)
     monkeypatch.undo()
     check_golden(model_of(read_foreign_checkpoint(path), vocabularies), "fairseq_prenorm")
-
-
-def test_gates_of_layers(vocabularies: Vocabularies) -> None:
-    """GTrans with all layers in its groups: gates belong to layers, groups are means."""
-    gates = torch.tensor([0.1, -0.2, 0.3, 0.4])
-    tensors = {**parameters("gtrans_sparse"), "decoder.decoder_fusion_weight": gates}
-    for arguments in ({}, {**ARGUMENTS["gtrans_sparse"], "decoder_group_type": "dense"}):
-        model = model_of(ForeignCheckpoint(Path("x.pt"), tensors, arguments), vocabularies)
-        assert torch.equal(model.get_parameter("decoder.fusion.layer_gates"), gates)
-        fusion = model.config.decoder.fusion.model_dump()
-        assert (fusion["representation"], fusion["probabilities"]) == ("mean", "geometric")
 
 
 @pytest.mark.parametrize("name", ["gtrans_sparse", "gtrans_sparse_without_ensemble"])

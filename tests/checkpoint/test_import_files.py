@@ -85,32 +85,6 @@ def test_other_files(content: bytes, message: str, tmp_path: Path) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_cut_file(tmp_path: Path) -> None:
-    """A checkpoint that was copied half."""
-    path = write_fairseq(tmp_path, "fairseq_prenorm", "pt")
-    data = path.read_bytes()
-    for length in (len(data) // 2, len(data) - 100, 200):
-        path.write_bytes(data[:length])
-        with pytest.raises(ModelError, match="PyTorch file"):
-            read_foreign_checkpoint(path)
-
-
-def test_lists_and_empty_files(tmp_path: Path) -> None:
-    """Tensors without names cannot be placed; a file without tensors is no checkpoint."""
-    for content, message in (
-        ([torch.ones(2)], "list without names"),
-        ({"a": 1}, "no tensors"),
-        (3, "holds int"),
-    ):
-        torch.save(content, tmp_path / "x.pt")
-        with pytest.raises(ModelError, match=message):
-            read_foreign_checkpoint(tmp_path / "x.pt")
-    with pytest.raises(ModelError, match="is a folder"):
-        read_foreign_checkpoint(tmp_path)
-    with pytest.raises(ModelError, match="cannot read: No such file"):
-        read_foreign_checkpoint(tmp_path / "none.pt")
-
-
 def zipped_again(path: Path, compressed: str) -> Path:
     """The file that torch.save wrote, with some members compressed."""
     kept = io.BytesIO(path.read_bytes())
@@ -159,15 +133,6 @@ def test_tensors_larger_than_what_is_stored_are_refused(new_form: bool, tmp_path
         read_foreign_checkpoint(path)
 
 
-def test_views_of_one_storage_are_read(tmp_path: Path) -> None:
-    """Tied tables are one storage with several names, and a tensor may lie transposed."""
-    table = torch.arange(6.0).reshape(2, 3)
-    torch.save({"model": {"a": table, "b": table, "c": table.T, "d": table[1:]}}, tmp_path / "x.pt")
-    found = read_foreign_checkpoint(tmp_path / "x.pt").tensors
-    assert found["c"].tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert found["d"].tolist() == [[3, 4, 5]]
-
-
 @pytest.mark.parametrize("kind", ["sparse", "quantised", "complex", "without values"])
 def test_tensors_that_are_no_plain_numbers_are_refused(kind: str, tmp_path: Path) -> None:
     with warnings.catch_warnings():
@@ -183,19 +148,6 @@ def test_tensors_that_are_no_plain_numbers_are_refused(kind: str, tmp_path: Path
         torch.save({"model": {"a": torch.ones(2), "odd": odd}}, tmp_path / "x.pt")
     with pytest.raises(ModelError, match=f"tensor odd is {kind}"):
         read_foreign_checkpoint(tmp_path / "x.pt")
-
-
-@pytest.mark.filterwarnings("error")
-def test_pytorch_warns_of_nothing(tmp_path: Path) -> None:
-    """What it thinks of the file is said in our words, or is nothing to the user."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(tmp_path / "script.pt"))
-        odd = {"model": {"a": torch.ones(2)}, "storage": torch.FloatStorage(2)}
-        torch.save(odd, tmp_path / "x.pt", _use_new_zipfile_serialization=False)
-    with pytest.raises(ModelError, match="TorchScript"):
-        read_foreign_checkpoint(tmp_path / "script.pt")
-    assert list(read_foreign_checkpoint(tmp_path / "x.pt").tensors) == ["a"]
 
 
 def test_a_missing_layer_does_not_make_a_model_of_a_million(tmp_path: Path) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
 
 from deepwire.checkpoint.importers import (
     IMPORTERS,
@@ -21,7 +19,7 @@ from deepwire.checkpoint.importers import (
     read_vocabularies,
 )
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.errors import DataError, ModelError
+from deepwire.errors import ModelError
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 
@@ -123,28 +121,6 @@ def test_ids_stay_what_they_are(tmp_path: Path) -> None:
     assert vocabularies.joint
     assert vocabularies.source.encode("the@@ cat dog café <pad>") == [4, 5, 6, 7, 3]
     assert vocabularies.source.decode([4, 5]) == "thecat"
-
-
-def test_damaged_vocabulary(tmp_path: Path) -> None:
-    """A line without a count is named."""
-    (tmp_path / "v.vcb").write_text("9 a b\nc d\n")
-    with pytest.raises(DataError, match=":2: does not begin with a count"):
-        FAMILY.read_pieces(tmp_path / "v.vcb")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"dec.nets.0.lstm.weight": torch.ones(2)}, "no place for 1 .*dec.nets.0.lstm.weight"),
-        ({"enc.nets.0.cross_attn.net.outer.weight": torch.ones(32, 32)}, "no place for 1"),
-        ({"dec.classifier.bias": torch.ones(39)}, r"dec.classifier.bias is \[39\], not \[40\]"),
-    ],
-)
-def test_what_does_not_fit(change: Mapping[str, Tensor], message: str, vocabularies: Vocabularies) -> None:
-    """Parts of another model are named."""
-    tensors = {**parameters("nmt_std_v2"), **change}
-    with pytest.raises(ModelError, match=message):
-        model_of(ForeignCheckpoint(Path("x.pt"), tensors, {}), vocabularies)
 
 
 def test_another_model_of_neutron() -> None:

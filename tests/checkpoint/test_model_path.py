@@ -40,13 +40,6 @@ def test_an_average_is_the_mean_rounded_once(tmp_path: Path, checkpoint: Checkpo
     assert metadata["average_of"] == ["update-000100", "update-000200", "update-000300"]
 
 
-def test_the_average_of_one_is_itself(tmp_path: Path, checkpoint: CheckpointMaker) -> None:
-    folder = checkpoint(100)
-    average_models([folder, folder], tmp_path / "mean")
-    found, expected = parameters(tmp_path / "mean"), parameters(folder)
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
-
-
 def test_models_that_differ_are_refused(
     tmp_path: Path, make_model: ModelMaker, vocabularies: Vocabularies, checkpoint: CheckpointMaker
 ) -> None:
@@ -163,13 +156,6 @@ def _find_model_in_child(name: str, start: Path) -> int:
         os._exit(status)
 
 
-def test_a_folder_with_an_at_sign_is_a_folder(
-    tmp_path: Path, make_model: ModelMaker, vocabularies: Vocabularies
-) -> None:
-    save_model(tmp_path / "me@home", make_model(), vocabularies, {})
-    assert find_model(str(tmp_path / "me@home")) == tmp_path / "me@home"
-
-
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
@@ -188,16 +174,3 @@ def test_choices_that_are_not_there_are_named(
     with pytest.raises(ModelError, match=message) as caught:
         find_model(f"{run.path}{choice}")
     assert caught.value.hint
-
-
-def test_runs_that_are_not_there_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no such run"):
-        find_model(str(tmp_path / "none@best"))
-    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    (tmp_path / "begun").mkdir()
-    (tmp_path / "begun" / "config.resolved.json").write_text("{}")
-    for name in ("run", "run@best", "run@last", "run@avg2", "begun", "begun@last"):
-        with pytest.raises(ModelError, match="no checkpoint yet") as caught:
-            find_model(str(tmp_path / name))
-        if "avg" not in name:
-            assert "the same deepwire train command" in caught.value.hint

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepwire.checkpoint.model_files import DamagedError
 from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory, among_best, best, ranked, superfluous
 from deepwire.errors import ModelError, ResourceError, UsageError
 
@@ -143,24 +142,6 @@ def test_the_best_of_bleu_is_the_highest(run: RunDirectory, checkpoint: Checkpoi
     assert run.best().update == 2
 
 
-@pytest.mark.parametrize(
-    ("made", "damaged", "hint"),
-    [
-        ((1, 2, 3), "checkpoints/update-000003", "use another one: {run}@update-1 or {run}@update-2"),
-        ((1, 2), "checkpoints/update-000001", "use another one: {run}@update-2"),
-        ((1,), "checkpoints/update-000001", "the run has no other checkpoint"),
-        ((1,), "averages/avg1", "delete the folder; the average is made again when it is asked for"),
-        ((1,), "../elsewhere", "copy it again, or make it again"),
-    ],
-)
-def test_what_to_use_in_place_of_a_damaged_model(
-    run: RunDirectory, checkpoint: CheckpointMaker, made: tuple[int, ...], damaged: str, hint: str
-) -> None:
-    for update in made:
-        checkpoint(update)
-    assert DamagedError(run.path / damaged, "empty").hint == hint.format(run=run.path)
-
-
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
     run: RunDirectory, checkpoint: CheckpointMaker
 ) -> None:
@@ -198,11 +179,6 @@ def test_no_sound_checkpoint_is_an_error_and_deletes_nothing(
         run.newest_sound(lambda _: None)
     assert "--fresh" in caught.value.hint
     assert updates(run) == [300, 400]
-
-
-def test_a_new_run_has_no_checkpoint(run: RunDirectory) -> None:
-    assert run.newest_sound(lambda _: None) is None
-    assert run.best() is None
 
 
 def test_a_failed_save_keeps_the_checkpoints_before_it(

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from deepwire.checkpoint.model_files import DamagedError, write_manifest
-from deepwire.checkpoint.store import load_model, model_parameters, save_model
+from deepwire.checkpoint.store import load_model, save_model
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, ResourceError
 from deepwire.io import atomic
@@ -78,13 +78,6 @@ def test_a_model_of_several_languages_comes_back_with_their_parameters(
     write_manifest(tmp_path / "model")
     with pytest.raises(ModelError, match="parameters of each target language, but names no languages"):
         load_model(tmp_path / "model")
-
-
-def test_a_moved_model_still_loads(saved: Path, tmp_path: Path) -> None:
-    before = model_parameters(load_model(saved).model)
-    after = model_parameters(load_model(Path(shutil.move(saved, tmp_path / "elsewhere"))).model)
-    assert after.keys() == before.keys()
-    assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
 def test_saving_again_replaces_and_leaves_nothing_behind(
@@ -261,44 +254,11 @@ def test_parameters_that_do_not_fit_are_listed(saved: Path, tmp_path: Path, make
         load_model(saved)
 
 
-def test_other_mistakes_in_the_configuration_are_named(saved: Path) -> None:
-    record = json.loads((saved / "config.json").read_text())
-    rewrite(saved, source_vocabulary=99)
-    with pytest.raises(ModelError, match="99"):
-        load_model(saved)
-    rewrite(saved, source_vocabulary=record["source_vocabulary"], model={**record["model"], "hedas": 4})
-    with pytest.raises(ModelError, match="hedas"):
-        load_model(saved)
-    rewrite(saved, format=2)
-    with pytest.raises(ModelError, match="model format 2") as caught:
-        load_model(saved)
-    assert "newer" in caught.value.hint
-
-
 def test_a_place_without_a_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such model"):
         load_model(tmp_path / "nothing")
     with pytest.raises(ModelError, match="is not a model"):
         load_model(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("model/model.safetensors", "give the folder {folder}/model"),
-        ("model/optimizer.safetensors", "give the folder {folder}/model"),
-        ("run.yaml", "give a run directory"),
-        ("model.pt", "pickle"),
-    ],
-)
-def test_a_file_in_place_of_a_model_gets_a_hint_of_its_own_kind(tmp_path: Path, name: str, hint: str) -> None:
-    for path in (tmp_path / "model" / "model.safetensors", tmp_path / name):
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"")
-    with pytest.raises(ModelError, match="is a file, but a model is a folder") as caught:
-        load_model(tmp_path / name)
-    assert hint.format(folder=tmp_path) in caught.value.hint
-    assert ("pickle" in caught.value.hint) == name.endswith(".pt")
 
 
 def test_a_full_disk_is_seen_before_writing(

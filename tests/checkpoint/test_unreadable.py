@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -12,12 +11,11 @@ import pytest
 import torch
 from permissions import permissions_obeyed
 
-from deepwire.checkpoint import model_files
 from deepwire.checkpoint.model_files import DamagedError, read_shapes, read_tensors, write_tensors
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
-from deepwire.io.regular_files import UnreadableError, read_json
+from deepwire.io.regular_files import UnreadableError
 
 CheckpointMaker = Callable[..., Path]
 FILES = ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
@@ -79,22 +77,6 @@ def test_a_folder_that_may_not_be_read_is_no_missing_run(
         (run.path / folder).chmod(0o755)
 
 
-def test_a_disk_that_gives_no_answer_is_no_damage(
-    run: RunDirectory, checkpoint: CheckpointMaker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for update in (300, 400):
-        checkpoint(update)
-
-    def fails(_: object) -> str:
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    monkeypatch.setattr(model_files, "_digest", fails)
-    with pytest.raises(UnreadableError, match="cannot read: Input/output error") as caught:
-        run.newest_sound(lambda _: None)
-    assert "may be sound" in caught.value.hint
-    assert [one.update for one in run.checkpoints()] == [300, 400]
-
-
 def test_tensors_that_may_not_be_read_are_not_called_foreign(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     write_tensors(path, {"x": torch.zeros(2)})
@@ -103,17 +85,6 @@ def test_tensors_that_may_not_be_read_are_not_called_foreign(tmp_path: Path) -> 
         for read in (read_shapes, lambda path: read_tensors(path, torch.device("cpu"))):
             with pytest.raises(UnreadableError, match="cannot read: Permission denied"):
                 read(path)
-
-
-def test_links_in_a_circle_are_damage(run: RunDirectory, checkpoint: CheckpointMaker) -> None:
-    for update in (300, 400):
-        checkpoint(update)
-    weights = run.checkpoint_path(400) / "model.safetensors"
-    weights.unlink()
-    weights.symlink_to("model.safetensors")
-    said: list[str] = []
-    assert run.newest_sound(said.append).update == 300
-    assert "model.safetensors: Too many levels of symbolic links" in said[0]
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "state.json", "manifest.json", "vocabulary/more"])
@@ -128,9 +99,3 @@ def test_a_pipe_in_a_checkpoint_is_damage_and_is_not_waited_for(
     with pytest.raises(DamagedError, match=f"{name}: is not a regular file"):
         load_model(path.parents[name.count("/")])
     assert run.newest_sound(lambda _: None).update == 300
-
-
-def test_a_pipe_in_place_of_json_is_not_waited_for(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "index.json")
-    with pytest.raises(Exception, match="cannot read: is not a regular file"):
-        read_json(tmp_path / "index.json")

@@ -220,29 +220,6 @@ def test_a_wrong_command_says_what_to_do(
     assert said in errors
 
 
-def test_nothing_is_replaced(export: Export, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    code, errors = export("--unchecked")
-    assert code == 2
-    assert "exists already" in errors
-    (tmp_path / "out").rmdir()
-    (tmp_path / "out").symlink_to("nowhere")
-    code, errors = export("--text", "not read")
-    assert (code, "exists already" in errors) == (2, True)
-
-
-def test_what_is_called_as_a_rejected_model_stays(export: Export, folder: Path, tmp_path: Path) -> None:
-    notes = tmp_path / "out.rejected" / "notes"
-    notes.parent.mkdir()
-    notes.write_text("precious")
-    code, errors = export("--text", str(folder / "text.de"), "--lines", "3", "--most-different", "0")
-    assert (code, "out.rejected.2: ctranslate2 computes" in errors) == (1, True)
-    assert (tmp_path / "out.rejected.2" / "model.bin").exists()
-    assert export("--unchecked")[0] == 0
-    assert notes.read_text() == "precious"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "out.rejected", "out.rejected.2"]
-
-
 def test_what_another_export_has_written_meanwhile_stays(
     export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,17 +179,6 @@ def test_the_loss_of_several_directions_is_that_of_their_scores(
         assert torch.equal(told(**rows[0]).loss, there(**rows[0], to="fr").loss)
 
 
-def test_a_language_that_the_model_has_not_is_refused(
-    joint: Vocabularies, export: Export, tmp_path: Path
-) -> None:
-    assert export(saved(tmp_path / "model", joint, {}))[0] == 0
-    there, _ = opened(tmp_path / "out")
-    with pytest.raises(ValueError, match=r"to='fr': the model has one direction only"):
-        there.generate(torch.tensor([[5, EOS]]), to="fr")
-    with pytest.raises(ValueError, match=r"languages: the model has one direction only"):
-        there(torch.tensor([[5, EOS]]), labels=torch.tensor([[5, EOS]]), languages=torch.tensor([1]))
-
-
 def test_a_package_that_the_model_needs_is_named(
     joint: Vocabularies, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,14 +301,3 @@ def test_trainer_predicts_what_generate_finds(
             assert [number for number in row if number > 0] == [
                 number for number in ours.tolist() if number > 0
             ]
-
-
-def test_a_missing_library_is_one_line(
-    joint: Vocabularies, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from deepwire.convert import huggingface
-
-    monkeypatch.setattr(huggingface, "find_spec", lambda _: None)
-    code, errors = export(saved(tmp_path / "model", joint, {}))
-    assert (code, "pip install 'deepwire[hf]'" in errors) == (2, True)
-    assert not list(tmp_path.glob("*out*"))

@@ -153,13 +153,6 @@ def test_what_marian_does_not_compute_is_refused_by_name(
     assert not list(tmp_path.glob("*out*"))
 
 
-def test_symbols_that_are_words_too_are_refused(export: Export, tmp_path: Path) -> None:
-    """The file of the vocabulary has each word once."""
-    words = Vocabularies.learn(WordsConfig(joint=True), [Pair(1, "ein <unk> hund", "a dog", 0)])
-    code, errors = export(saved(tmp_path / "model", words, SSRU), "--unchecked")
-    assert (code, "has <unk> twice" in errors) == (4, True), errors
-
-
 def test_what_deepwire_does_with_a_line_by_itself_is_not_compared(
     vocabularies: Vocabularies, export: Export, tmp_path: Path
 ) -> None:
@@ -170,12 +163,6 @@ def test_what_deepwire_does_with_a_line_by_itself_is_not_compared(
     code, errors = export(model, "--text", str(tmp_path / "odd"))
     assert code == 0, errors
     assert json.loads((tmp_path / "out" / "parity.json").read_text())["compared"]["beam_equal"] == 1
-
-
-def test_an_existing_folder_stays(vocabularies: Vocabularies, export: Export, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    code, errors = export(saved(tmp_path / "model", vocabularies, SSRU))
-    assert (code, "exists already" in errors) == (2, True)
 
 
 def test_a_full_disk_leaves_nothing(vocabularies: Vocabularies, tmp_path: Path) -> None:

@@ -211,12 +211,6 @@ def test_the_host_names_a_damaged_file(folder: Path, tmp_path: Path) -> None:
     assert (code, f"{graph}: cannot be read: " in errors) == (4, True)
 
 
-def test_settings_that_the_host_cannot_search_with_are_refused(folder: Path) -> None:
-    for settings in ({"beam": 0}, {"n_best": 0}, {"beam": 2, "n_best": 3}, {"bream": 2}):
-        with pytest.raises(ValueError, match=r"must be|no such setting"):
-            host(folder)(folder / "onnx", settings)
-
-
 def test_an_exported_folder_is_no_model(folder: Path) -> None:
     with pytest.raises(ModelError, match="onnx: is an exported model") as refused:
         load_model(folder / "onnx")
@@ -325,16 +319,6 @@ def test_ties_are_no_fault() -> None:
     assert faults(largest_difference=2e-4, rounding=2.1e-5) == []
     assert "10 times the model's own rounding" in faults(largest_difference=2e-4, rounding=1.9e-5)[0]
     assert "on average" in faults(mean_difference=float("nan"))[0]
-
-
-def test_a_missing_library_is_named(export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = onnx_format.find_spec
-    monkeypatch.setattr(onnx_format, "find_spec", lambda name: None if name == "onnxscript" else find(name))
-    code, errors = export("--unchecked")
-    assert code == 2
-    assert "--format onnx needs onnxscript, which is not installed" in errors
-    assert "deepwire[onnx]" in errors
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_full_disk_leaves_nothing(folder: Path, tmp_path: Path) -> None:

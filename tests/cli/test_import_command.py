@@ -188,31 +188,6 @@ def test_contradictions_of_run_file(command: Command, dictionary: Path, tmp_path
     assert code == 0, err
 
 
-def test_recipe_as_run_file(command: Command, dictionary: Path, tmp_path: Path) -> None:
-    """A recipe of another size is not the model."""
-    path = write_fairseq(tmp_path, "fairseq_postnorm", "pt")
-    start = ("import", "fairseq", path, "--vocabulary", dictionary, "-o", tmp_path / "model")
-    code, _, err = command(*start, "--run", "papers/fairseq-base")
-    assert code == 4
-    assert "model.d_model is 32, not 512" in err
-
-
-def test_source_bos_is_that_of_the_family(command: Command, tmp_path: Path) -> None:
-    """A run file that says nothing of BOS in the source does not turn it off for Neutron."""
-    (tmp_path / "run.yaml").write_text(
-        "data: {train: nowhere/train}\nmodel:\n  {d_model: 32, heads: 4, feed_forward: 64, "
-        "encoder: {layers: 2}, decoder: {layers: 2}, embeddings: {tie: output}}\n"
-    )
-    path = tmp_path / "std.safetensors"
-    save_file(parameters("nmt_std_v2"), path)
-    vocabulary = write_neutron_vocabulary(tmp_path / "v.vcb", 36)
-    start = ("import", "neutron", path, "--vocabulary", vocabulary, "--run", tmp_path / "run.yaml")
-    assert command(*start, "-o", tmp_path / "one")[0] == 0
-    assert load_model(tmp_path / "one").metadata["source_bos"] is True
-    assert command(*start, "-o", tmp_path / "two", "data.source_bos=false")[0] == 0
-    assert load_model(tmp_path / "two").metadata["source_bos"] is False
-
-
 def test_mistakes_are_one_line(command: Command, dictionary: Path, tmp_path: Path) -> None:
     """Wrong families, files, folders and settings: exit code, one error line, nothing written."""
     path, model = write_fairseq(tmp_path, "fairseq_postnorm", "pt"), tmp_path / "model"

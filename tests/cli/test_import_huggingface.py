@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -301,15 +300,3 @@ def test_a_wrong_folder_is_refused_in_one_line(
     assert (found, said in errors) == (code, True), errors
     assert "unexpected" not in errors
     assert not list(tmp_path.glob("*imported*"))
-
-
-@pytest.mark.parametrize("name", ["config.json", "vocab.json", "source.spm", "model.safetensors"])
-def test_a_pipe_in_a_folder_is_not_waited_for(
-    name: str, models: Path, command: Command, tmp_path: Path
-) -> None:
-    folder = foreign(tmp_path / "there", models, "marian")
-    (folder / name).unlink()
-    os.mkfifo(folder / name)
-    code, errors = command("import", "huggingface", folder, "-o", tmp_path / "imported")
-    said = "has no SentencePiece model" if name == "source.spm" else f"{name}: cannot read"
-    assert (code, said in errors) == (4, True), errors

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepwire.checkpoint.model_registry import REGISTRY, Shelf, register
+from deepwire.checkpoint.model_registry import REGISTRY, Shelf
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.errors import DataError, UsageError
+from deepwire.errors import DataError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -149,19 +149,6 @@ def test_a_damaged_registry_is_named(tmp_path: Path, text: str, said: str) -> No
     (tmp_path / REGISTRY).write_text(text)
     with pytest.raises(DataError, match=said):
         Shelf(str(tmp_path))
-
-
-def test_mistakes_are_one_line(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["models", "get", "abc", "--registry", "shelf"]) == 2
-    assert "has no model abc" in capsys.readouterr().err
-    assert main(["models", "list"]) == 2
-    assert "set DEEPWIRE_MODELS" in capsys.readouterr().err
-    assert main(["models", "list", "--registry", "nowhere"]) == 2
-    assert main(["models", "list", "--registry", "http://127.0.0.1:9/x"]) == 1
-    assert main(["models", "add", "model", "shelf", "--name", "../x", "--licence", "CC0-1.0"]) == 2
-    assert "error: '../x' cannot be the name of a model: letters, digits" in capsys.readouterr().err
-    with pytest.raises(UsageError, match="already"):
-        register(shelf, Path("model"), name="ab", licence="CC0-1.0")
 
 
 @pytest.mark.parametrize("sign", ["\x1b[2J", "\x07", "\x9b2J", "\r", "\n", "\u202e", "\u2028"])

@@ -192,19 +192,3 @@ def test_the_shortlist_becomes_a_vocabulary_map(
         )
         changed += ours.text != usual.text
     assert changed
-
-
-def test_an_old_ctranslate2_is_named(
-    words: Vocabularies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from ctranslate2.specs import transformer_spec
-
-    class Old:
-        def __init__(self, num_layers: int) -> None: ...
-
-    monkeypatch.setattr(transformer_spec, "TransformerDecoderSpec", Old)
-    peri = {side: {"connection": "peri_ln"} for side in ("encoder", "decoder")}
-    model = saved(tmp_path / "model", words, {}, **peri)
-    assert main(["export", str(model), "-o", str(tmp_path / "out"), "--unchecked"]) != 0
-    assert "does not compute connection: peri_ln, newer ones do" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

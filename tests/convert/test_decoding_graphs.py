@@ -64,20 +64,6 @@ def test_a_language_model_has_no_source() -> None:
     assert exact_difference(model) < 1e-9
 
 
-def test_which_sizes_may_change() -> None:
-    """Those of the batch, and of a cache alone where there is one."""
-    model = small_model({"decoder": {"layers": 1}, "encoder": {"layers": 1}})
-    _, start, step = decoding_graphs(model)
-    shapes = {leaf.name: leaf.shape for leaf in (*start.outputs, *step.inputs, *step.outputs)}
-    assert shapes["memory_0_key"] == ("sentences", 4, "source", 4)
-    assert shapes["state_0_0"] == ("sentences", "hypotheses", 4, "positions", 4)
-    assert shapes["next_state_0_0"] == ("sentences", "hypotheses", 4, "positions + 1", 4)
-    assert [leaf.shape for leaf in start.outputs][-1] == ("sentences", 1, 4, 0, 4)
-    recurrent = small_model({"decoder": {"layers": 1, "mixer": "gru"}, "encoder": {"layers": 1}})
-    state = {leaf.name: leaf.shape for leaf in decoding_graphs(recurrent)[2].inputs}["state_0_0"]
-    assert state == ("sentences", "hypotheses", 16)
-
-
 RECURRENT = {
     "encoder": {"layers": 1, "mixer": "gru", "connection": "depth_lstm"},
     "decoder": {"layers": 1, "mixer": {"type": "self_attention", "relative": 2, "relative_values": True}},

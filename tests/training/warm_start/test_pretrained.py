@@ -247,26 +247,6 @@ def test_settings_that_differ_are_named_with_what_they_must_be(folder: Path, sam
         start_pretrained(PretrainedSection(encoder=folder), deep, same)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model_type": "gpt2"}, "model_type gpt2 .* is not known"),
-        ({"hidden_act": "silu"}, "hidden_act silu is not known"),
-        ({"num_hidden_layers": 5}, "encoder.layer.4.attention.self.query.weight is missing"),
-        ({"num_hidden_layers": 3}, "it has 4 layers"),
-        ({"hidden_size": 32}, r"is \[.*, 16\], not \[.*, 32\]"),
-        ({"layer_norm_eps": "small"}, "layer_norm_eps is not a small number: 'small'"),
-        ({"vocab_size": True}, "vocab_size is not a number of at least 1"),
-        ({"position_embedding_type": "relative_key"}, "positions are relative"),
-    ],
-)
-def test_folders_that_are_no_such_encoder(tmp_path: Path, change: dict[str, object], message: str) -> None:
-    """Damage and other kinds are refused with the file and what is wrong in it."""
-    kind = str(change.pop("model_type", "xlm-roberta"))
-    with pytest.raises(ModelError, match=message):
-        read_pretrained(write_encoder(tmp_path / "xlmr", kind=kind, **change))
-
-
 def test_missing_and_damaged_files(tmp_path: Path) -> None:
     """The folder, each file of it, and a vocabulary that is none."""
     with pytest.raises(ModelError, match="no such folder"):
@@ -288,17 +268,6 @@ def test_missing_and_damaged_files(tmp_path: Path) -> None:
     (folder / "config.json").write_text(json.dumps([1]))
     with pytest.raises(ModelError, match=r"config\.json"):
         read_pretrained(folder)
-
-
-def test_the_renumbered_vocabulary_cuts_text_as_before(folder: Path, same: Vocabularies) -> None:
-    """Same pieces, same text again; the four special numbers are ours."""
-    own = sentencepiece.SentencePieceProcessor(str(folder / "sentencepiece.bpe.model"))
-    vocabulary = same.source
-    assert vocabulary.size == own.vocab_size() + 1
-    for text in (*TEXT, "das Haus ﬁndet <s> </s> x"):
-        ids = own.encode(text)
-        assert vocabulary.encode(text) == [number + 1 if number > 2 else 3 for number in ids]
-    assert vocabulary.decode(vocabulary.encode(TEXT[1])) == TEXT[1]
 
 
 def test_a_run_from_raw_text_to_raw_text(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import re
-import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -18,77 +17,10 @@ from deepwire.checkpoint.model_files import read_tensors
 from deepwire.errors import ModelError
 from deepwire.io.regular_files import open_regular
 
-_ZIP, _PICKLE = b"PK\x03\x04", b"\x80"
-_OF_TORCH = "torch.save writes no such file; see that it is the original one"
-
-
-def check_archive(path: Path) -> None:
-    """Check that a PyTorch file takes no more memory than its size; one that is no zip archive passes.
-
-    `torch.save` writes a zip archive without compression. A compressed member can unfold to a thousand times
-    its size, and members that share their bytes add up to more than the file.
-
-    Raises:
-        ModelError: A member is compressed, the members add up to more than the file, or the archive is
-            damaged or holds a TorchScript program.
-    """
-    with open_regular(path) as file:
-        if file.read(len(_ZIP)) != _ZIP:
-            return
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-    except (zipfile.BadZipFile, ValueError, struct.error, OverflowError, NotImplementedError) as error:
-        raise ModelError(f"{path}: is not a sound PyTorch file: {error}") from None
-    if any("/code/" in member.filename for member in members):
-        raise ModelError(
-            f"{path}: is a TorchScript program, which is code and not opened",
-            "write its parameters only: torch.save(dict(model.named_parameters()), 'parameters.pt')",
-        )
-    for member in members:
-        if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
-            raise ModelError(f"{path}: holds compressed data ({member.filename})", _OF_TORCH)
-    size, held = path.stat().st_size, sum(member.file_size for member in members)
-    if held > size:
-        raise ModelError(f"{path}: names {held} bytes of content, but has {size}", _OF_TORCH)
-
-
-def check_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Check that every tensor is plain numbers, and all of them in the file.
-
-    Raises:
-        ModelError: One repeats numbers (stride 0), or is sparse, quantised, complex or without values.
-    """
-    for name, tensor in tensors.items():
-        if not tensor.numel():  # its rows cost nothing, however many there are
-            raise ModelError(f"{path}: tensor {name} of shape {list(tensor.shape)} holds no numbers")
-        plain = tensor.layout == torch.strided and tensor.device.type == "cpu" and not tensor.is_nested
-        if not plain or tensor.is_quantized or tensor.is_complex():
-            raise ModelError(
-                f"{path}: tensor {name} is {_kind(tensor)}, and only dense real numbers are read",
-                "write the parameters as ordinary tensors",
-            )
-        stored, needed = tensor.untyped_storage().nbytes(), tensor.numel() * tensor.element_size()
-        if needed > stored:
-            raise ModelError(
-                f"{path}: tensor {name} of shape {list(tensor.shape)} takes {needed} bytes, but the file "
-                f"holds {stored} of them",
-                "write all of its values: tensor.contiguous()",
-            )
-
-
-def _kind(tensor: Tensor) -> str:
-    if tensor.is_nested:
-        return "nested"
-    if tensor.layout != torch.strided:
-        return "sparse"
-    if tensor.device.type != "cpu":
-        return "without values"
-    return "quantised" if tensor.is_quantized else "complex"
-
-
-_HDF5 = b"\x89HDF\r\n\x1a\n"
+_ZIP, _PICKLE, _HDF5 = b"PK\x03\x04", b"\x80", b"\x89HDF\r\n\x1a\n"
 _GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
+_OF_TORCH = "torch.save writes no such file; see that it is the original one"
+_WITH_NAMES = "torch.save(dict(model.named_parameters()), 'parameters.pt')"
 _KEEP_PARAMETERS = (
     "if you trust the file, keep its parameters only, where the program that wrote it is installed: "
     "python -c \"import torch; m = torch.load('FILE', map_location='cpu', weights_only=False); "
@@ -128,8 +60,7 @@ class PlainRecord:
 
     def __setstate__(self, state: object) -> None:
         """Keep the values that have names."""
-        if isinstance(state, dict):
-            self.values.update({name: value for name, value in state.items() if isinstance(name, str)})
+        self.values.update(_named(state))
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refused: a record has no attributes but its values."""
@@ -166,24 +97,73 @@ def read_foreign_checkpoint(path: Path) -> ForeignCheckpoint:
             head = file.read(len(_HDF5))
     except OSError as error:
         raise ModelError(f"{path}: cannot read: {error.strerror}") from None
-    if head == _HDF5:
-        raise ModelError(
-            f"{path}: is an HDF5 file, which is not read here",
-            "write it as PyTorch file where Neutron is installed: torch.save(dict(model.named_parameters()), "
-            "'parameters.pt')",
-        )
-    if head and path.suffix != ".safetensors" and not head.startswith((_ZIP, _PICKLE)):
+    if path.suffix == ".safetensors":
+        foreign = ForeignCheckpoint(path, read_tensors(path, torch.device("cpu")), {})
+    elif head == _HDF5:
+        instead = f"write it as PyTorch file where Neutron is installed: {_WITH_NAMES}"
+        raise ModelError(f"{path}: is an HDF5 file, which is not read here", instead)
+    elif head and not head.startswith((_ZIP, _PICKLE)):
         raise ModelError(
             f"{path}: is not a PyTorch file: it is neither a zip archive nor a pickle",
             "a checkpoint is what torch.save writes, or a .safetensors file",
         )
-    if path.suffix == ".safetensors":
-        foreign = ForeignCheckpoint(path, read_tensors(path, torch.device("cpu")), {})
     else:
-        check_archive(path)
+        _check_archive(path, head)
         foreign = _from_content(path, _read_plain(path))
-    check_tensors(path, foreign.tensors)
+    for name, tensor in foreign.tensors.items():
+        _check_tensor(path, name, tensor)
     return foreign
+
+
+def _check_archive(path: Path, head: bytes) -> None:
+    """Check that a PyTorch file takes no more memory than its size; one that is no zip archive passes.
+
+    `torch.save` writes a zip archive without compression. A compressed member can unfold to a thousand times
+    its size, and members that share their bytes add up to more than the file.
+    """
+    if not head.startswith(_ZIP):
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
+    except Exception as error:  # a damaged archive ends in whatever its reader stumbles over
+        raise ModelError(f"{path}: is not a sound PyTorch file: {error}") from None
+    if any("/code/" in member.filename for member in members):
+        raise ModelError(
+            f"{path}: is a TorchScript program, which is code and not opened",
+            f"write its parameters only: {_WITH_NAMES}",
+        )
+    for member in members:
+        if member.compress_type != zipfile.ZIP_STORED or member.compress_size != member.file_size:
+            raise ModelError(f"{path}: holds compressed data ({member.filename})", _OF_TORCH)
+    size, held = path.stat().st_size, sum(member.file_size for member in members)
+    if held > size:
+        raise ModelError(f"{path}: names {held} bytes of content, but has {size}", _OF_TORCH)
+
+
+def _check_tensor(path: Path, name: str, tensor: Tensor) -> None:
+    """Check that a tensor is plain numbers, all of them in the file and none repeated (stride 0)."""
+    if not tensor.numel():  # its rows cost nothing, however many there are
+        raise ModelError(f"{path}: tensor {name} of shape {list(tensor.shape)} holds no numbers")
+    kinds = {
+        "nested": tensor.is_nested,
+        "sparse": tensor.layout != torch.strided,
+        "without values": tensor.device.type != "cpu",
+        "quantised": tensor.is_quantized,
+        "complex": tensor.is_complex(),
+    }
+    if odd := [kind for kind, here in kinds.items() if here]:
+        raise ModelError(
+            f"{path}: tensor {name} is {odd[0]}, and only dense real numbers are read",
+            "write the parameters as ordinary tensors",
+        )
+    stored, needed = tensor.untyped_storage().nbytes(), tensor.numel() * tensor.element_size()
+    if needed > stored:
+        raise ModelError(
+            f"{path}: tensor {name} of shape {list(tensor.shape)} takes {needed} bytes, but the file holds "
+            f"{stored} of them",
+            "write all of its values: tensor.contiguous()",
+        )
 
 
 def _read_plain(path: Path) -> object:
@@ -198,27 +178,11 @@ def _read_plain(path: Path) -> object:
             warnings.simplefilter("ignore")
             content: object = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        named = _GLOBAL.search(str(error))
-        if named is None:
+        if (named := _GLOBAL.search(str(error))) is None:
             raise ModelError(f"{path}: is not a PyTorch file of plain values and tensors") from None
-        raise ModelError(
-            f"{path}: holds {named[1]}, which is code and not opened",
-            _KEEP_PARAMETERS.replace("FILE", path.name),
-        ) from None
-    # Damaged files end in whatever the reader stumbles over.
-    except (
-        RuntimeError,
-        EOFError,
-        ValueError,
-        KeyError,
-        IndexError,
-        TypeError,
-        AttributeError,
-        OSError,
-        MemoryError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+        keep = _KEEP_PARAMETERS.replace("FILE", path.name)
+        raise ModelError(f"{path}: holds {named[1]}, which is code and not opened", keep) from None
+    except Exception as error:  # damaged files end in whatever the reader stumbles over
         reason = str(error).splitlines()[0] if str(error) else "it ends too early"
         raise ModelError(f"{path}: is not a sound PyTorch file: {reason}") from None
     return content
@@ -228,35 +192,29 @@ def _from_content(path: Path, content: object) -> ForeignCheckpoint:
     if isinstance(content, list):
         raise ModelError(
             f"{path}: holds a list without names, so nobody knows which tensor is which",
-            "write them with their names: torch.save(dict(model.named_parameters()), 'parameters.pt')",
+            f"write them with their names: {_WITH_NAMES}",
         )
     if not isinstance(content, dict):
         raise ModelError(f"{path}: holds {type(content).__name__}, not parameters by name")
-    parameters = content.get("model", content)
-    tensors = (
-        {str(name): value.detach() for name, value in parameters.items() if isinstance(value, Tensor)}
-        if isinstance(parameters, Mapping)
-        else {}
-    )
+    parameters = _named(content.get("model", content))
+    tensors = {name: value.detach() for name, value in parameters.items() if isinstance(value, Tensor)}
     if not tensors:
         raise ModelError(
             f"{path}: holds no tensors", "a checkpoint is parameters by name, or has them as 'model'"
         )
-    return ForeignCheckpoint(path, tensors, _settings(content))
+    # The arguments of the program: one list of them (`args`), or several sections of them (`cfg`).
+    sections = _named(content.get("cfg"))
+    settings = [_named(each) for each in (content.get("args"), sections.get("task"), sections.get("model"))]
+    return ForeignCheckpoint(
+        path, tensors, {name: value for each in settings for name, value in each.items()}
+    )
 
 
-def _settings(content: Mapping[str, object]) -> dict[str, object]:
-    """The arguments of the program: one list of them (`args`), or several sections of them (`cfg`)."""
-    settings: dict[str, object] = {}
-    sections = _values(content.get("cfg"))
-    for each in (content.get("args"), sections.get("task"), sections.get("model")):
-        settings |= _values(each)
-    return settings
-
-
-def _values(value: object) -> dict[str, object]:
-    if isinstance(value, PlainRecord):
-        return dict(value.values)
-    if isinstance(value, Mapping):
-        return {name: below for name, below in value.items() if isinstance(name, str)}
-    return {}
+def _named(value: object) -> dict[str, object]:
+    """The values that have names."""
+    inner = value.values if isinstance(value, PlainRecord) else value
+    return (
+        {name: each for name, each in inner.items() if isinstance(name, str)}
+        if isinstance(inner, Mapping)
+        else {}
+    )

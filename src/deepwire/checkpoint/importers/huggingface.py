@@ -9,51 +9,46 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
+import sentencepiece
 import torch
 from torch import Tensor
 
 from deepwire.checkpoint.importers.fairseq import FairseqImporter
-from deepwire.checkpoint.importers.fairseq_architecture import fairseq_architecture
 from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
-from deepwire.checkpoint.importers.huggingface_vocabulary import SymbolNumbers
-from deepwire.checkpoint.importers.importer import (
-    HEAD,
-    SOURCE,
-    TARGET,
-    Architecture,
-    Destination,
-    Destinations,
-)
+from deepwire.checkpoint.importers.importer import Architecture, Destination, Destinations
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.subwords.base import BOS
+from deepwire.data.subwords.piece_table import PieceTableVocabulary
+from deepwire.data.subwords.words import Dictionary
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
-from deepwire.io.regular_files import read_json
+from deepwire.io.regular_files import read_json, read_regular
 from deepwire.model.config import ModelConfig
 from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
 
-CONFIG, GENERATION = "config.json", "generation_config.json"
+CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
 _KINDS = ("marian", "pegasus", "bart", "mbart", "m2m_100")
 _SINES_FIRST = ("marian", "pegasus")
 """All sines stand before all cosines, with the frequencies of the paper."""
 _LEARNED = ("bart", "mbart")
 _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "silu": "silu", "swish": "silu"}
 _BIAS = "output_bias"
-_LAYER = {side: re.compile(rf"{side}\.layers\.(\d+)\.") for side in SIDES}
 _IMPOSSIBLE = -1e4
 """Bias of the second of two equal rows, so that only one of them counts; finite in half precision."""
-# What reads the stream along its columns, what writes it along its rows, and what lies on it.
-_READS: tuple[str, ...] = tuple(
-    f"{name}.weight" for name in ("q_proj", "k_proj", "v_proj", "fc1", "embed_tokens")
-)
-_READS += ("output_projection.weight",)
-_WRITES = tuple(
-    f"{name}.{leaf}"
-    for name in ("out_proj", "fc2", "layer_norm", "layernorm_embedding")
-    for leaf in ("weight", "bias")
+# What reads the stream along its columns, and what writes it along its rows or lies on it.
+_READS = re.compile(r".*\b(q_proj|k_proj|v_proj|fc1|embed_tokens|output_projection)\.weight")
+_WRITES = re.compile(r".*(out_proj|fc2|layer_norm|layernorm_embedding)\.(weight|bias)")
+_MODELS = (("source.spm", "target.spm"), ("sentencepiece.bpe.model",) * 2)
+_FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
+"""The first four entries where ids are those of a SentencePiece model and one more."""
+# Settings that fairseq calls the same.
+_SAME = (
+    *("encoder_attention_heads", "decoder_attention_heads"),
+    *("dropout", "attention_dropout", "activation_dropout"),
 )
 
 
@@ -68,20 +63,18 @@ class HuggingFaceImporter(FairseqImporter):
 
     def own_vocabularies(self, foreign: ForeignCheckpoint) -> Vocabularies | None:
         """The vocabularies of the tokenizer in the folder."""
-        folder = _Folder.open(foreign.path.parent)
-        return folder.symbols().vocabularies(folder.path, *folder.rows())
+        return _Folder.open(foreign.path.parent).vocabularies()
 
     def architecture(self, foreign: ForeignCheckpoint) -> Architecture:
-        """As fairseq's, and what fairseq does not have."""
-        told = fairseq_architecture(foreign)
-        config = _record(foreign.settings["config"])
+        """As fairseq's, and settings that fairseq does not have."""
+        told, folder = super().architecture(foreign), _Folder.open(foreign.path.parent)
         known = {**told.known, "model.bias.output": _BIAS in foreign.tensors}
-        if config["model_type"] in _SINES_FIRST:
+        if folder.config["model_type"] in _SINES_FIRST:
             known["model.positions"] = "sinusoidal"
-        known["model.embeddings.start"] = str(foreign.settings["start"])
-        known["data.source_bos"] = bool(foreign.settings["source_bos"])
+        known["model.embeddings.start"] = "eos" if folder.start == folder.eos else "bos"
+        known["data.source_bos"] = str(folder.tokenizer.get("tokenizer_class", "")).startswith("Bart")
         assumed = {key: value for key, value in told.assumed.items() if not key.startswith("decoding.")}
-        return replace(told, known=known, assumed=assumed | _search(_record(foreign.settings["generation"])))
+        return replace(told, known=known, assumed=assumed | _search(folder.generation, folder.unk))
 
     def ignores(self, name: str) -> bool:  # noqa: ARG002
         """Nothing is left that is no parameter."""
@@ -99,18 +92,9 @@ class HuggingFaceImporter(FairseqImporter):
         """The start symbol is told by the folder."""
         return config
 
-    def embeddings(self, config: ModelConfig, foreign: ForeignCheckpoint) -> dict[str, tuple[str, Tensor]]:
-        """The three tables, whose rows have our numbers already."""
-        names = {SOURCE: self.tables[0][0], TARGET: self.tables[1][0], HEAD: self.tables[2][0]}
-        if names[TARGET] not in foreign.tensors:
-            names[TARGET] = names[SOURCE]
-        if names[HEAD] not in foreign.tensors and config.embeddings.tie in ("all", "output"):
-            names[HEAD] = names[TARGET]
-        return {
-            parameter: (name, foreign.tensors[name])
-            for parameter, name in names.items()
-            if name in foreign.tensors
-        }
+    def rows(self, table: Tensor) -> Tensor:
+        """Rows have our numbers already."""
+        return table
 
 
 @dataclass(frozen=True)
@@ -119,12 +103,13 @@ class _Folder:
 
     Attributes:
         path: It.
-        config, generation: Of the model, and of its search.
+        config, generation, tokenizer: Settings of the model, of its search, and of its tokenizer.
     """
 
     path: Path
     config: Mapping[str, object]
     generation: Mapping[str, object]
+    tokenizer: Mapping[str, object]
 
     @classmethod
     def open(cls, path: Path) -> _Folder:
@@ -140,71 +125,151 @@ class _Folder:
         activation = config.get("activation_function")
         if activation not in _ACTIVATIONS:
             raise ModelError(f"{path / CONFIG}: activation_function {activation!r} is not known here")
-        generation = read_json(path / GENERATION) if (path / GENERATION).exists() else {}
-        return cls(path, config, {**config, **generation})
+        generation, tokenizer = (
+            read_json(path / name) if (path / name).exists() else {} for name in (GENERATION, TOKENIZER)
+        )
+        return cls(path, config, {**config, **generation}, tokenizer)
 
     def checkpoint(self) -> ForeignCheckpoint:
         """Tensors by fairseq's names, in its order of channels and ours of ids."""
         file, tensors = self._tensors()
         self._require_sizes(file, tensors)
-        tensors = self._in_our_order(tensors)
-        symbols, config = self.symbols(), self.config
-        settings = {
-            "config": config,
-            "generation": {**self.generation, "unk": symbols.unk},
-            "start": "eos" if symbols.start == symbols.eos else "bos",
-            "source_bos": symbols.source_bos,
-            "activation_fn": _ACTIVATIONS[str(config["activation_function"])],
-            "no_scale_embedding": config.get("scale_embedding") is not True,
-            **{
-                name: config[name]
-                for name in (
-                    "encoder_attention_heads",
-                    "decoder_attention_heads",
-                    "dropout",
-                    "attention_dropout",
-                    "activation_dropout",
-                )
-                if name in config
-            },
-            **symbols.languages,
+        settings: dict[str, object] = {
+            "activation_fn": _ACTIVATIONS[str(self.config["activation_function"])],
+            "no_scale_embedding": self.config.get("scale_embedding") is not True,
         }
-        return ForeignCheckpoint(file, tensors, settings)
+        settings |= {name: self.config[name] for name in _SAME if name in self.config}
+        settings |= {
+            name: str(self.tokenizer[name])
+            for name in ("source_lang", "target_lang")
+            if self.tokenizer.get(name)
+        }
+        return ForeignCheckpoint(file, self._in_our_order(tensors), settings)
 
-    def symbols(self) -> SymbolNumbers:
-        """The numbers of the symbols."""
-        return SymbolNumbers.of(self.path, {**self.config, **self.generation})
-
-    def rows(self) -> tuple[int, int]:
-        """Entries of source and target vocabulary."""
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Entries of the vocabulary of either side."""
         source = self.config.get("vocab_size")
         shared = self.config.get("share_encoder_decoder_embeddings", True)
         target = source if shared else self.config.get("decoder_vocab_size") or source
         if not isinstance(source, int) or not isinstance(target, int):
             raise ModelError(f"{self.path / CONFIG}: vocab_size is no number")
-        return source, target
+        return {"encoder": source, "decoder": target}
+
+    def _symbol(self, name: str) -> int | None:
+        value = self.generation.get(f"{name}_token_id")
+        value = value[0] if isinstance(value, list) and value else value
+        return value if isinstance(value, int) else None
+
+    def _required_symbol(self, name: str) -> int:
+        if (number := self._symbol(name)) is None:
+            raise ModelError(f"{self.path}: config.json lacks pad_token_id or eos_token_id")
+        return number
+
+    @property
+    def pad(self) -> int:
+        """The number of PAD."""
+        return self._required_symbol("pad")
+
+    @property
+    def eos(self) -> int:
+        """The number of EOS."""
+        return self._required_symbol("eos")
+
+    @property
+    def unk(self) -> int:
+        """The number of UNK."""
+        if (unk := self.tables[0].get("<unk>")) is None:
+            raise ModelError(f"{self.path}: the vocabulary has no <unk>")
+        return unk
+
+    @property
+    def start(self) -> int:
+        """The number that the decoder reads first."""
+        start = self._symbol("decoder_start")
+        return self.eos if start is None else start
+
+    @property
+    def begin(self) -> int:
+        """The stand-in for BOS: the decoder's start symbol, or where that is EOS, their own BOS."""
+        bos = self._symbol("bos")
+        if self.start != self.eos:
+            return self.start
+        return self.pad if bos is None or bos in (self.eos, self.unk) else bos
+
+    def rows(self, size: int) -> Tensor:
+        """The folder's number of each of our numbers."""
+        symbols = [self.pad, self.begin, self.eos, self.unk]
+        if not all(0 <= number < size for number in symbols):
+            raise ModelError(f"symbols have the numbers {symbols}, but the vocabulary only {size} entries")
+        return torch.tensor([*symbols, *(number for number in range(size) if number not in symbols)])
+
+    def vocabularies(self) -> Vocabularies:
+        """Both sides, cut by the SentencePiece models of the folder."""
+        models, sizes = self.models(), [*self.sizes.values()]
+        sides = [
+            PieceTableVocabulary(read_regular(model), self._ordered(table, size), str(model))
+            for model, table, size in zip(models, self.tables, sizes, strict=True)
+        ]
+        joint = self.tables[0] == self.tables[1] and sizes[0] == sizes[1]
+        same = joint and sides[0].model == sides[1].model
+        return Vocabularies(sides[0], sides[0] if same else sides[1], joint, "piece_table")
+
+    def _ordered(self, table: Mapping[str, int], size: int) -> Dictionary:
+        pieces = {number: piece for piece, number in table.items()}
+        return Dictionary(
+            [pieces.get(number, f"<unused {number}>") for number in self.rows(size).tolist()[4:]]
+        )
+
+    def models(self) -> tuple[Path, Path]:
+        """The SentencePiece models of source and target."""
+        for source, target in _MODELS:
+            if (self.path / source).is_file() and (self.path / target).is_file():
+                return self.path / source, self.path / target
+        raise ModelError(
+            f"{self.path}: has no SentencePiece model ({' or '.join(names[0] for names in _MODELS)})",
+            "tokenizers of other kinds are not read; save the slow tokenizer of the model into the folder",
+        )
+
+    @cached_property
+    def tables(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """The number of each piece of source and target, language tags included."""
+        if (self.path / "vocab.json").exists():
+            source = _numbers(self.path / "vocab.json")
+        else:
+            processor = sentencepiece.SentencePieceProcessor(model_proto=read_regular(self.models()[0]))
+            pieces = [processor.id_to_piece(number) for number in range(3, processor.vocab_size())]
+            source = {piece: number for number, piece in enumerate((*_FAIRSEQ, *pieces))}
+        # Tokens that the tokenizer adds behind its table, such as the tags of languages.
+        decoder, taken = self.tokenizer.get("added_tokens_decoder"), set(source.values())
+        whole = dict(source)
+        for number, token in decoder.items() if isinstance(decoder, dict) else ():
+            text = token.get("content") if isinstance(token, dict) else None
+            known = text in source or not str(number).isdecimal() or int(number) in taken
+            if isinstance(text, str) and not known:
+                whole[text] = int(number)
+        target = self.path / "target_vocab.json"
+        return whole, _numbers(target) if target.exists() else whole
 
     def _tensors(self) -> tuple[Path, dict[str, Tensor]]:
         """All parameters by fairseq's names."""
         files = sorted(self.path.glob("model*.safetensors")) or sorted(self.path.glob("pytorch_model*.bin"))
         if not files:
             raise ModelError(f"{self.path}: has no model.safetensors and no pytorch_model.bin")
-        stored: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for file in files:
-            stored |= read_foreign_checkpoint(file).tensors
-        tensors = {name.removeprefix("model."): value for name, value in stored.items()}
-        shared = tensors.pop("shared.weight", None)
-        if shared is not None:
+            stored = read_foreign_checkpoint(file).tensors
+            tensors |= {name.removeprefix("model."): value for name, value in stored.items()}
+        if (shared := tensors.pop("shared.weight", None)) is not None:
             tensors.setdefault("encoder.embed_tokens.weight", shared)
         if self.config["model_type"] not in _LEARNED:
-            for side in ("encoder", "decoder"):
+            for side in SIDES:
                 tensors.pop(f"{side}.embed_positions.weight", None)
                 tensors.pop(f"{side}.embed_positions.weights", None)
         head = tensors.pop("lm_head.weight", None)
         if head is not None and self.config.get("tie_word_embeddings") is False:
             tensors["decoder.output_projection.weight"] = head
-        bias = tensors.pop("final_logits_bias", None)
-        if bias is not None:
+        if (bias := tensors.pop("final_logits_bias", None)) is not None:
             tensors[_BIAS] = bias.flatten()
         return files[0], tensors
 
@@ -214,14 +279,13 @@ class _Folder:
         Whatever is made later is as large as the tables of the vocabularies, which must be there.
         """
         stored: dict[str, int] = {}
-        for side, rows in zip(SIDES, self.rows(), strict=True):
+        for side, rows in self.sizes.items():
             table = tensors.get(f"{side}.embed_tokens.weight", tensors.get("encoder.embed_tokens.weight"))
             if table is None or table.size(0) != rows:
                 has = "no table" if table is None else f"{table.size(0)} rows"
                 raise ModelError(f"{file}: {side}.embed_tokens.weight: {has}, but {CONFIG} names {rows}")
-        for side in SIDES:
-            numbers = [int(match[1]) for match in map(_LAYER[side].match, tensors) if match]
-            stored[f"{side}_layers"] = max(numbers, default=-1) + 1
+            numbers = [re.match(rf"{side}\.layers\.(\d+)\.", name) for name in tensors]
+            stored[f"{side}_layers"] = max((int(match[1]) for match in numbers if match), default=-1) + 1
             for key, name, axis in (
                 ("d_model", "embed_tokens.weight", 1),
                 ("d_model", "layers.0.self_attn.q_proj.weight", 1),
@@ -239,14 +303,12 @@ class _Folder:
                 )
 
     def _in_our_order(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        symbols = self.symbols()
-        sizes = dict(zip(("encoder", "decoder"), self.rows(), strict=True))
-        target = symbols.rows(sizes["decoder"])
+        sizes = self.sizes
         bias = tensors.pop(_BIAS, torch.zeros(sizes["decoder"])).float()
         if bias.numel() != sizes["decoder"]:
             raise ModelError(f"{self.path}: final_logits_bias has {bias.numel()} numbers for the vocabulary")
-        bias = bias[target]
-        if symbols.repeated:
+        bias = bias[self.rows(sizes["decoder"])]
+        if self.begin == self.pad:
             bias[BOS] = _IMPOSSIBLE
         ordered = {}
         for name, value in tensors.items():
@@ -254,11 +316,9 @@ class _Folder:
             if name.endswith(("embed_tokens.weight", "output_projection.weight")):
                 if value.size(0) != sizes[side]:  # of the head
                     raise ModelError(f"{self.path}: {name} has {value.size(0)} rows, not {sizes[side]}")
-                value = value[symbols.rows(sizes[side])]
+                value = value[self.rows(sizes[side])]
             ordered[name] = self._channels(name, value)
-        if bool(bias.any()):
-            ordered[_BIAS] = bias
-        return ordered
+        return ordered | ({_BIAS: bias} if bool(bias.any()) else {})
 
     def _channels(self, name: str, value: Tensor) -> Tensor:
         """Sines and cosines in turn, through the whole residual stream."""
@@ -268,40 +328,42 @@ class _Folder:
         if not isinstance(dim, int):
             raise ModelError(f"{self.path / CONFIG}: d_model is no number")
         order = torch.arange(dim).view(2, -1).t().flatten()
-        if name.endswith(_WRITES) and value.size(0) == dim:
+        if _WRITES.fullmatch(name) and value.size(0) == dim:
             return value[order]
-        return value[:, order] if name.endswith(_READS) and value.size(-1) == dim else value
+        return value[:, order] if _READS.fullmatch(name) and value.size(-1) == dim else value
 
 
-def _search(generation: Mapping[str, object]) -> dict[str, PlainValue]:
+def _search(generation: Mapping[str, object], unk: int) -> dict[str, PlainValue]:
     """How the folder would search."""
-    beam, longest = generation.get("num_beams", 1), generation.get("max_length", 512)
+
+    def number(name: str, usual: int) -> int:
+        value = generation.get(name)
+        return value if isinstance(value, int) else usual
+
     never = [
         *_list(generation.get("suppress_tokens")),
         *(word[0] for word in _list(generation.get("bad_words_ids")) if isinstance(word, list)),
     ]
-    penalty, ngram = generation.get("length_penalty", 1.0), generation.get("no_repeat_ngram_size")
-    shortest, counted = generation.get("min_new_tokens"), generation.get("min_length")
-    if not isinstance(shortest, int):
-        shortest = counted - 1 if isinstance(counted, int) and counted > 1 else 0
+    penalty, longest = generation.get("length_penalty", 1.0), number("max_length", 512)
     return {
-        "decoding.beam": beam if isinstance(beam, int) else 1,
+        "decoding.beam": number("num_beams", 1),
         "decoding.length_penalty": float(penalty) if isinstance(penalty, int | float) else 1.0,
         "decoding.length_penalty_form": "average",
         "decoding.stop": "first" if generation.get("early_stopping") is True else "optimal",
         "decoding.max_length_ratio": 0.0,
-        "decoding.max_length_extra": longest - 2 if isinstance(longest, int) and longest > 2 else 510,
-        "decoding.min_length": shortest,
-        "decoding.no_repeat_ngram": ngram if isinstance(ngram, int) else 0,
-        "decoding.unknown_penalty": None if generation.get("unk") in never else 0.0,
+        "decoding.max_length_extra": longest - 2 if longest > 2 else 510,
+        "decoding.min_length": number("min_new_tokens", max(0, number("min_length", 0) - 1)),
+        "decoding.no_repeat_ngram": number("no_repeat_ngram_size", 0),
+        "decoding.unknown_penalty": None if unk in never else 0.0,
     }
-
-
-def _record(value: object) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise TypeError(type(value).__name__)
-    return value
 
 
 def _list(value: object) -> Sequence[object]:
     return value if isinstance(value, list) else ()
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    table = {piece: number for piece, number in read_json(path).items() if isinstance(number, int)}
+    if len(set(table.values())) < len(table):
+        raise ModelError(f"{path}: damaged: two pieces have one number")
+    return table

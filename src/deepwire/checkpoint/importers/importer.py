@@ -1,11 +1,12 @@
-"""The contract of an importer of the checkpoints of one program, and what all of them share."""
+"""A foreign checkpoint as a model: what an importer of a program tells, and every tensor accounted for."""
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -14,10 +15,14 @@ from torch import Tensor
 
 from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
 from deepwire.config.yaml_tree import PlainValue
-from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
+from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
+from deepwire.data.subwords.subword_nmt import SEPARATOR, Merges, Segmenter, SubwordNmtVocabulary
+from deepwire.data.subwords.words import Dictionary, WordVocabulary
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.errors import ModelError
+from deepwire.errors import DataError, ModelError
+from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.meta_init import outline
 from deepwire.model.translation_model import TranslationModel
 
 SOURCE, TARGET, HEAD = (
@@ -25,6 +30,12 @@ SOURCE, TARGET, HEAD = (
     "target_embedding.table.weight",
     "head.table.weight",
 )
+_SHOWN = 4
+_CONSTANT = 1e-6
+"""Weights that are not learned are equal to the constants of this project up to rounding."""
+_MOST_COPIES = 3
+"""One table of a checkpoint can become both embeddings and the output projection."""
+_WHICH_ARCHITECTURE = "is it the architecture of this checkpoint? Settings: --run RUNFILE, or model.key=value"
 
 
 @dataclass(frozen=True)
@@ -84,28 +95,11 @@ class Numbering:
         return rows
 
 
-def number_of_layers(foreign: ForeignCheckpoint, pattern: str) -> int:
-    """How many layers a stack has.
-
-    Args:
-        foreign: The checkpoint.
-        pattern: What its parameters are called; group 1 is the number of the layer, from 0.
-
-    Raises:
-        ModelError: There cannot be so many.
-    """
-    matches = [re.match(pattern, name) for name in foreign.tensors]
-    layers = max((int(match[1]) for match in matches if match), default=-1) + 1
-    if layers > len(matches):
-        raise ModelError(f"{foreign.path}: has a layer {layers - 1}, but only {len(matches)} tensors")
-    return layers
-
-
 class Importer(ABC):
     """Checkpoints of one program.
 
     Attributes:
-        name: What the command line calls it.
+        name: The program on the command line.
         numbering: Its special ids.
         source_bos: Whether its sources begin with BOS.
         tables: Names under which it may keep the source embedding, the target embedding and the output
@@ -121,7 +115,7 @@ class Importer(ABC):
         """Read a checkpoint; nothing in it is run.
 
         Raises:
-            ModelError: See `read_foreign_checkpoint`.
+            ModelError: It cannot be read, or is not what it should be.
         """
         return read_foreign_checkpoint(path)
 
@@ -173,11 +167,15 @@ class Importer(ABC):
             return config
         return config.model_copy(update={"embeddings": config.embeddings.model_copy(update={"start": "eos"})})
 
+    def rows(self, table: Tensor) -> Tensor:
+        """A table of words in the order of our ids."""
+        return table[self.numbering.rows(table.size(0))]
+
     def embeddings(self, config: ModelConfig, foreign: ForeignCheckpoint) -> dict[str, tuple[str, Tensor]]:
-        """Values of the three tables in the order of our ids, by parameter, each with the foreign name.
+        """The three tables in the order of our ids, by parameter, each with the foreign name.
 
         Args:
-            config: What the checkpoint was trained with.
+            config: The architecture of the checkpoint.
             foreign: The checkpoint.
         """
         chosen = [next((name for name in names if name in foreign.tensors), None) for names in self.tables]
@@ -186,9 +184,231 @@ class Importer(ABC):
             chosen[1] = chosen[0]
         if tie in ("all", "output") and chosen[2] is None:
             chosen[2] = chosen[1]
-        values = {}
-        for parameter, name in zip((SOURCE, TARGET, HEAD), chosen, strict=True):
-            if name is not None:
-                table = foreign.tensors[name]
-                values[parameter] = (name, table[self.numbering.rows(table.size(0))])
-        return values
+        return {
+            parameter: (name, self.rows(foreign.tensors[name]))
+            for parameter, name in zip((SOURCE, TARGET, HEAD), chosen, strict=True)
+            if name is not None
+        }
+
+
+def number_of_layers(foreign: ForeignCheckpoint, pattern: str) -> int:
+    """How many layers a stack has.
+
+    Args:
+        foreign: The checkpoint.
+        pattern: Names of the stack's parameters; group 1 is the number of the layer, from 0.
+
+    Raises:
+        ModelError: There cannot be so many.
+    """
+    matches = [re.match(pattern, name) for name in foreign.tensors]
+    layers = max((int(match[1]) for match in matches if match), default=-1) + 1
+    if layers > len(matches):
+        raise ModelError(f"{foreign.path}: has a layer {layers - 1}, but only {len(matches)} tensors")
+    return layers
+
+
+def tied_tables(source: Tensor, target: Tensor, output: Tensor) -> str:
+    """The setting `embeddings.tie` of three tables: which of them are equal."""
+    inputs, outputs = (
+        one.shape == other.shape and torch.equal(one, other)
+        for one, other in ((source, target), (target, output))
+    )
+    return ("all" if inputs else "output") if outputs else ("inputs" if inputs else "none")
+
+
+@dataclass(frozen=True)
+class VocabularyFiles:
+    """Where the vocabularies of a foreign model are.
+
+    Attributes:
+        source, target: Files of pieces; the same path twice where both sides share one.
+        codes, target_codes: Merges of subword-nmt, where text is to be segmented here; None means that text
+            comes segmented. Without `target_codes`, both sides use `codes`.
+    """
+
+    source: Path
+    target: Path
+    codes: Path | None = None
+    target_codes: Path | None = None
+
+
+def read_vocabularies(importer: Importer, files: VocabularyFiles) -> Vocabularies:
+    """Read vocabularies; ordinary ids stay what they are, the four special ones become ours.
+
+    Raises:
+        DataError: A file is missing or is not what it should be.
+    """
+    for path in filter(None, (files.source, files.target, files.codes, files.target_codes)):
+        if path.is_fifo() or path.is_char_device():
+            raise DataError(f"{path}: is not a regular file")
+    joint = files.source == files.target
+    target_codes = files.target_codes or files.codes
+    source = _vocabulary(importer.read_pieces(files.source), files.codes)
+    if joint and target_codes == files.codes:
+        target = source
+    else:
+        target = _vocabulary(importer.read_pieces(files.target), target_codes)
+    return Vocabularies(source, target, joint, "words" if files.codes is None else "subword_nmt")
+
+
+def _vocabulary(pieces: list[str], codes: Path | None) -> Vocabulary:
+    joined = [piece.endswith(SEPARATOR) for piece in pieces]
+    if codes is None:
+        return WordVocabulary(Dictionary(pieces), SEPARATOR if any(joined) else "none")
+    # Pieces `x@@` and `x` of a file are `x` and `x ` in a dictionary of ours.
+    written = [
+        piece.removesuffix(SEPARATOR) if joins else f"{piece} "
+        for piece, joins in zip(pieces, joined, strict=True)
+    ]
+    return SubwordNmtVocabulary(Segmenter(Merges.read(codes)), Dictionary(written))
+
+
+def convert(
+    importer: Importer, foreign: ForeignCheckpoint, config: ModelConfig, vocabularies: Vocabularies
+) -> TranslationModel:
+    """Build the model of `config` and fill it from the checkpoint, in the order of our ids.
+
+    Raises:
+        ModelError: The vocabulary has another size, or names and shapes do not fit the architecture.
+        UsageError: One embedding for vocabularies of different sizes.
+    """
+    tables = importer.embeddings(config, foreign)
+    sizes = vocabularies.source.size, vocabularies.target.size
+    for parameter, size in ((SOURCE, sizes[0]), (HEAD, sizes[1])):
+        name, value = tables.get(parameter, ("", None))
+        if value is not None and value.size(0) != size:
+            raise ModelError(
+                f"{foreign.path}: {name} has {value.size(0)} rows, but the vocabulary has {size} entries, "
+                "the four special ones included",
+                "is it the vocabulary of this model, and complete?",
+            )
+    final = importer.final_config(config)
+    build = partial(build_model, final, *sizes, languages=importer.languages(foreign))
+    # Before memory is taken: a checkpoint cannot fill a model of many times its size.
+    wanted = sum(parameter.numel() for parameter in outline(final, build).parameters())
+    held = sum(tensor.numel() for tensor in foreign.tensors.values())
+    if wanted > _MOST_COPIES * held:
+        raise ModelError(
+            f"{foreign.path}: holds {held:,} numbers, but the architecture has {wanted:,} parameters",
+            _WHICH_ARCHITECTURE,
+        )
+    model = build()
+
+    def values() -> Iterator[tuple[str, Tensor, Destinations | None]]:
+        for parameter, (name, value) in tables.items():
+            yield name, value, (Destination(parameter),)
+        lookups = {name for names in importer.tables for name in names}
+        for name, value in foreign.tensors.items():
+            if name not in lookups and not importer.ignores(name):
+                yield name, value, importer.destinations_of(name, model, foreign)
+
+    fill_parameters(model, foreign.path, values())
+    return model.eval()
+
+
+@torch.no_grad()
+def fill_parameters(
+    model: TranslationModel, path: Path, values: Iterable[tuple[str, Tensor, Destinations | None]]
+) -> None:
+    """Fill all parameters of a model from foreign tensors.
+
+    Args:
+        model: The model.
+        path: The checkpoint, for errors.
+        values: Foreign names, tensors, and where they go: None says that a name is unknown, none that nothing
+            depends on the tensor.
+
+    Raises:
+        ModelError: Something is unknown, missing, of another shape, or not finite.
+    """
+    places = dict(model.named_parameters(remove_duplicate=False))
+    constants = dict(model.named_buffers())
+    filled = {
+        id(value): torch.zeros(value.size(0) if value.dim() else 1, dtype=torch.bool)
+        for value in places.values()
+    }
+    unknown: list[str] = []
+    broken: list[str] = []
+    misfits: list[str] = []
+    for name, value, destinations in values:
+        if destinations is not None and not destinations:
+            continue
+        if not bool(torch.isfinite(value).all()):
+            broken.append(f"{name} is not finite")
+        elif destinations is None or any(each.name not in places | constants for each in destinations):
+            unknown.append(name)
+        else:
+            targets = [_target(each, places, constants, filled) for each in destinations]
+            if (misfit := _put(value.to(torch.float32), targets)) is not None:
+                misfits.append(f"{name} {misfit}")
+    if broken:
+        raise ModelError(
+            f"{path}: {_listed(broken, 'holds NaN or infinity in {} of its tensors', '; ')}",
+            "training had diverged: import an earlier checkpoint",
+        )
+    missing = [name for name, value in model.named_parameters() if not bool(filled[id(value)].all())]
+    wrong = [
+        _listed(unknown, "has no place for {} of the checkpoint's tensors"),
+        _listed(missing, "finds no value for {} of its parameters"),
+        _listed(misfits, "cannot take {} of the checkpoint's tensors", "; "),
+    ]
+    if any(wrong):
+        raise ModelError(f"{path}: the architecture {'; it '.join(filter(None, wrong))}", _WHICH_ARCHITECTURE)
+
+
+_Target = tuple[Tensor, Tensor | None]
+"""Values, and which of them are filled; None for a constant."""
+
+
+def _target(
+    destination: Destination,
+    places: Mapping[str, Tensor],
+    constants: Mapping[str, Tensor],
+    filled: Mapping[int, Tensor],
+) -> _Target:
+    parameter = places.get(destination.name)
+    if parameter is None:
+        return constants[destination.name], None
+    rows = filled[id(parameter)]
+    size = len(rows) // destination.parts
+    part = slice(destination.part * size, (destination.part + 1) * size)
+    return parameter.detach()[part] if parameter.dim() else parameter.detach(), rows[part]
+
+
+def _put(value: Tensor, targets: Sequence[_Target]) -> str | None:
+    """Copy a tensor, cut into pieces; the reason if it does not fit."""
+    sizes = [target.size(0) if target.dim() else 1 for target, _ in targets]
+    cut = len(targets) > 1 and value.dim() and value.size(0) == sum(sizes)
+    pieces = torch.split(value, sizes) if cut else (value,)
+    if [_without_ones(piece) for piece in pieces] != [_without_ones(target) for target, _ in targets]:
+        shapes = " and ".join(str(list(target.shape)) for target, _ in targets)
+        return f"is {list(value.shape)}, not {shapes}"
+    for piece, (target, filled) in zip(pieces, targets, strict=True):
+        piece = piece.reshape(target.shape)
+        if filled is None:
+            if not _is_constant(piece, target):
+                return "is learned, but the architecture has a constant there"
+        elif bool(filled.any()) and not torch.equal(target, piece):
+            return "differs from another tensor that the architecture ties to it"
+        else:
+            target.copy_(piece)
+            filled.fill_(True)
+    return None
+
+
+def _without_ones(value: Tensor) -> list[int]:
+    return [size for size in value.shape if size != 1]
+
+
+def _is_constant(weights: Tensor, constant: Tensor) -> bool:
+    """Whether weights that combine layers are the constant ones; those above the diagonal are never used."""
+    used = torch.ones(weights.shape[:2]).tril().unsqueeze(-1)
+    return bool(((weights - constant) * used).abs().max() < _CONSTANT)
+
+
+def _listed(names: Sequence[str], text: str, between: str = ", ") -> str:
+    if not names:
+        return ""
+    more = f"{between}..." if len(names) > _SHOWN else ""
+    return f"{text.format(len(names))} ({between.join(names[:_SHOWN])}{more})"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint
@@ -18,6 +17,7 @@ from deepwire.checkpoint.importers.importer import (
     Importer,
     Numbering,
     number_of_layers,
+    tied_tables,
 )
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.text.files import BadLine, display, read_lines
@@ -31,19 +31,28 @@ _LAYER = re.compile(r"(?:enc|dec)\.nets\.(\d+)\.(attn|self_attn|cross_attn|ff)\.
 _SIDES: dict[str, Side] = {"enc": "encoder", "dec": "decoder"}
 # The sub-layers of a layer, each with its norm, in order.
 _SUBLAYERS = {"enc": ("attn", "ff"), "dec": ("self_attn", "cross_attn", "ff")}
-_FOLDERS = {"attn": "mixers", "self_attn": "mixers", "cross_attn": "crosses", "ff": "feed_forwards"}
-_PARTS = {
-    "net.adaptor": "query_key_value",
-    "net.query_adaptor": "query",
-    "net.kv_adaptor": "key_value",
-    "net.outer": "output",
+_ATTENTION = {
+    "net.adaptor": "query_key_value.{}",
+    "net.query_adaptor": "query.{}",
+    "net.kv_adaptor": "key_value.{}",
+    "net.outer": "output.{}",
     "net.rel_pemb": "relative.table",
 }
 # A feed-forward part is a list of modules: its second map comes after the activation and, if any, dropout.
-_SECOND = re.compile(r"net\.([23])")
+_FEED_FORWARD = {"net.0": "input.{}", "net.2": "output.{}", "net.3": "output.{}"}
+_PARTS = {
+    "attn": ("mixers", _ATTENTION),
+    "self_attn": ("mixers", _ATTENTION),
+    "cross_attn": ("crosses", _ATTENTION),
+    "ff": ("feed_forwards", _FEED_FORWARD),
+}
 _OF_LANGUAGES = {"task_emb.weight": "{}.language.table", "transo.weight": "transform.weight"}
 _EMBEDDINGS = {"enc": "source_embedding", "dec": "target_embedding"}
 _SPECIAL = ("<pad>", "<sos>", "<eos>", "<unk>")
+_NEEDED = (
+    *("enc.wemb.weight", "dec.wemb.weight"),
+    *("enc.nets.0.ff.net.0.weight", "dec.nets.0.self_attn.net.adaptor.weight"),
+)
 _DECODING: dict[str, PlainValue] = {
     "decoding.beam": 4,
     "decoding.length_penalty": 0.0,
@@ -64,7 +73,47 @@ class NeutronImporter(Importer):
 
     def architecture(self, foreign: ForeignCheckpoint) -> Architecture:
         """From names and shapes: Neutron stores no settings."""
-        return _architecture(foreign, self.languages(foreign))
+        tensors = foreign.tensors
+        if missing := [name for name in _NEEDED if name not in tensors]:
+            raise ModelError(
+                f"{foreign.path}: has no {missing[0]}, so it is no standard Transformer of Neutron",
+                f"it holds {', '.join(sorted(tensors)[:3])}, ...",
+            )
+        first, second = "enc.nets.0.ff.net.0", "enc.nets.0.ff.net.3"
+        if f"{second}.weight" not in tensors:
+            second = "enc.nets.0.ff.net.2"
+        width, inner = tensors["enc.wemb.weight"].size(1), tensors[f"{first}.weight"].size(0)
+        biases = (f"{first}.bias" in tensors, f"{second}.bias" in tensors)
+        source, target = tensors["enc.wemb.weight"], tensors["dec.wemb.weight"]
+        known: dict[str, PlainValue] = {
+            "data.source_bos": True,
+            "model.d_model": width,
+            "model.feed_forward": inner,
+            "model.norm_eps": 1e-6,
+            "model.bias.attention": "enc.nets.0.attn.net.adaptor.bias" in tensors,
+            "model.bias.feed_forward": {(True, True): "both", (True, False): "first"}.get(biases, "none"),
+            "model.bias.output": "dec.classifier.bias" in tensors,
+            "model.positions": {"type": "sinusoidal", "layout": "interleaved"},
+            "model.embeddings.tie": tied_tables(source, target, tensors.get("dec.classifier.weight", target)),
+            "model.embeddings.scale": True,
+            "model.initialization": "lipschitz",
+        }
+        # The order of norm and residual leaves no trace; this is Neutron's default.
+        order: PlainValue = {"type": "pre_norm", "residual": "normalised"}
+        assumed = {"model.encoder.connection": order, "model.decoder.connection": order, **_DECODING}
+        gated = 2 * tensors[f"{second}.weight"].size(1) == inner
+        (known if gated else assumed)["model.activation"] = "glu" if gated else "relu"
+        if self.languages(foreign):
+            known["model.languages"] = _languages(foreign)
+        for prefix, side in _SIDES.items():
+            known[f"model.{side}.layers"] = number_of_layers(foreign, rf"{prefix}\.nets\.(\d+)\.")
+            table = tensors.get(f"{prefix}.nets.0.{_SUBLAYERS[prefix][0]}.net.rel_pemb.weight")
+            if table is not None:
+                # A decoder's table has the past and one row for all of the future.
+                distance = table.size(0) // 2 if side == "encoder" else table.size(0) - 2
+                known[f"model.{side}.mixer"] = {"type": "self_attention", "relative": distance}
+                known["model.heads"] = width // table.size(1)
+        return Architecture(known, assumed, () if "model.heads" in known else ("model.heads",))
 
     def ignores(self, name: str) -> bool:
         """Sinusoids, masks and distances that old versions store."""
@@ -82,32 +131,25 @@ class NeutronImporter(Importer):
             return (Destination("head.bias"),)
         if prefix not in _SIDES:
             return None
-        side = _SIDES[prefix]
         if rest in _OF_LANGUAGES:
             return (Destination(_OF_LANGUAGES[rest].format(_EMBEDDINGS[prefix])),)
+        side, kinds = _SIDES[prefix], _SUBLAYERS[prefix]
         # In post-norm form each norm ends the sub-layer before, and the first one follows the embedding.
         ends = isinstance(model.config.stack(side).connection, PostNormConfig)
-        calls = len(model.stack(side).connection.calls)
         if rest.startswith("out_normer."):
-            leaf = rest.removeprefix("out_normer.")
-            norm = f"norms.{calls - 1}" if ends else "final_norm"
-            return (Destination(f"{side}.connection.{norm}.{leaf}"),)
+            norm = f"norms.{len(model.stack(side).connection.calls) - 1}" if ends else "final_norm"
+            return (Destination(f"{side}.connection.{norm}.{rest.removeprefix('out_normer.')}"),)
         match = _LAYER.fullmatch(name)
-        if match is None or match[2] not in _SUBLAYERS[prefix]:
+        if match is None or match[2] not in kinds:
             return None
         layer, kind, part, leaf = int(match[1]), match[2], match[3], match[4]
         if part == "normer":
-            kinds = _SUBLAYERS[prefix]
-            number = layer * len(kinds) + kinds.index(kind) - (1 if ends else 0)
+            number = layer * len(kinds) + kinds.index(kind) - ends
             norm = f"norms.{number}" if number >= 0 else "embedding_norm"
             return (Destination(f"{side}.connection.{norm}.{leaf}"),)
-        module = _part(kind, part)
-        if module is None:
-            return None
+        folder, parts = _PARTS[kind]
         return (
-            Destination(
-                f"{side}.{_FOLDERS[kind]}.{layer}.{module}{'' if module == 'relative.table' else f'.{leaf}'}"
-            ),
+            (Destination(f"{side}.{folder}.{layer}.{parts[part].format(leaf)}"),) if part in parts else None
         )
 
     def languages(self, foreign: ForeignCheckpoint) -> int:
@@ -133,10 +175,10 @@ class NeutronImporter(Importer):
         """The pieces of a vocabulary: on each line a count and all the pieces that occur as often."""
         pieces: dict[str, None] = {}
         for number, line in enumerate(read_lines(path), 1):
-            parts = [] if isinstance(line, BadLine) else line.split()
-            if not parts and not isinstance(line, BadLine):
+            parts = ["no text"] if isinstance(line, BadLine) else line.split()
+            if not parts:
                 continue
-            if not parts or not parts[0].isdecimal():
+            if not parts[0].isdecimal():
                 raise DataError(
                     f"{display(path)}:{number}: does not begin with a count",
                     "a vocabulary of Neutron has lines of a count and the pieces that occur as often",
@@ -157,63 +199,6 @@ class NeutronImporter(Importer):
         return folder / "src.vcb", folder / "tgt.vcb"
 
 
-def _part(kind: str, part: str) -> str | None:
-    if kind != "ff":
-        return _PARTS.get(part)
-    return "input" if part == "net.0" else "output" if _SECOND.fullmatch(part) else None
-
-
-def _architecture(foreign: ForeignCheckpoint, languages: int) -> Architecture:
-    tensors = foreign.tensors
-    first, second = "enc.nets.0.ff.net.0", _second(foreign)
-    for name in (
-        "enc.wemb.weight",
-        "dec.wemb.weight",
-        f"{first}.weight",
-        "dec.nets.0.self_attn.net.adaptor.weight",
-    ):
-        if name not in tensors:
-            raise ModelError(
-                f"{foreign.path}: has no {name}, so it is no standard Transformer of Neutron",
-                f"it holds {', '.join(sorted(tensors)[:3])}, ...",
-            )
-    width, inner = tensors["enc.wemb.weight"].size(1), tensors[f"{first}.weight"].size(0)
-    biases = (f"{first}.bias" in tensors, f"{second}.bias" in tensors)
-    gated = 2 * tensors[f"{second}.weight"].size(1) == inner
-    known: dict[str, PlainValue] = {
-        "data.source_bos": True,
-        "model.d_model": width,
-        "model.feed_forward": inner,
-        "model.norm_eps": 1e-6,
-        "model.bias.attention": "enc.nets.0.attn.net.adaptor.bias" in tensors,
-        "model.bias.feed_forward": {(True, True): "both", (True, False): "first"}.get(biases, "none"),
-        "model.bias.output": "dec.classifier.bias" in tensors,
-        "model.positions": {"type": "sinusoidal", "layout": "interleaved"},
-        "model.embeddings.tie": _tie(foreign),
-        "model.embeddings.scale": True,
-        "model.initialization": "lipschitz",
-    }
-    if gated:
-        known["model.activation"] = "glu"
-    if languages:
-        known["model.languages"] = _languages(foreign)
-    needed = ["model.heads"]
-    for prefix, side in _SIDES.items():
-        known[f"model.{side}.layers"] = _layers(foreign, prefix)
-        table = tensors.get(f"{prefix}.nets.0.{_SUBLAYERS[prefix][0]}.net.rel_pemb.weight")
-        if table is not None:
-            # A decoder's table has the past and one row for all of the future.
-            distance = table.size(0) // 2 if side == "encoder" else table.size(0) - 2
-            known[f"model.{side}.mixer"] = {"type": "self_attention", "relative": distance}
-            known["model.heads"], needed = width // table.size(1), []
-    # The order of norm and residual leaves no trace; this is Neutron's default.
-    order: PlainValue = {"type": "pre_norm", "residual": "normalised"}
-    assumed = {"model.encoder.connection": order, "model.decoder.connection": order, **_DECODING}
-    if not gated:
-        assumed["model.activation"] = "relu"
-    return Architecture(known, assumed, tuple(needed))
-
-
 def _languages(foreign: ForeignCheckpoint) -> PlainValue:
     """The parts that each language of a MuLang has of its own."""
     tensors = foreign.tensors
@@ -225,21 +210,3 @@ def _languages(foreign: ForeignCheckpoint) -> PlainValue:
         "embedding": "both" if len(sides) == 2 else (*sides, "none")[0],
         "output_bias": bias is not None and bias.dim() == 2,
     }
-
-
-def _second(foreign: ForeignCheckpoint) -> str:
-    """The name of the second map of the first feed-forward part."""
-    names = ("enc.nets.0.ff.net.3", "enc.nets.0.ff.net.2")
-    return next((name for name in names if f"{name}.weight" in foreign.tensors), names[0])
-
-
-def _layers(foreign: ForeignCheckpoint, prefix: str) -> int:
-    return number_of_layers(foreign, rf"{prefix}\.nets\.(\d+)\.")
-
-
-def _tie(foreign: ForeignCheckpoint) -> str:
-    source, target = (foreign.tensors[f"{prefix}.wemb.weight"] for prefix in _SIDES)
-    output = foreign.tensors.get("dec.classifier.weight", target)
-    inputs = source.shape == target.shape and torch.equal(source, target)
-    tied = target.shape == output.shape and torch.equal(target, output)
-    return ("all" if inputs else "output") if tied else ("inputs" if inputs else "none")

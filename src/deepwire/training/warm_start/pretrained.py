@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepwire.checkpoint.importers.pretrained_encoder import (
     PretrainedEncoder,
@@ -20,7 +20,6 @@ from deepwire.checkpoint.importers.pretrained_encoder import (
 )
 from deepwire.checkpoint.model_files import digest
 from deepwire.config.section import flatten
-from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
@@ -69,6 +68,7 @@ class PretrainedReport:
         ]
 
 
+@torch.no_grad()
 def start_pretrained(
     config: PretrainedSection, model: TranslationModel, vocabularies: Vocabularies
 ) -> PretrainedReport:
@@ -84,16 +84,17 @@ def start_pretrained(
     sides: list[Side] = ["encoder"] if config.decoder == "none" else ["encoder", "decoder"]
     _require_settings(encoder, model, sides)
     layers = {side: _layers(encoder, model, side, config.decoder) for side in sides}
-    values: dict[str, Tensor] = {}
+    values, maps = _tables(encoder, model, vocabularies)
     for side, numbers in layers.items():
         values |= encoder.values(side, numbers, inner=model.config.stack(side).inner_feed_forward)
-    tables, maps = _tables(encoder, model, vocabularies)
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    filled: set[int] = set()
-    with torch.no_grad():
-        for name, value in (values | tables).items():
-            _fill(parameters[name], value)
-            filled.add(id(parameters[name]))
+    filled = {id(parameters[name]) for name in values}
+    for name, value in values.items():
+        if parameters[name].dim() > value.dim():  # of each language
+            parameters[name].copy_(value.expand_as(parameters[name]))
+        else:
+            rows = min(parameters[name].size(0), value.size(0))
+            parameters[name][:rows].copy_(value[:rows])
     names = [name for name, _ in model.named_parameters()]
     return PretrainedReport(
         str(encoder.folder),
@@ -103,15 +104,6 @@ def start_pretrained(
         {side: [number + 1 for number in numbers] for side, numbers in layers.items()},
         {side: (rows.taken, rows.new) for side, rows in maps.items()},
     )
-
-
-def _fill(parameter: nn.Parameter, value: Tensor) -> None:
-    """Copy a value; into all entries where each language has one, and the first rows where tables differ."""
-    if parameter.dim() > value.dim():
-        parameter.copy_(value.expand_as(parameter))
-    else:
-        rows = min(parameter.size(0), value.size(0))
-        parameter[:rows].copy_(value[:rows])
 
 
 def _layers(
@@ -141,23 +133,27 @@ def _tables(
     source = map_rows(encoder.vocabulary, vocabularies.source)
     same = vocabularies.source is vocabularies.target
     target = source if same else map_rows(encoder.vocabulary, vocabularies.target)
-    read = source.rows(words)
-    written = read if same else target.rows(words)
-    places = {
-        "source_embedding.table.weight": read,
-        "target_embedding.table.weight": written,
-        "head.table.weight": written,
-    }
+    places = {"source_embedding": source, "target_embedding": target, "head": target}
     parameters = dict(model.named_parameters(remove_duplicate=False))
-    values = {name: value for name, value in places.items() if parameters[name].size(1) == words.size(1)}
-    for value in values.values():
-        value[model.pad_id] = 0
+    values = {}
+    for place, rows in places.items():
+        name = f"{place}.table.weight"
+        if parameters[name].size(1) == words.size(1):
+            values[name] = rows.rows(words)
+            values[name][model.pad_id] = 0
     return values, {"joint": source} if same else {"source": source, "target": target}
 
 
 def _require_settings(encoder: PretrainedEncoder, model: TranslationModel, sides: list[Side]) -> None:
     """Refuse a model that computes otherwise than the encoder where it takes its parameters."""
-    wrong = {side: _differences(_in_force(model.config, side), encoder.settings) for side in sides}
+    wrong: dict[Side, list[str]] = {}
+    for side in sides:
+        stored = _in_force(model.config, side)
+        wrong[side] = [
+            f"{key}={_written(value)}, not {_written(stored.get(key))}"
+            for key, value in encoder.settings.items()
+            if stored.get(key) != value
+        ]
     rows = encoder.positions.size(0) - int(str(encoder.settings["positions.first"]))
     if model.config.max_length > rows:
         wrong["encoder"].append(f"max_length at most {rows}, not {model.config.max_length}")
@@ -190,14 +186,6 @@ def _in_force(config: ModelConfig, side: Side) -> Mapping[str, object]:
             "feed_forward": inner if stack.feed_forward else None,
         }
     )
-
-
-def _differences(stored: Mapping[str, object], wanted: Mapping[str, PlainValue]) -> list[str]:
-    return [
-        f"{key}={_written(value)}, not {_written(stored.get(key))}"
-        for key, value in wanted.items()
-        if stored.get(key) != value
-    ]
 
 
 def _written(value: object) -> str:
