@@ -15,7 +15,7 @@ from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.fusions.top import TopConfig
 from deepwire.model.head import OutputHead
 from deepwire.model.stack_spec import StackSpec
-from deepwire.ops.sim_cut import linear_sim_cut
+from deepwire.ops.pair_loss import linear_sim_cut
 from deepwire.training.optimizers.muon import Matrices, Muon, MuonSettings
 from deepwire.training.optimizers.optimizer import Step
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepwire.ops.cross_entropy import linear_cross_entropy
-from deepwire.ops.sim_cut import StopGradient, linear_sim_cut
+from deepwire.ops.pair_loss import StopGradient, linear_sim_cut
 
 
 def operands(tokens: int = 7, vocabulary: int = 9) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from deepwire.config.counts import Positive, Probability
 from deepwire.config.section import NumberSection, Section
-from deepwire.ops.sim_cut import StopGradient
+from deepwire.ops.pair_loss import StopGradient
 
 
 class NoiseConfig(NumberSection):

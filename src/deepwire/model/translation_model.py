@@ -22,8 +22,7 @@ from deepwire.model.prompts import ending_together
 from deepwire.model.stack import Stack, StackOutput
 from deepwire.model.stack_spec import Side
 from deepwire.ops.cross_entropy import SmoothingForm
-from deepwire.ops.r_drop import linear_r_drop
-from deepwire.ops.sim_cut import linear_sim_cut
+from deepwire.ops.pair_loss import linear_r_drop, linear_sim_cut
 
 __all__ = ["LossSums", "TranslationModel"]
 
@@ -168,9 +167,9 @@ class TranslationModel(nn.Module, ABC):
             label_smoothing: Mass epsilon taken from the true token.
             form: Who receives it, see `deepwire.ops.cross_entropy.linear_cross_entropy`.
             r_drop: Above 0, two passes with different dropout are made, and the distance between them counts
-                with this weight, see `deepwire.ops.r_drop`.
+                with this weight, see `deepwire.ops.pair_loss`.
             languages: Target language of each row, `[B]`.
-            perturbation: Disturbs the input, and with SimCut makes two passes, see `deepwire.ops.sim_cut`.
+            perturbation: Disturbs the input, and with SimCut makes two passes, see `deepwire.ops.pair_loss`.
 
         Raises:
             ValueError: R-Drop and SimCut are asked for together.

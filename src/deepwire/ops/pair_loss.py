@@ -1,13 +1,14 @@
-"""Losses of two passes over the same tokens, without holding all logits.
+"""Losses of two passes over the same tokens, R-Drop and SimCut, without holding all logits.
 
 Like `deepwire.ops.cross_entropy` this holds the logits of one chunk of tokens at a time and takes the
-gradients while they are there. What is summed is up to `deepwire.ops.r_drop` and `deepwire.ops.sim_cut`.
+gradients while they are there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from functools import partial
+from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -15,6 +16,9 @@ from torch.autograd.function import once_differentiable
 
 from deepwire.ops.cross_entropy import SmoothingForm, smoothing_masses
 from deepwire.ops.logit_chunks import LossContext, autocast_types, chunk_size, scaled
+
+StopGradient = Literal["none", "plain", "cut"]
+"""Which of the two passes of SimCut learns nothing from the divergence."""
 
 
 class PairSums(NamedTuple):
@@ -37,6 +41,7 @@ class Terms(NamedTuple):
         target: `[N]`.
         on_target, on_each: Cross-entropy is - on_target log p(y) - on_each sum_v log p(v).
         alpha: Weight of the divergence.
+        stop_gradient: The pass whose distribution is taken as given in the divergence of SimCut.
         weights: How often each token counts, `[N]`; None: once.
     """
 
@@ -45,6 +50,7 @@ class Terms(NamedTuple):
     on_target: float
     on_each: float
     alpha: float
+    stop_gradient: StopGradient
     weights: Tensor | None
 
     def total(self, values: Tensor) -> Tensor:
@@ -65,8 +71,36 @@ Formula = Callable[[Terms], Tensor]
 """Gives (loss, nll, divergence) `[3]`, summed over tokens; the loss is differentiable."""
 
 
+def r_drop(terms: Terms) -> Tensor:
+    """R-Drop, for the distributions p and q of two passes with different dropout.
+
+    ce = -log p(y) - log q(y), kl = (KL(p || q) + KL(q || p)) / 2, loss = ce + alpha kl (Liang et al. 2021,
+    R-Drop, Eq. 1 to 4) with the label-smoothed cross-entropy in the place of ce. Here everything is divided
+    by two, so that without dropout the loss is that of plain training.
+    """
+    smoothed, nll = terms.smoothed_and_nll(terms.log_probs)
+    first, second = terms.log_probs.unbind()
+    # p (log p - log q) + q (log q - log p), halved
+    divergence = terms.total((first.exp() - second.exp()) * (first - second)) / 2
+    return torch.stack([smoothed / 2 + terms.alpha / 2 * divergence, nll / 2, divergence])
+
+
+def sim_cut(terms: Terms) -> Tensor:
+    """SimCut, for the distributions p of a plain pass and q of one over inputs of which some tokens were cut.
+
+    loss = ce(p) + alpha KL(p || q) (Gao et al. 2022, Bi-SimCut, Eq. 5 and 6) with the label-smoothed
+    cross-entropy of the plain pass as ce.
+    """
+    smoothed, nll = terms.smoothed_and_nll(terms.log_probs[:1])
+    plain, cut = terms.log_probs.unbind()
+    plain = plain.detach() if terms.stop_gradient == "plain" else plain
+    cut = cut.detach() if terms.stop_gradient == "cut" else cut
+    divergence = terms.total(plain.exp() * (plain - cut))
+    return torch.stack([smoothed + terms.alpha * divergence, nll, divergence])
+
+
 class PairLoss(Protocol):
-    """`linear_r_drop` and `linear_sim_cut` with their own constants."""
+    """`linear_pair_loss` with a formula and its constants."""
 
     def __call__(
         self,
@@ -87,6 +121,7 @@ class _Constants(NamedTuple):
     on_target: float
     on_each: float
     alpha: float
+    stop_gradient: StopGradient
     chunk: int
     cast: torch.dtype
     formula: Formula
@@ -97,28 +132,49 @@ def linear_pair_loss(
     weight: Tensor,
     bias: Tensor | None,
     target: Tensor,
-    formula: Formula,
     *,
+    formula: Formula,
     alpha: float,
     smoothing: float,
-    form: SmoothingForm,
-    weights: Tensor | None,
-    chunk: int | None,
+    form: SmoothingForm = "uniform_wrong",
+    stop_gradient: StopGradient = "none",
+    weights: Tensor | None = None,
+    chunk: int | None = None,
 ) -> PairSums:
-    """Sum a loss of two passes; `formula` says which, the other arguments are those of `linear_r_drop`.
+    """Sums the loss of two passes without holding all logits.
+
+    Under autocast the products run in its type; softmax, sums and the weights' gradient stay float32.
+
+    Args:
+        hidden: Outputs of the decoder for each target token in both passes, `[2, N, d]`; the plain one first.
+        weight: Output projection `[V, d]`; may be the embedding matrix.
+        bias: Output bias `[V]`, or None.
+        target: Token ids `[N]`, int64, no padding.
+        formula: `r_drop` or `sim_cut`.
+        alpha: Weight of the divergence.
+        smoothing: The probability mass taken from the true token, at least 0 and below 1.
+        form: Who receives that mass, see `deepwire.ops.cross_entropy.linear_cross_entropy`.
+        stop_gradient: See `Terms`.
+        weights: How often each token counts in the sums, `[N]`; once without.
+        chunk: Tokens taken at a time; chosen by device and vocabulary when None.
 
     Raises:
         ValueError: smoothing or form is none of those of `deepwire.ops.cross_entropy`.
     """
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
     size = chunk_size(weight) // 2 if chunk is None else chunk
-    constants = _Constants(on_target, on_each, alpha, size, autocast_types(hidden)[0], formula)
+    cast = autocast_types(hidden)[0]
+    constants = _Constants(on_target, on_each, alpha, stop_gradient, size, cast, formula)
     inputs = (hidden, weight, bias, weights)
     needs = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     loss, nll, divergence = _LossOfPairs.apply(  # type: ignore[no-untyped-call]
         *inputs, target, constants, needs
     )
     return PairSums(loss, nll, divergence)
+
+
+linear_r_drop = partial(linear_pair_loss, formula=r_drop)
+linear_sim_cut = partial(linear_pair_loss, formula=sim_cut)
 
 
 class _LossOfPairs(torch.autograd.Function):
@@ -197,6 +253,5 @@ def _sums(inputs: list[Tensor | None], target: Tensor, constants: _Constants) ->
     if bias is not None:
         logits = logits + bias
     log_probs = logits.log_softmax(-1)
-    return constants.formula(
-        Terms(log_probs, target, constants.on_target, constants.on_each, constants.alpha, weights)
-    )
+    on_target, on_each, alpha, stop_gradient, *_ = constants
+    return constants.formula(Terms(log_probs, target, on_target, on_each, alpha, stop_gradient, weights))
