@@ -77,13 +77,9 @@ def separator_of(pieces: int, languages: Languages | None) -> int:
 
 
 def in_front(previous: Sequence[Sequence[int]], length: int, most: int, separator: int) -> list[int]:
-    """The tokens in front of a sentence: previous ones in their order, each with the separator behind it.
+    """The tokens in front of a sentence of `length`: previous ones, each with the separator behind it.
 
-    Args:
-        previous: The subwords of previous sentences, the earliest first.
-        length: Subwords of the sentence itself.
-        most: Subwords and separators of all together; the latest sentences are taken that fit.
-        separator: Its number.
+    The latest sentences are taken that fit into `most` subwords and separators, with the sentence itself.
     """
     taken = 0
     for sentence in reversed(previous):

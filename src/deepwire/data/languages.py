@@ -40,11 +40,7 @@ class Direction(NamedTuple):
 
 
 def checked_language(name: str) -> str:
-    """The name, if it has the form of a language tag: `de`, `pt_BR`, `zh-Hans`.
-
-    Raises:
-        ValueError: it has not.
-    """
+    """The name, if it has the form of a language tag: `de`, `pt_BR`, `zh-Hans`; else a ValueError."""
     if _LANGUAGE_TAG.fullmatch(name) is None:
         raise ValueError(f"{name!r} is not a language tag: {_FORM}")
     return name

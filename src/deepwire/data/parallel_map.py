@@ -43,8 +43,8 @@ def ordered_map(
     however it ends.
 
     Args:
-        start: Makes what does the work, once in each process; a class or function of a module.
-        arguments: What can be pickled.
+        start: A class or function of a module; called once in each process.
+        arguments: Of `start`; they can be pickled.
         items: Made here, few more at a time than there are processes.
         alone: So many items are worked on here before helping processes are started.
 

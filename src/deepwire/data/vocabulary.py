@@ -33,7 +33,7 @@ class Existing(NamedTuple):
 
 
 def existing(config: ExistingConfig) -> Existing:
-    """Find the vocabulary of a run, of a model directory, or of a folder that holds one.
+    """Finds the vocabulary of a run, of a model directory, or of a folder that holds one.
 
     Raises:
         DataError: there is none, or it is not what the configuration says.
@@ -87,21 +87,20 @@ class Vocabularies:
 
     @classmethod
     def learn(cls, config: VocabularyConfig, pairs: Iterable[Pair]) -> Vocabularies:
-        """Learn what `config` asks for from training pairs, in constant memory; the result is repeatable.
-
-        Raises:
-            DataError: the text does not support what was asked for, or a file of codes is missing or damaged.
-            ModelError: a vocabulary that should be there already is damaged.
-        """
+        """Learns what `config` asks for from training pairs; errors as of `learn_from_blocks`."""
         return cls.learn_from_blocks(config, ([pair] for pair in pairs))
 
     @classmethod
     def learn_from_blocks(
         cls, config: VocabularyConfig, blocks: Iterable[Sequence[Pair]], symbols: Sequence[str] = ()
     ) -> Vocabularies:
-        """`learn` from many pairs at a time; those that are not needed are not looked at.
+        """Learns from many pairs at a time, in constant memory; the result is repeatable.
 
         `symbols` are characters that SentencePiece keeps as pieces of their own.
+
+        Raises:
+            DataError: the text does not support what was asked for, or a file of codes is missing or damaged.
+            ModelError: a vocabulary that should be there already is damaged.
         """
         if isinstance(config, ExistingConfig):
             for _ in blocks:  # who gives them wants them taken
@@ -114,11 +113,7 @@ class Vocabularies:
 
     @classmethod
     def learn_of_targets(cls, config: VocabularyConfig, blocks: Iterable[Sequence[Pair]]) -> Vocabularies:
-        """`learn_from_blocks` for text of one side, the target; the vocabulary stands on both sides.
-
-        Raises:
-            DataError, ModelError: As in `learn`.
-        """
+        """`learn_from_blocks` for text of one side, the target; the vocabulary stands on both sides."""
         if not isinstance(config, ExistingConfig):
             config = config.model_copy(update={"joint": True})
         learned = cls.learn_from_blocks(config, blocks)
@@ -128,11 +123,7 @@ class Vocabularies:
     def learn_joint(
         cls, config: BpeConfig | UnigramConfig, lines: Iterable[str], symbols: Sequence[str] = ()
     ) -> Vocabularies:
-        """Learn one SentencePiece vocabulary for both sides from lines of any language; `symbols` as above.
-
-        Raises:
-            DataError: the text does not support the size.
-        """
+        """Learns one SentencePiece vocabulary for both sides from lines of any language."""
         both = train_model(config, lines, "the text of all languages", symbols)
         return cls(both, both, joint=True, type=config.type)
 

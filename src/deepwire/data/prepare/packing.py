@@ -23,20 +23,17 @@ from deepwire.errors import DataError
 
 
 class Packed(NamedTuple):
-    """Some blocks as the store takes them."""
+    """Some blocks as the store takes them, and the line that each begins in, `[blocks]`.
+
+    The text of a block are the lines that end in it, each with its line end.
+    """
 
     blocks: TokenBlock
-    """The text of a block are the lines that end in it, each with its line end."""
     numbers: NDArray[np.int64]
-    """`[blocks]`: the line that each begins in."""
 
 
 class Packing:
-    """Makes the blocks of one corpus, in constant memory.
-
-    Args:
-        text: What ends a document, and how long blocks are.
-    """
+    """Makes the blocks of one corpus, in constant memory."""
 
     def __init__(self, text: TextConfig) -> None:
         self._size, self._between = text.block, EOS if text.unit == "lines" else LINE_BREAK
@@ -49,13 +46,7 @@ class Packing:
         self._last = 0
 
     def add(self, pieces: Segmentation, texts: Texts, numbers: NDArray[np.int64]) -> list[Packed]:
-        """The blocks that are full with some more lines.
-
-        Args:
-            pieces: Of each line.
-            texts: The lines.
-            numbers: Of each line in its file.
-        """
+        """The blocks that are full with some more lines, of such numbers in their file."""
         lines = texts.lines()
         blank = np.fromiter((not line.strip() for line in lines), np.bool_, len(lines))
         full = pieces.take(~blank)
@@ -109,13 +100,7 @@ class Packing:
 
 
 class BlockRows:
-    """Writes the blocks of all corpora, one after the other, into a store.
-
-    Args:
-        store: Where to.
-        text: As `Packing` takes it.
-        counts: Of each corpus the blocks so far; is counted up.
-    """
+    """Writes the blocks of all corpora, one after the other, into a store; counts those of each corpus."""
 
     def __init__(self, store: StoreWriter, text: TextConfig, counts: list[int]) -> None:
         self._store, self._text, self._counts = store, text, counts

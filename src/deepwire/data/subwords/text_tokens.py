@@ -19,10 +19,7 @@ _WORD = re.compile(r"\S+")
 class TextTokens(NamedTuple):
     """A text and the subwords that a model reads or writes for it.
 
-    Attributes:
-        text: As a user sees it.
-        tokens: The subwords, as the vocabulary writes them; none for a text that no model saw.
-        spans: Where each stands in the text; empty where it writes nothing that is seen.
+    `spans` say where each subword stands in the text; an empty span is that of one that is not seen.
     """
 
     text: str
@@ -33,13 +30,9 @@ class TextTokens(NamedTuple):
     def of(
         cls, vocabulary: Vocabulary, ids: Sequence[int], text: str, values: Mapping[str, str] | None = None
     ) -> TextTokens:
-        """The subwords `ids` in a text that is what they say, but for spaces and spelling.
+        """The subwords `ids` (no BOS, tags or EOS) in a text that says the same, but for spaces and spelling.
 
-        Args:
-            vocabulary: Theirs.
-            ids: Without BOS, tags and EOS.
-            text: What a user sees.
-            values: What symbols of placeholders stand for.
+        `values` are the texts that symbols of placeholders stand for.
         """
         said = vocabulary.decode(ids)
         places = _places(said, text, values or {})

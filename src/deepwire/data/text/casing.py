@@ -65,10 +65,7 @@ class OrdinaryLine:
 
         Titles are a matter of English: translations into other languages stay as the model writes them.
 
-        Args:
-            translation: Of `text`.
-            language: That of the translation; empty = not known.
-            kept: What stays as it is, besides abbreviations.
+        `language` is that of the translation, empty if not known; `kept` stays as it is, too.
         """
         fixed = _places(translation, [*self.kept, *kept])
         if self.case is Case.UPPER:
@@ -80,11 +77,7 @@ class OrdinaryLine:
 
 @dataclass
 class OrdinaryCase:
-    """Finds lines in capitals and in title case.
-
-    Args:
-        costs: Of each of some words: how a vocabulary writes them.
-    """
+    """Finds lines in capitals and in title case; `costs` say how a vocabulary writes some words."""
 
     costs: Callable[[Sequence[str]], Sequence[Cost]]
     _known: dict[str, Cost] = field(default_factory=dict)

@@ -83,12 +83,7 @@ def _log_probabilities(text: str) -> dict[str, float]:
 
 
 def language_shares(text: str, labels: Collection[str]) -> dict[str, float]:
-    """How probable each of some languages is, most probable first, together 1; none where nothing tells.
-
-    Args:
-        text: Some text.
-        labels: The languages, such as `de`, `deu`, `pt_BR` or `zh-Hans`; unknown ones are left out.
-    """
+    """How probable each of some labels (`de`, `pt_BR`) is, most probable first, together 1; unknown: none."""
     logs = _log_probabilities(text)
     known = {label: logs[language_code(label)] for label in labels if language_code(label) in logs}
     if not known:
@@ -99,12 +94,7 @@ def language_shares(text: str, labels: Collection[str]) -> dict[str, float]:
 
 
 def guess_language(lines: Iterable[str], labels: Sequence[str]) -> str | None:
-    """The label whose language a text is in, or the code of another language; None where that is not clear.
-
-    Args:
-        lines: The text; the first twenty thousand characters are read.
-        labels: The languages that it should be in.
-    """
+    """The one of some labels whose language a text is in, or the code of another; None where it is unclear."""
     text = "\n".join(lines)[:_MOST_CHARACTERS]
     logs = _log_probabilities(text) if sum(map(str.isalpha, text)) >= _FEWEST_LETTERS else {}
     if not logs:

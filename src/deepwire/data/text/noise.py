@@ -24,12 +24,7 @@ Draw = Callable[[], float]
 
 
 class NoisyLine(NamedTuple):
-    """A source line with noise.
-
-    Attributes:
-        source: What is read.
-        in_capitals: Whether it is in capitals.
-    """
+    """A source line with noise, and whether it is in capitals."""
 
     source: str
     in_capitals: bool
@@ -37,24 +32,13 @@ class NoisyLine(NamedTuple):
 
 @dataclass(frozen=True)
 class LineNoise:
-    """Draws the noise of lines.
-
-    Args:
-        config: How often there is which.
-        languages: Source and target language of each direction; the capital of i has a dot in some.
-    """
+    """Draws the noise of lines; source and target language of each direction say how i is capitalised."""
 
     config: TextNoiseConfig
     languages: Sequence[tuple[str, str]]
 
     def of(self, source: str, seed: int, direction: int = 0) -> NoisyLine | None:
-        """The line with its noise; None where there is none.
-
-        Args:
-            source: The line.
-            seed: Any whole number; the same for the same noise.
-            direction: Its place in `languages`.
-        """
+        """The line with its noise, the same for the same seed; None where there is none."""
         config = self.config
         draw: Draw = random.Random(seed).random
         case, end = draw(), draw()
@@ -91,12 +75,7 @@ def _with_typos(text: str, probability: float, draw: Draw) -> str:
 
 
 def typo(word: str, draw: Draw) -> str:
-    """A word with two neighbouring letters swapped, or one dropped or doubled; the first letter stays.
-
-    Args:
-        word: Three letters or more.
-        draw: Is asked twice.
-    """
+    """A word of three letters or more with two letters swapped, or one dropped or doubled; not the first."""
     kind, place = int(3 * draw()), draw()
     if kind == 0:
         at = 1 + int(place * (len(word) - 2))

@@ -297,13 +297,7 @@ def core(text: str) -> Core:
 
 
 def spaced_alike(source: str, translation: str, values: Sequence[str]) -> str:
-    """The translation without spaces between a placeholder and a sign that the source has next to it.
-
-    Args:
-        source: The text.
-        translation: Its translation.
-        values: The placeholders.
-    """
+    """The translation without spaces between a placeholder and a sign that the source has next to it."""
     for value in dict.fromkeys(values):
         at = source.find(value)
         if at < 0:

@@ -50,8 +50,8 @@ class TextSegments(NamedTuple):
     """A text cut in pieces: `gaps[0] texts[0] gaps[1] .. texts[-1] gaps[-1]` is the whole text again.
 
     Attributes:
-        texts: What is to be translated, each on its own.
-        gaps: What stands before, between and behind: spaces, line breaks, and what has no letter or digit.
+        texts: The parts to be translated, each on its own.
+        gaps: The parts before, between and behind: spaces, line breaks, and text without letters or digits.
         too_long: Places in `texts` of pieces that are too long for the model and have no place for a cut.
     """
 
@@ -60,12 +60,7 @@ class TextSegments(NamedTuple):
     too_long: tuple[int, ...] = ()
 
     def joined(self, translations: Sequence[str], language: str = "") -> str:
-        """The text with translations for its pieces.
-
-        Args:
-            translations: One for each piece.
-            language: That of the translations: whether there are spaces between sentences depends on it.
-        """
+        """The text with translations for its pieces; spaces between sentences depend on their language."""
         return "".join(self.parts(translations, language))
 
     def parts(self, translations: Sequence[str], language: str = "") -> list[str]:
@@ -108,17 +103,13 @@ class SentenceSplitter:
 
     A sentence with more subwords than the model reads is cut at a semicolon, colon or dash, a comma, a space,
     or between letters of writing without spaces, near its middle. What has no such place stays as it is and
-    is reported in `TextSegments.too_long`.
+    is reported in `TextSegments.too_long`. A UsageError where sentencex is needed and not installed.
 
     Args:
-        language: Label of the language, such as `de` or `pt_BR`; of one that is not known the rules are
-            those that most languages share.
+        language: Label such as `de` or `pt_BR`; unknown ones have the rules that most languages share.
         lengths: Counts the subwords of each of several texts; None = no sentence is too long.
         most: So many subwords are allowed.
         sentences: Whether sentences are told apart; else only what is too long is cut.
-
-    Raises:
-        UsageError: The package sentencex is not installed, and is needed.
     """
 
     language: str = ""
