@@ -94,7 +94,7 @@ def language_shares(text: str, labels: Collection[str]) -> dict[str, float]:
 
 
 def guess_language(lines: Iterable[str], labels: Sequence[str]) -> str | None:
-    """The one of some labels whose language a text is in, or the code of another; None where it is unclear."""
+    """The label whose language a text is in, or the code of another one; None where that is unclear."""
     text = "\n".join(lines)[:_MOST_CHARACTERS]
     logs = _log_probabilities(text) if sum(map(str.isalpha, text)) >= _FEWEST_LETTERS else {}
     if not logs:
