@@ -49,22 +49,6 @@ def test_a_client_does_not_wait_for_the_work_of_another() -> None:
     asyncio.run(run())
 
 
-def test_work_whose_time_is_over_keeps_its_client_alone_waiting() -> None:
-    async def run() -> None:
-        threads, slow = ClientThreads(2), Slow()
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.05):
-                await threads.run(slow, Client("a", stays))
-        await begins(slow.begun)
-        second = asyncio.ensure_future(threads.run(lambda: "of the same", Client("a", stays)))
-        assert await threads.run(lambda: "of another", Client("b", stays)) == "of another"
-        assert not second.done()
-        slow.free.set()
-        assert await second == "of the same"
-
-    asyncio.run(run())
-
-
 @pytest.mark.parametrize("client", ["a", "b"], ids=["its turn is later", "no thread is free"])
 def test_work_of_a_client_that_left_is_not_begun(client: str) -> None:
     async def run() -> None:
@@ -81,13 +65,5 @@ def test_work_of_a_client_that_left_is_not_begun(client: str) -> None:
         assert await first == "slow"
         assert await threads.run(lambda: "next", Client(client, stays)) == "next"
         assert begun == []
-
-    asyncio.run(run())
-
-
-def test_what_goes_wrong_in_a_thread_is_raised() -> None:
-    async def run() -> None:
-        with pytest.raises(ZeroDivisionError):
-            await ClientThreads(1).run(lambda: 1 / 0, Client("a", stays))
 
     asyncio.run(run())

@@ -178,3 +178,19 @@ def test_a_large_document_keeps_those_of_other_clients_not_waiting(served_model,
             assert sent(server, b"ein hund", "127.0.0.3").getresponse().status == 200
         finally:
             free.set()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.docx", b"PK broken", "a damaged file"),
+        ("a.xlf", b"<a>" * 9999, "not XML"),
+        ("a.txt", b"\xff", "not UTF-8"),
+    ],
+)
+def test_a_wrong_document_gets_one_clear_answer_and_harms_nothing(plain, polyglot, name, content, said):
+    refused = plain.request("POST", f"/translate_file?name={name}&source=de&target=en", content)
+    assert (refused.status, refused.code) == (422, "invalid")
+    assert said in refused.json["error"]["message"]
+    answer = plain.request("POST", "/translate_file?name=a.txt&source=de&target=en", GERMAN.encode())
+    assert answer.body.decode() == in_english(polyglot, GERMAN)[0]

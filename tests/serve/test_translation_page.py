@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -157,90 +156,3 @@ def test_sentences_alternatives_and_documents_by_keyboard(browser, polyglot, ser
         problem = str(browser.value("document.getElementById('problem').textContent"))
         assert problem.startswith("b.xyz: documents end in .txt")
         assert browser.said == []
-
-
-ANSWER = {
-    "sentences": [
-        {
-            "source": "Ein roter Hund läuft.",
-            "text": "A dog that is red runs.",
-            "alignment": [[0, 0], [2, 1], [1, 4], [3, 4], [3, 5]],
-        },
-        {"source": "Gut!", "text": "Good!", "alignment": [[0, 0]]},
-    ],
-    "gaps": ["", " ", ""],
-    "text": "A dog that is red runs. Good!",
-}
-FETCH = """
-    const real = window.fetch;
-    window.asked = [];
-    window.fetch = async (path, options) => {
-      if (!String(path).endsWith("translate")) return real(path, options);
-      window.asked.push(JSON.parse(options.body));
-      return new Response(JSON.stringify({ translations: [%s] }));
-    };
-"""
-
-
-@pytest.mark.parametrize(("dark", "width"), [(False, 1100), (True, 360)])
-def test_words_that_belong_together_are_marked_by_pointer_and_keyboard(browser, server, dark, width):
-    browser.said.clear()
-    browser.look(dark=dark, width=width, height=800)
-    browser.open("about:blank")
-    browser.open(f"http://127.0.0.1:{server.port}/")
-    browser.wait("document.getElementById('model').textContent")
-    browser.value(FETCH % json.dumps(ANSWER))
-    browser.value("document.getElementById('text').focus()")
-    browser.type("\n Ein roter Hund läuft. Gut!")
-    browser.wait("document.querySelectorAll('#result .word').length === 7")
-    assert browser.value("window.asked.map((one) => one.alignment)") == [True]
-
-    def marked(side: str, name: str) -> list[str]:
-        found = browser.value(
-            f"[...document.querySelectorAll('#{side} .{name}')].map((one) => one.textContent)"
-        )
-        assert isinstance(found, list)
-        return found
-
-    def color(side: str, name: str) -> object:
-        return browser.value(f"getComputedStyle(document.querySelector('#{side} .{name}')).backgroundColor")
-
-    browser.point("document.querySelectorAll('#result .word')[4]")
-    browser.wait("document.querySelectorAll('#result .word')[4].matches('.marked')")
-    assert marked("result", "word.marked") == ["red"]
-    assert marked("marks", "word.linked") == ["roter", "läuft."]
-    assert marked("marks", "sentence.marked") == ["Ein roter Hund läuft."]
-    assert (
-        color("result", "word.marked") == color("marks", "word.linked") != color("marks", "sentence.marked")
-    )
-    # The words behind the text are where those of the text are: what the pointer is over is marked.
-    browser.point("document.querySelectorAll('#marks .word')[3]")
-    browser.wait("document.querySelectorAll('#marks .word')[3].matches('.marked')")
-    assert marked("marks", "word.marked") == ["läuft."]
-    assert marked("result", "word.linked") == ["red", "runs."]
-    # So is what the cursor is in.
-    browser.key("Home", 36)
-    browser.key("ArrowRight", 39)
-    assert marked("marks", "word.marked") == ["Ein"]
-    assert marked("result", "word.linked") == ["A"]
-    browser.value("document.getElementById('result').focus()")
-    assert marked("marks", "marked") == []
-    spoken = "document.getElementById('spoken').textContent"
-    browser.key("ArrowRight", 39)
-    browser.key("ArrowRight", 39)
-    assert browser.value(spoken) == "dog. Of: Hund"
-    browser.key("ArrowRight", 39)
-    assert browser.value(spoken) == "that. Of: nothing"
-    assert marked("marks", "word.linked") == []
-    browser.key("ArrowDown", 40)
-    assert browser.value(spoken) == "Sentence 2 of 2: Good!. Of: Gut!"
-    browser.key("ArrowRight", 39)
-    assert marked("marks", "word.linked") == ["Gut!"]
-    browser.key("ArrowLeft", 37)
-    assert marked("result", "word.marked") == ["runs."]
-    assert browser.value("document.documentElement.scrollWidth <= innerWidth")
-    # In a text that was changed nothing is marked.
-    browser.value("document.getElementById('typing').click(); document.getElementById('text').focus()")
-    browser.type(" x")
-    assert browser.value("document.querySelectorAll('#marks .word').length") == 0
-    assert browser.said == []

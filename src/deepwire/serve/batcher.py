@@ -38,7 +38,6 @@ class Batcher:
         limits: How many texts may wait, and how long the first waits for others.
         metrics: Counts.
         tidy: Called after every batch.
-        rest: Called once when nothing has come for `rest_after` seconds; what comes meanwhile waits for it.
     """
 
     def __init__(
@@ -48,11 +47,9 @@ class Batcher:
         limits: Limits,
         metrics: Metrics,
         tidy: Callable[[], object] = lambda: None,
-        rest: Callable[[], object] = lambda: None,
-        rest_after: float = 10.0,
     ) -> None:
         self._work, self._budget, self._limits, self._metrics = work, budget, limits, metrics
-        self._tidy, self._rest, self._rest_after = tidy, rest, rest_after
+        self._tidy = tidy
         self._queue = FairQueue()
         self._changed = threading.Condition()
         self._batch: Sequence[Waiting] = ()
@@ -145,12 +142,9 @@ class Batcher:
 
     def _next(self) -> Sequence[Waiting]:
         """The texts to translate now; none when there is no more to do."""
-        if not self._has_work_within(self._rest_after):
-            self._rest()
         with self._changed:
             while True:
-                while not self._queue and not self._closed:
-                    self._changed.wait()
+                self._changed.wait_for(lambda: bool(self._queue) or self._closed)
                 if not self._queue:
                     return ()
                 self._wait_for_others()
@@ -159,21 +153,15 @@ class Batcher:
                     self._in_work = len(self._batch)
                     return self._batch
 
-    def _has_work_within(self, seconds: float) -> bool:
-        with self._changed:
-            return self._changed.wait_for(lambda: bool(self._queue) or self._closed, seconds)
-
     def _wait_for_others(self) -> None:
         """Waits a moment for texts that can go along."""
-        latest = time.monotonic() + self._limits.batch_wait_ms / 1000
-        while self._queue and not self._closed and not self._is_enough():
-            left = latest - time.monotonic()
-            if left <= 0:
-                return
-            self._changed.wait(left)
 
-    def _is_enough(self) -> bool:
-        return self._queue.cost >= self._budget(self._queue.first_search())
+        def is_enough() -> bool:
+            if self._closed or not self._queue:
+                return True
+            return self._queue.cost >= self._budget(self._queue.first_search())
+
+        self._changed.wait_for(is_enough, self._limits.batch_wait_ms / 1000)
 
     def _translate(self, batch: Sequence[Waiting]) -> None:
         """Translate a batch; if the model fails on it, each half, so that only what it fails on is lost."""

@@ -6,7 +6,6 @@ import gc
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,6 +56,9 @@ class ModelPool:
         memory: Bytes of stored weights that may be in memory at a time; None = all.
         pivot: The only common language that is allowed; None = any, preferably English.
 
+    Attributes:
+        routes: All that can be translated, directly or through a common language.
+
     Raises:
         UsageError: There are several, and the languages of one are not known; or one alone passes the limit.
     """
@@ -65,7 +67,8 @@ class ModelPool:
         self, models: Sequence[ServedModel], memory: int | None = None, pivot: str | None = None
     ) -> None:
         self._models, self._memory = tuple(models), memory
-        for model in self._models:
+        direct: dict[Direction, Leg] = {}
+        for place, model in enumerate(self._models):
             if len(self._models) > 1 and not model.directions():
                 raise UsageError(
                     f"{model.name}: it is not known which languages it translates",
@@ -75,15 +78,11 @@ class ModelPool:
                 raise UsageError(
                     f"{model.name}: its weights have {model.stored_bytes:,} bytes, more than --memory allows"
                 )
+            for direction in model.directions():
+                told = (direction.target, direction.source) if model.several else ("", "")
+                direct.setdefault(direction, Leg(place, direction, *told))
         self._used = dict.fromkeys(range(len(self._models)), 0.0)
-        self._direct = {
-            direction: Leg(
-                place, direction, *((direction.target, direction.source) if model.several else ("", ""))
-            )
-            for place, model in reversed(list(enumerate(self._models)))
-            for direction in model.directions()
-        }
-        self._routes = dict(_routes(self._direct, pivot))
+        self.routes: Mapping[Direction, Route] = dict(_routes(direct, pivot))
 
     @property
     def name(self) -> str:
@@ -95,11 +94,6 @@ class ModelPool:
         """The search where a client asks for nothing: that of the first model."""
         return self._models[0].search
 
-    @property
-    def routes(self) -> Mapping[Direction, Route]:
-        """All that can be translated, directly or through a common language."""
-        return self._routes
-
     def languages(self) -> dict[str, object]:
         """The languages that clients can choose; of one model the directions that it was trained in.
 
@@ -107,9 +101,11 @@ class ModelPool:
         directions can be tried.
         """
         single = len(self._models) == 1
-        directions = self._models[0].directions() if single else tuple(self._routes)
+        directions = self._models[0].directions() if single else tuple(self.routes)
         through = [
-            [*direction, _middle(route)] for direction, route in self._routes.items() if len(route) > 1
+            [*direction, route[0].direction.target]
+            for direction, route in self.routes.items()
+            if len(route) > 1 and route[0].direction is not None
         ]
         return {
             "several": not single or self._models[0].several,
@@ -131,22 +127,20 @@ class ModelPool:
             return self._route_of_one(target, source)
         fitting = [
             direction
-            for direction in self._routes
+            for direction in self.routes
             if target in (None, direction.target) and source in (None, direction.source)
         ]
         if len(fitting) == 1:
-            return self._routes[fitting[0]]
-        known = ", ".join(map(str, self._routes))
+            return self.routes[fitting[0]]
+        known = f"the directions are {', '.join(map(str, self.routes))}"
         if fitting:
             missing = "target" if target is None else "source"
-            raise RequestError("invalid", f"{missing}: is needed; the directions are {known}")
-        raise RequestError(
-            "invalid", f"there is no direction {source or '?'}-{target or '?'}; the directions are {known}"
-        )
+            raise RequestError("invalid", f"{missing}: is needed; {known}")
+        raise RequestError("invalid", f"there is no direction {source or '?'}-{target or '?'}; {known}")
 
     def label(self, name: str | None) -> str | None:
         """The language that a client means, as the models call it."""
-        labels = {label for direction in self._routes for label in direction}
+        labels = {label for direction in self.routes for label in direction}
         return None if name is None else closest_label(name, labels)
 
     def _route_of_one(self, target: str | None, source: str | None) -> Route:
@@ -168,8 +162,13 @@ class ModelPool:
         return any(self.context(leg).used for leg in route)
 
     def most_subwords(self, leg: Leg) -> int:
-        """Longer texts would be cut."""
+        """The longest text that the model of a leg reads without cutting it."""
         return self._models[leg.model].most_subwords
+
+    @property
+    def fewest_subwords(self) -> int:
+        """The length that every model reads without cutting it."""
+        return min(model.most_subwords for model in self._models)
 
     @property
     def longest(self) -> tuple[float, int]:
@@ -185,11 +184,6 @@ class ModelPool:
     def aligns(self) -> bool:
         """Whether all translations can be aligned with their texts."""
         return not any(model.why_not_aligned for model in self._models)
-
-    @property
-    def fewest_subwords(self) -> int:
-        """The length that every model reads without cutting it."""
-        return min(model.most_subwords for model in self._models)
 
     def budget(self, search: Search) -> int:
         """Source subwords that are worth translating together."""
@@ -210,20 +204,15 @@ class ModelPool:
     def _make_room(self, needed: ServedModel) -> None:
         if self._memory is None:
             return
-        others = [place for place, model in enumerate(self._models) if model.loaded and model is not needed]
-        for place in sorted(others, key=self._used.__getitem__):
+        for place in sorted(self._used, key=self._used.__getitem__):
             in_use = sum(model.stored_bytes for model in self._models if model.loaded and model is not needed)
             if in_use + needed.stored_bytes <= self._memory:
                 return
-            log.info("unloading %s", self._models[place].name)
-            self._models[place].unload()
-            gc.collect()
-            give_memory_back()
-
-
-def _middle(route: Route) -> str:
-    """The common language of a route."""
-    return "" if route[0].direction is None else route[0].direction.target
+            if self._models[place].loaded:
+                log.info("unloading %s", self._models[place].name)
+                self._models[place].unload()
+                gc.collect()
+                give_memory_back()
 
 
 def _routes(direct: Mapping[Direction, Leg], pivot: str | None) -> Iterable[tuple[Direction, Route]]:
@@ -237,11 +226,10 @@ def _routes(direct: Mapping[Direction, Leg], pivot: str | None) -> Iterable[tupl
         for target in targets:
             if source == target or (source, target) in direct:
                 continue
-            for middle in middles:
-                legs = direct.get(Direction(source, middle)), direct.get(Direction(middle, target))
-                if legs[0] is not None and legs[1] is not None:
-                    yield Direction(source, target), (legs[0], legs[1])
-                    break
+            ways = ((Direction(source, middle), Direction(middle, target)) for middle in middles)
+            way = next((way for way in ways if direct.keys() >= set(way)), None)
+            if way is not None:
+                yield Direction(source, target), (direct[way[0]], direct[way[1]])
 
 
 def load_pool(
@@ -269,67 +257,63 @@ def load_pool(
         ModelError: A model is missing or damaged, or those of an ensemble do not fit.
         UsageError: A setting is impossible or has no effect, or as in `ModelPool`.
     """
-    groups: dict[frozenset[Direction], list[_NamedModel]] = {}
-    for named in map(_NamedModel.parse, names):
-        groups.setdefault(named.directions(), []).append(named)
+    groups: dict[frozenset[Direction], list[str]] = {}
+    named: dict[frozenset[Direction], Direction | None] = {}
+    for name in names:
+        model, direction = _named_model(name)
+        directions = _directions(model, direction)
+        groups.setdefault(directions, []).append(model)
+        named.setdefault(directions, direction)
     if terms is not None and len(groups) > 1:
         raise UsageError(
             f"--terms {terms}: with models of several directions it is not said which one has them"
         )
-    if len(groups) == 1:
-        for option, value in (("--memory", memory), ("--pivot", pivot)):
-            if value is not None:
-                raise UsageError(f"{option} has an effect only with models of several directions")
-    if pivot is not None and pivot not in (known := {name for each in chain(*groups) for name in each}):
+    for option, value in (("--memory", memory), ("--pivot", pivot)):
+        if value is not None and len(groups) == 1:
+            raise UsageError(f"{option} has an effect only with models of several directions")
+    known = {label for directions in groups for direction in directions for label in direction}
+    if pivot is not None and pivot not in known:
         raise UsageError(f"--pivot {pivot}: the models know {', '.join(sorted(known))}")
-    models: list[ServedModel] = []
-    for group in groups.values():
-        if memory is not None:
-            for other in models:
-                other.unload()
-        paths = [named.model for named in group]
-        models.append(
+    loaded: list[ServedModel] = []
+    for directions, models in groups.items():
+        for other in loaded if memory is not None else ():
+            other.unload()
+        loaded.append(
             load_served_model(
-                paths,
+                models,
                 device,
                 precision,
                 settings=settings,
                 warn=warn,
-                direction=group[0].direction,
+                direction=named[directions],
                 terms=terms,
             )
         )
-    return ModelPool(models, memory, pivot)
+    return ModelPool(loaded, memory, pivot)
 
 
-class _NamedModel(NamedTuple):
+def _named_model(name: str) -> tuple[str, Direction | None]:
     """A model as people type it: MODEL, or SRC-TGT=MODEL where it does not know its direction."""
+    before, equals, model = name.partition("=")
+    if not equals or "/" in before or Path(name).exists():
+        return name, None
+    try:
+        return model, Direction.parse(before)
+    except ValueError as fault:
+        raise UsageError(f"{name}: {fault}") from None
 
-    model: str
-    direction: Direction | None
 
-    @classmethod
-    def parse(cls, name: str) -> _NamedModel:
-        before, equals, model = name.partition("=")
-        if not equals or "/" in before or Path(name).exists():
-            return cls(name, None)
-        try:
-            return cls(model, Direction.parse(before))
-        except ValueError as fault:
-            raise UsageError(f"{name}: {fault}") from None
+def _directions(model: str, named: Direction | None) -> frozenset[Direction]:
+    """The directions of a stored model, or the one that it was given.
 
-    def directions(self) -> frozenset[Direction]:
-        """The directions of the stored model, or the one that it was given.
-
-        Raises:
-            UsageError: It is a model of other directions.
-        """
-        folder = find_model(self.model)
-        require_model(folder)
-        known = frozenset(known_directions(metadata_of(read_config(folder))))
-        if not known:
-            return frozenset() if self.direction is None else frozenset([self.direction])
-        if self.direction is not None and known != {self.direction}:
-            said = ", ".join(sorted(map(str, known)))
-            raise UsageError(f"{self.direction}={self.model}: the model translates {said}")
-        return known
+    Raises:
+        UsageError: It is a model of other directions.
+    """
+    folder = find_model(model)
+    require_model(folder)
+    known = frozenset(known_directions(metadata_of(read_config(folder))))
+    if not known:
+        return frozenset() if named is None else frozenset([named])
+    if named is not None and known != {named}:
+        raise UsageError(f"{named}={model}: the model translates {', '.join(sorted(map(str, known)))}")
+    return known

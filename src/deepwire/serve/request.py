@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import traceback
 from collections.abc import Mapping, Sequence
-from math import inf
 from pathlib import Path
 from typing import Annotated, NamedTuple, Self, TypeVar
 
@@ -17,7 +15,6 @@ from pydantic_core import ErrorDetails
 from deepwire.config.section import Section
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.sentences import LINE_BREAK
-from deepwire.io.json_lines import unique_keys
 
 
 class Limits(Section):
@@ -136,7 +133,6 @@ class TextLines(NamedTuple):
 
 
 _SHOWN = 80
-_MOST_DIGITS = 15  # a float holds all such numbers exactly
 _EXAMPLE = '{"text": "Ein Hund."}'
 
 Language = Annotated[str, Field(max_length=40)]
@@ -199,38 +195,11 @@ def read_body_of(kind: type[Body], body: bytes, limits: Limits) -> Body:
         RequestError: It is no JSON, has other keys or types, or more than the limits allow.
     """
     try:
-        request = kind.model_validate(_parsed(body))
+        request = kind.model_validate_json(body)
     except ValidationError as error:
         raise _request_error(error, list(kind.model_fields)) from None
     _check_texts(request, limits)
     return request
-
-
-def _parsed(body: bytes) -> object:
-    try:
-        return json.loads(
-            body.decode("utf-8"),
-            object_pairs_hook=unique_keys,
-            parse_constant=_no_number,
-            parse_int=_whole_number,
-        )
-    except UnicodeDecodeError as fault:
-        raise RequestError("bad_json", f"the body is not UTF-8: byte {fault.start}") from None
-    except json.JSONDecodeError as fault:
-        raise RequestError("bad_json", f"not JSON: {fault.msg}, at character {fault.pos}") from None
-    except RecursionError:
-        raise RequestError("bad_json", "not JSON that anybody reads: too deep") from None
-    except ValueError as fault:
-        raise RequestError("bad_json", f"not JSON: {str(fault)[:_SHOWN]}") from None
-
-
-def _no_number(constant: str) -> object:
-    raise ValueError(f"{constant} is no JSON number")
-
-
-def _whole_number(digits: str) -> int | float:
-    """A number; one that is too long for anything a client can ask for is infinite, as 1e999 is."""
-    return int(digits) if len(digits) <= _MOST_DIGITS else inf
 
 
 def _check_texts(body: TextBody, limits: Limits) -> None:
@@ -242,8 +211,6 @@ def _check_texts(body: TextBody, limits: Limits) -> None:
             raise RequestError(
                 "invalid", f"text {index}: {len(text)} characters, at most {limits.characters}", index=index
             )
-        if text != printable(text):
-            raise RequestError("invalid", f"text {index}: half a surrogate pair is no character", index=index)
     lines = sum(not is_blank(line) for text in texts for line in TextLines.of(text).lines)
     if lines > limits.texts:
         raise RequestError("invalid", f"{lines} lines of text, but at most {limits.texts} at a time")
@@ -251,7 +218,9 @@ def _check_texts(body: TextBody, limits: Limits) -> None:
 
 def _request_error(error: ValidationError, keys: list[str]) -> RequestError:
     """The first fault, in the words of JSON; of what the client has sent only the names of keys."""
-    fault = error.errors(include_url=False)[0]
+    fault = error.errors(include_url=False, include_input=False)[0]
+    if fault["type"] == "json_invalid":
+        return RequestError("bad_json", f"not JSON: {fault.get('ctx', {})['error']}")
     index = next((part for part in fault["loc"] if isinstance(part, int)), None)
     where = f"text {index}" if index is not None else ".".join(map(_key, fault["loc"]))
     text = _text(fault, keys)
@@ -274,8 +243,6 @@ def _text(fault: ErrorDetails, keys: list[str]) -> str:
         return "unknown key" + (f" (did you mean {close[0]}?)" if close else f"; known are {', '.join(keys)}")
     if kind == "value_error":
         return str(fault.get("ctx", {})["error"])
-    if kind == "string_unicode":
-        return "half a surrogate pair is no character" + ("" if fault["loc"] else ", not even in a key")
     if not fault["loc"]:
         return f"the body must be a JSON object such as {_EXAMPLE}"
     # pydantic's own words never quote the value, which may be a text.

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 import pytest
 
 from deepwire.serve.access import Token
-from deepwire.serve.libretranslate import translating
 from deepwire.serve.libretranslate.fields import ApiKeys
 from deepwire.serve.libretranslate.interface import Choices, libretranslate_site
+from deepwire.serve.libretranslate.translating import LibreTranslator
 
 KEY = "0123456789abcdef"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -59,12 +59,12 @@ def test_answers_are_written_beside_the_connections(plain, monkeypatch):
     """Many tags took half a minute, in which nobody else was answered."""
     threads = []
 
-    def pages(documents, translated):
+    def written(*asked):
         threads.append(threading.current_thread().name)
-        return original(documents, translated)
+        return original(*asked)
 
-    original = translating._pages
-    monkeypatch.setattr(translating, "_pages", pages)
+    original = LibreTranslator._written
+    monkeypatch.setattr(LibreTranslator, "_written", written)
     assert translate(plain, q="<b>ein</b> hund", format="html").status == 200
     assert [name.split("_")[0] for name in threads] == ["segmenting"]
 
@@ -162,20 +162,14 @@ def test_html_keeps_its_tags(plain):
         ({"q": None}, "Invalid request: missing q parameter"),
         ({"source": None}, "Invalid request: missing source parameter"),
         ({"target": None}, "Invalid request: missing target parameter"),
-        ({"source": ""}, "Invalid request: missing source parameter"),
-        ({"target": ""}, "Invalid request: missing target parameter"),
-        ({"q": None, "source": None}, "Invalid request: missing q parameter"),
         ({"alternatives": "many", "source": "zz"}, "Invalid request: alternatives parameter is not a number"),
         ({"alternatives": 8}, "Invalid request: alternatives parameter must be <= 7"),
         ({"q": ["a"] * 6, "source": "zz"}, "Invalid request: request (6) exceeds text limit (5)"),
         ({"q": "a" * 5001, "source": "zz"}, "Invalid request: request (5001) exceeds text limit (5000)"),
-        ({"q": ["a", "a" * 5001]}, "Invalid request: request (5001) exceeds text limit (5000)"),
         ({"source": "zz", "format": "xml"}, "zz is not supported"),
         ({"target": "zz"}, "zz is not supported"),
         ({"format": "xml"}, "xml format is not supported"),
         ({"q": 5}, "Invalid request: q parameter is not a string or a list of strings"),
-        ({"q": ["a", None]}, "Invalid request: q parameter is not a string or a list of strings"),
-        ({"source": {}}, "Invalid request: source parameter is not a string"),
     ],
 )
 def test_wrong_requests_are_refused_in_the_known_order(plain, fields, said):
@@ -299,12 +293,6 @@ def test_pages_of_other_servers_may_use_it_only_where_that_is_wanted(polyglot, p
             assert server.request("POST", "/translate", form, said).status == status
 
 
-def test_a_prefix_of_all_addresses(polyglot, serving):
-    with serving.running(polyglot, site=site_with(prefix="/mt"), prefix="/mt") as server:
-        assert server.get("/mt/health").json == server.get("/health").json == {"status": "ok"}
-        assert server.get("/spec").json["basePath"] == "/mt"
-
-
 def test_a_word_that_no_model_reads_stays_and_is_named(polyglot, serving):
     with serving.running(polyglot, site=site_with(cosmetics=False), subwords=20) as server:
         answer = translate(server, q=f"ein hund. {'n' * 900} rot").json
@@ -324,8 +312,6 @@ def test_the_client_of_libretranslate(plain, into):
 
 
 def test_a_fault_of_ours_is_an_error_of_the_interface(polyglot, serving, monkeypatch):
-    from deepwire.serve.libretranslate.translating import LibreTranslator
-
     async def broken(*_):
         raise ZeroDivisionError("a secret text")
 

@@ -134,14 +134,13 @@ class ReplacedText:
         return self._encode(piece.text, "")
 
 
-def replaced(source: str, changes: Iterable[Change]) -> str:
-    """A text with some changes, none within another; of two at one place the first one comes first."""
+def replaced(source: str, changes: Iterable[Change], begin: int = 0, end: int | None = None) -> str:
+    """A text, or a part of it, with some changes; of two at one place the first one comes first."""
     parts: list[str] = []
-    at = 0
-    for begin, end, text in sorted(changes, key=lambda change: change[0]):
-        parts += [source[at:begin], text]
-        at = end
-    return "".join([*parts, source[at:]])
+    for first, last, text in sorted(changes, key=lambda change: change[0]):
+        parts += [source[begin:first], text]
+        begin = last
+    return "".join([*parts, source[begin:end]])
 
 
 def _extent(block: Block) -> tuple[int, int]:
@@ -285,12 +284,18 @@ def unescaped(text: str) -> str:
     return html.unescape(_LONG_NUMBER.sub(with_few_digits, text))
 
 
-def read_text(content: bytes, options: Options) -> ReplacedText:  # noqa: ARG001 - as all readers
-    """Read plain text, all of which is one unit.
+class PlainText(ReplacedText):
+    """Text without any markup, all of which is one unit."""
+
+    def __init__(self, source: str) -> None:
+        begin = len(source) - len(source.removeprefix("\ufeff"))
+        super().__init__(source, [Block([Stretch(begin, len(source), Run(source[begin:]))])])
+
+
+def read_text(content: bytes, options: Options) -> PlainText:  # noqa: ARG001 - as all readers
+    """Read plain text.
 
     Raises:
         DataError: It is not UTF-8.
     """
-    source = decoded(content)
-    begin = len(source) - len(source.removeprefix("\ufeff"))
-    return ReplacedText(source, [Block([Stretch(begin, len(source), Run(source[begin:]))])])
+    return PlainText(decoded(content))

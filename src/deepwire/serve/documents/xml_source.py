@@ -97,8 +97,8 @@ class XmlFile:
             source = content.decode(self._charset)
         except (UnicodeError, LookupError):
             raise DataError(f"{name}: not XML: it is not {self._charset}") from None
+        _check(source, name)
         self.source = _CDATA.sub(lambda match: match[0] if match[1] is None else escaped(match[1]), source)
-        _check(self.source, name)
         self.root = _tree(self.source, name)
 
     def text(self, node: Node) -> str:
@@ -205,7 +205,7 @@ def escaped(text: str, _raw: str = "") -> str:
     return html.escape(text, quote=False)
 
 
-_LINE_END = re.compile(r"[ \t]*[\r\n][ \t\r\n]*")
+_LINE_END = re.compile(r"(?<![ \t])[ \t]*[\r\n][ \t\r\n]*")
 
 
 def in_one_line(text: str) -> str:

@@ -17,7 +17,7 @@ from deepwire.errors import UsageError
 from deepwire.serve.access import Token
 from deepwire.serve.document_translation import Upload
 from deepwire.serve.libretranslate.language_codes import LanguageCodes
-from deepwire.serve.request import AUTO, Limits, printable
+from deepwire.serve.request import AUTO, Limits, RequestError, printable
 from deepwire.serve.routes import content_type, read_body
 
 _FORMATS = ("text", "html")
@@ -25,17 +25,9 @@ _MOST_FIELDS = 100
 _SHOWN = 40
 
 
-class RefusedError(Exception):
-    """A request that LibreTranslate's interface refuses.
-
-    Args:
-        text: What the answer says under `error`.
-        status: Of the answer.
-    """
-
-    def __init__(self, text: str, status: int = 400) -> None:
-        super().__init__(text)
-        self.text, self.status = text, status
+def invalid(text: str) -> RequestError:
+    """The error for a request that clients have to mend."""
+    return RequestError("invalid", f"Invalid request: {text}")
 
 
 @dataclass
@@ -56,15 +48,15 @@ class Fields:
         """A field that is text; an empty one is missing where there is no default.
 
         Raises:
-            RefusedError: It is missing, or is something else.
+            RequestError: It is missing, or is something else.
         """
         value = self.values.get(name)
         if value is None or (value == "" and default is None):
             if default is None:
-                raise RefusedError(f"Invalid request: missing {name} parameter")
+                raise invalid(f"missing {name} parameter")
             return default
         if not isinstance(value, str):
-            raise RefusedError(f"Invalid request: {name} parameter is not a string")
+            raise invalid(f"{name} parameter is not a string")
         return value
 
 
@@ -72,8 +64,7 @@ async def read_fields(request: Request, limits: Limits, most_bytes: int) -> Fiel
     """The fields of a request.
 
     Raises:
-        RefusedError: It is neither JSON nor a form.
-        RequestError: It is too large, or comes too slowly.
+        RequestError: It is neither JSON nor a form, too large, or comes too slowly.
     """
     kind = content_type(request)
     body = await read_body(request, most_bytes, limits.body_seconds)
@@ -90,7 +81,7 @@ async def read_fields(request: Request, limits: Limits, most_bytes: int) -> Fiel
                 parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
             )
         except ValueError:
-            raise RefusedError("Invalid request: not a form") from None
+            raise invalid("not a form") from None
     return fields
 
 
@@ -98,9 +89,9 @@ def _json_object(body: bytes) -> dict[str, object]:
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):
-        raise RefusedError("Invalid JSON format") from None
+        raise RequestError("invalid", "Invalid JSON format") from None
     if not isinstance(parsed, dict):
-        raise RefusedError("Invalid JSON format")
+        raise RequestError("invalid", "Invalid JSON format")
     return parsed
 
 
@@ -110,14 +101,14 @@ async def _read_multipart(request: Request, body: bytes, fields: Fields) -> None
 
     _, options = parse_options_header(request.headers["content-type"])
     if options.get(b"charset", b"utf-8").lower() not in (b"utf-8", b"utf8"):
-        raise RefusedError("Invalid request: not a form in UTF-8")
+        raise invalid("not a form in UTF-8")
     try:
         parser = MultiPartParser(
             request.headers, stream(), max_files=1, max_fields=_MOST_FIELDS, max_part_size=len(body) + 1
         )
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError):  # no boundary, or no form within it
-        raise RefusedError("Invalid request: not a form") from None
+        raise invalid("not a form") from None
     for name, value in form.multi_items():
         if isinstance(value, UploadFile):
             if name == "file":
@@ -150,16 +141,16 @@ class ApiKeys:
             header: The value of its `Authorization` header.
 
         Raises:
-            RefusedError: It has none, or a wrong one.
+            RequestError: It has none, or a wrong one.
         """
         key = fields.values.get("api_key")
         if not self.required or (header and self._keys.admits(header.encode("latin-1"))):
             return
         if not key and not header:
             where = f"Visit {self._contact}" if self._contact else "Please contact the server operator"
-            raise RefusedError(f"{where} to get an API key")
+            raise RequestError("invalid", f"{where} to get an API key")
         if not key or not self._keys.admits_secret(printable(str(key)).encode()):
-            raise RefusedError("Invalid API key", 403)
+            raise RequestError("forbidden", "Invalid API key")
 
 
 _SHORTEST_KEY = 16
@@ -216,11 +207,11 @@ def read_translation(
     """Reads and checks what is asked for.
 
     Raises:
-        RefusedError: Something is missing, unknown or too much.
+        RequestError: Something is missing, unknown or too much.
     """
     texts = fields.values.get("q")
     if texts is None:
-        raise RefusedError("Invalid request: missing q parameter")
+        raise invalid("missing q parameter")
     source, target = fields.text("source"), fields.text("target")
     alternatives = _alternatives(fields.values.get("alternatives"), most_alternatives)
     is_list = isinstance(texts, list)
@@ -229,7 +220,7 @@ def read_translation(
     to = known_language(target, codes)
     kind = fields.text("format", "text") or "text"
     if kind not in _FORMATS:
-        raise RefusedError(f"{kind[:_SHOWN]} format is not supported")
+        raise RequestError("invalid", f"{kind[:_SHOWN]} format is not supported")
     return AskedTranslation(checked, is_list, from_, to, kind == "html", alternatives)
 
 
@@ -237,11 +228,11 @@ def known_language(code: str, codes: LanguageCodes) -> str:
     """The label that the models have for a language.
 
     Raises:
-        RefusedError: They do not know it.
+        RequestError: They do not know it.
     """
     label = codes.label(code)
     if label is None:
-        raise RefusedError(f"{printable(code[:_SHOWN])} is not supported")
+        raise RequestError("invalid", f"{printable(code[:_SHOWN])} is not supported")
     return label
 
 
@@ -253,24 +244,22 @@ def _alternatives(value: object, most: int) -> int:
     except ValueError:
         count = -1
     if count < 0:
-        raise RefusedError("Invalid request: alternatives parameter is not a number")
+        raise invalid("alternatives parameter is not a number")
     if count > most:
-        raise RefusedError(f"Invalid request: alternatives parameter must be <= {most}")
+        raise invalid(f"alternatives parameter must be <= {most}")
     return count
 
 
 def _texts(texts: list[object], fields: Fields, limits: Limits) -> tuple[str, ...]:
     if len(texts) > limits.texts:
-        raise RefusedError(f"Invalid request: request ({len(texts)}) exceeds text limit ({limits.texts})")
+        raise invalid(f"request ({len(texts)}) exceeds text limit ({limits.texts})")
     checked = []
     for text in texts:
         if not isinstance(text, str):
-            raise RefusedError("Invalid request: q parameter is not a string or a list of strings")
+            raise invalid("q parameter is not a string or a list of strings")
         text = printable(text)
         checked.append(text.replace("\r\n", "\n").replace("\r", "\n") if fields.is_form else text)
     for text in checked:
         if len(text) > limits.characters:
-            raise RefusedError(
-                f"Invalid request: request ({len(text)}) exceeds text limit ({limits.characters})"
-            )
+            raise invalid(f"request ({len(text)}) exceeds text limit ({limits.characters})")
     return tuple(checked)

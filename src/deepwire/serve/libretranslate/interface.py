@@ -25,7 +25,7 @@ from deepwire.serve.documents.registry import ENDINGS
 from deepwire.serve.libretranslate.fields import (
     ApiKeys,
     Fields,
-    RefusedError,
+    invalid,
     read_fields,
     read_translation,
 )
@@ -147,15 +147,12 @@ class _Interface:
         @wraps(answer)
         async def endpoint(request: Request) -> Response:
             limits = self._service.limits
-            try:
-                if files and not self._choices.files:
-                    raise RefusedError("Files translation are disabled on this server.", 403)
-                most = limits.file_bytes + limits.body_bytes if files else limits.body_bytes
-                fields = await read_fields(request, limits, most)
-                self._choices.keys.check(fields, request.headers.get("authorization"))
-                return await answer(request, fields)
-            except RefusedError as error:
-                return JSONResponse({"error": error.text}, error.status)
+            if files and not self._choices.files:
+                raise RequestError("forbidden", "Files translation are disabled on this server.")
+            most = limits.file_bytes + limits.body_bytes if files else limits.body_bytes
+            fields = await read_fields(request, limits, most)
+            self._choices.keys.check(fields, request.headers.get("authorization"))
+            return await answer(request, fields)
 
         return translating(endpoint)
 
@@ -170,10 +167,10 @@ class _Interface:
         """POST /detect."""
         text = fields.values.get("q")
         if text is None:
-            raise RefusedError("Invalid request: missing q parameter")
+            raise invalid("missing q parameter")
         texts = text if isinstance(text, list) else [text]
         if not all(isinstance(value, str) for value in texts):
-            raise RefusedError("Invalid request: q parameter is not a string")
+            raise invalid("q parameter is not a string")
         async with self._service.in_time(self._service.limits.request_seconds):
             return JSONResponse(await self._translator.detect(" ".join(map(str, texts))))
 
@@ -181,9 +178,9 @@ class _Interface:
         """POST /translate_file."""
         service = self._service
         if fields.file is None:
-            raise RefusedError("Invalid request: missing file parameter")
+            raise invalid("missing file parameter")
         if not fields.file.name:
-            raise RefusedError("Invalid request: empty file")
+            raise invalid("empty file")
         if len(fields.file.content) > service.limits.file_bytes:
             raise RequestError("too_large", f"the file has more than {service.limits.file_bytes} bytes")
         source, target = fields.text("source"), fields.text("target")
@@ -202,12 +199,12 @@ class _Interface:
         """GET /download_file/NAME."""
         kept = self._kept.find(str(request.path_params["name"]))
         if kept is None:
-            return JSONResponse({"error": "there is no such file, or no more"}, 404)
+            raise RequestError("not_found", "there is no such file, or no more")
         return FileResponse(kept.path, media_type="application/octet-stream", filename=kept.name)
 
     async def suggest(self, request: Request) -> Response:  # noqa: ARG002
         """POST /suggest."""
-        return JSONResponse({"error": "Suggestions are disabled on this server."}, 403)
+        raise RequestError("forbidden", "Suggestions are disabled on this server.")
 
     async def languages(self, request: Request) -> Response:  # noqa: ARG002
         """GET /languages."""

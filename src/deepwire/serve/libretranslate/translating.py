@@ -16,23 +16,22 @@ from deepwire.serve.document_translation import (
     TranslatedDocument,
     Upload,
     beginning,
-    finished,
     plan_of,
     translate_plan,
 )
-from deepwire.serve.documents.document import Options, Pieces, Run, Unit
+from deepwire.serve.documents.document import Options
 from deepwire.serve.documents.formats.hypertext import HtmlDocument
-from deepwire.serve.documents.marked_text import unescaped
+from deepwire.serve.documents.marked_text import PlainText, ReplacedText, unescaped
 from deepwire.serve.documents.registry import require_reader
 from deepwire.serve.documents.translation_plan import TranslationPlan
 from deepwire.serve.libretranslate.fields import (
     AskedTranslation,
-    RefusedError,
+    invalid,
     known_language,
 )
 from deepwire.serve.libretranslate.language_codes import LanguageCodes, language_name, written_code
 from deepwire.serve.model_pool import Route
-from deepwire.serve.request import AUTO
+from deepwire.serve.request import AUTO, RequestError
 from deepwire.serve.service import Client, Detection, Service, likely_languages
 
 _NOTHING = Detection("en", 0.0)
@@ -93,18 +92,16 @@ class LibreTranslator:
         """The answer to POST /translate.
 
         Raises:
-            RefusedError: There is no such direction.
-            RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`.
+            RequestError, DisconnectedError, TextFailedError: There is no such direction, or as
+                `Service.translate_sentences`.
         """
-        documents: list[HtmlDocument] | None = None
-        if asked.is_html:
-            documents = await self._service.run_in_worker(lambda: [*map(HtmlDocument, asked.texts)])
+        service, kind = self._service, HtmlDocument if asked.is_html else PlainText
+        documents = await service.run_in_worker(lambda: [kind(text) for text in asked.texts])
         detected: list[Detection] | None = None
         sources = [asked.source] * len(asked.texts)
         if asked.source == AUTO:
-            read = asked.texts if documents is None else map(beginning, documents)
-            work = [partial(likely_languages, text, self._labels) for text in read]
-            likely = [await self._service.run_in_worker(each) for each in work]  # others come in between
+            work = [partial(likely_languages, beginning(each), self._labels) for each in documents]
+            likely = [await service.run_in_worker(each) for each in work]  # others come in between
             detected = [detections[0] if detections else _NOTHING for detections in likely]
             sources = [detections[0].language if detections else asked.target for detections in likely]
         routes = {source: self._route(source, asked.target) for source in sources}
@@ -115,43 +112,38 @@ class LibreTranslator:
             if route is None:
                 continue
             places = [place for place, language in enumerate(sources) if language == source]
-            texts = [asked.texts[place] for place in places]
-            pages = None if documents is None else [documents[place] for place in places]
-            units = [[[Run(text)]] for text in texts] if pages is None else [page.units for page in pages]
-            plan = await self._plan(units, route, asked.target)
-            translations = await translate_plan(self._service, plan, route, n_best, client)
-            written = partial(self._written, texts, pages, plan, translations, n_best)
-            for rank, found in enumerate(await self._service.run_in_worker(written)):
-                for place, text in zip(places, found, strict=True):
+            part = [documents[place] for place in places]
+            units = [unit for document in part for unit in document.units]
+            starts = set(accumulate((len(document.units) for document in part), initial=0))
+            plan = await service.run_in_worker(partial(plan_of, service, units, route, asked.target, starts))
+            translations = await translate_plan(service, plan, route, n_best, client)
+            for rank in range(n_best):
+                written = partial(self._written, part, plan, translations, rank)
+                for place, text in zip(places, await service.run_in_worker(written), strict=True):
                     candidates[rank][place] = text
             untranslated += plan.untranslated
         return _answer(asked, candidates, detected, untranslated)
 
     def _written(
         self,
-        texts: Sequence[str],
-        pages: Sequence[HtmlDocument] | None,
+        documents: Sequence[ReplacedText],
         plan: TranslationPlan,
         translations: Sequence[Translation],
-        n_best: int,
-    ) -> list[list[str]]:
-        """The translation of each text; behind it each alternative, which HTML has not."""
-        if pages is not None:
-            return [_pages(pages, finished(plan, translations))]
-        return [self._texts(texts, plan, translations, rank) for rank in range(n_best)]
-
-    def _texts(
-        self, sources: Sequence[str], plan: TranslationPlan, translations: Sequence[Translation], rank: int
+        rank: int,
     ) -> list[str]:
-        """The translation of each text; of every sentence the candidate with this rank, if it has so many."""
+        """The translation of each text; of every sentence the candidate of a rank, if it has so many."""
         chosen = [
-            translation.candidates[rank if rank < len(translation.candidates) else 0].text
+            translation.candidates[rank if rank < len(translation.candidates) else 0]
             for translation in translations
         ]
-        texts = ["".join(piece.text for piece in pieces) for pieces in plan.finished(chosen)]
+        units = iter(plan.finished([one.text for one in chosen], [one.alignment for one in chosen]))
+        texts = [document.text_with([next(units) for _ in document.units]) for document in documents]
         if not self._cosmetics:
             return texts
-        return [corrected(source, text) for source, text in zip(sources, texts, strict=True)]
+        return [
+            corrected(document.source, text) if isinstance(document, PlainText) else text
+            for document, text in zip(documents, texts, strict=True)
+        ]
 
     async def translate_file(
         self, file: Upload, source_code: str, target_code: str, client: Client
@@ -159,8 +151,7 @@ class LibreTranslator:
         """A translated document.
 
         Raises:
-            RefusedError: It cannot be read, or there is no such direction.
-            RequestError, DisconnectedError, TextFailedError: As `Service.translate_sentences`.
+            RequestError, DisconnectedError, TextFailedError: It cannot be read, or as in `translate`.
         """
         auto = source_code.lower() == AUTO
         known = "" if auto else known_language(source_code, self.codes)
@@ -178,25 +169,17 @@ class LibreTranslator:
         try:
             require_reader(file.name)
         except UsageError as error:
-            raise RefusedError(f"Invalid request: file format not supported ({error.message})") from None
+            raise invalid(f"file format not supported ({error.message})") from None
         try:
             return await self._documents.translate(file, Options(known, target), resolve, client)
         except DeepwireError as error:
-            raise RefusedError(f"Invalid request: {error.message}") from None
-
-    async def _plan(self, texts: Sequence[Sequence[Unit]], route: Route, target: str) -> TranslationPlan:
-        """The plan for some texts, each of which is a document."""
-        starts = accumulate(map(len, texts), initial=0)
-        units = [unit for text in texts for unit in text]
-        return await self._service.run_in_worker(
-            partial(plan_of, self._service, units, route, target, set(starts))
-        )
+            raise invalid(f"{error.message}") from None
 
     def _route(self, source: str, target: str) -> Route | None:
         """How to translate; None from a language into itself.
 
         Raises:
-            RefusedError: There is no way.
+            RequestError: There is no way.
         """
         if source == target:
             return None
@@ -205,22 +188,12 @@ class LibreTranslator:
             to, from_ = (
                 f"{language_name(language)} ({written_code(language)})" for language in (target, source)
             )
-            raise RefusedError(f"{to} is not available as a target language from {from_}")
+            raise RequestError("invalid", f"{to} is not available as a target language from {from_}")
         return route
 
 
 def _detected(detection: Detection) -> dict[str, object]:
     return {"confidence": detection.confidence, "language": written_code(detection.language)}
-
-
-def _pages(documents: Sequence[HtmlDocument], units: Sequence[Pieces]) -> list[str]:
-    """The translated pages; `units` are those of all of them."""
-    pages = []
-    for document in documents:
-        count = len(document.units)
-        pages.append(document.text_with(units[:count]))
-        units = units[count:]
-    return pages
 
 
 def _answer(

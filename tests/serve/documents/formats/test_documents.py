@@ -240,15 +240,9 @@ def test_gettext():
     [
         ("ISO-8859-1", "Öffnen", "iso-8859-1", "ISO-8859-1"),
         ("iso-8859-1", "Pośród", "utf-8", "UTF-8"),
-        ("koi8-r", "Открыть", "koi8-r", "koi8-r"),
-        ("ASCII", "Open", "ascii", "ASCII"),
         ("ASCII", "Öffnen", "utf-8", "UTF-8"),
         ("CHARSET", "Öffnen", "utf-8", "UTF-8"),
-        ("CHARSET", "Open", "utf-8", "UTF-8"),
-        ("unicode_escape", "Öffnen", "utf-8", "UTF-8"),
         ("utf-16", "Öffnen", "utf-8", "UTF-8"),
-        ("iso-2022-jp", "開く", "utf-8", "UTF-8"),
-        ("utf8", "Öffnen", "utf-8", "utf8"),
         ("punycode", "開く", "utf-8", "UTF-8"),
     ],
 )
@@ -559,7 +553,6 @@ DEEP = "<w:p>" * 5000
     ("name", "content", "said"),
     [
         ("a.docx", b"no zip", "a damaged file"),
-        ("a.docx", docx("<w:p/>")[:200], "a damaged file"),
         ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 999, "it is encrypted, or a .doc file"),
         ("a.docx", damaged(package({"word/document.xml": "b" * 99}, zipfile.ZIP_LZMA)), "a damaged file"),
         ("a.docx", package({"a": "b"}), "there is no word/document.xml"),
@@ -593,10 +586,7 @@ DEEP = "<w:p>" * 5000
         ("a.xlf", b'<!DOCTYPE xliff [<!ENTITY b "c">]><xliff/>', "entities of its own"),
         ("a.po", b"Hallo\n", "line 1: no line of a gettext catalogue"),
         ("a.po", b'msgid "a"\nmsgstr ""\n\nmsgid "Hallo\nmsgstr ""\n', "line 4: no line of a gettext"),
-        ("a.po", b'msgid "a"\n"b\nmsgstr ""\n', "line 2: no line of a gettext"),
-        ("a.po", b'#~ msgid "a\n#~ msgstr ""\n', "line 1: no line of a gettext"),
         ("a.po", b'msgid "a"\n\n#: x.c:1\nmsgid "b"\nmsgstr ""\n', "line 4: msgid behind msgid"),
-        ("a.po", b'"a"\n', "line 1: a text behind nothing"),
         ("a.po", b'msgid "a"\nmsgstr[' + b"9" * 5000 + b'] ""\n', "line 2: no line of a gettext"),
         ("a.po", b'msgid "a"\n"b"\n\n', "line 2: the file ends without a msgstr for its last msgid"),
         ("a.srt", b"Hallo\n", "no subtitles"),
@@ -677,7 +667,6 @@ def test_odd_files_are_read_or_refused_and_never_hang(ending, seed):
 @pytest.mark.parametrize(
     "page",
     [
-        "<a " * 60_000 + "'>",
         '<a "' * 60_000 + "'>",
         '<a "<b" ' * 30_000 + "'>",
         "<a<b" * 50_000 + '">',
@@ -700,15 +689,14 @@ BRACKETS = "[a" * 30_000 + "]" * 30_000
         ("a.srt", CUE + "{\\" * 100_000),
         ("a.srt", CUE + "ein Wort\n" * 50_000),
         ("a.md", " ".join("`" * count for count in range(1, 440))),
-        ("a.md", "x <" + "a" * 99_000),
         ("a.md", "x" + "[^" * 49_000),
-        ("a.md", "x" + "<!--" * 24_000),
         ("a.md", "x" + "_" * 99_000 + "x"),
         ("a.md", f"x{BRACKETS}\n\n[a]: http://a.de\n"),
         ("a.md", "!!! a" + " " * 99_000 + "X"),
         ("a.json", f'["%{"0" * 99_000}"]'),
         ("a.po", f'msgid "%{"0" * 99_000}"\nmsgstr ""\n'),
         ("a.xlf", f"<xliff><trans-unit><source>{'ein<bx/>' * 30_000}</source></trans-unit></xliff>"),
+        ("a.xlf", f"<xliff><trans-unit><source>ein{' ' * 300_000}wort</source></trans-unit></xliff>"),
         ("a.xlf", f"<xliff><trans-unit><source>{'ein&lt;b>' * 50_000}</source></trans-unit></xliff>"),
     ],
     ids=lambda value: value[-10:],
@@ -729,14 +717,6 @@ def test_a_text_of_many_short_lines_takes_little_memory():
     tracemalloc.stop()
     assert plan.texts == ["a"]
     assert (kept < 8 << 20, most < 32 << 20) == (True, True), "it took 350 bytes for each of the file"
-
-
-def test_a_text_of_many_sentences_is_put_together_in_linear_time():
-    document = read_document("a.txt", b"Ein Wort.\n" * 200_000, Options("de", "en"))
-    plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
-    begun = time.process_time()
-    plan.finished(["Ein anderes Wort und noch eines."] * len(plan.texts))
-    assert time.process_time() - begun < 10, "it took minutes"
 
 
 @pytest.mark.parametrize(

@@ -116,10 +116,8 @@ class _Segment:
         """The content of the target; `changes` are those of the source."""
 
         def translated(begin: int, end: int) -> str:
-            moved = [
-                (first - begin, last - begin, text) for first, last, text in changes if begin <= first < end
-            ]
-            return replaced(self._xml.source[begin:end], moved)
+            inside = [change for change in changes if begin <= change[0] < end]
+            return replaced(self._xml.source, inside, begin, end)
 
         if self._old is None or not (self._done and self._parts):
             return translated(self._source.inner, self._source.inner_end)
@@ -135,8 +133,7 @@ class _Segment:
                 additions.append((place, place, new + self._text_beside(part, 1)))
             else:
                 additions.append((place, place, self._text_beside(part, -1) + new))
-        whole = self._xml.source[: self._old.inner_end]
-        return replaced(whole, additions)[self._old.inner :]
+        return replaced(self._xml.source, additions, self._old.inner, self._old.inner_end)
 
     def _text_beside(self, part: Node, step: int) -> str:
         """The text before or behind a part of the source, as it is written."""
