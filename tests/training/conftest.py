@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
 from deepwire.training.spec import TrainingSpec
+from deepwire.training.warm_start.start_from import start_from
 
 # Makes `toy_run` and `job_of_processes` importable from the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -85,6 +87,9 @@ def make_job(prepared: Prepared, tmp_path: Path) -> JobMaker:
         config = TrainingConfig.model_validate(merged)
         shape = ModelConfig.model_validate({**MODEL, **(model or {})})
         words = prepared.vocabularies
+        begin = config.start_from and partial(
+            start_from, config.start_from, vocabularies=words, source_bos=False
+        )
         return TrainingSpec(
             run=RunDirectory(tmp_path / name),
             config=config,
@@ -96,6 +101,7 @@ def make_job(prepared: Prepared, tmp_path: Path) -> JobMaker:
             },
             build=lambda: build_model(shape, words.source.size, words.target.size),
             prepared=prepared,
+            begin=begin,
             metadata={"source": "src", "target": "trg"},
         )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from deepwire.api.prepare import configured_size
-from deepwire.checkpoint.importers.pretrained_encoder import require_encoder
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory, require_folder
 from deepwire.checkpoint.store import read_metadata
@@ -28,8 +28,9 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import LoadedRunFile, RunFile
 from deepwire.training.device import choose_device
-from deepwire.training.spec import TrainingSpec, TranslateTexts
+from deepwire.training.spec import TrainingSpec, TranslateTexts, WarmStartReport
 from deepwire.training.validation import directions_in
+from deepwire.training.warm_start.start_from import start_from
 
 
 class ValidationScores:
@@ -147,6 +148,8 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
         model = config.start_from.model  # the other processes need not see it
         processes.run_on_main_first(lambda: read_metadata(find_model(model)) if processes.main else None)
     if begins and config.pretrained is not None:
+        from deepwire.convert.pretrained import require_encoder
+
         encoder = config.pretrained.encoder
         processes.run_on_main_first(lambda: require_encoder(encoder) if processes.main else None)
 
@@ -167,6 +170,7 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared, changes: Sequence[s
         seed=config.seed,
         resolved=dict(loaded.resolved),
         build=lambda: untrained_model(config.model, prepared),
+        begin=_begin_with(config, prepared),
         prepared=prepared,
         source_bos=config.data.source_bos,
         sampling=config.data.vocabulary.sampling,
@@ -180,6 +184,25 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared, changes: Sequence[s
         user_config=loaded.text,
         changes=tuple(changes),
     )
+
+
+def _begin_with(config: RunFile, prepared: Prepared) -> Callable[[TranslationModel], WarmStartReport] | None:
+    """Fills the model from the one that the run is to begin with; None without."""
+    start, pretrained = config.training.start_from, config.training.pretrained
+    if start is not None:
+        return partial(
+            start_from,
+            start,
+            vocabularies=prepared.vocabularies,
+            source_bos=config.data.source_bos,
+            languages=prepared.languages,
+            context=prepared.context,
+        )
+    if pretrained is not None:
+        from deepwire.convert.pretrained import start_pretrained
+
+        return partial(start_pretrained, pretrained, vocabularies=prepared.vocabularies)
+    return None
 
 
 def untrained_model(config: ModelConfig, prepared: Prepared) -> TranslationModel:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from deepwire.config.counts import few
 from deepwire.errors import DataError, ModelError, Tell, UsageError
@@ -16,22 +16,12 @@ from deepwire.io.atomic import disk_errors, free_name, write_json, write_text
 from deepwire.io.json_lines import finite
 from deepwire.io.regular_files import open_for_appending, open_regular
 from deepwire.training.progress import Averages, Display, TrainingStatus, perplexity
-from deepwire.training.spec import TrainingSpec
+from deepwire.training.spec import TrainingSpec, WarmStartReport
 from deepwire.training.state import StopReason, TrainingState
 from deepwire.training.validation import Validation, worth_showing
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
-
-
-class WarmStartReport(Protocol):
-    """The parameters that a run took over from another model."""
-
-    def lines(self) -> list[str]:
-        """The report for people."""
-
-    def to_json(self) -> dict[str, object]:
-        """The report as plain values."""
 
 
 class RunLog:

@@ -61,8 +61,6 @@ from deepwire.training.schedule import rates_of
 from deepwire.training.spec import TrainingSpec
 from deepwire.training.state import Signals, StopReason, cut_short, limit_reached, tiny_batches
 from deepwire.training.validation import DirectionsValidator, Validation, Validator, directions_in
-from deepwire.training.warm_start.pretrained import start_pretrained
-from deepwire.training.warm_start.start_from import start_from
 
 
 class Callback:
@@ -329,8 +327,8 @@ def make_trainer(run: TrainingRun) -> Trainer:
         stack.recomputes = config.activation_checkpointing
     if run.checkpoint is not None:
         read_weights(run.checkpoint.path, model)
-    elif processes.main:
-        _begin_with_another(spec, model, run.log)
+    elif processes.main and spec.begin is not None:
+        run.log.begun_with(spec.begin(model))
     frozen = freeze(model, config.freeze)
     scales = with_rate_factors(update_scales(model), model, config.rate_factors)
     model = model.to(run.device)
@@ -402,19 +400,6 @@ def _profile(run: TrainingRun, model: TranslationModel) -> None:
     with run.decisions.numerics.autocast():
         model.profile(batch.source, batch.target_input, languages=batch.languages)
     run.log.say("one pass over the first batch set the numbers that connections begin with")
-
-
-def _begin_with_another(spec: TrainingSpec, model: TranslationModel, log: RunLog) -> None:
-    """Fill the model from the one that the run is to begin with, if any."""
-    config, words = spec.config, spec.prepared.vocabularies
-    bos, languages, context = spec.source_bos, spec.prepared.languages, spec.prepared.context
-    if config.start_from is not None:
-        report = start_from(
-            config.start_from, model, words, source_bos=bos, languages=languages, context=context
-        )
-        log.begun_with(report)
-    elif config.pretrained is not None:
-        log.begun_with(start_pretrained(config.pretrained, model, words))
 
 
 def _restore(run: TrainingRun, optimizer: Optimizer, average: MovingAverage | None) -> None:

@@ -182,6 +182,16 @@ class ScoreTexts(Protocol):
         """Score; ``language`` is that of the text where there are several."""
 
 
+class WarmStartReport(Protocol):
+    """The parameters that a run took over from another model."""
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+
+    def to_json(self) -> dict[str, object]:
+        """The report as plain values."""
+
+
 @dataclass(frozen=True)
 class TrainingSpec:
     """Everything that training needs; handed in by the command.
@@ -193,6 +203,7 @@ class TrainingSpec:
         resolved: The whole run file with defaults, as plain values; a continuation must agree with it.
         build: Builds the untrained model, with its parameters drawn from torch's current random state.
         prepared: The corpus.
+        begin: Fills a new run's model from another one; None: it begins untrained.
         source_bos: Whether sources begin with BOS.
         sampling: Share of subword merges left out at random (BPE-dropout), or the like; 0: none.
         noise: Of the training lines; None: they are read as they are.
@@ -213,6 +224,7 @@ class TrainingSpec:
     build: Callable[[], TranslationModel]
     prepared: Prepared
     metadata: dict[str, object]
+    begin: Callable[[TranslationModel], WarmStartReport] | None = None
     source_bos: bool = False
     sampling: float = 0.0
     noise: LineNoise | None = None
@@ -227,7 +239,7 @@ class TrainingSpec:
     @property
     def begins_with_a_model(self) -> bool:
         """Whether it begins with another model's parameters, so that connections are past their start."""
-        return self.config.start_from is not None or self.config.pretrained is not None
+        return self.begin is not None
 
     def stream(self, micro_batch_tokens: int, share: tuple[int, int] = (0, 1)) -> UpdateStream:
         """The training batches of process number `share[0]` of `share[1]`."""

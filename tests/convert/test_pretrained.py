@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from deepwire.checkpoint.importers.pretrained_encoder import read_pretrained
 from deepwire.cli.main import main
+from deepwire.convert.pretrained import read_pretrained, start_pretrained
 from deepwire.data.subwords.base import SPECIAL_PIECES
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
@@ -25,7 +25,6 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import TrainingConfig
-from deepwire.training.warm_start.pretrained import start_pretrained
 from deepwire.training.warm_start.warm_start_config import PretrainedSection
 
 sys.path.insert(0, str(Path(__file__).parent))
