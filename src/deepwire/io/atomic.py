@@ -12,6 +12,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain, count
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -31,13 +32,7 @@ def is_disk_full(error: OSError) -> bool:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turn a full or read-only disk under ``path`` into an error of one line.
-
-    Raises:
-        UsageError: If nothing can have this name, because a file is in the way or the name is too long; or if
-            this user may not write there.
-        ResourceError: For every other operating-system error while writing.
-    """
+    """Turns an error of writing ``path`` into a line: UsageError for its name or rights, else ResourceError."""
     try:
         yield
     except OSError as error:
@@ -80,11 +75,7 @@ def _end(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def require_space(folder: Path, needed: int) -> None:
-    """Refuse to begin a write of ``needed`` bytes that cannot fit on the disk of ``folder``.
-
-    Raises:
-        ResourceError: If less is free; names both numbers and the folder.
-    """
+    """Raises a ResourceError where a write of ``needed`` bytes cannot fit on the disk of ``folder``."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise ResourceError(
@@ -146,15 +137,7 @@ def json_text(value: object) -> str:
 
 
 def require_absent(path: Path, instead: str = "name another folder") -> None:
-    """Refuse to replace ``path``.
-
-    Args:
-        path: What is to be made.
-        instead: What the user can do, apart from removing what is there.
-
-    Raises:
-        UsageError: Something is there.
-    """
+    """Raises a UsageError where something is at ``path``; ``instead`` is advice besides removing it."""
     if os.path.lexists(path):
         raise UsageError(f"{path}: exists already", f"{instead}, or remove it first")
 
@@ -243,11 +226,6 @@ def free_name(path: Path, suffix: str = "") -> Path:
 
     With a suffix such as ``damaged`` the names are ``path.damaged``, ``path.damaged.2`` and so on.
     """
-    number = 1
-    while os.path.lexists(free := path.with_name(f"{path.name}.{_numbered(suffix, number)}")):
-        number += 1
-    return free
-
-
-def _numbered(suffix: str, number: int) -> str:
-    return suffix if suffix and number == 1 else f"{suffix}.{number}".removeprefix(".")
+    names = (f"{suffix}.{number}".removeprefix(".") for number in count(2 if suffix else 1))
+    candidates = (path.with_name(f"{path.name}.{name}") for name in chain([suffix] if suffix else [], names))
+    return next(candidate for candidate in candidates if not os.path.lexists(candidate))

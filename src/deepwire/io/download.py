@@ -28,12 +28,15 @@ _RESUME = "run the same command again to continue"
 
 @dataclass(frozen=True)
 class Download:
-    """A file that lies on disk now."""
+    """A file that lies on disk now; `fetched` is False when it was there already."""
 
     path: Path
     sha256: str
     fetched: bool
-    """False when it was there already."""
+
+
+OnProgress = Callable[[int, int | None], None]
+"""Called with the bytes there are and the bytes there will be (None: not known)."""
 
 
 def download(
@@ -41,23 +44,23 @@ def download(
     folder: Path,
     *,
     sha256: str | None = None,
-    on_progress: Callable[[int, int | None], None] | None = None,
+    on_progress: OnProgress | None = None,
     warn: Tell | None = None,
     protect: str = _PROTECT,
     most_bytes: int | None = None,
 ) -> Download:
-    """Fetch `url` into `folder` under the last part of its path.
+    """Fetches an http or https `url` into `folder` under the last part of its path.
 
     Bytes go to a hidden `.NAME.part` beside it. With a digest an interrupted download continues there;
     without one it starts over, because nothing could tell that the file on the server changed in between.
 
     Args:
-        url: An http or https address.
+        url: The address.
         folder: Created when missing.
         sha256: The digest the file must have, in hex.
-        on_progress: Called with the bytes there are and the bytes there will be (None: not known).
+        on_progress: Hears how far it is.
         warn: Hears, before it begins, that a plain http address without a digest can bring anything.
-        protect: What the user can do about that.
+        protect: The advice of that warning.
         most_bytes: No more is written to the disk, however much the server sends; None: as much as it sends.
 
     Raises:
@@ -99,16 +102,14 @@ def download(
         part.unlink()
         raise
     except OSError as fault:
-        raise _disk_error(folder, fault) from None
+        if is_disk_full(fault):
+            raise ResourceError(f"{folder}: the disk is full", f"free some space; {_RESUME}") from None
+        raise UsageError(f"{folder}: cannot write: {fault.strerror or fault}") from None
     return Download(path, actual, fetched=True)
 
 
 def file_name(url: str) -> str:
-    """The name a download gets: the last part of the path of `url`.
-
-    Raises:
-        UsageError: the address is not http or https, or ends in nothing that can be a file name.
-    """
+    """The name a download gets, the last part of the path of `url`; a UsageError where it has none."""
     try:
         parts = urlsplit(url)
     except ValueError as fault:
@@ -132,12 +133,7 @@ def _encrypted(url: str) -> bool:
 
 
 def _fetch(
-    url: str,
-    part: Path,
-    on_progress: Callable[[int, int | None], None] | None,
-    *,
-    protect: str | None,
-    most_bytes: int | None,
+    url: str, part: Path, on_progress: OnProgress | None, *, protect: str | None, most_bytes: int | None
 ) -> None:
     """Bring `part` to its full length, from where it ends now; `protect`: what helps without a digest."""
     start = part.stat().st_size if part.exists() else 0
@@ -180,7 +176,7 @@ def _write(
     part: Path,
     start: int,
     total: int | None,
-    on_progress: Callable[[int, int | None], None] | None,
+    on_progress: OnProgress | None,
     most_bytes: int | None,
 ) -> int:
     """How many bytes came, with those that were there before; it ends with the first that are too many."""
@@ -200,9 +196,3 @@ def _write(
             file.flush()
             os.fsync(file.fileno())
     return done
-
-
-def _disk_error(folder: Path, fault: OSError) -> DeepwireError:
-    if is_disk_full(fault):
-        return ResourceError(f"{folder}: the disk is full", f"free some space; {_RESUME}")
-    return UsageError(f"{folder}: cannot write: {fault.strerror or fault}")

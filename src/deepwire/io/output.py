@@ -54,26 +54,17 @@ def open_output(path: Path) -> Iterator[TextIO]:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Write a whole text to a place that a user names, as `open_output` does.
-
-    Raises:
-        UsageError: as `check_output` says.
-        ResourceError: it cannot be written.
-    """
+    """Writes a whole text to a place that a user names; see `open_output`."""
     with disk_errors(path), open_output(path) as stream:
         stream.write(text)
 
 
 def check_output(path: Path, read: Iterable[Path] = ()) -> None:
-    """See early that a text can be written to `path`, before hours of work that end there.
-
-    Args:
-        path: Where to.
-        read: Files whose text is read, and must still be there afterwards; `-` is the file behind stdin.
+    """Checks that a text can be written to `path`, before hours of work that end there.
 
     Raises:
-        UsageError: the folder does not exist or may not be written, `path` is a directory, one of the files
-            that are read or a YAML file, or there is no package for zstd.
+        UsageError: the folder does not exist or may not be written, `path` is a directory, a YAML file or one
+            of the files that are `read` (`-` is the one behind stdin), or there is no package for zstd.
     """
     if path == STDOUT:
         return

@@ -44,11 +44,7 @@ def cannot_read(path: Path, error: OSError) -> ModelError:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Open a file for reading; a pipe or device, which might never end, is refused instead.
-
-    Raises:
-        OSError: If it cannot be opened, or is no regular file.
-    """
+    """Opens a file for reading; an OSError for a pipe or device, which might never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
@@ -65,27 +61,22 @@ def read_regular(path: Path) -> bytes:
 
 
 def open_for_appending(path: Path) -> TextIO:
-    """Open a regular file for reading and appending, made when missing; text that is not UTF-8 is escaped.
+    """Opens a regular file for reading and appending, made when missing; text that is not UTF-8 is escaped.
 
-    Raises:
-        UsageError: If a link, a pipe or a device has that name: what is written would go elsewhere.
-        OSError: If it cannot be opened.
+    A UsageError where a link, a pipe or a device has that name: text would go elsewhere.
     """
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
-        if error.errno == errno.EISDIR or not os.path.lexists(path) or _is_regular(path.lstat()):
+        there = os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode)
+        if error.errno == errno.EISDIR or not there:
             raise
         raise _not_regular(path) from error
-    if not _is_regular(os.fstat(descriptor)):
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise _not_regular(path)
     return os.fdopen(descriptor, "a+", encoding="utf-8", errors="backslashreplace")
-
-
-def _is_regular(status: os.stat_result) -> bool:
-    return stat.S_ISREG(status.st_mode)
 
 
 def _not_regular(path: Path) -> UsageError:
@@ -96,12 +87,7 @@ def _not_regular(path: Path) -> UsageError:
 
 
 def read_json(path: Path) -> dict[str, object]:
-    """The JSON object in ``path``.
-
-    Raises:
-        ModelError: If the file is missing, is not JSON or holds something other than an object.
-        UnreadableError: If it is there and cannot be read.
-    """
+    """The JSON object in ``path``; a ModelError where there is none, or UnreadableError."""
     try:
         value = json.loads(read_regular(path).decode("utf-8"))
     except OSError as error:
@@ -114,18 +100,11 @@ def read_json(path: Path) -> dict[str, object]:
 
 
 def acquire_lock(path: Path, busy: Tell) -> TextIO:
-    """Lock the file ``path``, made when missing, for this process; it is free again when it is closed.
+    """Locks the file ``path``, made when missing, for this process; it is free again when it is closed.
 
     Child processes that are forked meanwhile hold it too: it stays taken until the last of them has ended.
-
-    Args:
-        path: The lock file; its text names the pid and the host of the holder.
-        busy: Called once with that text where another process holds the lock. It raises an error to give up;
-            if it returns, the lock is waited for.
-
-    Raises:
-        UsageError: If ``path`` is a link, a pipe or a device.
-        OSError: If it cannot be opened or written.
+    The text of the file names the pid and the host of the holder. ``busy`` is called once with that text
+    where another process holds the lock: it raises an error to give up, or the lock is waited for.
     """
     file = open_for_appending(path)
     try:
@@ -148,11 +127,7 @@ _CUTOFF = 0.6
 
 
 def similar_file_names(name: str, there: Iterable[str], count: int = 3) -> list[str]:
-    """File names of the same kind that differ from ``name`` in little, the nearest first.
-
-    The endings say the kind, and nothing about how near ``a.de`` is to ``b.de``. Two names are of the same
-    kind where one only goes on, as ``.de.gz`` does.
-    """
+    """File names with the endings of ``name``, or more, that differ little before them; nearest first."""
     stem, kind = _parts(name)
     by_stem: dict[str, list[str]] = {}
     for candidate in sorted(there):
