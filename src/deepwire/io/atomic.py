@@ -32,7 +32,7 @@ def is_disk_full(error: OSError) -> bool:
 
 @contextmanager
 def disk_errors(path: Path) -> Iterator[None]:
-    """Turns an error of writing ``path`` into a line: UsageError for its name or rights, else ResourceError."""
+    """Turns an error of writing ``path`` into a UsageError for its name or rights, else a ResourceError."""
     try:
         yield
     except OSError as error:
