@@ -26,21 +26,13 @@ def test_train_accepts_a_prefix_in_every_form(train: object) -> None:
     ("corpus", "said"),
     [
         ({}, "exactly one of"),
-        ({"tsv": "a", "jsonl": "b"}, "exactly one of"),
         ({"prefix": "a", "source_file": "b", "target_file": "c"}, "exactly one of"),
-        ({"source_file": "a"}, "give both"),
         ({"source_file": "-", "target_file": "-"}, "cannot both be stdin"),
-        ({"prefix": "-"}, "cannot be stdin"),
         ({"prefix": "a", "source_column": 1}, "for tsv and jsonl only"),
-        ({"tsv": "a", "source_column": 0}, "counted from 1"),
         ({"tsv": "a", "source_column": 2, "target_column": 2}, "both 2"),
-        ({"tsv": "a", "source_column": 2}, "both 2"),
         ({"tsv": "a", "source_column": ""}, "empty"),
-        ({"jsonl": "a", "source_column": 1}, "is a key"),
         ({"prefix": "a", "weight": 0}, "greater than 0"),
-        ({"prefix": "a", "weight": float("nan")}, "finite|greater than"),
         ({"prefx": "a"}, "not permitted"),
-        ({"tsv": "a", "more_references": ["b"]}, "need a prefix, or source_file"),
         ({"source_file": "-", "target_file": "a", "more_references": ["b"]}, "once for each"),
     ],
 )
@@ -53,21 +45,13 @@ def test_impossible_corpora_are_refused(corpus: dict[str, object], said: str) ->
     ("settings", "said"),
     [
         ({"train": []}, "at least 1"),
-        ({"train": "a", "source": "de", "target": "de"}, "same text"),
         ({"train": {"jsonl": "a"}, "source": "de", "target": "de"}, "same text"),
-        ({"train": "a", "valid": {"prefix": "b", "weight": 2}}, "weights are for train"),
         ({"train": "a", "source": "d/e"}, "pattern"),
-        (
-            {"train": {"prefix": "a", "more_references": ["b"]}},
-            "for test with .*, not in train",
-        ),
         (
             {"train": "a", "valid": {"prefix": "a", "more_references": ["b"]}},
             "for test with source and target, not in valid",
         ),
-        ({"train": "a", "on_bad_utf8": "ignore"}, "'error', 'skip' or 'replace'"),
         ({"train": "a", "filters": {"max_ratio": 0.5}}, "greater than or equal to 1"),
-        ({"train": "a", "filters": {"min_characters": 9, "max_characters": 8}}, "above"),
     ],
 )
 def test_impossible_data_sections_are_refused(settings: dict[str, object], said: str) -> None:

@@ -71,20 +71,14 @@ def test_directions_are_written_out() -> None:
     ("written", "said"),
     [
         (["en-german"], "'en-german' is not a direction .*: 'german' is not a language tag: two or three"),
-        (["en-*"], r"'en-\*' is not a direction .*: '\*' is not a language tag"),
         (
             ["zh-hans-en"],
             "'zh-hans-en' is not a direction .*: two languages, each two or three small letters",
         ),
-        (["en"], "'en' is not a direction"),
         (["en-en"], "translates a language into itself"),
-        (["en-de", {"between": ["en"], "and": ["de"]}], "en-de is named twice"),
         ([{"from": "en", "and": "de"}], "a direction is written en-de"),
-        ([{"from": "en", "to": "en"}], "nothing between en and en"),
         ([{"between": ["en"], "and": ["English"]}], "'English' is not a language tag"),
-        ([{"between": ["en"], "and": ["en"]}], "nothing between en and en"),
         ([{"between": [False]}], "put it in quotes"),
-        ([7], "a direction is written en-de"),
     ],
 )
 def test_what_is_no_direction_is_refused(written: object, said: str) -> None:

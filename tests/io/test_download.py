@@ -186,15 +186,10 @@ def test_a_full_disk_is_a_resource_error(
     "url",
     [
         "file:///etc/passwd",
-        "ftp://host/a",
         "corpus.gz",
-        "http:///a",
         "http://host/",
-        "http://host",
         "http://host/..",
-        "http://host/a%2f..%2f..%2fb",
         "http://host/a%00b",
-        "http://host/.hidden",
         "http://[host/a",
     ],
 )

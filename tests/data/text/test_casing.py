@@ -55,19 +55,12 @@ def test_title_case_becomes_a_sentence(ordinary, line, text):
     "line",
     [
         "",
-        "12 + 3",
         "Press the button",
-        "press",
         "Paris",
-        "Das Haus am Waldrand",
         "Angela Merkel",
-        "OK",
         "USB",
-        "I",
         "A USB PDF",
-        "%S {NAME}",
         "中文 字",
-        "PRESS the BUTTON",
     ],
 )
 def test_other_lines_stay(ordinary, line):

@@ -150,26 +150,17 @@ def test_a_missing_file_is_named_with_its_direction(tmp_path: Path, form: str) -
     ("settings", "said"),
     [
         ({"source": "de"}, "directions stand instead of source and target"),
-        ({"vocabulary": {"joint": False}}, "one vocabulary for all languages"),
         ({"train": {"tsv": "t.tsv"}}, "t.tsv: say which languages it holds"),
-        ({"train": {"jsonl": "t", "source_column": "a"}}, "say which languages it holds"),
         ({"train": {"tsv": "-", "source": "de", "target": "en"}}, "stdin"),
-        ({"train": {"prefix": "t", "source": "de", "target": "it"}}, "no direction has the language 'it'"),
         ({"train": {"prefix": "t", "languages": ["de", "fr"]}}, "none of the directions is between"),
-        ({"train": {"prefix": "t", "languages": ["de", "en"]}}, "no corpus of train has text for .* en-fr"),
         ({"train": {"prefix": "t", "source": "deutsch", "target": "en"}}, "'deutsch' is not a language tag"),
-        ({"train": {"prefix": "t", "source": "de"}}, "source and target of a corpus belong together"),
         ({"train": {"prefix": "t", "source": "de", "target": "en", "languages": ["de", "en"]}}, "either"),
-        ({"train": {"prefix": "t", "directions": ["de-fr"]}}, "t: de-fr is not one of data.directions"),
         (
             {"train": {"prefix": "t", "source": "de", "target": "en", "directions": ["en-fr"]}},
             "t: en-fr is not among its languages",
         ),
-        ({"train": {"prefix": "t", "directions": ["de-en"]}}, "no corpus of train has text for .* en-de"),
         ({"directions": ["en-deutsch"]}, "'en-deutsch' is not a direction"),
-        ({"directions": []}, "at least 1 item"),
         ({"sampling_temperature": 0.5}, "greater than or equal to 1"),
-        ({"tag": "front"}, "'source', 'target', 'both' or 'none'"),
     ],
 )
 def test_impossible_directions_are_refused_by_name(settings: dict[str, object], said: str) -> None:
@@ -254,13 +245,9 @@ def test_tsv_columns_by_number_and_by_name(tmp_path: Path) -> None:
     ("text", "columns", "said"),
     [
         (b"a\tx\nb\n", {}, r"t\.tsv:2: 1 column where 2 are expected"),
-        (b"a\tx\nb\ty\tz\n", {}, r"t\.tsv:2: 3 columns where 2 are expected"),
         (b"a\n", {}, r"t\.tsv:1: 1 column where 2 are expected"),
-        (b"", {}, r"t\.tsv: is empty"),
         (b"de\ten\n", {"source_column": "de", "target_column": "en"}, r"t\.tsv: is empty"),
-        (b"", {"source_column": "de", "target_column": "en"}, r"t\.tsv: is empty"),
         (b"de\ten\na\tx\n", {"source_column": "deu"}, r"t\.tsv:1: no column deu \(the columns are: de, en"),
-        (b"de\ten\na\tx\n", {"source_column": "de", "target_column": 3}, "no column 3"),
         (b"de\ten\tde\na\tx\tb\n", {"source_column": "de"}, r"t\.tsv:1: two columns are named de"),
     ],
 )
@@ -284,15 +271,10 @@ def test_jsonl_keys_default_to_the_languages_and_may_be_nested(tmp_path: Path) -
     ("line", "said"),
     [
         ("{", "not JSON"),
-        ("[1]", "not a JSON object"),
         ("null", "not a JSON object"),
-        ('{"de": "a"}', r"no key 'en' \(found de;"),
         ('{"de": "a", "en": null}', "'en' is null, not a text"),
-        ('{"de": "a", "en": 3}', "'en' is 3, not a text"),
         ("[" * 200_000, "not usable JSON"),
-        ('{"de": "a", "de": "b", "en": "c"}', "not usable JSON: a key comes twice"),
         ('{"de": ' + "9" * 5000 + "}", "not usable JSON"),
-        (r'{"de": "\ud800", "en": "x"}', "surrogate"),
     ],
 )
 def test_wrong_jsonl_is_an_error_with_its_line(tmp_path: Path, line: str, said: str) -> None:
