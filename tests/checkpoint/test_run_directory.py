@@ -12,7 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory, among_best, best, ranked, superfluous
+from deepwire.checkpoint.run_directory import (
+    Checkpoint,
+    RunDirectory,
+    among_best,
+    best,
+    checkpoints_to_delete,
+    ranked,
+)
 from deepwire.errors import ModelError, ResourceError, UsageError
 
 SCORES = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True, width=16))
@@ -40,7 +47,7 @@ def test_interim_checkpoints_change_nothing_of_what_else_is_kept(
         kept: list[Checkpoint] = []
         for one in coming:
             kept.append(one)
-            leaving = superfluous(kept, metric, keep_last=keep_last, keep_best=1)
+            leaving = checkpoints_to_delete(kept, metric, keep_last=keep_last, keep_best=1)
             kept = [other for other in kept if other not in leaving]
         return kept
 
@@ -62,7 +69,7 @@ def score(one: Checkpoint, metric: str) -> float:
 def test_the_newest_and_the_best_always_stay(
     found: list[Checkpoint], metric: str, keep_last: int, keep_best: int
 ) -> None:
-    leaving = superfluous(found, metric, keep_last=keep_last, keep_best=keep_best)
+    leaving = checkpoints_to_delete(found, metric, keep_last=keep_last, keep_best=keep_best)
     kept = [one for one in found if one not in leaving]
     assert kept[-keep_last:] == found[-keep_last:]
     assert len(kept) <= keep_last + keep_best
@@ -83,10 +90,14 @@ def test_deleting_as_checkpoints_come_keeps_the_same_ones_as_keeping_all(
     kept: list[Checkpoint] = []
     for one in found:
         kept.append(one)
-        leaving = superfluous(kept, metric, keep_last=keep_last, keep_best=keep_best, keep_up_to=before)
+        leaving = checkpoints_to_delete(
+            kept, metric, keep_last=keep_last, keep_best=keep_best, keep_up_to=before
+        )
         kept = [other for other in kept if other not in leaving]
     assert ranked(kept, metric)[:keep_best] == ranked(found, metric)[:keep_best]
-    assert superfluous(kept, metric, keep_last=keep_last, keep_best=keep_best, keep_up_to=before) == []
+    assert (
+        checkpoints_to_delete(kept, metric, keep_last=keep_last, keep_best=keep_best, keep_up_to=before) == []
+    )
     if before is not None:
         newest = [one for one in found if one.update <= before][-1:]
         assert [one for one in kept if one.update <= before][-1:] == newest

@@ -295,7 +295,7 @@ def test_rounds_of_a_model_without_recurrent_depth_are_refused(
 
 def test_ties_are_no_fault() -> None:
     limits = parity_module.ParityLimits(0.001, same=True)
-    tie = parity_module.Unequal(1, "a", "b", 0.00005, 6)
+    tie = parity_module.Mismatch(1, "a", "b", 0.00005, 6)
 
     def faults(**changes: object) -> list[str]:
         whole = {
@@ -308,11 +308,11 @@ def test_ties_are_no_fault() -> None:
             "unequal": (tie,),
             "beam_unequal": (),
         }
-        return parity_module.Parity(**(whole | changes)).faults(limits)  # type: ignore[arg-type]
+        return parity_module.Parity(**(whole | changes)).violations(limits)  # type: ignore[arg-type]
 
     assert faults() == []
     assert "1 lines" in faults(largest_difference=8e-6)[0]
-    worse = parity_module.Unequal(2, "a", "b", 0.5, 6)
+    worse = parity_module.Mismatch(2, "a", "b", 0.5, 6)
     assert "1 lines" in faults(beam_unequal=(tie, worse))[0]
     assert "BLEU" in faults(bleu=(20.0, 20.2))[0]
     assert "0.0001 at most" in faults(largest_difference=2e-4)[0]

@@ -175,7 +175,7 @@ def _begun_alone(model: TranslationModel, other: Stepped, *given: *Settings) -> 
 def in_onnx(model: TranslationModel, folder: Path, *, int8: bool = False) -> Stepped:
     """The model as onnxruntime runs it."""
     from deepwire.convert.host.graphs import GraphModel
-    from deepwire.convert.onnx_graphs import round_weights, write_graph
+    from deepwire.convert.onnx import round_weights, write_graph
 
     graphs = decoding_graphs(model)
     described = {}

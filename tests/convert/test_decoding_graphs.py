@@ -132,7 +132,7 @@ def test_a_model_that_makes_much_of_rounding_may_differ_by_so_much() -> None:
 
 def test_tracing_leaves_the_model_and_the_process_as_they_were(tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")
-    from deepwire.convert.onnx_graphs import write_graph
+    from deepwire.convert.onnx import write_graph
 
     torch.set_float32_matmul_precision("high")
     try:

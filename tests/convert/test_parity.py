@@ -82,12 +82,12 @@ def test_a_model_may_differ_by_its_own_rounding(loaded: LoadedModel, multi30k: T
     found = compare(loaded, InFloat64(loaded), lines, limits=LIMITS)
     assert found.rounding is not None
     assert SAME < found.largest_difference == pytest.approx(found.rounding, rel=0.01)
-    assert found.faults(LIMITS) == []
+    assert found.violations(LIMITS) == []
     assert f"our own float32 errs by {found.rounding:.2g}" in str(found)
     assert found.to_json()["rounding"] == found.rounding
     worse = compare(loaded, InFloat64(loaded, 12 * found.rounding), lines, limits=LIMITS)
     assert worse.rounding == found.rounding
-    assert any("10 times the model's own rounding" in fault for fault in worse.faults(LIMITS))
+    assert any("10 times the model's own rounding" in fault for fault in worse.violations(LIMITS))
     loose = ParityLimits(0.01, same=True, largest=0.1)
     assert compare(loaded, InFloat64(loaded), lines, limits=loose).rounding is None
 

@@ -21,6 +21,7 @@ from deepwire.io.regular_files import UnreadableError, cannot_read, open_regular
 
 MANIFEST = "manifest.json"
 _BLOCK = 1 << 20
+_AGAIN = "delete the folder, and copy or make it again"
 
 
 class DamagedError(ModelError):
@@ -32,24 +33,10 @@ class DamagedError(ModelError):
     """
 
     def __init__(self, folder: Path, reason: str) -> None:
-        super().__init__(f"{folder} is damaged ({reason})", _instead_of(folder))
+        instead = "use another checkpoint of the run" if folder.parent.name == "checkpoints" else _AGAIN
+        super().__init__(f"{folder} is damaged ({reason})", instead)
         self.folder = folder
         self.reason = reason
-
-
-def _instead_of(folder: Path) -> str:
-    """The advice for a damaged folder: which checkpoints of its run are left, if it is one."""
-    if folder.parent.name == "averages":
-        return "delete the folder; the average is made again when it is asked for"
-    if folder.parent.name != "checkpoints":
-        return "copy it again, or make it again"
-    names = (re.fullmatch(r"update-(\d+)", other.name) for other in folder.parent.glob("update-*"))
-    left = sorted(int(name[1]) for name in names if name and name[0] != folder.name)
-    if not left:
-        return "the run has no other checkpoint"
-    return (
-        f"use another one: {' or '.join(f'{folder.parent.parent}@update-{update}' for update in left[-2:])}"
-    )
 
 
 def digest(path: Path) -> str:

@@ -78,7 +78,7 @@ def among_best(checkpoints: Sequence[Checkpoint], metric: str, score: float | No
     return len(order) < keep or better(metric, score, order[keep - 1].scores[metric])
 
 
-def superfluous(
+def checkpoints_to_delete(
     checkpoints: Sequence[Checkpoint],
     metric: str,
     *,
@@ -293,7 +293,7 @@ class RunDirectory:
             write(temporary)
             write_manifest(temporary)
         checkpoints = self.checkpoints()
-        leaving = superfluous(
+        leaving = checkpoints_to_delete(
             checkpoints, metric, keep_last=keep_last, keep_best=keep_best, keep_up_to=keep_up_to
         )
         self._write_index([checkpoint for checkpoint in checkpoints if checkpoint not in leaving], metric)

@@ -58,6 +58,7 @@ _SHOWN = 5
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 _FORMS = "give a run directory, RUN@last, RUN@avg5 or a model directory"
 _IMPORT = "'deepwire import' reads checkpoints of fairseq, Neutron and transformers, with a restricted reader"
+_NO_PICKLE = f"a pickle file is not opened as a model, because it can run code; {_IMPORT}"
 
 
 @dataclass(frozen=True)
@@ -326,7 +327,8 @@ def require_model(folder: Path) -> None:
         names = {path.name for path in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         if folder.is_file():
-            raise ModelError(f"{folder}: is a file, but a model is a folder", _instead_of(folder)) from None
+            hint = _NO_PICKLE if folder.suffix in _PICKLES else _FORMS
+            raise ModelError(f"{folder}: is a file, but a model is a folder", hint) from None
         raise ModelError(f"{folder}: no such model", _FORMS) from error
     except OSError as error:
         raise cannot_read(folder, error) from error
@@ -343,15 +345,6 @@ def require_model(folder: Path) -> None:
         )
     if not names & {MANIFEST, WEIGHTS}:
         raise ModelError(f"{folder}: is not a model: no {WEIGHTS} and no {MANIFEST}")
-
-
-def _instead_of(file: Path) -> str:
-    """The advice for a file given in place of a model directory."""
-    if file.suffix in _PICKLES:
-        return f"a pickle file is not opened as a model, because it can run code; {_IMPORT}"
-    if {MANIFEST, WEIGHTS} & {path.name for path in file.parent.iterdir()}:
-        return f"give the folder {file.parent}"
-    return _FORMS
 
 
 def _tags(folder: Path, record: dict[str, object]) -> int:

@@ -249,12 +249,12 @@ def _require_parity(
     export_format: ExportFormat, made: Path, output: Path, parity: Parity | None, limits: ParityLimits
 ) -> None:
     """Put an exported model aside that differs too much, and refuse it."""
-    faults = [] if parity is None else parity.faults(limits)
-    if faults:
+    violations = [] if parity is None else parity.violations(limits)
+    if violations:
         rejected = free_name(output, REJECTED)
         made.replace(rejected)
         raise DeepwireError(
-            f"{rejected}: {export_format.name} computes something else: {parity}; {'; '.join(faults)}",
+            f"{rejected}: {export_format.name} computes something else: {parity}; {'; '.join(violations)}",
             "--most-different allows more",
         )
 

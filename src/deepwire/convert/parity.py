@@ -74,7 +74,7 @@ class ParityLimits:
 
 
 @dataclass(frozen=True)
-class Unequal:
+class Mismatch:
     """Two translations of a line.
 
     Attributes:
@@ -99,7 +99,7 @@ def unequal(
     texts: tuple[Pieces, Pieces],
     log_probs: Sequence[Sequence[float]],
     config: DecodingConfig,
-) -> Unequal:
+) -> Mismatch:
     """Our translation of a line and another, found with these settings.
 
     Args:
@@ -118,7 +118,7 @@ def unequal(
         ours, theirs = (sum(each) / divisor for each, divisor in zip(log_probs, divisors, strict=True))
         gap = ours - theirs
         counted = sum(len(each) / divisor for each, divisor in zip(log_probs, divisors, strict=True))
-    return Unequal(line, " ".join(texts[0]), " ".join(texts[1]), gap, counted)
+    return Mismatch(line, " ".join(texts[0]), " ".join(texts[1]), gap, counted)
 
 
 @dataclass(frozen=True)
@@ -144,35 +144,35 @@ class Parity:
     mean_difference: float
     largest_difference: float
     bleu: tuple[float, float] | None
-    unequal: tuple[Unequal, ...]
-    beam_unequal: tuple[Unequal, ...]
+    unequal: tuple[Mismatch, ...]
+    beam_unequal: tuple[Mismatch, ...]
     rounding: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """As it stands in `parity.json`."""
         return asdict(self)
 
-    def faults(self, limits: ParityLimits) -> list[str]:
+    def violations(self, limits: ParityLimits) -> list[str]:
         """Differences beyond the limits, one line each."""
-        faults = []
+        violations = []
         if not self.mean_difference <= limits.mean:
-            faults.append(f"allowed is {limits.mean:g} on average")
+            violations.append(f"allowed is {limits.mean:g} on average")
         if not limits.same:
-            return faults
+            return violations
         allowed = max(limits.largest, _OWN_ERROR * (self.rounding or 0))
         if not self.largest_difference <= allowed:
-            faults.append(
+            violations.append(
                 f"allowed is {limits.largest:g} at most, or {_OWN_ERROR} times the model's own rounding"
             )
         for search, lines in (("greedily", self.unequal), (f"with a beam of {BEAM}", self.beam_unequal)):
             wrong = [each for each in lines if not each.is_tie(min(self.largest_difference, allowed))]
             if wrong:
-                faults.append(
+                violations.append(
                     f"{len(wrong)} lines are translated otherwise {search}, first line {wrong[0].line}"
                 )
         if self.bleu is not None and abs(self.bleu[0] - self.bleu[1]) > SAME_BLEU:
-            faults.append(f"greedy BLEU may differ by {SAME_BLEU}")
-        return faults
+            violations.append(f"greedy BLEU may differ by {SAME_BLEU}")
+        return violations
 
     def __str__(self) -> str:
         bleu = "" if self.bleu is None else f"; greedy BLEU {self.bleu[0]:.2f} here, {self.bleu[1]:.2f} there"
@@ -297,7 +297,7 @@ class _Subject(ABC):
 
     def unequal(
         self, ours: Sequence[Pieces], theirs: Sequence[Pieces], config: DecodingConfig
-    ) -> tuple[Unequal, ...]:
+    ) -> tuple[Mismatch, ...]:
         """The lines whose translations, found with these settings, differ."""
         differing = []
         for row, (one, other) in enumerate(zip(ours, theirs, strict=True)):
