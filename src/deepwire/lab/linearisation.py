@@ -129,16 +129,10 @@ class _ForAllLanguages(nn.Module):
 def linearised(
     model: TranslationModel, side: Side, layer: int, linear: nn.Linear, cell: Cell = "carry"
 ) -> TranslationModel:
-    """The model with one layer replaced by `linear`; all other parameters are shared with `model`.
+    """The model with one layer (from 1) replaced by `linear`; all other parameters are shared with `model`.
 
-    It translates, scores and decodes step by step as any model does.
-
-    Args:
-        model: Any model.
-        side: Encoder or decoder.
-        layer: Which layer, counted from 1.
-        linear: `width(model, side, cell)` features in and out.
-        cell: What happens to what passes between layers besides the stream; see `OneLayerLinear`.
+    It translates, scores and decodes step by step as any model does. The map has `width(model, side, cell)`
+    features in and out.
 
     Raises:
         UsageError: There is no such layer, or no cell to map.
@@ -217,13 +211,7 @@ class Fit:
 
 
 class LeastSquares:
-    """The map W x + b that is nearest to y, for pairs that come in batches; only sums are kept.
-
-    Args:
-        inputs: Features of x.
-        outputs: Features of y.
-        device: Where the pairs are.
-    """
+    """The map W x + b that is nearest to y, for pairs that come in batches; only sums are kept."""
 
     def __init__(self, inputs: int, outputs: int, device: torch.device) -> None:
         self.positions = 0
@@ -304,17 +292,11 @@ def train_on_translation(
 ) -> list[float]:
     """Train the map in place of a layer (from 1) by the translation loss, everything else frozen.
 
-    Args:
-        model: The model as it is; its parameters do not change.
-        side, layer, cell: See `linearised`.
-        linear: Where to begin; changed in place.
-        updates: At least `count`.
-        count: Steps of Adam, at a rate that falls from `rate` to nothing along half a cosine.
-        rate: The first learning rate.
-        smoothing: Mass and form of label smoothing.
+    `linear` is where it begins, and is changed in place; the model stays as it is. It takes `count` steps of
+    Adam, at a rate that falls from `rate` to nothing along half a cosine.
 
     Returns:
-        The smoothed loss of each update per target token, in nats.
+        Smoothed loss a target token of each step, nats.
     """
     changed = linearised(model, side, layer, linear, cell).eval()
     schedule = CosineConfig(peak=rate, warmup=0).build(d_model=model.config.d_model, max_updates=count)

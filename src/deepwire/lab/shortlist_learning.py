@@ -29,22 +29,17 @@ _LENGTHS_PER_READ = 1 << 20
 
 
 class AlignmentBlock(NamedTuple):
-    """Some sentence pairs of about the same lengths: their tokens in ascending order, after PAD."""
+    """Pairs of about the same lengths, `[n, S]` and `[n, T]`: their tokens in ascending order, after PAD."""
 
     source: NDArray[np.int64]
-    """`[n, S]`."""
     target: NDArray[np.int64]
-    """`[n, T]`."""
 
 
 @dataclass(frozen=True)
 class TrainingPairs:
-    """The sentence pairs that are learned from.
+    """The sentence pairs that are learned from: `lines` of a store, ascending.
 
-    Attributes:
-        store: Where they are.
-        lines: `[n]` their indices in it, ascending.
-        products: Most products of a source and a target token in a block, but for a single pair.
+    A block has at most so many products of a source and a target token, but for a single pair.
     """
 
     store: TokenStore
@@ -53,13 +48,7 @@ class TrainingPairs:
 
     @classmethod
     def of(cls, store: TokenStore, most: int, directions: Sequence[int] | None = None) -> TrainingPairs:
-        """At most so many pairs, evenly spread over those that are not empty and not too long.
-
-        Args:
-            store: Where they are.
-            most: How many.
-            directions: Numbers of the directions that count; None = all.
-        """
+        """At most so many pairs of some directions (None: all), evenly spread over those that can be used."""
         step = max(1, -(-sum(len(lines) for lines in _usable(store, directions)) // most))
         chosen, seen = [], 0
         for lines in _usable(store, directions):
@@ -119,19 +108,20 @@ Progress = Callable[[str, int, int], None]
 
 
 class LexicalProbabilities(NamedTuple):
-    """Probabilities of single subwords, sorted by source and then by target; all `[n]`."""
+    """t(target | source) of pairs of subwords, sorted by source and then by target; all `[n]`.
+
+    Target subwords that stand beside a source subword nowhere have none.
+    """
 
     source: NDArray[np.int64]
     target: NDArray[np.int64]
     probability: NDArray[np.float32]
-    """t(target | source), the target subwords that stand beside a source subword nowhere have none."""
 
 
 class _PairCounts(NamedTuple):
-    """How often pairs of subwords stand in the same sentence pair."""
+    """How often pairs of subwords stand in one sentence pair; `keys` are source * target size + target."""
 
     keys: NDArray[np.int64]
-    """`[n]` ascending: source * target size + target."""
     counts: NDArray[np.float32]
 
 
@@ -148,13 +138,7 @@ def train_ibm_model1(
     Every target subword f of a sentence comes from one of its source subwords e or from none (e_0), each of
     them as likely as another. Only pairs (e, f) that stand in one sentence pair have a probability. Where
     there are more than `most`, those with the smallest n(e, f)^2 / (n(e) n(f)) are dropped on the way.
-
-    Args:
-        pairs: The text.
-        sizes: Entries of the source and the target vocabulary.
-        rounds: Passes of EM over the text, besides the one that counts.
-        tell: Receives the progress.
-        most: Pairs of subwords that memory is taken for.
+    `sizes` are the entries of the source and the target vocabulary.
     """
     keys = torch.from_numpy(_candidates(pairs, sizes, most, tell).keys)
     width = sizes[1]
@@ -221,19 +205,9 @@ def _candidates(pairs: TrainingPairs, sizes: tuple[int, int], most: int, tell: P
 def _merged(counts: _PairCounts, keys: NDArray[np.int64]) -> _PairCounts:
     """With each of these keys counted once more."""
     fresh, times = np.unique(keys, return_counts=True)
-    indices = np.searchsorted(counts.keys, fresh)
-    known = np.zeros(len(fresh), bool)
-    inside = indices < len(counts.keys)
-    known[inside] = counts.keys[indices[inside]] == fresh[inside]
-    counts.counts[indices[known]] += times[known]
-    fresh, times, indices = fresh[~known], times[~known], indices[~known]
-    # Each new key stands behind the old ones that are smaller and the new ones before it.
-    new = np.zeros(len(counts.keys) + len(fresh), bool)
-    new[indices + np.arange(len(fresh))] = True
-    merged = _PairCounts(np.empty(len(new), np.int64), np.empty(len(new), np.float32))
-    merged.keys[new], merged.keys[~new] = fresh, counts.keys
-    merged.counts[new], merged.counts[~new] = times, counts.counts
-    return merged
+    merged, indices = np.unique(np.concatenate([counts.keys, fresh]), return_inverse=True)
+    sums = np.bincount(indices, np.concatenate([counts.counts, times]))
+    return _PairCounts(merged, sums.astype(np.float32))
 
 
 def _strongest(counts: _PairCounts, sizes: tuple[int, int], most: int) -> _PairCounts:
@@ -266,7 +240,7 @@ def build_table(
     """The table of lexical probabilities.
 
     Args:
-        learned: Those of pairs of subwords.
+        learned: Probabilities of pairs of subwords.
         counts: `[V_t]` how often each target subword stands in the text.
         vocabularies: Whose subwords these are.
         best: Most target subwords of a source subword.
@@ -340,13 +314,8 @@ def learn_shortlist(
 ) -> Shortlist:
     """A shortlist with a table for each target language.
 
-    Args:
-        store: The text.
-        vocabularies: Whose subwords it is made of.
-        into: Target languages (one without a name in a model of one direction) and the numbers of their
-            directions in the store; None = all of it.
-        settings: How to learn.
-        tell: Receives the progress.
+    `into` has target languages (one without a name in a model of one direction) and the numbers of their
+    directions in the store; None: all of it.
 
     Raises:
         DataError: There is no pair to learn from.
@@ -405,11 +374,7 @@ def _seen_subwords(
 
 
 def directions_into(languages: Languages | None, to: str | None) -> dict[str, Sequence[int] | None]:
-    """The target languages of a model and the numbers of their directions, as `learn_shortlist` wants them.
-
-    Args:
-        languages: Those of the model; None with one direction.
-        to: The only one that is wanted; None = all.
+    """The target languages of a model (only `to`, where given) and the numbers of their directions.
 
     Raises:
         UsageError: The model does not know that language, or has one direction only.

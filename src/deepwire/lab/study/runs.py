@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -94,18 +94,20 @@ class Study:
         """A run of a system with an alternative, up to a budget."""
         called = system if alternative == OWN else f"{system}+{alternative}"
         folder = self.folder / "runs" / part / called / f"seed-{seed}"
+        settings = self.plan.run_settings(system, part, alternative)
         limit = () if budget == END else (f"training.max_updates={budget}",)
-        return self._made(f"{part}.{system}.{seed}", system, part, seed, alternative, budget, folder, limit)
+        base, overrides, loaded = self._loaded(system, alternative, (*settings, *limit), seed, folder)
+        directions = tuple(self.plan.directions) if part == ALL else (part,)
+        return StudyRun(
+            f"{part}.{system}.{seed}", system, part, seed, alternative, budget, directions, base, overrides,
+            settings, folder, loaded,
+        )  # fmt: skip
 
     def trial(self, system: str, alternative: str) -> StudyRun:
         """A trial of an alternative."""
         search, part = self.plan.search, self.plan.trial_part(system)
         assert search is not None
-        name = f"{part}.{system}+{alternative}"
-        # Longer trials have another schedule, so they do not go on from shorter ones.
-        folder = self.folder / "search" / str(search.max_updates) / part / f"{system}+{alternative}"
-        folder /= f"seed-{search.seed}"
-        whole = self._made(name, system, part, search.seed, alternative, "", folder)
+        whole = self.run(system, part, search.seed, alternative, END)
         config = whole.loaded.config
         updates = config.training.max_updates
         if updates is None or updates <= search.max_updates or config.data.valid is None:
@@ -118,42 +120,34 @@ class Study:
         if search.shorten_warmup:
             counts = config.training.schedule.shortened(search.max_updates, updates)
             settings += tuple(f"training.schedule.{key}={count}" for key, count in counts.items())
-        return self._made(name, system, part, search.seed, alternative, "", folder, settings=settings)
+        # Longer trials have another schedule, so they do not go on from shorter ones.
+        folder = self.folder / "search" / str(search.max_updates) / part / f"{system}+{alternative}"
+        folder /= f"seed-{search.seed}"
+        _, overrides, loaded = self._loaded(system, alternative, settings, search.seed, folder)
+        name = f"{part}.{system}+{alternative}"
+        return replace(
+            whole, name=name, budget="", overrides=overrides, settings=settings, folder=folder, loaded=loaded
+        )
 
-    def _made(
-        self,
-        name: str,
-        system: str,
-        part: str,
-        seed: int,
-        alternative: str,
-        budget: str,
-        folder: Path,
-        limit: Sequence[str] = (),
-        settings: tuple[str, ...] = (),
-    ) -> StudyRun:
-        settings = settings or self.plan.run_settings(system, part, alternative)
+    def _loaded(
+        self, system: str, alternative: str, settings: Sequence[str], seed: int, folder: Path
+    ) -> tuple[str, tuple[str, ...], LoadedRunFile]:
+        """Run file or recipe, all that is set in it, and what comes of it."""
         overrides = (
             f"data.prepared={self.folder / 'prepared'}",
-            *(self._with_text(setting) for setting in settings),
-            *limit,
+            *map(self._with_text, settings),
             f"seed={seed}",
             f"run={folder}",
         )
-        written = self.plan.base_of(system)
-        is_file = Path(written).suffix in {".yaml", ".yml"}
-        base = str(absolute(Path(written), self.path.absolute().parent)) if is_file else written
+        base = self.plan.base_of(system)
+        if Path(base).suffix in {".yaml", ".yml"}:
+            base = str(absolute(Path(base), self.path.absolute().parent))
         try:
-            loaded = self._load(base, overrides)
+            return base, overrides, self._load(base, overrides)
         except UsageError as error:
             lines = (line.removeprefix("command line: ") for line in error.message.splitlines())
-            message = "\n".join(f"{self.path}: system {system}, {alternative}: {line}" for line in lines)
-            raise UsageError(message, error.hint) from None
-        directions = tuple(self.plan.directions) if part == ALL else (part,)
-        return StudyRun(
-            name, system, part, seed, alternative, budget, directions, base, overrides, settings, folder,
-            loaded,
-        )  # fmt: skip
+            where = f"{self.path}: system {system}, {alternative}"
+            raise UsageError("\n".join(f"{where}: {line}" for line in lines), error.hint) from None
 
     def _check(self, run: StudyRun) -> None:
         """Refuse what would only be found after hours of training.

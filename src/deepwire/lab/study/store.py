@@ -110,11 +110,7 @@ class RunRecord(_Record):
 
 
 class StudyStore:
-    """The records of a study, one file for each run in ``runs/`` and for each trial in ``trials/``.
-
-    Args:
-        folder: Made when the first one is written.
-    """
+    """The records of a study, one file for each run in ``runs/`` and for each trial in ``trials/``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

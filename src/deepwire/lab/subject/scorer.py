@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from deepwire.decoding.model_inputs import LanguageSelector, target_language_ids
 from deepwire.decoding.model_loading import LoadedModels, load_models
@@ -22,8 +22,7 @@ from deepwire.model.translation_model import TranslationModel
 WARM_UP = 32
 
 
-@dataclass(frozen=True)
-class TimedTranslation:
+class TimedTranslation(NamedTuple):
     """A translation and how long it took, without loading the model."""
 
     lines: list[str]
