@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from deepwire.config.choice import ChoiceTable
 from deepwire.model.aggregations import AGGREGATIONS
 from deepwire.model.connections import CONNECTIONS
 from deepwire.model.fusions import FUSIONS
 from deepwire.model.mixers import MIXERS
-from deepwire.model.stack_spec import Side
+from deepwire.model.stack_spec import SIDES, Side
 
 Options = Mapping[str, object]
 SOCKETS = ("mixer", "connection", "aggregation", "fusion")
@@ -169,3 +170,26 @@ def every_model(seed: int = 0) -> Iterator[dict[str, object]]:
         yield model_settings(encoder, generator.choice(decoders), generator.choice(LANGUAGES))
     for decoder in decoders:
         yield model_settings(generator.choice(encoders), decoder, generator.choice(LANGUAGES))
+
+
+def of_both_sides(socket: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """Each member of a socket on every side that it is for, beside ordinary choices and in few layers."""
+    layers = 3 if socket == "fusion" else 2
+    for name in members(socket):
+        either: dict[Side, Any] = {side: beside_the_ordinary(socket, name, side) for side in SIDES}
+        plain: Any = either["encoder"] or either["decoder"]
+        stacks = {side: {**(either[side] or plain)[side], "layers": layers} for side in SIDES}
+        yield name, model_settings(stacks["encoder"], stacks["decoder"])
+
+
+def beside_the_ordinary(socket: str, name: str, side: Side) -> dict[str, object] | None:
+    """A member as it comes beside ordinary choices; None where it does not work on that side."""
+    plain = {"mixer": "self_attention", "connection": "pre_norm", "aggregation": "last", "fusion": "top"}
+    ordinary = {each: {"type": kind} for each, kind in plain.items()}
+    if {"type": name} not in choices(socket, side):
+        return None
+    changed = {**ordinary, socket: {"type": name}}
+    if name == "rnmt":  # made of recurrent mixers only
+        changed["mixer"] = {"type": "ln_lstm"}
+    pair = (changed, ordinary) if side == "encoder" else (ordinary, changed)
+    return model_settings(*pair)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from deepwire.data.prepare.build import Progress
 from deepwire.decoding.model_loading import pick_device
 from deepwire.errors import UsageError
 from deepwire.lab.internals.signal_sizes import Signal, SignalSizes, call_names, signal_sizes
@@ -39,7 +38,6 @@ def analyse_signal(
     seeds: int | None = None,
     tokens: int = 2048,
     device: str = "cpu",
-    progress: Progress | None = None,
 ) -> Finding:
     """The size of every signal of a model and of its gradients, on text that it is trained on.
 
@@ -49,7 +47,6 @@ def analyse_signal(
         seeds: How many models to draw for a run file, with its seed and the next ones; default: 3.
         tokens: Target tokens to read, at least one sentence.
         device: Where the models read.
-        progress: Hears how far a preparation of the text is.
 
     Raises:
         UsageError: There is no such subject or device, or a trained model is to be changed.
@@ -57,7 +54,7 @@ def analyse_signal(
     """
     place = pick_device(device)
     if is_run_file(subject):
-        opened = _untrained(subject, overrides, seeds or _SEEDS, place, progress)
+        opened = _untrained(subject, overrides, seeds or _SEEDS, place)
     elif overrides or seeds is not None:
         change = "changed" if overrides else "drawn with other seeds"
         raise UsageError(
@@ -104,10 +101,8 @@ class _Subject:
     settings: dict[str, str] = field(default_factory=dict)
 
 
-def _untrained(
-    name: str, overrides: Sequence[str], seeds: int, device: torch.device, progress: Progress | None
-) -> _Subject:
-    run = open_untrained(name, overrides, progress)
+def _untrained(name: str, overrides: Sequence[str], seeds: int, device: torch.device) -> _Subject:
+    run = open_untrained(name, overrides)
     first = run.text.config.seed
     last = first + seeds - 1
     return _Subject(

@@ -83,8 +83,6 @@ def signal_sizes(
     model: TranslationModel,
     batches: Iterable[DeviceBatch],
     smoothing: tuple[float, SmoothingForm] = (0.0, "uniform_wrong"),
-    *,
-    gradients: bool = True,
 ) -> SignalSizes:
     """Let a model read batches forwards and backwards, without dropout, and measure its signals.
 
@@ -92,14 +90,13 @@ def signal_sizes(
         model: It is as it was afterwards, but its parameters have no gradients.
         batches: At least one.
         smoothing: Mass and form of label smoothing of the loss.
-        gradients: Whether to go backwards too; otherwise no gradient is measured.
     """
     sums: dict[Signal, SquareSum] = defaultdict(SquareSum)
     loss, tokens = 0.0, 0
     model.zero_grad()
-    with evaluating(model), torch.set_grad_enabled(gradients):
+    with evaluating(model), torch.enable_grad():
         for batch in batches:
-            smoothed, count = _read(model, batch, smoothing, sums, gradients)
+            smoothed, count = _read(model, batch, smoothing, sums)
             loss, tokens = loss + smoothed, tokens + count
     sizes = SignalSizes({signal: each.rms for signal, each in sums.items()}, loss=loss / max(tokens, 1))
     for name, parameters in layers_of(model):
@@ -135,13 +132,11 @@ def _read(
     batch: DeviceBatch,
     smoothing: tuple[float, SmoothingForm],
     sums: dict[Signal, SquareSum],
-    backwards: bool,
 ) -> tuple[float, int]:
     """Read one batch; returns the summed loss and its target tokens."""
     read = _Pass(model, batch)
     loss = read.model.head.loss(read.results, batch.target_output, *smoothing, batch.languages)
-    if backwards:
-        torch.autograd.backward(loss.smoothed)
+    torch.autograd.backward(loss.smoothed)
     with torch.no_grad():
         for signals in (_parts_of_embedding(model, batch), read.seen(), read.gradients()):
             for signal, tensor in signals:
@@ -153,13 +148,9 @@ def _read(
 
 
 class _Pass:
-    """A model that read a batch, with taps at both connections.
+    """A model, which shares its parameters with the one given, that read a batch with taps at connections.
 
-    Attributes:
-        model: It shares all parameters with the one that was given.
-        words: Which tokens of those that a stack reads are real.
-        target_words: Likewise of the target, `[B, T]`.
-        results: Of the decoder.
+    `words` are the real tokens of those that a stack reads, `target_words` those of the target, `[B, T]`.
     """
 
     def __init__(self, model: TranslationModel, batch: DeviceBatch) -> None:

@@ -21,7 +21,7 @@ from deepwire.data.vocabulary import EOS
 from deepwire.decoding.model_inputs import batches_by_length, pad_batch
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import data_section, read_text, selected_target
-from deepwire.lab.subject.model_and_text import AnalysedModel, PairBatch, batches
+from deepwire.lab.subject.model_and_text import BATCH_TOKENS, LONGEST, AnalysedModel, PairBatch, batches
 from deepwire.lab.subject.model_and_text import read_pairs as read_sentences
 
 
@@ -95,17 +95,12 @@ def _lines(corpus: CorpusConfig, data: DataConfig) -> list[str]:
     return lines
 
 
-def document_batches(
-    subject: AnalysedModel, text: DocumentText, tokens: int = 1024, longest: int = 256
-) -> Iterator[PairBatch]:
-    """The documents as a language model reads them, behind the end of another one; sources are empty.
-
-    A batch has `tokens` padded tokens; a document is cut after `longest`.
-    """
+def document_batches(subject: AnalysedModel, text: DocumentText) -> Iterator[PairBatch]:
+    """The documents as a language model reads them, behind the end of another one; sources are empty."""
     vocabulary = subject.loaded.vocabularies.target
-    ids = [document_ids(lines, vocabulary)[:longest] for lines in text.documents]
+    ids = [document_ids(lines, vocabulary)[:LONGEST] for lines in text.documents]
     device = next(subject.loaded.model.parameters()).device
-    for batch in batches_by_length([len(row) for row in ids], tokens):
+    for batch in batches_by_length([len(row) for row in ids], BATCH_TOKENS):
         chosen = [ids[index] for index in batch]
         yield PairBatch(
             torch.zeros(len(chosen), 0, dtype=torch.int64, device=device),

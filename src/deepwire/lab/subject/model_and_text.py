@@ -24,6 +24,10 @@ from deepwire.model.stack import Stack
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
+BATCH_TOKENS = 1024
+LONGEST = 256
+"""Subwords after which a text is cut."""
+
 
 def present(model: TranslationModel, sides: Sequence[Side]) -> list[Side]:
     """The sides among these that the model has a stack for; all of them where it has none of them."""
@@ -197,7 +201,7 @@ class PairBatch:
 
 
 def batches(
-    subject: AnalysedModel, pairs: ParallelText, tokens: int = 1024, longest: int = 256, *, to: str = ""
+    subject: AnalysedModel, pairs: ParallelText, tokens: int = BATCH_TOKENS, *, to: str = ""
 ) -> Iterator[PairBatch]:
     """The pairs as the model reads them in training, longest first; pairs with an empty side are left out.
 
@@ -205,7 +209,6 @@ def batches(
         subject: The model.
         pairs: Raw text.
         tokens: Padded target subwords of a batch.
-        longest: Subwords after which a side is cut.
         to: The language of the references, for a model of several directions.
 
     Raises:
@@ -219,8 +222,8 @@ def batches(
     into = LanguageSelector(languages_of(subject.loaded), vocabularies, lambda _: None).select(to)
     if into is not None:
         head, first = [*head, *([] if into.source_tag is None else [into.source_tag])], into.first_token
-    sources = [ids[:longest] for ids in vocabularies.source.encode_lines(pairs.source.lines)]
-    targets = [ids[:longest] for ids in vocabularies.target.encode_lines(pairs.reference.lines)]
+    sources = [ids[:LONGEST] for ids in vocabularies.source.encode_lines(pairs.source.lines)]
+    targets = [ids[:LONGEST] for ids in vocabularies.target.encode_lines(pairs.reference.lines)]
     full = [row for row in range(len(sources)) if sources[row] and targets[row]]
     if not full:
         raise DataError(f"{pairs.description}: no pair has words on both sides")

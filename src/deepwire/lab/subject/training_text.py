@@ -23,17 +23,12 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
 from deepwire.runfile import RunFile, load_run_file
-from deepwire.training.device_batches import DeviceBatch, DeviceUpdate, feed
+from deepwire.training.device_batches import DeviceUpdate, feed
 
 
 @dataclass(frozen=True)
 class TrainingText:
-    """Prepared text and the settings of a run.
-
-    Attributes:
-        config: The run file.
-        prepared: Its text.
-    """
+    """The run file of a run, and its prepared text."""
 
     config: RunFile
     prepared: Prepared
@@ -107,13 +102,7 @@ def _run_file(run: RunDirectory) -> RunFile:
 
 @dataclass(frozen=True)
 class UntrainedRun:
-    """A run that has not begun.
-
-    Attributes:
-        name: As the user named it.
-        text: Its settings and its prepared text.
-        changes: The settings that the user changed, as typed.
-    """
+    """A run that has not begun, as the user named it, with the settings that the user changed, as typed."""
 
     name: str
     text: TrainingText
@@ -127,15 +116,12 @@ class UntrainedRun:
             built = build_model(config or self.text.config.model, source, target, languages=languages)
             built.to(device)
             if built.needs_profile:
-                batch = self._first_batch(seed, device)
+                tokens = self.text.config.training.batch_tokens
+                with closing(self.text.updates(device, batch_tokens=tokens, seed=seed)) as updates:
+                    batch = next(updates).batches[0]
                 built.profile(batch.source, batch.target_input, languages=batch.languages)
             built.begin_update(1)
         return built
-
-    def _first_batch(self, seed: int, device: torch.device) -> DeviceBatch:
-        tokens = self.text.config.training.batch_tokens
-        with closing(self.text.updates(device, batch_tokens=tokens, seed=seed)) as updates:
-            return next(updates).batches[0]
 
     @property
     def description(self) -> str:
@@ -143,9 +129,7 @@ class UntrainedRun:
         return " ".join((self.name, *self.changes))
 
 
-def open_untrained(
-    name: str, overrides: Sequence[str] = (), progress: Progress | None = None
-) -> UntrainedRun:
+def open_untrained(name: str, overrides: Sequence[str] = ()) -> UntrainedRun:
     """Read a run file or recipe, and prepare its text where that was not done before.
 
     Raises:
@@ -153,5 +137,5 @@ def open_untrained(
         DataError, ResourceError: As `deepwire.data.prepare.prepared.prepare`.
     """
     config = load_run_file(name, overrides).config
-    prepared = prepare(config.data, seed=config.seed, progress=progress)
+    prepared = prepare(config.data, seed=config.seed)
     return UntrainedRun(name, TrainingText(config, prepared), tuple(overrides))
