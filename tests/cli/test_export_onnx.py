@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import subprocess
 import sys
@@ -284,15 +283,6 @@ def test_rounds_of_recurrent_depth_are_chosen_at_export(
     assert np.array_equal(encoded[1], encoded[2])
 
 
-def test_rounds_of_a_model_without_recurrent_depth_are_refused(
-    export: Export, folder: Path, tmp_path: Path
-) -> None:
-    code, errors = export("--unchecked", "--rounds", "3")
-    assert (code, "error: rounds 3: the encoder has no rounds (model.encoder.recur" in errors) == (2, True)
-    assert not list(tmp_path.iterdir())
-    assert json.loads((folder / "onnx" / "manifest.json").read_text())["rounds"] is None
-
-
 def test_ties_are_no_fault() -> None:
     limits = parity_module.ParityLimits(0.001, same=True)
     tie = parity_module.Mismatch(1, "a", "b", 0.00005, 6)
@@ -319,43 +309,3 @@ def test_ties_are_no_fault() -> None:
     assert faults(largest_difference=2e-4, rounding=2.1e-5) == []
     assert "10 times the model's own rounding" in faults(largest_difference=2e-4, rounding=1.9e-5)[0]
     assert "on average" in faults(mean_difference=float("nan"))[0]
-
-
-def test_a_full_disk_leaves_nothing(folder: Path, tmp_path: Path) -> None:
-    """In a process of its own, whose files may not become larger than the graphs are."""
-    script = (
-        "import sys, resource; from pathlib import Path; from deepwire.convert import onnx; "
-        "given = Path(sys.argv[1]); "
-        "onnx.write_graph = lambda graph, path: path.write_bytes((given / path.name).read_bytes()); "
-        "from deepwire.cli.main import main; sys.exit(main(sys.argv[2:]))"
-    )
-    out = tmp_path / "out"
-    command = ["export", str(folder / "model"), "-o", str(out), "--format", "onnx", "--unchecked"]
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(folder / "onnx"), *command],
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
-        check=False,
-    )
-    assert done.returncode == 6, done.stderr
-    assert done.stderr.startswith("error: ")
-    assert "cannot write: File too large" in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--unchecked", "--quantization", "int16"), "onnx has no such weights"),
-        (("--unchecked", "--int8", "--quantization", "float32"), "contradict"),
-        (("--text", "TEXT", "--into", "de"), "has one direction only"),
-    ],
-)
-def test_a_wrong_command_says_what_to_do(
-    export: Export, folder: Path, tmp_path: Path, options: tuple[str, ...], said: str
-) -> None:
-    code, errors = export(*(option.replace("TEXT", str(folder / "text.de")) for option in options))
-    assert code == 2
-    assert said in errors
-    assert not list(tmp_path.iterdir())

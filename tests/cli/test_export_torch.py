@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,9 +13,8 @@ import pytest
 import torch
 from untrained_models import save_untrained, vocabularies_of
 
-from deepwire.checkpoint.store import load_model, save_model
+from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
-from deepwire.convert import graph_folder, torch_programs
 from deepwire.convert.host import graphs
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
@@ -90,58 +87,6 @@ def test_torch_runs_it_without_deepwire(folder: Path, programs: Path) -> None:
     assert done.stdout == translator.translate([line])[0] + "\n"
 
 
-@pytest.mark.slow
-def test_other_numbers_are_rejected(
-    folder: Path,
-    programs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The programs of another model, as if they had been traced wrongly."""
-
-    def copy(self: object, graph: graph_folder.Graph, path: Path, quantization: str) -> None:
-        shutil.copyfile(programs / path.name, path)
-
-    monkeypatch.setattr(torch_programs.TorchExport, "write_graph", copy)
-    loaded = load_model(folder / "model")
-    with torch.no_grad():
-        loaded.model.head.table.weight.add_(0.1)
-        loaded.model.head.table.weight[5:9] += 0.5
-    save_model(tmp_path / "other", loaded.model, loaded.vocabularies, {"source_bos": True})
-    text = ["--text", str(folder / "text.de")]
-    out = tmp_path / "out"
-    assert main(["export", str(tmp_path / "other"), "-o", str(out), "--format", "torch_export", *text]) == 1
-    assert "out.rejected: torch_export computes something else" in capsys.readouterr().err
-    assert not out.exists()
-    assert (tmp_path / "out.rejected" / "parity.json").exists()
-
-
-def test_a_full_disk_leaves_nothing(
-    folder: Path,
-    programs: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """It is full when the second program is written."""
-
-    def write(path: Path, content: bytes) -> None:
-        if path.name == "start.pt2":
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        path.open("wb").write(content)
-
-    monkeypatch.setattr(
-        torch_programs, "traced_flat", lambda graph: torch.export.load(programs / f"{graph.name}.pt2")
-    )
-    monkeypatch.setattr(Path, "write_bytes", write)
-    out = str(tmp_path / "out")
-    command = ["export", str(folder / "model"), "-o", out, "--format", "torch_export", "--unchecked"]
-    assert main(command) == 6
-    assert "No space left on device" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_position_stays_a_scalar(tmp_path: Path) -> None:
     """A program made for a scalar would take `[1]` for one more dimension."""
 
@@ -155,16 +100,3 @@ def test_a_position_stays_a_scalar(tmp_path: Path) -> None:
     turned = np.arange(6, dtype=np.float32).reshape(3, 2).T
     (found,) = run({"vectors": turned, "position": np.array(2)})
     assert found.tolist() == (turned + 2).tolist()  # and no [1, 2, 3]
-
-
-@pytest.mark.slow
-def test_positions_in_halves(multi30k: Text, tmp_path: Path) -> None:
-    """The program was given the position as `[1]` and computed vectors `[1, 1, d]`."""
-    settings = {**SETTINGS, "positions": {"type": "sinusoidal", "layout": "halves"}}
-    metadata = {"source_bos": True, "decoding": {"max_length_extra": 12}}
-    save_untrained(tmp_path / "model", vocabularies_of(multi30k), settings, metadata)
-    for language in ("de", "en"):
-        (tmp_path / f"text.{language}").write_text("\n".join(multi30k[language][:6]) + "\n")
-    programs = exported(tmp_path, "torch_export")
-    proven(programs)
-    assert json.loads((programs / "manifest.json").read_text())["runs"] == "torch_export"

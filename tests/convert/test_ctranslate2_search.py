@@ -143,16 +143,6 @@ def test_it_aligns_by_the_same_attention(
     torch.testing.assert_close(torch.tensor(result.attention[0]), expected[:, :-1], atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("alignment", [{"layer": 3}, {"head": 5}], ids=str)
-def test_an_attention_that_is_not_there_is_refused(
-    alignment: dict[str, int], words: Vocabularies, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = saved(tmp_path / "model", words, {"alignment": alignment})
-    assert main(["export", str(model), "-o", str(tmp_path / "out"), "--unchecked"]) == 4
-    ((name, number),) = alignment.items()
-    assert f"decoding.alignment.{name} {number}: the decoder has {number - 1}" in capsys.readouterr().err
-
-
 def shortlist_of(words: Vocabularies) -> Shortlist:
     """A table that changes translations."""
     generator = torch.Generator().manual_seed(1)
