@@ -72,7 +72,7 @@ def speed(
     deepwire analyze speed runs/base --mode text --beside 'other=other-translate --beam 4 model' --threads 2
     """
     from deepwire.decoding.model_loading import pick_device
-    from deepwire.lab.speed.speed_finding import TextWork, speed_finding
+    from deepwire.lab.speed.speed_finding import speed_finding
     from deepwire.lab.speed.speed_sweep import AXES, Workload
     from deepwire.lab.speed.text_speed import Program
     from deepwire.lab.subject.model_and_text import read_pairs
@@ -88,12 +88,11 @@ def speed(
     use_threads(threads)
     systems = [_architecture(name, vocabulary_size) for name in subjects]
     programs = [Program.parse(command, threads) for command in beside or ()]
-    text = None
+    scorers = []
     if programs or mode == "text":
         _check_trained(systems)
         pairs = read_pairs(subjects[0], source, reference, sentences, direction)
         scorers = common.open_scorers(subjects, pairs, work.beam, device, precision, direction)
-        text = TextWork(scorers, programs)
     made = speed_finding(
         [architecture for architecture, _ in systems],
         [source for _, source in systems if source is not None],
@@ -104,7 +103,8 @@ def speed(
         device=pick_device(device),
         precision=precision,
         tell=tell,
-        text=text,
+        scorers=scorers,
+        programs=programs,
     )
     return [made]
 

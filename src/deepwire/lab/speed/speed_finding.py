@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 
 import torch
@@ -29,7 +29,6 @@ from deepwire.lab.speed.speed_sweep import (
     Mode,
     Speed,
     Workload,
-    axes_of,
     sweep,
 )
 from deepwire.lab.speed.text_speed import Program, measure_text, text_figure, text_notes, text_table
@@ -45,14 +44,6 @@ _LABELS: Mapping[Axis, FigureAxis] = {
 _MIB = 2**20
 
 
-@dataclass(frozen=True)
-class TextWork:
-    """A text to translate: by trained models that hold it (at least one), and by other programs."""
-
-    models: Sequence[Scorer]
-    programs: Sequence[Program] = ()
-
-
 def speed_finding(
     subjects: Sequence[MeasuredArchitecture],
     sources: Sequence[ModelSource],
@@ -64,7 +55,8 @@ def speed_finding(
     device: torch.device,
     tell: Tell,
     precision: str = "auto",
-    text: TextWork | None = None,
+    scorers: Sequence[Scorer] = (),
+    programs: Sequence[Program] = (),
 ) -> Finding:
     """Measure speed and memory, and show them.
 
@@ -78,20 +70,23 @@ def speed_finding(
         device: Where the work is done.
         tell: Receives progress messages, one line each.
         precision: Of decoding, as ``deepwire translate`` has it.
-        text: A text to translate as well.
+        scorers: Trained models that translate a text as well.
+        programs: Other programs that translate it.
 
     Raises:
-        UsageError: There is nothing to measure, a value is impossible, or another program fails.
+        UsageError: There is nothing to measure, a depth is impossible, or another program fails.
     """
-    texts = measure_text(text.models, text.programs, rounds=rounds, tell=tell) if text else []
+    texts = measure_text(scorers, programs, rounds=rounds, tell=tell) if scorers else []
     measure = partial(sweep, rounds=rounds, device=device, tell=tell, precision=precision)
     sweeps = [
         (mode, axis, measure(subjects, mode, axis, values[axis], base))
-        for mode, axis in axes_of(values, modes)
+        for mode in modes
+        for axis in AXES[mode]
+        if values.get(axis)
     ]
     if not sweeps and not texts:
         raise UsageError("no axis to measure", "give values such as --batch 1,8,64")
-    notes = list(text_notes(texts, text.programs)) if text else []
+    notes = text_notes(texts, programs)
     if any(speed.memory is None for _, _, speeds in sweeps for speed in speeds):
         notes.append("This system does not tell the peak memory of a process.")
     conditions = f"{_device(device)}, {counted(torch.get_num_threads(), 'CPU thread')}"
@@ -109,14 +104,14 @@ def speed_finding(
         notes=notes,
         provenance=provenance(
             sources,
-            [text.models[0].pairs.description] if text else (),
-            _settings(base if sweeps else None, rounds, device, precision, text),
+            [scorer.pairs.description for scorer in scorers[:1]],
+            _settings(base if sweeps else None, rounds, device, precision, scorers),
         ),
     )
 
 
 def _settings(
-    swept: Workload | None, rounds: int, device: torch.device, precision: str, text: TextWork | None
+    swept: Workload | None, rounds: int, device: torch.device, precision: str, scorers: Sequence[Scorer]
 ) -> dict[str, str]:
     """With what it was measured; `swept` is where the other axes stood, None where nothing was swept."""
     settings: dict[str, str] = {}
@@ -129,8 +124,8 @@ def _settings(
             "precision of training": PrecisionPolicy.choose("auto", device).precision,
             "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
         }
-    if text:
-        settings_of_text = text.models[0].settings
+    for scorer in scorers[:1]:
+        settings_of_text = scorer.settings
         settings |= {f"text: {name.removeprefix('text ')}": value for name, value in settings_of_text.items()}
     return settings
 

@@ -11,7 +11,7 @@ import gc
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -92,16 +92,6 @@ class Workload:
     length: int = 20
     depth: int | None = None
 
-    def at(self, axis: Axis, value: int) -> Workload:
-        """The same with another value at one axis.
-
-        Raises:
-            UsageError: The value is not positive.
-        """
-        if value < 1:
-            raise UsageError(f"{axis} must be at least 1, not {value}")
-        return replace(self, **{axis: value})
-
 
 @dataclass(frozen=True)
 class MeasuredArchitecture:
@@ -163,11 +153,6 @@ class Speed:
         return self.workload.batch * (self.workload.length + 1) / self.seconds
 
 
-def axes_of(values: Mapping[Axis, Sequence[int]], modes: Sequence[Mode]) -> Iterator[tuple[Mode, Axis]]:
-    """The sweeps: every axis with values, in the modes that have it."""
-    yield from ((mode, axis) for mode in modes for axis in AXES[mode] if values.get(axis))
-
-
 def sweep(
     subjects: Sequence[MeasuredArchitecture],
     mode: Mode,
@@ -186,12 +171,12 @@ def sweep(
     number format that ``training.precision: auto`` chooses, decoding in `precision`.
 
     Raises:
-        UsageError: A value is not positive, a subject cannot have a depth, or there is no such precision.
+        UsageError: A subject cannot have a depth, or there is no such precision.
     """
     speeds = []
     policy, formats = PrecisionPolicy.choose("auto", device), number_formats(device, precision)
     for value in values:
-        workload = base.at(axis, value)
+        workload = replace(base, **{axis: value})
         works = []
         for subject in subjects:
             batch = _random_batch(workload, subject, device)
