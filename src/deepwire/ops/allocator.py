@@ -19,15 +19,12 @@ _KERNELS = "128"
 
 
 def keep_memory() -> bool:
-    """Tell glibc to serve large blocks from its heap and not to give freed memory back to the system.
+    """Tells glibc to keep freed memory in the process; returns whether it was done, on Linux with glibc.
 
     By default glibc maps each large block anew and unmaps it when it is freed, and the system clears every
     page again: for the temporary tensors of a training step on a CPU that costs a good part of the step.
     The price is that the process keeps its peak memory until it ends, or until `give_memory_back`. It holds
     for the whole process, other libraries in it included, and cannot be undone.
-
-    Returns:
-        Whether it was done: only on Linux with glibc.
     """
     if not _has_glibc():
         return False
@@ -54,11 +51,7 @@ def share_memory() -> None:
 
 
 class Surplus:
-    """Gives free memory back whenever the process has grown by much since it was least.
-
-    Args:
-        most: What may stay, in bytes.
-    """
+    """Gives free memory back whenever the process has grown by more than `most` bytes since it was least."""
 
     def __init__(self, most: int = 128 << 20) -> None:
         self._most, self._least = most, resident_memory()
@@ -84,12 +77,9 @@ def resident_memory() -> int:
 
 
 def give_memory_back() -> bool:
-    """Give what is free in the heap back to the system, whatever `keep_memory` said.
+    """Gives free memory of the heap back to the system, whatever `keep_memory` said; returns whether it did.
 
-    What is needed again is asked for again, at the price of fresh pages: for a process with nothing to do.
-
-    Returns:
-        Whether something was given back: only on Linux with glibc.
+    Memory that is needed again is asked for again, at the price of fresh pages: for a process at rest.
     """
     return _has_glibc() and ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0)) == 1
 

@@ -10,16 +10,7 @@ CHUNK = 128
 
 
 def causal_product(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
-    """sum over s <= t of (x_t . y_s) z_s, for every position t.
-
-    Args:
-        x: `[..., T, m]`.
-        y: `[..., T, m]`.
-        z: `[..., T, n]`.
-
-    Returns:
-        `[..., T, n]`; `x_t` times the sum of the outer products `y_s z_s^T` up to t.
-    """
+    """sum over s <= t of (x_t . y_s) z_s, `[..., T, n]`, of x and y `[..., T, m]` and z `[..., T, n]`."""
     length, results = x.size(-2), []
     past: Tensor | None = None
     for begin in range(0, length, CHUNK):

@@ -60,14 +60,7 @@ def gated_state(key: Tensor, value: Tensor, decay: Tensor, initial: Tensor) -> T
 def gated_step(
     state: Tensor, query: Tensor, key: Tensor, value: Tensor, decay: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """One position of `gated_product`: the output `[..., n]` and the next state.
-
-    Args:
-        state: S, `[..., m, n]`, of float32 at least.
-        query, key: `[..., m]`.
-        value: `[..., n]`.
-        decay: g, `[..., m]` or `[..., 1]`.
-    """
+    """One position of `gated_product`: the output `[..., n]` and the next state, of float32 at least."""
     query, key, value, decay = (each.to(state.dtype) for each in (query, key, value, decay))
     state = torch.addcmul(key.unsqueeze(-1) * value.unsqueeze(-2), decay.exp().unsqueeze(-1), state)
     return _seen(query, state), state
@@ -81,15 +74,7 @@ def gated_delta_product(
     Gated delta rule (Yang, Kautz, Hatamizadeh 2025, equation 10). What a chunk writes depends on what it
     wrote before: a triangular system gives it for all positions at once (their section 3.3).
 
-    Args:
-        query, key: `[B, ..., T, m]`, T at least 1; keys of length 1 at most.
-        value: `[B, ..., T, n]`.
-        beta: `[B, ..., T, 1]`, from 0 to 2.
-        decay: g, at most 0, `[B, ..., T, 1]`.
-        initial: S before the first position, `[B, ..., m, n]`; None: zeros.
-
-    Returns:
-        `[B, ..., T, n]`, in float32 at least.
+    Shapes as in `gated_product`; beta, from 0 to 2, and decay `[B, ..., T, 1]`; keys of length 1 at most.
     """
     query, key, value, beta, decay = _widened(query, key, value, beta, decay)
     with full_precision(query.device.type):
@@ -186,10 +171,7 @@ def _chunked_product(
 def _entering(keep: Tensor, left: Tensor, initial: Tensor | None) -> Tensor:
     """The state in front of each chunk, `[..., chunks, m, n]`.
 
-    Args:
-        keep: What of a state is left at the end of a chunk, `[..., chunks, m or 1, 1]`.
-        left: What a chunk leaves of its own, `[..., chunks, m, n]`.
-        initial: The state in front of the first.
+    A chunk keeps `[..., chunks, m or 1, 1]` of a state, and leaves `[..., chunks, m, n]` of its own.
     """
     first = torch.zeros_like(left[..., 0, :, :]) if initial is None else initial.to(left.dtype)
     if left.size(-3) == 1:
@@ -235,12 +217,12 @@ class _DeltaChunks(NamedTuple):
     """Inputs of the recurrence between chunks, `[..., chunks, ...]`.
 
     Attributes:
-        weights: Of what the positions of a chunk write in what each sees, `[size, size]`.
+        weights: Of all that positions of a chunk write in the sight of each, `[size, size]`.
         queries: Decayed since the chunk began, `[size, m]`.
         keys: Decayed until the chunk ends, `[size, m]`.
-        written: What positions write into an empty state, `[size, n]`.
-        erasing: Times the state in front of the chunk: what they write less, `[size, m]`.
-        keep: What of that state is left at the end, `[1, 1]`.
+        written: By positions into an empty state, `[size, n]`.
+        erasing: Times the state in front of the chunk: so much is written less, `[size, m]`.
+        keep: The part of that state that is left at the end, `[1, 1]`.
     """
 
     weights: Tensor

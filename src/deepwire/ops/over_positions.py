@@ -24,10 +24,7 @@ def over_positions(
 ) -> tuple[Tensor, Carried]:
     """The first tensor of every state s_t = step(s_{t-1}, inputs at t), `[rows, T, ...]`, and the last state.
 
-    Args:
-        step: A function of a state and of one position of the inputs, without side effects.
-        first: The state before the first position, `[rows, ...]` each.
-        inputs: `[T, rows, ...]` each, T at least 1.
+    `step` has no side effects; `first` are `[rows, ...]` each, and `inputs` `[T, rows, ...]`, T at least 1.
     """
     if is_exporting():
         return _scan(step, first, inputs)

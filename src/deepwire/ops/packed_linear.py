@@ -98,8 +98,7 @@ class OneDnnLinear(PackedLinear):
 class Float16Linear(PackedLinear):
     """Weights in half precision, all else in float32: every weight errs by at most a 2048th of itself.
 
-    Raises:
-        ValueError: A weight is too large for half precision.
+    A ValueError where a weight is too large for half precision.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -210,12 +209,10 @@ def has_byte_units() -> bool:
 
 
 def pack_linears(module: nn.Module, packing: Packing) -> None:
-    """Replace every linear map in `module`, in place; it cannot be trained or saved afterwards.
+    """Replaces every linear map in `module`, in place; it cannot be trained or saved afterwards.
 
     Maps for which a format is no faster, or whose weights are too large for it, keep the type of the model.
-
-    Raises:
-        ValueError: There are no kernels for that number format.
+    A ValueError where there are no kernels for that number format.
     """
     if not has_kernels(packing):
         raise ValueError(f"this CPU, or this build of torch, has no kernels for {packing}")
@@ -262,13 +259,8 @@ _PACKERS: Mapping[Packing, Pack] = {"none": _as_it_is, "fp16": _as_half, "int8":
 def _replacements(module: nn.Module, make: Pack, *, known: bool = True) -> Iterator[Callable[[], None]]:
     """Calls that each replace a map, or some; in any order, by any thread.
 
-    What other packages do with the maps of their modules is not known: they may read a weight, or call it in
-    a way of their own. So these stay, unless the class of the module packs them itself.
-
-    Args:
-        module: What holds the maps, at any depth.
-        make: Packs one.
-        known: Whether the module that holds `module` only calls its maps.
+    Other packages may read a weight of their modules, or call a map in a way of their own. So these stay,
+    unless the class of the module packs them itself. `known`: the owner of `module` only calls its maps.
     """
     if not isinstance(module, _CONTAINERS):
         known = type(module).__module__.partition(".")[0] == __name__.partition(".")[0]

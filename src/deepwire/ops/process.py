@@ -32,8 +32,7 @@ def configure_process(
 
     Args:
         threads: CPU threads of torch; None leaves them as they are.
-        keep_memory: Keep freed memory in the process, so that the next step need not ask the system for it;
-            see `deepwire.ops.allocator.keep_memory`. It cannot be undone.
+        keep_memory: Keep freed memory in the process, for good; see `deepwire.ops.allocator.keep_memory`.
         flush_denormals: Take numbers next to zero for zero (`torch.set_flush_denormal`): CPUs are slow with
             them, and the moments of rare words decay into them.
         choose_float32_products: Allow each load of a model in float32 to set

@@ -10,11 +10,9 @@ from torch import Tensor
 
 
 def weighted_sum(weights: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor:
-    """sum_i w_i v_i; nothing is stacked, so no tensor is copied.
+    """sum_i w_i v_i of tensors `[B, T, d]`; nothing is stacked, so no tensor is copied.
 
-    Args:
-        weights: One for each tensor, which it must broadcast to: `[]`, `[d]`, `[B, 1, 1]` or `[B, T, 1]`.
-        tensors: Each `[B, T, d]`; at least one.
+    A weight broadcasts to its tensor: `[]`, `[d]`, `[B, 1, 1]` or `[B, T, 1]`.
     """
     total = weights[0] * tensors[0]
     for weight, tensor in zip(weights[1:], tensors[1:], strict=True):
@@ -23,12 +21,7 @@ def weighted_sum(weights: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor
 
 
 def mix_positions(weights: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor:
-    """sum_i w_i v_i with weights of positions, of the widest type of the tensors.
-
-    Args:
-        weights: One for each tensor: a number `[]`, or one of each position, `[B, T]`.
-        tensors: Each `[B, T, d]`; at least one.
-    """
+    """sum_i w_i v_i of tensors `[B, T, d]` with weights `[]` or `[B, T]`, of the widest type of these."""
     # Under autocast a sub-layer gives a narrower type than the lanes have.
     wide = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
     return weighted_sum([weight.unsqueeze(-1).to(wide) for weight in weights], tensors)
