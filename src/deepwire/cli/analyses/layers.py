@@ -14,10 +14,6 @@ from deepwire.cli.options import Device, DirectionName, Model, Overrides, Precis
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from deepwire.lab.report.finding import Finding
-    from deepwire.lab.subject.scorer import Scorer
     from deepwire.model.stack_spec import Side
 
 SideName = Annotated[Literal["encoder", "decoder", "both"], typer.Option(help="Whose layers.")]
@@ -49,6 +45,7 @@ def depth(
     deepwire analyze depth --runs runs/deep-6 runs/deep-12 runs/dlcl-6 runs/dlcl-12
     """
     from deepwire.evaluation.texts import selected_targets
+    from deepwire.lab.depth.depth_of_runs import depth_of_runs_finding
     from deepwire.lab.depth.fewer_layers import fewer_layers_finding, fewer_layers_side_by_side
     from deepwire.lab.subject.model_and_text import read_pairs
 
@@ -60,32 +57,9 @@ def depth(
     # One after the other: only one has to fit into memory.
     scorers = (common.open_scorers([name], pairs, beam, device, precision, direction)[0] for name in models)
     if over_runs:
-        measured = [_measured(scorer) for scorer in scorers]
-        return [_over_runs(models, measured, pairs.description)]
+        return [depth_of_runs_finding(scorers, tell)]
     findings = [fewer_layers_finding(scorer, _sides(side), tell) for scorer in scorers]
     return [*findings, *fewer_layers_side_by_side(findings)]
-
-
-def _measured(scorer: Scorer) -> tuple[Any, float, Any, dict[str, str]]:
-    """Architecture, BLEU, source and settings of a model, which may leave the memory now."""
-    bleu = scorer.bleu(scorer.model)
-    tell(f"{scorer.source.name}: BLEU {bleu:.2f}")
-    return scorer.model.config, bleu, scorer.source, scorer.settings
-
-
-def _over_runs(
-    names: Sequence[str], measured: Sequence[tuple[Any, float, Any, dict[str, str]]], text: str
-) -> Finding:
-    from deepwire.lab.depth.depth_of_runs import DepthOfRun, depth_of_runs_finding, kinds_of
-
-    kinds = kinds_of([config for config, *_ in measured])
-    runs = [
-        DepthOfRun(
-            name, kind, 0 if config.is_decoder_only else config.encoder.layers, config.decoder.layers, bleu
-        )
-        for name, kind, (config, bleu, *_) in zip(names, kinds, measured, strict=True)
-    ]
-    return depth_of_runs_finding(runs, [source for _, _, source, _ in measured], text, measured[-1][3])
 
 
 @common.analysis

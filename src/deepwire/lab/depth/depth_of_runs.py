@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from deepwire.errors import Tell
 from deepwire.lab.compare.run_comparison import flat
-from deepwire.lab.report.finding import Finding, LineChart, ModelSource, Series, Table, provenance
+from deepwire.lab.report.finding import Finding, LineChart, Series, Table, provenance
+from deepwire.lab.subject.scorer import Scorer
 from deepwire.model.config import ModelConfig, StackConfig
 from deepwire.model.stack_spec import Side
 
@@ -115,10 +117,29 @@ def varying_side(runs: Sequence[DepthOfRun]) -> Side:
     return "decoder" if encoders == {0} or (len(decoders) > 1 and len(encoders) == 1) else "encoder"
 
 
-def depth_of_runs_finding(
-    runs: Sequence[DepthOfRun], sources: Sequence[ModelSource], data: str, settings: dict[str, str]
-) -> Finding:
-    """BLEU against depth, one line for each kind of layers (Wang et al. 2019, Fig. 3)."""
+def depth_of_runs_finding(scorers: Iterable[Scorer], tell: Tell) -> Finding:
+    """BLEU of models on one text against depth, one line for each kind of layers (Wang et al. 2019, Fig. 3).
+
+    Scorers may be made one after the other, so that only one has to fit into memory.
+    """
+    configs, scores, sources, text, settings = [], [], [], "", {}
+    for scorer in scorers:
+        bleu = scorer.bleu(scorer.model)
+        tell(f"{scorer.name}: BLEU {bleu:.2f}")
+        configs.append(scorer.model.config)
+        scores.append(bleu)
+        sources.append(scorer.source)
+        text, settings = scorer.pairs.description, scorer.settings
+    runs = [
+        DepthOfRun(
+            source.name,
+            kind,
+            0 if config.is_decoder_only else config.encoder.layers,
+            config.decoder.layers,
+            bleu,
+        )
+        for source, kind, config, bleu in zip(sources, kinds_of(configs), configs, scores, strict=True)
+    ]
     side = varying_side(runs)
     title = f"BLEU against {side} depth"
     return Finding(
@@ -139,5 +160,5 @@ def depth_of_runs_finding(
         figures=[
             LineChart(name="runs", title=title, x=f"{side} layers", y="BLEU", series=curves(runs, side))
         ],
-        provenance=provenance(sources, (data,), settings),
+        provenance=provenance(sources, (text,), settings),
     )
