@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -26,7 +27,7 @@ from deepwire.data.prepare.fingerprint import (
 )
 from deepwire.data.text.corpus import corpus_files, directed, directions_of, is_stream, with_streams_copied
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.errors import DataError, ModelError, ResourceError
+from deepwire.errors import DataError, ModelError, ResourceError, UsageError
 from deepwire.io.atomic import disk_errors, new_folder, write_json
 from deepwire.io.regular_files import UnreadableError, acquire_lock, cannot_read, read_json
 
@@ -121,7 +122,7 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
         ResourceError: there is no room.
     """
     progress = progress or (lambda *_: None)
-    with disk_errors(data.prepared), with_streams_copied(data) as files:
+    with _write_errors(data.prepared), with_streams_copied(data) as files:
         progress("reading files", 0, None)
         digests = _known_digests(data)
         description = describe(files, digests)
@@ -265,3 +266,14 @@ def _build(
         }
         small = [*(temporary / VOCABULARY).iterdir(), *temporary.glob(f"*/{STORE_HEADER}")]
         write_checked(temporary / HEADER, header, [temporary / REPORT, *small])
+
+
+@contextmanager
+def _write_errors(folder: Path) -> Iterator[None]:
+    try:
+        with disk_errors(folder):
+            yield
+    except (UsageError, ResourceError) as error:
+        if isinstance(error.__cause__, OSError):
+            error.hint += "; data.prepared says where"
+        raise
