@@ -329,7 +329,6 @@ class _Translations(_Subject):
         self.fronts: Sequence[tuple[Sequence[int], Sequence[int]]] = [((), ())] * len(self.kept)
 
     def found(self, config: DecodingConfig) -> list[Pieces]:
-        """Our translations."""
         translator = Translator(
             [self.model.model],
             self.model.vocabularies,
@@ -352,7 +351,6 @@ class _Translations(_Subject):
         return [translation.candidates[0].tokens for translation in found]
 
     def found_by(self, exported: ExportedModel, config: DecodingConfig) -> list[Pieces]:
-        """Their translations."""
         sources = [*map(self.model.vocabularies.source.pieces, self.ids)]
         return [*self._behind(exported, range(len(sources))).search(sources, config, self.language)]
 
@@ -363,7 +361,6 @@ class _Translations(_Subject):
         return exported.behind([self.fronts[row] for row in rows])
 
     def targets(self, found: Sequence[Pieces]) -> Mapping[int, Pieces]:
-        """Our translations that are not empty."""
         texts = [self.vocabulary.encode(self.text(pieces)) for pieces in found]
         targets = {row: found[row] for row, ids in enumerate(texts) if ids}
         if not targets:
@@ -375,7 +372,6 @@ class _Translations(_Subject):
 
     @torch.inference_mode()
     def log_probs(self, row: int, target: Pieces, model: TranslationModel) -> list[float]:
-        """Ours of a translation of a line."""
         (chosen,), (front, begun) = as_configured([model], self.stored), self.fronts[row]
         ids, into = [self.numbers[piece] for piece in target], self.into
         head = [BOS] if self.model.metadata.get("source_bos") is True else []
@@ -393,7 +389,6 @@ class _Translations(_Subject):
         return scores[0, len(begun) :].tolist()
 
     def scores_by(self, exported: ExportedModel, targets: Mapping[int, Pieces]) -> list[list[float]]:
-        """Theirs of translations."""
         sources = [self.model.vocabularies.source.pieces(self.ids[row]) for row in targets]
         return self._behind(exported, [*targets]).score(sources, [*targets.values()], self.language)
 
@@ -413,7 +408,6 @@ class _Continuations(_Subject):
         self.prompts = [ids[: min(_PROMPT, len(ids) // 2)] for ids in self.texts]
 
     def found(self, config: DecodingConfig) -> list[Pieces]:
-        """Our continuations."""
         (chosen,) = as_configured([self.model.model], self.stored)
         searched, found = LineBreaks(chosen, self.vocabulary.size), list[Pieces]()
         for start in range(0, len(self.prompts), _BATCH):
@@ -431,7 +425,6 @@ class _Continuations(_Subject):
         ]
 
     def found_by(self, exported: ExportedModel, config: DecodingConfig) -> list[Pieces]:
-        """Their continuations."""
         assert isinstance(exported, SearchedModel)  # the formats with language models have no other
         return [*map(self._pieces, exported.continued(self.prompts, _ADDED, config))]
 
@@ -442,14 +435,12 @@ class _Continuations(_Subject):
 
     @torch.inference_mode()
     def log_probs(self, row: int, target: Pieces, model: TranslationModel) -> list[float]:
-        """Ours of what follows the beginning of a line."""
         (chosen,), prompt = as_configured([model], self.stored), self.prompts[row]
         ids = [*prompt, *(self.numbers[piece] for piece in target)]
         read, following = (pad_batch([each], torch.device("cpu")) for each in ([EOS, *ids], [*ids, EOS]))
         return chosen.score(read.new_zeros(1, 0), read, following)[0, len(prompt) :].tolist()
 
     def scores_by(self, exported: ExportedModel, targets: Mapping[int, Pieces]) -> list[list[float]]:
-        """Theirs of what follows the beginnings."""
         assert isinstance(exported, SearchedModel)
         scored = exported.score_texts([self.texts[row] for row in targets])
         return [scores[len(self.prompts[row]) :] for row, scores in zip(targets, scored, strict=True)]

@@ -148,7 +148,6 @@ class _Folder:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Entries of the vocabulary of either side."""
         source = self.config.get("vocab_size")
         shared = self.config.get("share_encoder_decoder_embeddings", True)
         target = source if shared else self.config.get("decoder_vocab_size") or source
@@ -168,24 +167,20 @@ class _Folder:
 
     @property
     def pad(self) -> int:
-        """The number of PAD."""
         return self._required_symbol("pad")
 
     @property
     def eos(self) -> int:
-        """The number of EOS."""
         return self._required_symbol("eos")
 
     @property
     def unk(self) -> int:
-        """The number of UNK."""
         if (unk := self.tables[0].get("<unk>")) is None:
             raise ModelError(f"{self.path}: the vocabulary has no <unk>")
         return unk
 
     @property
     def start(self) -> int:
-        """The number that the decoder reads first."""
         start = self._symbol("decoder_start")
         return self.eos if start is None else start
 
@@ -205,7 +200,6 @@ class _Folder:
         return torch.tensor([*symbols, *(number for number in range(size) if number not in symbols)])
 
     def vocabularies(self) -> Vocabularies:
-        """Both sides, cut by the SentencePiece models of the folder."""
         models, sizes = self.models(), [*self.sizes.values()]
         sides = [
             PieceTableVocabulary(read_regular(model), self._ordered(table, size), str(model))
@@ -222,7 +216,6 @@ class _Folder:
         )
 
     def models(self) -> tuple[Path, Path]:
-        """The SentencePiece models of source and target."""
         for source, target in _MODELS:
             if (self.path / source).is_file() and (self.path / target).is_file():
                 return self.path / source, self.path / target

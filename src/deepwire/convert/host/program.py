@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -108,15 +108,12 @@ class Translator(SubwordTranslator):
         """The lines in front of a line."""
         known = self.manifest["context"]
         length = min(len(sources[row]), self.settings["max_source_length"])
-        front = partial(in_front, length=length, most=known["max_length"])
-        return (
-            front(
-                [sources[each] for each in last(before, known["source"])], separator=known["separators"][0]
-            ),
-            front(
-                [targets[each] for each in last(before, known["target"])], separator=known["separators"][1]
-            ),
-        )
+
+        def front(side: int, ids: Sequence[list[int]] | dict[int, list[int]]) -> list[int]:
+            lines = [ids[each] for each in last(before, known[("source", "target")[side]])]
+            return in_front(lines, length, known["max_length"], known["separators"][side])
+
+        return front(0, sources), front(1, targets)
 
     def texts(self, hypotheses: Sequence[Hypothesis]) -> Best:
         """The texts of hypotheses."""
@@ -137,17 +134,14 @@ class Translator(SubwordTranslator):
 
     def ended(self, prompt: str, ids: Sequence[int], more: Sequence[int]) -> str:
         """The prompt and what follows it."""
-        line_break = self.manifest["target_pieces"]
-        text: Callable[[Sequence[int]], str] = partial(self.lines, line_break=line_break)
-        begin = [line_break if token == BOS else token for token in ids]
-        head, whole = text(begin), text([*begin, *more])
+        head, whole = self.lines(ids), self.lines([*ids, *more])
         return prompt + whole[len(head) :] if whole.startswith(head) else whole
 
-    def lines(self, ids: Sequence[int], line_break: int) -> str:
-        """The text of subwords with line breaks."""
-        lines: list[list[int]] = [[]]
+    def lines(self, ids: Sequence[int]) -> str:
+        """The text of subwords with line breaks: BOS in prompts, and a number of their own behind."""
+        breaks, lines = (BOS, self.manifest["target_pieces"]), list[list[int]]([[]])
         for token in ids:
-            if token == line_break:
+            if token in breaks:
                 lines.append([])
             else:
                 lines[-1].append(token)
@@ -155,7 +149,7 @@ class Translator(SubwordTranslator):
         return "\n".join(" ".join(re.split("\r\n|[\n\r\0]", text)) for text in texts)
 
 
-def in_front(previous: Sequence[list[int]], *, length: int, most: int, separator: int) -> list[int]:
+def in_front(previous: Sequence[list[int]], length: int, most: int, separator: int) -> list[int]:
     """Previous sentences, each with the separator behind it; of these the latest that fit."""
     taken = 0
     for sentence in reversed(previous):
@@ -203,7 +197,7 @@ def translated(given: argparse.Namespace) -> list[Best]:
     chosen = {name: getattr(given, name) for name in ("beam", "n_best", "length_penalty")}
     settings = {name: value for name, value in chosen.items() if value is not None}
     stored = read_manifest(Path(given.folder))["decoding"]
-    check_search(settings, given.beam or stored["beam"], {"beam": "--beam", "n_best": "--n-best"})
+    check_search(settings, given.beam or stored["beam"], "--")
     translator = Translator(given.folder, settings, given.threads)
     translator.language(given.to)
     sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")  # type: ignore[union-attr]

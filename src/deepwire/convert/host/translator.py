@@ -64,27 +64,22 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest  # type: ignore[no-any-return]
 
 
-def check_search(settings: Mapping[str, Any], beam: int, names: Mapping[str, str] | None = None) -> None:
-    """Check that chosen settings can be searched with.
-
-    Args:
-        settings: What was chosen.
-        beam: The beam, chosen or stored with the model.
-        names: What messages call `beam` and `n_best`, where it is something else.
+def check_search(settings: Mapping[str, Any], beam: int, prefix: str = "") -> None:
+    """Check that chosen settings can be searched with; `prefix` stands before their names in messages.
 
     Raises:
         UsageError: The beam or the number of translations is less than 1, or there are more of them than the
             beam finds.
     """
-    called = {"beam": "beam", "n_best": "n_best", **(names or {})}
-    for name, label in called.items():
+    labels = {name: f"{prefix}{name.replace('_', '-') if prefix else name}" for name in ("beam", "n_best")}
+    for name, label in labels.items():
         if settings.get(name, 1) < 1:
             raise UsageError(f"{label} {settings[name]}: must be at least 1", "give a larger number")
     most = settings.get("n_best", 1)
     if most > beam:
         raise UsageError(
-            f"{called['n_best']} {most}: must be at most the beam, which is {beam}",
-            f"also give {called['beam']} {most}",
+            f"{labels['n_best']} {most}: must be at most the beam, which is {beam}",
+            f"also give {labels['beam']} {most}",
         )
 
 
@@ -111,13 +106,13 @@ class SubwordTranslator:
     ) -> None:
         self.folder = Path(folder)
         self.manifest = read_manifest(self.folder)
-        known = self.manifest["decoding"]
-        if unknown := set(settings or {}) - set(known):
+        known, chosen = self.manifest["decoding"], settings or {}
+        if unknown := set(chosen) - set(known):
             raise UsageError(
                 f"no such setting: {', '.join(sorted(unknown))}", f"there are {', '.join(known)}"
             )
-        self.settings = {**known, **(settings or {})}
-        check_search(settings or {}, self.settings["beam"])
+        self.settings = {**known, **chosen}
+        check_search(chosen, self.settings["beam"])
         # Those stored with the model may be more than a smaller beam finds.
         self.settings["n_best"] = min(self.settings["n_best"], self.settings["beam"])
         self.model = GraphModel(self.folder, self.manifest, threads, providers)
@@ -139,16 +134,16 @@ class SubwordTranslator:
 
         `contexts` are of models that read documents; without, sentences stand alone.
         """
-        language, ratio = self.language(to), self.settings["max_length_ratio"]
-        rows = [row for row, ids in enumerate(sources) if len(ids)]
-        asked = []
-        for row in rows:
-            sentence = self.sentence(sources[row], language, contexts[row] if contexts else NO_CONTEXT)
-            front = len(contexts[row][0]) if contexts else 0
-            limit = int(ratio * (len(sentence.source) - 1 - front)) + self.settings["max_length_extra"]
-            asked.append(sentence._replace(limit=max(1, limit)))
-        hypotheses_of = dict(zip(rows, self.searched(asked, language), strict=True))
-        return [hypotheses_of.get(row, []) for row in range(len(sources))]
+        language, asked = self.language(to), dict[int, Sentence]()
+        for row, ids in enumerate(sources):
+            if len(ids):
+                context = contexts[row] if contexts else NO_CONTEXT
+                sentence = self.sentence(ids, language, context)
+                length = len(sentence.source) - 1 - len(context[0])
+                limit = int(self.settings["max_length_ratio"] * length) + self.settings["max_length_extra"]
+                asked[row] = sentence._replace(limit=max(1, limit))
+        found = dict(zip(asked, self.searched([*asked.values()], language), strict=True))
+        return [found.get(row, []) for row in range(len(sources))]
 
     def continue_ids(self, prompts: Sequence[Sequence[int]], most: int) -> list[list[Hypothesis]]:
         """How a language model goes on behind each prompt, by at most so many subwords."""
@@ -182,23 +177,19 @@ class SubwordTranslator:
         """The hypotheses of each sentence; those of like length go together, the longest first."""
         results: list[list[Hypothesis]] = [[] for _ in sentences]
         tokens = max(1, self.settings["batch_tokens"] // self.settings["beam"])
-        order = sorted(range(len(sentences)), key=lambda row: [-size for size in self.sizes(sentences[row])])
-        # Only sources that an encoder reads may differ in length.
+        # Known tokens of the translation, and tokens of the source, of which an encoder's may differ.
+        sizes = [(len(sentence.tokens), len(sentence.source)) for sentence in sentences]
+        order = sorted(range(len(sentences)), key=lambda row: [-size for size in sizes[row]])
         fixed = 2 if self.alone else 1
-        for _, alike in groupby(order, key=lambda row: self.sizes(sentences[row])[:fixed]):
+        for _, alike in groupby(order, key=lambda row: sizes[row][:fixed]):
             waiting = list(alike)
             while waiting:
-                size = max(1, tokens // max(self.sizes(sentences[waiting[0]])))
+                size = max(1, tokens // max(sizes[waiting[0]]))
                 rows, waiting = waiting[:size], waiting[size:]
                 batch = self.search([sentences[row] for row in rows], language)
                 for row, hypotheses in zip(rows, batch, strict=True):
                     results[row] = hypotheses
         return results
-
-    @staticmethod
-    def sizes(sentence: Sentence) -> tuple[int, int]:
-        """Tokens of the translation that are known, and of the source."""
-        return len(sentence.tokens), len(sentence.source)
 
     def search(self, batch: Sequence[Sentence], language: Language) -> list[list[Hypothesis]]:
         """Beam search of sentences that can be read together."""

@@ -240,28 +240,23 @@ class DeepwireForSeq2SeqLM(PreTrainedModel):
 
     def _targets(self, count: int, to: str, numbers: Tensor | None) -> list[TargetLanguage] | None:
         """The target language of each of so many sources; None with one direction."""
-        languages = Languages.from_metadata(self.config.languages or {})
-        if to and numbers is not None:
-            raise ValueError(f"to={to!r} and languages contradict; give one of them")
-        name = to or self.config.to
+        languages, name = Languages.from_metadata(self.config.languages or {}), to or self.config.to
         if languages is None:
             if name or numbers is not None:
-                given = f"to={name!r}" if name else "languages"
-                raise ValueError(f"{given}: the model has one direction only; leave it out")
+                raise ValueError("the model has one direction only; leave the language out")
             return None
         known = {languages.target(target): target for target in languages.targets}
-        if numbers is not None:
-            wanted = numbers.tolist()
-            wrong = next((number for number in wanted if number not in known), None)
-            if wrong is not None or len(wanted) != count:
-                of = ", ".join(f"{number} for {target}" for number, target in known.items())
-                raise ValueError(f"languages: give one of {of} for each of the {count} sources, not {wanted}")
-        elif not name and len(known) > 1:
+        if numbers is None and not name and len(known) > 1:
             raise ValueError(
                 f"give to=..., one of {', '.join(languages.targets)}; or for all calls, to from_pretrained"
             )
-        else:
+        if numbers is None:
             wanted = [languages.target(name or languages.targets[0])] * count
+        else:
+            wanted = numbers.tolist()
+        if (to and numbers is not None) or len(wanted) != count or not known.keys() >= set(wanted):
+            of = ", ".join(f"{number} for {target}" for number, target in known.items())
+            raise ValueError(f"languages: give to=..., or one of {of} for each of the {count} sources")
         pieces = [size - self._tags for size in (self.config.source_size, self.config.target_size)]
         return [
             TargetLanguage(
