@@ -148,12 +148,7 @@ _ENOUGH = 10
 
 @dataclass(frozen=True)
 class Decisions:
-    """The decisions of one model.
-
-    Attributes:
-        model: Its name.
-        right: For each contrast whether the reference scores higher; None where the model cannot score it.
-    """
+    """For each contrast whether a model scores the reference higher; None where it cannot score it."""
 
     model: str
     right: tuple[bool | None, ...]

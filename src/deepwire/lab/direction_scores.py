@@ -20,12 +20,7 @@ Head = tuple[str, Sequence[Cell]]
 
 
 def directions_finding(report: DirectionsReport, models: Sequence[ModelSource] = ()) -> Finding:
-    """The finding of ``deepwire evaluate-directions``.
-
-    Args:
-        report: What was scored.
-        models: The models that translated, where they are known.
-    """
+    """The finding of ``deepwire evaluate-directions``; `models` translated, where they are known."""
     systems = f"{report.system} against {report.baseline}" if report.baseline else report.system
     blocks = [block for block in report.blocks if block.rows]
     signatures = [

@@ -23,13 +23,9 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class ModelPerplexity:
-    """The perplexity of a text with a model.
+    """The scores of the documents of a text with a model.
 
-    Attributes:
-        name: Of the model, in tables.
-        each: The score of each document.
-        comparison: In bits per byte with the first model, which has none itself.
-        precision: Number format in which it read.
+    `comparison` is in bits per byte with the first model, which has none itself.
     """
 
     name: str
@@ -110,13 +106,8 @@ def read_by_all(
 ) -> list[ModelPerplexity]:
     """Score each document with each model, and test each model against the first in bits per byte.
 
-    Args:
-        models: MODEL names.
-        names: What tables call them.
-        text: What they read, each document on its own, in windows of the block of training.
-        device, precision: Where and in which format models read; as in ``deepwire perplexity``.
-        paired: The test.
-        tell: Receives progress and warnings, one line each.
+    Each document is read on its own, in windows of the block of training. `names` are for tables; device and
+    precision are those of ``deepwire perplexity``.
 
     Raises:
         ModelError, UsageError, ResourceError: A model cannot be loaded, or there is no such device.

@@ -161,12 +161,7 @@ _HOUR = 3600.0
 
 
 def learning_curves(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterator[Figure]:
-    """Training loss, then validation by updates and by time; pictures without a point are left out.
-
-    Args:
-        runs: At least one.
-        names: What legends call them.
-    """
+    """Training loss, then validation by updates and by time; pictures without a point are left out."""
     nats, hours = "negative log-likelihood [nats/subword]", "training time [hours]"
     losses = [_points(run.valid, "nll") for run in runs]
     by_time = [_by_hours(points, run.train) for run, points in zip(runs, losses, strict=True)]
@@ -370,13 +365,7 @@ def compare_runs(request: ComparisonRequest, tell: Tell) -> Finding:
 class _Results:
     """Results of the models on a text: parts of a finding, all empty where they read none.
 
-    Attributes:
-        measured: How, behind what is said of the runs.
-        tables, figures, notes: Scores and tests.
-        examples: A table of sentences or documents, or none.
-        same: A note where there is no example to show.
-        read: The text, for the provenance.
-        translations: Those of which speeds are shown.
+    `same` is a note where there is no example to show; `read` is the text, for the provenance.
     """
 
     measured: str = ""

@@ -25,13 +25,7 @@ METRICS = ("bleu", "chrf")
 
 @dataclass(frozen=True)
 class RunTranslation:
-    """The translation of the test set by a model.
-
-    Attributes:
-        text: Its lines.
-        seconds: Wall time of translation, loading not counted.
-        length: Length of what came out, in words or characters (`unit`).
-    """
+    """The translation of the test set by a model: lines, seconds without loading, and length in `unit`s."""
 
     text: Text
     seconds: float
@@ -71,11 +65,7 @@ def score_all(
 ) -> tuple[ScoreReport, list[str]]:
     """BLEU, with the tokenizer of the language, and chrF; each tested against the first.
 
-    Args:
-        translations: Of the models.
-        pairs: What they translated.
-        test: Of the differences.
-        language: That of the translations; ``""``: what the name of the reference says.
+    Without a `language` it is what the name of the reference says.
 
     Returns:
         The scores, and why a metric counts in a way that the reader may not expect, one line each.

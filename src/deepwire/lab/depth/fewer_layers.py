@@ -160,13 +160,9 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: Tell) -> F
 
 
 def fewer_layers_side_by_side(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Several models without their top layers in one figure (Yang et al. 2022, Fig. 7).
+    """Several models without their top layers in one figure, where two can do without (GTrans, Fig. 7).
 
-    Args:
-        findings: Of `fewer_layers_finding`, one for each model, on the same text.
-
-    Yields:
-        One finding, where at least two models can do without layers.
+    Takes what `fewer_layers_finding` gave of each, on the same text.
     """
     drawn = [
         (finding.provenance.models[0].name, figure)

@@ -86,10 +86,7 @@ def signal_sizes(
 ) -> SignalSizes:
     """Let a model read batches forwards and backwards, without dropout, and measure its signals.
 
-    Args:
-        model: It is as it was afterwards, but its parameters have no gradients.
-        batches: At least one.
-        smoothing: Mass and form of label smoothing of the loss.
+    The model is as it was afterwards, but its parameters have no gradients.
     """
     sums: dict[Signal, SquareSum] = defaultdict(SquareSum)
     loss, tokens = 0.0, 0

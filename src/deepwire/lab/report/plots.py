@@ -74,10 +74,7 @@ def require_matplotlib() -> None:
 def drawn(figure: Figure, form: str, below: Sequence[str] = ()) -> bytes:
     """A figure as ``png``, ``svg``, or for a paper, whose text says what it is, plain as ``pdf``.
 
-    Args:
-        figure: What to draw.
-        form: One of these.
-        below: Paragraphs in small type below it.
+    `below` are paragraphs in small type below it.
 
     Raises:
         UsageError: matplotlib is not installed.

@@ -82,13 +82,9 @@ class SystemRuns:
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a system lies above its baseline at a budget.
+    """How far a system lies above its baseline at a budget (`stop`): BLEU, 95 % of it, two-sided p.
 
-    Attributes:
-        pair, stop: What is compared, and where.
-        value, bounds, p_value: In BLEU, with 95 % of it, and two-sided.
-        visible: The smallest difference that is found with 80 % power.
-        seeds: Of the system and of the baseline.
+    `visible` is the smallest difference that is found with 80 % power; `seeds` are those of both.
     """
 
     pair: ComparisonPlan
@@ -101,11 +97,7 @@ class Difference:
 
 
 class StudyResults:
-    """The results of a study, as far as it was made with the plan's present settings.
-
-    Args:
-        plan: The plan.
-        store: Its results; no text and no run is read.
+    """The results of a study, as far as it was made with the plan's present settings; no run is read.
 
     Raises:
         DataError: A result is damaged.

@@ -37,14 +37,7 @@ def taken_alternatives(plan: Plan, store: StudyStore) -> dict[str, str]:
 
 
 class StudyRunner:
-    """The runs of a study; everything that is done is kept and not done again.
-
-    Args:
-        study: The plan.
-        store: Where results are kept.
-        tell: Receives progress messages, one line each.
-        at_once: How many runs are trained at a time.
-    """
+    """The runs of a study, `at_once` of them at a time; what is done is kept and not done again."""
 
     def __init__(self, study: Study, store: StudyStore, tell: Tell, at_once: int = 1) -> None:
         self._study, self._store, self._tell, self._at_once = study, store, tell, at_once

@@ -80,16 +80,11 @@ class RunRecord(_Record):
 
     Attributes:
         name: ``de-en.pre-norm.1``; of a trial ``de-en.pre-norm+half``.
-        system, seed, alternative: What it is a run of.
         base, settings: The run file that it starts from, and all that the plan sets in it.
         text: Digest of all text that it reads.
-        parameters: Of the model.
         trained_with: Versions, processor, threads, number format.
-        date: Of the last measurement, UTC.
-        curve: Of validation.
         loss: The lowest validation loss of a trial.
-        standings: At the budgets that it has reached.
-        failed: Why it could not reach one.
+        standings: At the budgets that it has reached; `failed`: why it could not reach one.
     """
 
     format: Literal[2] = _FORMAT

@@ -49,10 +49,6 @@ class Scorer:
         to: The language of the reference: what a model of several directions is to translate into.
         metric: In place of BLEU with the tokenizer of the language.
 
-    Attributes:
-        metric: BLEU.
-        languages: `[1]` the number of the target language; None with a model of one direction.
-
     Raises:
         ModelError: There is no such model.
         UsageError: A setting is impossible, or the model does not know the language, or needs one.
@@ -111,12 +107,7 @@ class Scorer:
         }
 
     def bleu(self, model: TranslationModel, groups: str | None = None) -> float:
-        """BLEU of the translation by `model`, which has this model's vocabularies.
-
-        Args:
-            model: This model, or a variant of it.
-            groups: Predict with some groups of the decoder alone: `4` or `3:6`.
-        """
+        """BLEU of the translation by a variant of this model; `groups` of its decoder alone: `4` or `3:6`."""
         return self.score(self.translate(model, groups=groups).lines)
 
     def score(self, lines: Sequence[str]) -> float:
