@@ -61,16 +61,16 @@ _INSTEAD = {
     "different": "give both sides the same",
     "": "it computes Transformers with self-attention, pre- or post-norm",
 }
-# What lies in one linear map there.
-_MAPS: Mapping[str, tuple[str, ...]] = {
-    "self_attention/linear_0": ("self.q", "self.k", "self.v"),
-    "self_attention/linear_1": ("self.o",),
-    "attention/linear_0": ("cross.q",),
-    "attention/linear_1": ("cross.k", "cross.v"),
-    "attention/linear_2": ("cross.o",),
-    "ffn/linear_0": ("feed.gate",),
-    "ffn/linear_0_noact": ("feed.in",),
-    "ffn/linear_1": ("feed.out",),
+# Where parts lie there; those of one place are one linear map, in this order.
+_MAPS = {
+    **dict.fromkeys(("self.q", "self.k", "self.v"), "self_attention/linear_0"),
+    "self.o": "self_attention/linear_1",
+    "cross.q": "attention/linear_0",
+    **dict.fromkeys(("cross.k", "cross.v"), "attention/linear_1"),
+    "cross.o": "attention/linear_2",
+    "feed.gate": "ffn/linear_0",
+    "feed.in": "ffn/linear_0",
+    "feed.out": "ffn/linear_1",
 }
 _NORMS = {
     "self.norm": "self_attention/layer_norm",
@@ -196,30 +196,19 @@ def arrays_of(model: TranslationModel, first_head: tuple[int, int] | None = None
 
 def _named(parameters: Mapping[Place, Tensor], *, peri_norm: bool) -> dict[str, Tensor]:
     """The parameters by CTranslate2's names, those of one linear map in one array."""
-    norms, arrays = _PERI_NORMS if peri_norm else _NORMS, dict[str, Tensor]()
-    for side, layer in dict.fromkeys((place.side, place.layer) for place in parameters):
+    norms, parts = _PERI_NORMS if peri_norm else _NORMS, dict[str, list[Tensor]]()
+    gated = any(place.part == "feed.gate" for place in parameters)
+    maps = _MAPS | ({"feed.in": "ffn/linear_0_noact"} if gated else {})
+    for (side, layer, part, leaf), value in parameters.items():
+        if part in norms:
+            name, leaf = norms[part], "gamma" if leaf == "weight" else "beta"
+        elif (part, side) == ("embeddings", "encoder"):
+            name = "embeddings_0"
+        else:
+            name = maps.get(part, part)
         above = side if layer < 0 else f"{side}/layer_{layer}"
-        here = {
-            (place.part, place.leaf): value
-            for place, value in parameters.items()
-            if (place.side, place.layer) == (side, layer)
-        }
-        if ("feed.gate", "weight") not in here:
-            here |= {("feed.gate", leaf): here.pop(("feed.in", leaf)) for leaf in _leaves(here, "feed.in")}
-        for name, parts in _MAPS.items():
-            for leaf in _leaves(here, parts[0]):
-                arrays[f"{above}/{name}/{leaf}"] = torch.cat([here.pop((part, leaf)) for part in parts])
-        for (part, leaf), value in here.items():
-            if part in norms:
-                arrays[f"{above}/{norms[part]}/{'gamma' if leaf == 'weight' else 'beta'}"] = value
-            else:
-                listed = "_0" if (part, side) == ("embeddings", "encoder") else ""
-                arrays[f"{above}/{part}{listed}/{leaf}"] = value
-    return arrays
-
-
-def _leaves(here: Mapping[tuple[str, str], Tensor], part: str) -> list[str]:
-    return [leaf for name, leaf in here if name == part]
+        parts.setdefault(f"{above}/{name}/{leaf}", []).append(value)
+    return {name: torch.cat(values) for name, values in parts.items()}
 
 
 def _positions(model: TranslationModel, side: Side) -> Tensor | None:
