@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire.model.build import build_model
@@ -12,7 +11,6 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.connections.attn_res import AttnRes
 from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
-from deepwire.testing import check_connection
 
 SHAPE = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 SOURCE, TARGET = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
@@ -130,23 +128,3 @@ def test_the_history_is_not_copied() -> None:
         middle = len(state) // 2
         assert all(new is old for new, old in zip(following[:middle], state[:middle], strict=True))
         state = following
-
-
-def test_model_properties() -> None:
-    """Gradients, padding, causality, steps, languages, recomputation and records."""
-    check_connection({"type": "attn_res", "block": 2, "bias": 1.0}, {"encoder": {"aggregation": "dlcl"}})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"block": 0}, "block must be auto, full or a number of at least 1, not 0"),
-        ({"block": "half"}, "block"),
-        ({"sources": "layers"}, "sources"),
-        ({"bias": 1000.0}, "bias"),
-    ],
-)
-def test_wrong_settings(settings: dict[str, object], message: str) -> None:
-    """Refused in one line."""
-    with pytest.raises(ValidationError, match=message):
-        config_of({"type": "attn_res", **settings})

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,7 +17,6 @@ from deepwire.model.aggregations.dlcl import DLCL, DLCLConfig
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.stack_spec import NormStyle
-from deepwire.testing import check_model
 
 DIM, LAYERS = 8, 4
 CONTEXT = replace(ModelConfig.model_validate({"d_model": DIM, "heads": 2}).specs()["encoder"], layers=LAYERS)
@@ -150,38 +148,3 @@ def test_dropout_of_the_combination() -> None:
     x = torch.randn(4, 5, DIM)
     assert (aggregation.start(x, Context())[1] == 0).any()
     assert not (aggregation.eval().start(x, Context())[1] == 0).any()
-
-
-@pytest.mark.parametrize(
-    ("aggregation", "message"),
-    [
-        ({"type": "dense", "weights": "vector"}, "average"),
-        ({"type": "dense", "window": 0}, "greater than or equal to 1"),
-        ({"type": "dense", "learned": True}, "learned"),
-        ({"type": "dlcl", "window": 0}, "greater than or equal to 1"),
-        ({"type": "dlcl", "weights": 7}, "7 weights do not divide the width 512"),
-    ],
-)
-def test_wrong_settings_are_refused(aggregation: Mapping[str, object], message: str) -> None:
-    """When the file is read."""
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate({"decoder": {"aggregation": aggregation}})
-
-
-@pytest.mark.parametrize(
-    ("encoder", "decoder"),
-    [
-        ({}, {"aggregation": {"type": "dense", "weights": "sum", "window": 2}}),
-        ({"connection": "post_norm"}, {"connection": "post_norm", "fusion": {"type": "groups", "size": 2}}),
-        ({"connection": "depth_lstm", "fusion": "transparent"}, {"connection": "depth_rnn"}),
-        (
-            {"aggregation": {"type": "dlcl", "softmax": True, "window": 2, "window_form": "initial"}},
-            {"aggregation": {"type": "dlcl", "weights": 4, "learned": False, "norm": "none"}},
-        ),
-    ],
-)
-def test_whole_models(encoder: Mapping[str, object], decoder: Mapping[str, object]) -> None:
-    """Steps, causality, padding, selection and gradients, with other sockets' choices."""
-    check_model(
-        {"encoder": {"aggregation": "dense", **encoder}, "decoder": {"aggregation": "dense", **decoder}}
-    )

@@ -6,13 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepwire.config.settings_reader import from_mapping
-from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.depth_lstm import DepthRecurrent
 from deepwire.model.context import Context
-from deepwire.testing import check_model
 
 Layout = dict[str, object]
 
@@ -101,13 +98,6 @@ def test_a_query_without_norm_is_what_the_layer_has_read_and_attended_to() -> No
     assert torch.allclose(decoder.read(state, 1, Context()), x + attended)
 
 
-@pytest.mark.parametrize("merge", ["add", "concat", "two"])
-def test_models_with_the_first_layer_unnormalised_are_sound(merge: str) -> None:
-    both = settings(LAYOUTS["both"])
-    both["decoder"]["connection"] = {"type": "depth_lstm", **LAYOUTS["both"], "merge": merge}
-    check_model(both)
-
-
 def test_what_earlier_versions_recorded_is_what_it_was() -> None:
     """Their `auto` has its final norm in the decoder, and its norms keep their names."""
     encoder, decoder = connections({"final_norm": "auto"})
@@ -116,9 +106,3 @@ def test_what_earlier_versions_recorded_is_what_it_was() -> None:
     ]
     assert decoder.final_norm is not None
     assert len(decoder.norms) == 5
-
-
-def test_one_attention_a_layer_leaves_no_choice() -> None:
-    values = {"encoder": {"layers": 2, "connection": {"type": "depth_lstm", "first_norm": "second_layer"}}}
-    with pytest.raises(UsageError, match=r"connection\.first_norm: 'second_layer' has no effect"):
-        from_mapping(ModelConfig, values, "model")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 
-from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.testing import check_causality, check_padding, check_selection, check_steps, small_model
 
@@ -151,9 +149,3 @@ def test_one_encoder_group_without_norm():
     top = torch.randn(2, 3, 16)
     (found,) = fusion([top], lambda x: x, Context())
     assert torch.allclose(found, fusion.gates.sigmoid() * top)
-
-
-def test_a_norm_of_the_decoder_cannot_be_left_out():
-    settings = {"d_model": 16, "heads": 4, "decoder": {"layers": 2, "fusion": {**GROUPS, "norm": False}}}
-    with pytest.raises(ValidationError, match="norm: false is for the encoder"):
-        ModelConfig.model_validate(settings)

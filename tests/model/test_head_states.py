@@ -16,7 +16,7 @@ from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.head_states import DecayRate, ShortConvolution
 from deepwire.model.mixers.mixer import Mixer
 from deepwire.model.mixers.mlstm import matrix_lstm
-from deepwire.testing import SIZE, check_mixer, check_model, small_model
+from deepwire.testing import SIZE, small_model
 
 KINDS = ("gla", "mlstm", "mamba2", "gated_deltanet")
 OPTIONS: list[Mapping[str, object]] = [
@@ -25,26 +25,6 @@ OPTIONS: list[Mapping[str, object]] = [
     {"type": "mamba2", "expand": 1.3, "state_size": 3, "convolution": 2},
     {"type": "gated_deltanet", "convolution": None, "negative_eigenvalues": True},
 ]
-
-
-@pytest.mark.parametrize("settings", [*({"type": name} for name in KINDS), *OPTIONS], ids=str)
-def test_in_models(settings: Mapping[str, object]) -> None:
-    """Gradients, padding, causality, steps and beams, on either side."""
-    check_mixer(settings)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_around_other_connections(name: str) -> None:
-    """Also one whose mixers read vectors of other widths than they give."""
-    lstm = {"mixer": name, "connection": "depth_lstm"}
-    check_model({"encoder": lstm, "decoder": {"mixer": name, "aggregation": "dlcl"}})
-    check_model(
-        {
-            "embeddings": {"tie": "none"},
-            "encoder": {"mixer": name, "connection": "post_norm"},
-            "decoder": {"mixer": name, "connection": "rnmt"},
-        }
-    )
 
 
 def mixer(settings: Mapping[str, object], **model: object) -> Mixer:

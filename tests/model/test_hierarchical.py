@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
-from torch.nn import functional
 
 from deepwire.model.aggregations.hierarchical import (
     Combiner,
-    CombinerActivation,
     Hierarchical,
     HierarchicalConfig,
 )
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.layers import LayerNorm, RMSNorm
-from deepwire.testing import check_model
 
 CONTEXT = replace(
     ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).specs()["encoder"], layers=5
@@ -74,17 +69,6 @@ def test_what_the_layers_of_five_read_in_blocks_of_two(block_input: bool) -> Non
     assert torch.allclose(reads[5], block3, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("settings", "biases"),
-    [({}, (True, False)), ({"bias": "both"}, (True, True)), ({"bias": "none"}, (False, False))],
-)
-def test_biases(settings: Mapping[str, object], biases: tuple[bool, bool]) -> None:
-    """The first map alone has one unless the settings say otherwise."""
-    aggregation = HierarchicalConfig.model_validate(settings).build(CONTEXT)
-    combiner = next(module for module in aggregation.modules() if isinstance(module, Combiner))
-    assert (combiner.input.bias is not None, combiner.output.bias is not None) == biases
-
-
 def test_hidden_width_is_the_feed_forward_width_unless_set() -> None:
     """Rows of the first map."""
     for settings, rows in (({}, 12), ({"hidden": 20}, 20)):
@@ -94,19 +78,6 @@ def test_hidden_width_is_the_feed_forward_width_unless_set() -> None:
         } == {rows}
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "relu", "gelu"])
-def test_activations(activation: CombinerActivation) -> None:
-    """Hidden numbers of zero: ReLU and GELU leave the sum of the inputs, a sigmoid of 0 does not."""
-    torch.manual_seed(0)
-    vectors = torch.randn(2, 4, 8).unbind(0)
-    combiner = Combiner(2, 8, 12, LayerNorm(8, 1e-6), activation=activation)
-    with torch.no_grad():
-        for parameter in combiner.input.parameters():
-            parameter.zero_()
-    total = functional.layer_norm(vectors[0] + vectors[1], (8,), eps=1e-6)
-    assert torch.allclose(combiner(vectors, Context()), total, atol=1e-5) == (activation != "sigmoid")
-
-
 def test_dropout_in_training_alone() -> None:
     """Two passes differ in training; in evaluation they are equal."""
     vectors = torch.randn(2, 4, 8).unbind(0)
@@ -114,45 +85,3 @@ def test_dropout_in_training_alone() -> None:
     assert not torch.equal(combiner(vectors, Context()), combiner(vectors, Context()))
     combiner.eval()
     assert torch.equal(combiner(vectors, Context()), combiner(vectors, Context()))
-
-
-@pytest.mark.parametrize(
-    ("aggregation", "message"),
-    [
-        ({"block": 7}, "a block of 7 layers does not fit into a stack of 6"),
-        ({"block": 0}, "greater than or equal to 1"),
-        ({"activation": "tanh"}, "sigmoid"),
-        ({"hidden": 0}, "greater than or equal to 1"),
-        ({"bias": True}, "first"),
-        ({"blocks": 2}, "blocks"),
-    ],
-)
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_wrong_settings_are_refused(side: str, aggregation: Mapping[str, object], message: str) -> None:
-    """When the file is read."""
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate({side: {"aggregation": {"type": "hierarchical", **aggregation}}})
-
-
-@pytest.mark.parametrize(
-    ("encoder", "decoder"),
-    [
-        ({}, {"aggregation": {"type": "hierarchical", "block": 3, "activation": "relu"}}),
-        (
-            {"connection": "depth_lstm", "aggregation": {"type": "hierarchical", "block_input": False}},
-            {"fusion": {"type": "groups", "size": 2}},
-        ),
-        ({"connection": "post_norm", "fusion": "transparent"}, {"connection": "depth_lstm"}),
-        (
-            {"connection": {"type": "pre_norm", "residual": "normalised", "final_norm": False}},
-            {
-                "mixer": {"type": "self_attention", "relative": 2},
-                "aggregation": {"type": "hierarchical", "block": 1},
-            },
-        ),
-    ],
-)
-def test_whole_models(encoder: Mapping[str, object], decoder: Mapping[str, object]) -> None:
-    """Steps, causality, padding, selection and gradients, with other sockets' choices."""
-    hierarchical = {"aggregation": "hierarchical"}
-    check_model({"encoder": {**hierarchical, **encoder}, "decoder": {**hierarchical, **decoder}})

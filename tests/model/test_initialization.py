@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -217,46 +216,6 @@ def test_queries_and_keys_have_the_bound_of_one_matrix_however_they_are_stored(
         assert_uniform(weight, depth * math.sqrt(6 / (4 * D)))
 
 
-@pytest.mark.parametrize("name", ["xavier", "depth_scaled"])
-@pytest.mark.parametrize("place", ["input", "hidden"])
-def test_gates_of_the_summary_in_collaboration(name: str, place: str) -> None:
-    """Three matrices of d outputs each, in an encoder whose decoder goes with it."""
-    stack = {"layers": 4, "connection": "collaboration"}
-    model = built(name, encoder={**stack, "fusion": "blocks"}, decoder=stack)
-    weight = linear(model, f"encoder.connection.summary.{place}").weight
-    assert weight.shape == (3 * D, D)
-    assert_uniform(weight, math.sqrt(6 / (2 * D)))
-
-
-@pytest.mark.parametrize("name", ["xavier", "fairseq", "pytorch", "depth_scaled", "deepnorm"])
-def test_merged_attention_begins_as_cross_attention(name: str) -> None:
-    """Each of its maps has the spread of its like there."""
-    sides = {"encoder": {"layers": 3}, "decoder": {"layers": 3}}
-    merged = {"type": "merged_attention", "average_value": "own"}
-    merging = built(name, d_model=128, encoder={"layers": 3}, decoder={"layers": 3, "mixer": merged})
-    stack, crosses = merging.stack("decoder"), built(name, d_model=128, **sides).stack("decoder").crosses
-    key, value = crosses.get_parameter("1.key_value.weight").chunk(2)
-    like = {
-        "query": crosses.get_parameter("1.query.weight"),
-        "key": key,
-        "value": value,
-        "average_value": value,
-        "output": crosses.get_parameter("1.output.weight"),
-    }
-    for place, other in like.items():
-        own = stack.get_parameter(f"mixers.1.{place}.weight")
-        assert own.std().item() == pytest.approx(other.std().item(), rel=0.05), place
-
-
-@pytest.mark.parametrize("name", ["xavier", "pytorch", "depth_scaled"])
-def test_fewer_heads_of_keys_leave_the_bound_of_queries(name: str) -> None:
-    model = built(name, key_value_heads=2)
-    depth = 2**-0.5 if name == "depth_scaled" else 1.0
-    mixer = "encoder.mixers.1"
-    assert_uniform(linear(model, f"{mixer}.query").weight, depth * math.sqrt(6 / (4 * D)))
-    assert_uniform(linear(model, f"{mixer}.key_value").weight, depth * math.sqrt(6 / (D + 3 * D // 2)))
-
-
 def test_output_projection_of_its_own() -> None:
     """Neutron's untied classifier is a linear map, fairseq's untied output matrix an embedding."""
     assert_uniform(built("lipschitz", embeddings={"tie": "inputs"}).head.table.weight[1:], D**-0.5)
@@ -410,20 +369,6 @@ def test_one_seed_gives_one_model() -> None:
     """The same seed draws the same parameters."""
     first, second = built("fairseq"), built("fairseq")
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "where"),
-    [
-        ({"type": "depth_scaled", "alpha": 0}, "alpha"),
-        ({"type": "depth_scaled", "form": "fast"}, "form"),
-        ("xavir", "initialization"),
-    ],
-)
-def test_wrong_settings(wrong: object, where: str) -> None:
-    """Impossible settings are refused by name."""
-    with pytest.raises(ValidationError, match=where):
-        ModelConfig.model_validate({**SHAPE, "initialization": wrong})
 
 
 def test_a_model_is_built_without_the_compiler() -> None:

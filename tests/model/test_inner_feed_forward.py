@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import ValidationError
 
-from deepwire.model.config import ModelConfig
 from deepwire.testing import check_model, small_model
 
 
@@ -32,22 +30,3 @@ def test_it_adds_a_feed_forward_and_a_norm_to_each_layer() -> None:
     ]
     groups = inner.parameter_groups()
     assert groups["decoder inner feed-forward"] == 3 * (2 * 16 * 24 + 24)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"encoder": {"inner_feed_forward": True}}, "encoder.inner_feed_forward needs a cross-attention"),
-        (
-            {"decoder": {"inner_feed_forward": True, "connection": "depth_lstm"}},
-            "decoder.inner_feed_forward does not work with connection depth_lstm",
-        ),
-        (
-            {"decoder": {"inner_feed_forward": True, "mixer": "merged_attention"}},
-            "decoder.inner_feed_forward needs a cross-attention",
-        ),
-    ],
-)
-def test_where_it_has_no_place_it_is_refused(settings: dict[str, object], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        ModelConfig.model_validate(settings)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire.model.build import build_model
@@ -13,7 +12,6 @@ from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.lanes import Lanes
 from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
-from deepwire.testing import check_connection
 
 SHAPE = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 SOURCE, TARGET = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
@@ -120,35 +118,3 @@ def test_table_of_weights() -> None:
     mixed = sum(weight * each for weight, each in zip(table.values[4], outputs, strict=True))
     torch.testing.assert_close(connection.result(state, Context()), mixed)
     assert table.values[0, 1:].isnan().all()
-
-
-@pytest.mark.parametrize("settings", [*LANES[2:], {"type": "mhc", "end": "head"}])
-def test_table_of_weights_of_other_lanes(settings: dict[str, object]) -> None:
-    """One row a sub-layer and one of the result, without gradients."""
-    table, norms = connection_of(settings).depth_weights()
-    assert table.values.shape == (5, 5)
-    # Mixes that are doubly stochastic neither enlarge nor shrink, however many follow each other.
-    torch.testing.assert_close(norms.values, torch.ones(2, 4), atol=2e-3, rtol=0)
-    assert not table.values.requires_grad
-    assert table.values[4].isfinite().all()
-
-
-@pytest.mark.parametrize("settings", [*LANES, {"type": "frac"}])
-def test_model_properties(settings: dict[str, object]) -> None:
-    """Gradients, padding, causality, steps, languages, recomputation and records."""
-    check_connection(settings, {"decoder": {"aggregation": "dlcl"}})
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"type": "hyper", "lanes": 0}, "lanes"),
-        ({"type": "mhc_lite", "lanes": 5}, "lanes"),
-        ({"type": "mhc", "rounds": 0}, "rounds"),
-        ({"type": "frac", "fractions": 3}, "fractions of frac do not divide the width 16"),
-    ],
-)
-def test_wrong_settings(settings: dict[str, object], message: str) -> None:
-    """Refused in one line."""
-    with pytest.raises(ValidationError, match=message):
-        config_of(settings)

@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional
 
@@ -21,11 +20,10 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.languages import LanguageTransform
-from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
-from deepwire.model.mixers.mhplstm import HeadNorm
+from deepwire.model.layers import LanguageNorm
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import pack_linears
-from deepwire.testing import LANGUAGES, SIZE, batch, check_model, language_tables, small_model
+from deepwire.testing import LANGUAGES, SIZE, batch, language_tables, small_model
 
 ALL = {"norm": True, "transform": "released", "embedding": "both", "output_bias": True}
 SPOKEN = torch.tensor([2, 0, 1])
@@ -68,16 +66,6 @@ def grouped(stack: Mapping[str, object]) -> bool:
 def model(stacks: str = "residual", languages: Mapping[str, object] = ALL) -> TranslationModel:
     """A small model of three languages."""
     return small_model(model_settings(stacks, languages))
-
-
-@pytest.mark.parametrize("stacks", STACKS)
-def test_every_norm_may_be_each_languages_own(stacks: str) -> None:
-    """Mixed batches, padding, steps, selection and gradients: see `check_model`. No shared norm is left."""
-    check_model(model_settings(stacks))
-    for name, module in model(stacks).named_modules():
-        assert not isinstance(module, torch.nn.LayerNorm), name
-        if isinstance(module, LanguageNorm | GroupedLayerNorm | HeadNorm):
-            assert module.weight.size(0) == module.bias.size(0) == LANGUAGES, name
 
 
 @pytest.mark.parametrize(
@@ -313,18 +301,6 @@ def test_weights_of_groups_by_language() -> None:
         assert_predicts(built, expected)
     (shown,) = [weights for weights in built.decoder.depth_weights() if weights.key == "probability-weights"]
     assert torch.allclose(shown.values[SPOKEN], psi)
-
-
-def test_settings_that_do_not_fit() -> None:
-    """Parameters of languages without languages; a bias of languages without a bias; no groups to weigh."""
-    for own in ({"norm": True}, {"fusion": "decoder"}):
-        settings = {"languages": own, "decoder": {"fusion": "groups"}}
-        with pytest.raises(UsageError, match="no languages are named"):
-            build_model(ModelConfig.model_validate(settings), 9, 9)
-    with pytest.raises(ValidationError, match=r"encoder\.fusion is top, and only groups have weights"):
-        ModelConfig.model_validate({"languages": {"fusion": "encoder"}})
-    with pytest.raises(ValidationError, match=r"needs bias\.output"):
-        ModelConfig.model_validate({"languages": {"output_bias": True}, "bias": {"output": False}})
 
 
 def test_a_pass_that_fails_leaves_nothing_behind() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire.model.build import build_model
@@ -12,7 +11,6 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.laurel import LAuReLConfig
 from deepwire.model.context import Context
-from deepwire.testing import check_connection
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 CHOICES: list[object] = [
@@ -45,12 +43,6 @@ def written(module: Connection, x: Tensor, output: Tensor) -> Tensor:
     """The stream after the second sub-layer gave `output`."""
     state = module.start(x, Context())
     return module.write(state, 1, module.read(state, 1, Context()), output, Context())[0]
-
-
-@pytest.mark.parametrize("connection", CHOICES)
-def test_properties(connection: object) -> None:
-    """Gradients, padding, causality, steps and state selection."""
-    check_connection(connection)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["softmax", "sigmoid", "none"])
@@ -147,21 +139,3 @@ def test_no_weights_begin_where_there_are_none() -> None:
     settings = {"weights": "none", "rank": 3}
     assert [name for name, _ in LAuReLConfig.model_validate(settings).unused_settings()] == ["initial"]
     assert not list(LAuReLConfig().unused_settings())
-
-
-@pytest.mark.parametrize(
-    ("connection", "message"),
-    [
-        ({"type": "laurel", "weights": "none"}, "weights: none without a rank or earlier inputs is pre_norm"),
-        ({"type": "laurel", "rank": 16}, "laurel's rank of 16 is not low in a stream of width 16"),
-        ({"type": "laurel", "rank": 0}, "greater than or equal to 1"),
-        ({"type": "delta", "norm": "layer"}, "norm"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(connection: object, message: str) -> None:
-    """In one line, when the settings are read."""
-    with pytest.raises(ValidationError) as caught:
-        config_of(connection)
-    error = caught.value.errors()[0]
-    assert message in str(error)
-    assert "\n" not in error["msg"]

@@ -2,48 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
 import torch
-from pydantic import ValidationError
 
-from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.linear_rnn import LinearRNN, MinGRU, MinLSTM, positive
-from deepwire.testing import check_mixer, check_model, small_model
+from deepwire.testing import small_model
 
 KINDS = ("ssru", "min_gru", "min_lstm")
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"type": "ssru"},
-        {"type": "ssru", "output_matrix": True},
-        {"type": "min_gru", "expansion": 1.5, "output_matrix": True},
-        {"type": "min_lstm"},
-    ],
-    ids=str,
-)
-def test_in_models(settings: Mapping[str, object]) -> None:
-    """Gradients, padding, causality, steps and beams, on either side."""
-    check_mixer(settings)
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_around_other_connections(name: str) -> None:
-    """Also one whose mixers read vectors of other widths than they give."""
-    lstm = {"mixer": name, "connection": "depth_lstm"}
-    check_model({"encoder": lstm, "decoder": {"mixer": name, "aggregation": "dlcl"}})
-    check_model(
-        {
-            "embeddings": {"tie": "none"},
-            "encoder": {"mixer": name, "connection": "post_norm"},
-            "decoder": {"mixer": name, "connection": "rnmt"},
-        }
-    )
 
 
 def mixer(name: str, side: str = "decoder") -> LinearRNN:
@@ -140,20 +107,3 @@ def test_compiled_without_a_break(side: str) -> None:
     expected = found(x, Context())
     torch.testing.assert_close(compiled, expected)
     torch.testing.assert_close(torch.autograd.grad(compiled.sum(), x), torch.autograd.grad(expected.sum(), x))
-
-
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"type": "min_gru", "expansion": 2}, "a state of 2 times the width needs output_matrix: true"),
-        (
-            {"type": "min_lstm", "expansion": 1.3, "output_matrix": True},
-            "decoder.mixer.expansion: 1.3 times the width 16 of a direction is no whole number",
-        ),
-        ({"type": "min_gru", "expansion": 0, "output_matrix": True}, "greater than 0"),
-    ],
-)
-def test_impossible_settings_are_refused(wanted: Mapping[str, object], message: str) -> None:
-    """With the settings, before anything is built."""
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate({"d_model": 16, "heads": 4, "decoder": {"mixer": wanted}})

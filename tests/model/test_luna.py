@@ -7,15 +7,14 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
-from deepwire.model.mixers.luna import LunaCausalAttention, LunaConfig, LunaSelfAttention, LunaSequence
+from deepwire.model.mixers.luna import LunaConfig, LunaSelfAttention, LunaSequence
 from deepwire.model.stack_spec import Side, StackSpec
 from deepwire.ops.causal_product import CHUNK
-from deepwire.testing import TOLERANCE, batch, check_mixer, check_model, small_model
+from deepwire.testing import TOLERANCE, batch, check_model, small_model
 
 LUNA = {"mixer": "luna"}
 UNTIED = {"mixer": {"type": "luna", "tie": False, "length": 3, "pack_heads": 2}}
@@ -60,36 +59,6 @@ def test_encoder_attention_packs_and_unpacks_what_is_not_hidden() -> None:
     found, (moved,) = mixer.forward_beside(x, (p, hidden), Context(padding=padding))
     torch.testing.assert_close(found, wanted)
     torch.testing.assert_close(moved, packed)
-
-
-def test_causal_attention_position_by_position() -> None:
-    """Keys and values apart, hidden rows of P, two target rows for each sentence."""
-    torch.manual_seed(0)
-    mixer = LunaConfig(tie=False).build(spec_of("decoder")).double()
-    assert isinstance(mixer, LunaCausalAttention)
-    x, p = torch.randn(4, 3, 8).double(), torch.randn(2, 5, 8).double()
-    hidden = torch.zeros(2, 1, 1, 5).double()
-    hidden[1, ..., 4:] = float("-inf")
-    found = mixer(x, Context(memory=(mixer.remember((p, hidden)),)))
-    queries = mixer.query(x)
-    keys, values = mixer.key_value(x).chunk(2, -1)
-    for row in range(4):
-        sentence = row // 2
-        packing = mixer.pack_query(p[sentence])
-        for t in range(3):
-            heads = []
-            for head in range(2):
-                part = slice(4 * head, 4 * head + 4)
-                scores = mixer.pack_key(x[row])[:, part] @ packing[:, part].t() / 2
-                shares = (1 + 2**scores).log() / math.log(2)  # [T, l]
-                past = range(t + 1)
-                of_keys = sum((torch.outer(keys[row, s, part], shares[s]) for s in past), torch.zeros(4, 5))
-                of_values = sum(
-                    (torch.outer(shares[s], values[row, s, part]) for s in past), torch.zeros(5, 4)
-                )
-                logits = queries[row, t, part] / 2 @ of_keys / (t + 1) + hidden[sentence, 0, 0]
-                heads.append(logits.softmax(-1) @ of_values / (t + 1))
-            torch.testing.assert_close(found[row, t], mixer.output(torch.cat(heads)))
 
 
 def test_the_sequence_begins_scaled_with_positions_and_as_long_as_the_sentence() -> None:
@@ -173,34 +142,6 @@ def test_the_state_does_not_grow_and_long_targets_agree() -> None:
     assert shapes == [(1, 4, 4, 3), (1, 4, 3, 4)] * 3
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"encoder": {"mixer": {"type": "luna", "pack_heads": 3}}},
-            "3 pack_heads do not divide the width 512",
-        ),
-        ({"encoder": {"mixer": {"type": "luna", "length": 0}}}, "greater than or equal to 1"),
-        (
-            {"encoder": {**LUNA, "size": {"d_model": 256}}, "decoder": LUNA, "embeddings": {"tie": "output"}},
-            "both have one width, not 512 and 256",
-        ),
-        (
-            {"decoder": {**LUNA, "connection": "collaboration"}, "encoder": {"connection": "collaboration"}},
-            "luna brings a cross-attention of its own, and so does connection collaboration",
-        ),
-        (
-            {"decoder": {**LUNA, "connection": "rnmt"}, "embeddings": {"tie": "none"}},
-            "luna brings a cross-attention of its own, and so does connection rnmt",
-        ),
-    ],
-)
-def test_what_makes_no_sense_is_refused(settings: Mapping[str, object], message: str) -> None:
-    """When the file is read, in one line."""
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate(settings)
-
-
 def test_a_length_that_comes_from_the_encoder_is_unused() -> None:
     config = ModelConfig.model_validate({"encoder": LUNA, "decoder": UNTIED})
     assert dict(config.unused_settings())["decoder.mixer.length"]
@@ -224,7 +165,3 @@ def test_a_length_that_comes_from_the_encoder_is_unused() -> None:
 def test_whole_models(encoder: Mapping[str, object], decoder: Mapping[str, object]) -> None:
     """Gradients, padding, causality, steps and beams, beside other choices and alone on either side."""
     check_model({"encoder": encoder, "decoder": decoder, "bias": {"attention": True}})
-
-
-def test_records_recomputation_and_languages() -> None:
-    check_mixer({"type": "luna", "tie": False}, {"encoder": LUNA, "decoder": LUNA})

@@ -6,33 +6,15 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.mixers.average_attention import running_mean
 from deepwire.model.mixers.merged_attention import MergedAttention, MergedAttentionConfig
-from deepwire.testing import SMALL, check_model, small_model
+from deepwire.testing import SMALL, small_model
 
 MATT = {"type": "merged_attention"}
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"decoder": {"mixer": "merged_attention"}, "bias": {"attention": True}},
-        {"decoder": {"mixer": {**MATT, "average_value": "own"}, "connection": "post_norm"}},
-        {"decoder": {"mixer": MATT, "connection": "depth_lstm"}},
-        {
-            "encoder": {"fusion": {"type": "groups", "size": 2}},
-            "decoder": {"mixer": MATT, "aggregation": "dlcl"},
-        },
-    ],
-)
-def test_models(settings: Mapping[str, object]) -> None:
-    """Gradients, padding, causality, steps and beams with other connections, aggregations and fusions."""
-    check_model(settings)
 
 
 @pytest.mark.parametrize("value", ["shared", "own"])
@@ -83,20 +65,6 @@ def test_parameter_counts(value: str, matrices: int, bias: bool) -> None:
     counts = model.parameter_groups()
     assert counts["decoder mixer"] == 3 * matrices * (16 * 16 + 16 * bias)
     assert "decoder cross-attention" not in counts
-
-
-@pytest.mark.parametrize(
-    ("section", "message"),
-    [
-        ({"encoder": {"mixer": "merged_attention"}}, "merged_attention does not work in the encoder"),
-        ({"decoder": {"mixer": {**MATT, "average_value": "none"}}}, "shared"),
-        ({"decoder": {"mixer": {**MATT, "relative": 3}}}, "relative"),
-    ],
-)
-def test_wrong_settings_are_refused(section: Mapping[str, object], message: str) -> None:
-    """When the section is read."""
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate(section)
 
 
 def padding_bias() -> Tensor:

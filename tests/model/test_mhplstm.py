@@ -10,7 +10,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -21,7 +20,7 @@ from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.mhplstm import MHPLSTM, MHPLSTMConfig
 from deepwire.model.stack_spec import Side
 from deepwire.ops.linear_recurrence import sum_of_past
-from deepwire.testing import check_model, small_model
+from deepwire.testing import small_model
 
 MHPLSTM_TYPE = {"type": "mhplstm"}
 XU_VOCABULARY = 35_627
@@ -141,45 +140,6 @@ def test_equals_the_formula(
             torch.testing.assert_close(step[:, 0], found[:, position])
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        {},
-        {"norms": "joint", "initial_cell": "zero", "heads": 2},
-        {"hidden": "one_layer", "activation": "gelu", "bias": True},
-        {"activation": "glu", "hidden_size": 48, "heads": 3},
-        {"gates": "two_layer"},
-        {"gates": "two_layer", "hidden": "one_layer", "norms": "joint", "hidden_size": 8},
-    ],
-)
-@pytest.mark.parametrize("side", ["encoder", "decoder"])
-def test_in_whole_models(side: Side, wanted: dict[str, object]) -> None:
-    """What every choice must do."""
-    check_model({side: {"mixer": {**MHPLSTM_TYPE, **wanted}}})
-
-
-BOTH = {"mixer": MHPLSTM_TYPE}
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [
-        {"encoder": {**BOTH, "connection": "depth_lstm"}, "decoder": {**BOTH, "connection": "depth_lstm"}},
-        {"encoder": {**BOTH, "aggregation": "dlcl"}, "decoder": {**BOTH, "aggregation": "dlcl"}},
-        {
-            "encoder": {**BOTH, "feed_forward": False, "connection": "post_norm"},
-            "decoder": {**BOTH, "feed_forward": False, "connection": RELEASED},
-            "positions": "none",
-            "embeddings": {"scale": False},
-        },
-        {"decoder": {**BOTH, "fusion": {"type": "groups", "size": 1}}},
-    ],
-)
-def test_with_other_sockets(wanted: dict[str, object]) -> None:
-    """Depth-wise LSTM, combinations of layers, no feed-forward sub-layers, and groups."""
-    check_model(wanted)
-
-
 def test_parameters_of_one_block() -> None:
     """d 512, 8 heads, hidden size 2048, as released: 1,122,816, of which 512 are the first cell."""
 
@@ -294,30 +254,3 @@ def test_begins_within_the_bound_of_its_inputs() -> None:
         assert 0.8 * bound < linear.weight.abs().max() <= bound
         assert not linear.bias.any()
     assert not fresh.initial.any()
-
-
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"hidden": "one_layer", "activation": "glu"}, "needs hidden: two_layer"),
-        ({"hidden": "one_layer", "hidden_size": 64}, "one_layer has no width of its own"),
-        ({"gates": "two_layer", "hidden": "one_layer", "hidden_size": 30}, "multiple of 4, not 30"),
-        ({"gates": "three_layer"}, "'one_layer' or 'two_layer'"),
-        ({"hidden_size": 30}, "decoder.mixer.hidden_size: 4 heads .* multiple of 4, not 30"),
-        ({"activation": "glu", "hidden_size": 20}, "multiple of 8, not 20"),
-        ({"heads": 17, "hidden": "one_layer"}, "width 16 is too small for 17 heads"),
-        ({"heads": 0}, "greater than or equal to 1"),
-        ({"norms": "none"}, "per_head"),
-    ],
-)
-def test_impossible_settings_are_refused(wanted: dict[str, object], message: str) -> None:
-    """With the settings, before anything is built."""
-    settings = {"d_model": 16, "heads": 4, "decoder": {"mixer": {**MHPLSTM_TYPE, **wanted}}}
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate(settings)
-
-
-def test_an_encoder_is_not_read_step_by_step() -> None:
-    """Half of its heads begin at the end."""
-    with pytest.raises(NotImplementedError, match="whole sentences"):
-        mixer("encoder", {}).init_state(1, torch.zeros(1, 1, 16))

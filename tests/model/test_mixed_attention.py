@@ -6,10 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
-from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.mixers.mixed_attention import MixedAttention, MixedAttentionConfig
@@ -152,49 +150,3 @@ def test_a_side_has_a_vector_of_its_own() -> None:
     difference = (target(word) - source(word))[0]
     torch.testing.assert_close(difference, target.side.table - source.side.table)
     assert difference.abs().max() > 0.01
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"encoder": {"mixer": "mixed_attention"}}, "mixed_attention does not work in the encoder"),
-        ({"decoder": {"mixer": {**MIXED, "relative": 3}}}, "relative"),
-        (
-            {
-                "encoder": {"size": {"d_model": 8}},
-                "decoder": {"mixer": MIXED},
-                "embeddings": {"tie": "output"},
-            },
-            "both have one width, not 8 and 16",
-        ),
-        ({"share_layers": True}, "decoder.mixer: mixed_attention, not self_attention and self_attention"),
-        (
-            {
-                "share_layers": True,
-                "encoder": {"mixer": {"type": "self_attention", "relative": 2}},
-                "decoder": {"mixer": MIXED},
-            },
-            "without relative positions",
-        ),
-        (
-            {
-                "share_layers": True,
-                "encoder": {"layers": 2, "feed_forward": False},
-                "decoder": {"layers": 3, "mixer": MIXED, "connection": "post_norm"},
-            },
-            "share_layers needs the same layers and connection and feed_forward in encoder and decoder",
-        ),
-    ],
-)
-def test_wrong_settings_are_refused(changes: Mapping[str, object], message: str) -> None:
-    """When the section is read."""
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate({**SMALL, **changes})
-
-
-def test_connections_that_differ_by_side_cannot_be_shared() -> None:
-    """Here only the decoder of a depth-wise LSTM has a norm at its end."""
-    stack = {"connection": {"type": "depth_lstm", "final_norm": "decoder"}}
-    settings = {"share_layers": True, "encoder": stack, "decoder": {**stack, "mixer": MIXED}}
-    with pytest.raises(UsageError, match=r"model.share_layers: connection .* final_norm"):
-        small_model(settings)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.fusions.mlrf import AttentionFusion, FeedForwardFusion, LinearFusion, MLRFConfig
-from deepwire.testing import check_model
 
 CONTEXT = replace(
     ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).specs()["decoder"], layers=3
@@ -79,39 +76,8 @@ def test_defaults_of_the_attention() -> None:
     assert fusion.score.weight.shape == (4, 8)
 
 
-@pytest.mark.parametrize(
-    ("fusion", "message"),
-    [
-        ({"form": "linear", "hidden": 8}, "form linear has no inner width"),
-        ({"form": "linear", "hops": 2}, "hops: form linear has none"),
-        ({"form": "feed_forward", "hops": 2}, "hops: form feed_forward has none"),
-        ({"hops": 0}, "greater than or equal to 1"),
-        ({"hidden": 0}, "greater than or equal to 1"),
-        ({"form": "gated"}, "attention"),
-    ],
-)
-def test_wrong_settings_are_refused(fusion: Mapping[str, object], message: str) -> None:
-    """When the file is read."""
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate({"encoder": {"fusion": {"type": "mlrf", **fusion}}})
-
-
 def test_settings_say_that_this_is_a_reconstruction() -> None:
     """In the section's description and in that of its form."""
     schema = MLRFConfig.model_json_schema()
     assert "reconstruction" in schema["description"]
     assert "reconstructions" in schema["properties"]["form"]["description"]
-
-
-@pytest.mark.parametrize(
-    ("form", "encoder", "decoder"),
-    [
-        ("linear", {"connection": "post_norm"}, {"connection": "post_norm"}),
-        ("feed_forward", {"aggregation": "dlcl"}, {"connection": "depth_lstm"}),
-        ("attention", {"connection": "depth_lstm"}, {"aggregation": "hierarchical"}),
-    ],
-)
-def test_whole_models(form: str, encoder: Mapping[str, object], decoder: Mapping[str, object]) -> None:
-    """Steps, causality, padding, selection and gradients, with other sockets' choices."""
-    fusion = {"fusion": {"type": "mlrf", "form": form}}
-    check_model({"encoder": {**fusion, **encoder}, "decoder": {**fusion, **decoder}})

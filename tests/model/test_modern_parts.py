@@ -6,10 +6,8 @@ import math
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
-from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.cost import meta_model, step_cost
 from deepwire.model.embedding import RotaryConfig
@@ -217,34 +215,6 @@ def test_decoding_with_packed_weights(packing) -> None:
         after, _ = model.step(target[:, 0], model.start(source))
     bound = 0.5 if has_byte_units() else 1.0
     assert (after - before).abs().max() < (1e-4 if packing == "none" else bound)
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"key_value_heads": 3}, "3 heads of keys and values do not divide the 4 heads of queries"),
-        ({"decoder": {"size": {"key_value_heads": 8}}}, "decoder: key_value_heads: 8 heads"),
-        ({"heads": 16, "positions": "rotary"}, "heads have 1 (d_model 16, 16 heads)"),
-        ({"positions": "rotary", "decoder": {"mixer": "gru"}}, "decoder.mixer is gru; set decoder.positions"),
-        (
-            {"positions": "rotary", "encoder": {"mixer": {"type": "self_attention", "relative": 2}}},
-            "encoder.mixer.relative: rotary positions tell the distance",
-        ),
-        (
-            {"qk_norm": True, "decoder": {"mixer": "merged_attention"}},
-            "decoder.mixer merged_attention has keys",
-        ),
-        ({"key_value_heads": 2, "encoder": {"mixer": "luna"}}, "encoder.mixer luna has keys of another kind"),
-        ({"norm": "batch"}, "'layer' or 'rms'"),
-    ],
-)
-def test_what_does_not_fit_is_refused(settings, words: str) -> None:
-    """In one line, when the settings are read."""
-    with pytest.raises(ValidationError) as refused:
-        ModelConfig.model_validate({"d_model": 16, "heads": 4, "feed_forward": 24, **settings})
-    message = refused.value.errors()[0]["msg"]
-    assert words in message
-    assert "\n" not in message
 
 
 def test_a_decoder_without_attention_takes_positions_of_its_own() -> None:

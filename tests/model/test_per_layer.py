@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pytest
-from pydantic import ValidationError
 
 from deepwire.config.settings_reader import from_mapping
 from deepwire.config.unused_settings import canonical_settings
@@ -15,7 +12,7 @@ from deepwire.model.kv_cache import KeyValueCache
 from deepwire.model.mixers.gla import GLA
 from deepwire.model.mixers.linear_rnn import SSRU
 from deepwire.model.mixers.self_attention import SelfAttention
-from deepwire.testing import batch, check_mixer, check_model, small_model
+from deepwire.testing import batch, check_model, small_model
 
 HYBRID: list[object] = ["self_attention", {"type": "gla", "heads": 2}]
 
@@ -35,20 +32,6 @@ def test_layers_keep_what_their_mixers_keep() -> None:
     source, target, _ = batch()
     _, state = model.step(target[:, 0], model.start(source))
     assert [isinstance(each, KeyValueCache) for each in state.states] == [True, False, True]
-
-
-@pytest.mark.parametrize(
-    "mixers", [HYBRID, ["mamba2", "gated_deltanet", "mlstm"], ["atr", "self_attention"]], ids=str
-)
-def test_in_models(mixers: list[object]) -> None:
-    """Gradients, padding, causality, steps, beams and records, on either side."""
-    check_mixer({"type": "per_layer", "mixers": mixers})
-    check_model(
-        {
-            "encoder": {"mixer": mixers, "connection": "post_norm", "fusion": "groups"},
-            "decoder": {"mixer": mixers, "connection": "depth_lstm", "aggregation": "dlcl"},
-        }
-    )
 
 
 @pytest.mark.parametrize("architecture", ["encoder_decoder", "decoder_only"])
@@ -72,41 +55,6 @@ def test_a_record_says_the_list() -> None:
     other = ModelConfig.model_validate({"decoder": {"mixer": {"type": "per_layer", "mixers": HYBRID}}})
     assert one == other
     assert ModelConfig.model_validate(one.model_dump(mode="json")) == one
-
-
-@pytest.mark.parametrize(
-    ("wanted", "message"),
-    [
-        ({"mixer": []}, "must name one mixer at least"),
-        ({"mixer": ["gla", "luna"]}, "luna works in all layers of a stack or in none"),
-        ({"mixer": ["lime"]}, "lime works in all layers of a stack or in none"),
-        (
-            {"mixer": ["merged_attention", "gla"]},
-            "merged_attention works in all layers of a stack or in none",
-        ),
-        ({"mixer": [["gla"]]}, "valid dictionary"),
-        ({"mixer": [{"type": "per_layer"}]}, "made of mixers, not of lists"),
-        (
-            {"mixer": ["gla", {"type": "mhplstm", "heads": 17, "hidden": "one_layer"}]},
-            "too small for 17 heads",
-        ),
-        (
-            {"mixer": ["gla", "self_attention"], "connection": "rnmt"},
-            "reads vectors of width",
-        ),
-        (
-            {"mixer": ["gla", "self_attention"], "aggregation": {"type": "mudd", "ways": 4}},
-            "decoder.mixer does not take them",
-        ),
-        ({"mixer": ["gla", "ssru", "mlstm"], "layers": 2}, "decoder.mixer: 3 mixers for 2 layers"),
-    ],
-    ids=str,
-)
-def test_what_does_not_fit_is_refused(wanted: Mapping[str, object], message: str) -> None:
-    """With the settings, before anything is built."""
-    settings = {"d_model": 16, "heads": 4, "embeddings": {"tie": "none"}, "decoder": wanted}
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate(settings)
 
 
 @pytest.mark.parametrize(

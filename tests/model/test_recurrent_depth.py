@@ -6,16 +6,13 @@ from collections import Counter
 
 import pytest
 import torch
-from pydantic import ValidationError
 
-from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.testing import batch, check_model, check_recomputation, small_model
 from deepwire.training.extras import RoundsDraw
 
 RECURRENCE = {"prelude": 1, "coda": 1, "rounds": 3, "backward": 2}
-SIDES = ("encoder", "decoder")
 ENCODER = {"layers": 4, "recurrence": RECURRENCE}
 
 
@@ -118,27 +115,3 @@ def test_more_rounds_are_other_translations_of_the_same_parameters() -> None:
     assert (usual - more).abs().max() > 1e-3
     with pytest.raises(ValueError, match="no rounds"):
         small_model({}).with_rounds(2)
-
-
-@pytest.mark.parametrize(
-    ("stacks", "words"),
-    [
-        ({"decoder": ENCODER}, "rounds would each have keys of their own"),
-        ({"encoder": {**ENCODER, "layers": 2}}, "leave none of 2 to run again"),
-        ({"encoder": {**ENCODER, "aggregation": "dlcl"}}, "as encoder.aggregation dlcl wants"),
-        ({"encoder": {**ENCODER, "fusion": "groups"}}, "as encoder.fusion groups wants"),
-        (
-            {"encoder": {**ENCODER, "connection": {"type": "laurel", "earlier": 3}}},
-            "laurel's earlier inputs are missing where prelude, middle and coda begin",
-        ),
-        ({"encoder": {**ENCODER, "mixer": "value_residual"}}, "as encoder.mixer value_residual wants"),
-        (
-            {side: {**ENCODER, "connection": "collaboration"} for side in SIDES},
-            "connection collaboration wants",
-        ),
-    ],
-)
-def test_what_cannot_run_again_is_refused(stacks, words: str) -> None:
-    with pytest.raises(ValidationError) as refused:
-        ModelConfig.model_validate({"d_model": 16, "heads": 4, **stacks})
-    assert words in refused.value.errors()[0]["msg"]

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.translation_model import TranslationModel
-from deepwire.testing import check_model, small_model
+from deepwire.testing import small_model
 
 V1: dict[str, object] = {"type": "pre_norm", "residual": "normalised"}
 SOURCE = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0]])
@@ -106,32 +105,3 @@ def test_a_mixer_without_norm_reads_and_keeps_the_raw_stream(residual: str) -> N
     assert (
         connection.read(state, 1, Context()).mean(-1).abs().max() < 1e-5
     )  # the norm in front of the others stays
-
-
-CHOICES: list[dict[str, object]] = [
-    V1,
-    {"type": "pre_norm", "mixer_norm": False},
-    {"type": "pre_norm", "final_norm": False},
-    {**V1, "mixer_norm": False, "final_norm": False},
-    {"type": "post_norm", "mixer_norm": False},
-]
-
-
-@pytest.mark.parametrize("connection", CHOICES, ids=str)
-def test_model_properties(connection: dict[str, object]) -> None:
-    """Gradients, padding, causality, steps and state selection; one stack with a history."""
-    stack = {"connection": connection}
-    check_model({"encoder": {**stack, "aggregation": "dlcl"}, "decoder": stack})
-
-
-@pytest.mark.parametrize(
-    ("connection", "message"),
-    [
-        ({"type": "post_norm", "mixer_norm": False, "embedding_norm": True}, "leave out embedding_norm"),
-        ({"type": "pre_norm", "residual": "normalized"}, "residual"),
-    ],
-)
-def test_wrong_settings(connection: dict[str, object], message: str) -> None:
-    """Settings that contradict each other are refused."""
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate({"encoder": {"connection": connection}})

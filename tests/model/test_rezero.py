@@ -8,14 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import nn
 
 import deepwire
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
-from deepwire.testing import check_model
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 
@@ -67,30 +65,6 @@ def test_parameters(share: str, numbers: int) -> None:
     model = build_model(config_of({"type": "rezero", "share": share}), 23, 23)
     assert sum(parameter.numel() for parameter in model.decoder.connection.parameters()) == numbers
     assert not any(isinstance(module, nn.LayerNorm) for module in model.modules())
-
-
-@pytest.mark.parametrize(
-    "stack",
-    [
-        {"connection": "rezero"},
-        {"connection": {"type": "rezero", "share": "none", "initial": 1.0}, "aggregation": "dlcl"},
-        {"connection": "rezero", "mixer": {"type": "self_attention", "relative": 2}},
-    ],
-    ids=["plain", "dlcl", "relative"],
-)
-def test_model_properties(stack: dict[str, object]) -> None:
-    """Gradients, padding, causality, steps and state selection."""
-    check_model({"encoder": stack, "decoder": stack})
-
-
-@pytest.mark.parametrize(
-    ("connection", "message"),
-    [({"type": "rezero", "share": "stack"}, "share"), ({"type": "rezero", "inital": 0}, "inital")],
-)
-def test_wrong_settings(connection: object, message: str) -> None:
-    """Unknown choices are refused."""
-    with pytest.raises(ValidationError, match=message):
-        config_of(connection)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 from torch.nn import functional
 
@@ -26,7 +24,6 @@ from deepwire.model.fusions.routing import (
 )
 from deepwire.model.layers import NoNorm
 from deepwire.ops.routing import dynamic_routing, em_routing, squash
-from deepwire.testing import check_fusion
 
 CONTEXT = replace(
     ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).specs()["decoder"], layers=3
@@ -180,35 +177,3 @@ def test_six_layers_add_the_published_number_of_squares(fusion: object, squares:
     fused = weights({side: {"fusion": fusion} for side in ("encoder", "decoder")})
     activations = 12 * 64 if squares == 18 else 0
     assert fused - plain == 12 * squares * 64**2 + activations
-
-
-@pytest.mark.parametrize(
-    ("fusion", "message"),
-    [
-        ({"type": "em_routing", "capsules": 7}, "7 capsules do not divide the width 512"),
-        ({"type": "dynamic_routing", "capsules": 0}, "greater than or equal to 1"),
-        ({"type": "dynamic_routing", "iterations": 0}, "greater than or equal to 1"),
-        ({"type": "em_routing", "inverse_temperature": 0}, "greater than 0"),
-        ({"type": "em_routing", "form": "golden"}, "normalised"),
-        ({"type": "dynamic_combination", "maps": 0}, "greater than or equal to 1"),
-    ],
-)
-def test_wrong_settings_are_refused(fusion: Mapping[str, object], message: str) -> None:
-    """When the file is read."""
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate({"encoder": {"fusion": fusion}})
-
-
-@pytest.mark.parametrize(
-    "fusion",
-    [
-        {"type": "dynamic_combination"},
-        {"type": "dynamic_routing", "capsules": 4},
-        {"type": "em_routing", "capsules": 4},
-        {"type": "em_routing", "form": "normalised", "output": "mean"},
-    ],
-    ids=str,
-)
-def test_whole_models(fusion: Mapping[str, object]) -> None:
-    """Steps, causality, padding, selection, gradients, records; with other sockets' choices."""
-    check_fusion(fusion, {"decoder": {"connection": "post_norm"}, "encoder": {"aggregation": "dlcl"}})

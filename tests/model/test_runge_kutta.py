@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 from torch import Tensor, nn
 
 from deepwire.model.build import build_model
@@ -19,7 +18,6 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, Sublayer
 from deepwire.model.context import Context
 from deepwire.model.layers import NoNorm
-from deepwire.testing import check_model
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 ENCODER: tuple[Sublayer, ...] = ("mixer", "feed_forward")
@@ -194,45 +192,3 @@ def test_learned_weights_begin(options: Options, initial: list[float]) -> None:
     """At one, as in the released code, or at the method's weights."""
     model = build_model(config_of({"type": "runge_kutta", "combination": "learned", **options}), 23, 23)
     assert torch.allclose(model.encoder.connection.get_parameter("weights"), torch.tensor(initial))
-
-
-CHOICES: list[Options] = [
-    {},
-    {"function": "layer", "combination": "learned", "weights": "vector"},
-    {"order": 3, "final_norm": False},
-    {"order": 4, "combination": "learned", "initial": "fixed"},
-]
-
-
-@pytest.mark.parametrize(
-    "both",
-    [{}, {"aggregation": "dlcl", "mixer": {"type": "self_attention", "relative": 2}}],
-    ids=["last", "dlcl and relative"],
-)
-@pytest.mark.parametrize("options", CHOICES, ids=str)
-def test_model_properties(options: Options, both: Options) -> None:
-    """Gradients, padding, causality, steps and state selection, in encoder and decoder."""
-    stack = {"connection": {"type": "runge_kutta", **options}, "layers": 2, **both}
-    check_model({"encoder": stack, "decoder": stack})
-
-
-def test_with_groups_and_depth_lstm() -> None:
-    """Fusion of layers that are complete, not of stages; another connection on the other side."""
-    encoder = {"connection": "runge_kutta", "layers": 4, "fusion": {"type": "groups", "size": 2}}
-    check_model({"encoder": encoder, "decoder": {"connection": "depth_lstm"}})
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"order": 4, "combination": "gate"}, "gate weighs two stages, not the 4 of order 4"),
-        ({"weights": "vector"}, "need combination: learned"),
-        ({"order": 4, "initial": "fixed"}, "need combination: learned"),
-        ({"order": 4, "third_order": "released"}, "needs order: 3"),
-        ({"order": 5}, "order"),
-    ],
-)
-def test_wrong_settings(options: Options, message: str) -> None:
-    """What does not fit is refused when the settings are read."""
-    with pytest.raises(ValidationError, match=message):
-        config_of({"type": "runge_kutta", **options})

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -15,7 +14,6 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.context import Context
-from deepwire.testing import check_model
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 
@@ -99,21 +97,6 @@ def test_units_in_the_lowest_layers_only() -> None:
     assert not torch.equal(connection.write(state, 1, read, output, Context())[0], read + output)
 
 
-CHOICES: list[dict[str, object]] = [
-    {},
-    {"residual": "input", "gate": "tanh"},
-    {"form": "highway", "residual": "input", "layers": 2},
-    {"form": "gated", "mixer_norm": False, "final_norm": False},
-]
-
-
-@pytest.mark.parametrize("settings", CHOICES, ids=str)
-def test_model_properties(settings: dict[str, object]) -> None:
-    """Gradients, padding, causality, steps and state selection; one stack with a history."""
-    stack = {"connection": {"type": "sdu", **settings}}
-    check_model({"encoder": {**stack, "aggregation": "dlcl"}, "decoder": stack})
-
-
 def test_dropout_of_output_and_unit() -> None:
     """Both are dropped, each on its own."""
     config = config_of("sdu", dropout=0.5)
@@ -127,18 +110,3 @@ def test_dropout_of_output_and_unit() -> None:
     added = connection.write(connection.start(x, Context()), 0, x, torch.ones_like(x), Context())[0]
     counts = torch.tensor([(added.round() == value).sum() for value in (0, 2, 80, 82)]) / added.numel()
     assert torch.allclose(counts, torch.full((4,), 0.25), atol=0.05)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"form": "highway", "gate": "tanh"}, "needs gate: sigmoid"),
-        ({"form": "gated", "gate": "tanh"}, "needs gate: sigmoid"),
-        ({"layers": 3}, "3 layers with units, but the encoder has 2"),
-        ({"form": "carry"}, "form"),
-    ],
-)
-def test_wrong_settings(settings: dict[str, object], message: str) -> None:
-    """What does not fit is refused when the settings are read."""
-    with pytest.raises(ValidationError, match=message):
-        config_of({"type": "sdu", **settings})

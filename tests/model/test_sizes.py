@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import ValidationError
 
 import deepwire
-from deepwire.model.config import ModelConfig
 from deepwire.testing import check_model
 
 WIDE = {"d_model": 24, "heads": 3, "feed_forward": 40}
@@ -57,32 +55,3 @@ def test_sizes_of_a_side_that_equal_the_model_s_change_nothing():
     )
     count = sum(parameter.numel() for parameter in plain.parameters())
     assert sum(parameter.numel() for parameter in written.parameters()) == count
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"encoder": {"size": WIDE}}, "embeddings.tie: all needs one width"),
-        ({"encoder": {"size": {"heads": 5}}}, "encoder: heads: 5 heads do not divide d_model 512"),
-        ({"decoder": {"size": {"d_model": 27, "heads": 3}}}, "decoder: d_model must be even, not 27"),
-        (
-            {
-                "encoder": {"size": WIDE, "connection": {"type": "depth_lstm", "gate_scope": "model"}},
-                "decoder": {"connection": {"type": "depth_lstm", "gate_scope": "model"}},
-                "embeddings": {"tie": "none"},
-            },
-            "share.*one width, not 24 and 512",
-        ),
-        (
-            {
-                "encoder": {"size": WIDE},
-                "decoder": {"mixer": "merged_attention"},
-                "embeddings": {"tie": "none"},
-            },
-            "average_value: own",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_refused(settings, reason):
-    with pytest.raises(ValidationError, match=reason):
-        ModelConfig.model_validate(settings)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 import torch
-from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire.model.build import build_model
@@ -15,7 +14,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.context import Context
 from deepwire.model.fusions.transparent import Transparent, TransparentConfig
 from deepwire.model.stack_spec import DropoutConfig
-from deepwire.testing import check_model, small_model
+from deepwire.testing import small_model
 
 CONTEXT = replace(ModelConfig().specs()["encoder"], layers=3, other_layers=2)
 TRANSPARENT = {"fusion": "transparent"}
@@ -119,32 +118,3 @@ def test_size_of_the_published_model() -> None:
         sizes.append(sum(parameter.numel() for parameter in model.parameters()))
     assert sizes[0] - sizes[1] == 17 * 6
     assert f"{sizes[0] / 1e6:.2f}" == "93.87"
-
-
-@pytest.mark.parametrize(
-    ("stack", "message"),
-    [
-        ({"decoder": TRANSPARENT}, "decoder.fusion: transparent does not work in the decoder"),
-        ({"encoder": {"fusion": {"type": "transparent", "dropout": 1.0}}}, "less than 1"),
-        ({"encoder": {"fusion": {"type": "transparent", "initial": "one"}}}, "zero"),
-        ({"encoder": {"fusion": {"type": "transparent", "layers": 2}}}, "layers"),
-    ],
-)
-def test_wrong_settings_are_refused(stack: Mapping[str, object], message: str) -> None:
-    """When the file is read."""
-    with pytest.raises(ValidationError, match=message):
-        ModelConfig.model_validate(stack)
-
-
-@pytest.mark.parametrize(
-    ("encoder", "decoder"),
-    [
-        ({}, {}),
-        ({"connection": "post_norm"}, {"layers": 1, "connection": "post_norm"}),
-        ({"connection": "depth_lstm", "layers": 1}, {"connection": "depth_lstm", "layers": 2}),
-        ({"aggregation": "dlcl"}, {"aggregation": "dense", "fusion": {"type": "groups", "size": 2}}),
-    ],
-)
-def test_whole_models(encoder: Mapping[str, object], decoder: Mapping[str, object]) -> None:
-    """Steps, causality, padding, selection and gradients; one decoder layer too."""
-    check_model({"encoder": {**TRANSPARENT, **encoder}, "decoder": decoder})
