@@ -118,6 +118,6 @@ def test_causal_attention_whole_and_step_by_step() -> None:
         for position in range(x.size(1)):
             found, state = mixer.step(x[:, position : position + 1], state, replace(context, index=index))
             assert deviation(found[:, 0], golden["out/step"][:, position]) < OUTPUT_TOLERANCE
-            index = index.advanced()
+            index = index.advance()
     assert deviation(state[0], golden["out/key_sum"]) < OUTPUT_TOLERANCE
     assert deviation(state[1], golden["out/value_sum"]) < OUTPUT_TOLERANCE

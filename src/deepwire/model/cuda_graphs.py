@@ -120,11 +120,7 @@ class CudaGraphModel:
 
     @torch.inference_mode()
     def start(
-        self,
-        source: Tensor,
-        *,
-        languages: Tensor | None = None,
-        prompt: Tensor | None = None,
+        self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
     ) -> CudaGraphState:
         """Encode `source` `[N, S]`, and read prompts `[N, P]`; arguments as in `TranslationModel.start`."""
         count, length = source.shape
@@ -142,7 +138,7 @@ class CudaGraphModel:
         """Log-probabilities `[rows, V]` of what follows `tokens` `[rows]`."""
         if self._capture is None or not isinstance(state, CudaGraphState):
             return self._model.step(tokens, state)
-        state, rows = state.with_room(), tokens.numel()
+        state, rows = state.ensure_capacity(), tokens.numel()
         captured = self._captured_step(tokens, state, self._capture)
         if captured is None:
             padded = torch.cat([tokens, tokens[:1].expand(state.rows - rows)])
@@ -248,7 +244,7 @@ class _CapturedStep:
         torch.add(self._row_slots, index.used, out=self._graph_step.slots)
         self._replay()
         after = self._after
-        index = replace(index, ancestry=after.index.ancestry, used=index.used + index.width).advanced()
+        index = replace(index, ancestry=after.index.ancestry, used=index.used + index.width).advance()
         return self._log_probs, replace(
             state, context=replace(after.context, index=index), states=after.states
         )

@@ -113,11 +113,7 @@ class DecoderOnly(TranslationModel):
         return (source != self.pad_id).sum(1)
 
     def start(
-        self,
-        source: Tensor,
-        *,
-        languages: Tensor | None = None,
-        prompt: Tensor | None = None,
+        self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
     ) -> DecoderState:
         """Read sources `[N, S]`, and prompts, in one pass; see the base class."""
         languages = self._checked(languages, source)

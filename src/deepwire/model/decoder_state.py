@@ -106,22 +106,22 @@ class DecoderState:
         states = _change_states(self.states, of_rows, of_groups)
         return replace(self, context=context, states=states, sentences=sentences.size(0))
 
-    def with_room(self, steps: int = 1) -> Self:
+    def ensure_capacity(self, steps: int = 1) -> Self:
         """With room for so many steps in all key/value caches."""
         index = self.index
         if index.used + steps * index.width <= index.capacity:
             return self
         cache = next((state for state in self.states if isinstance(state, KeyValueCache)), None)
-        index, change = index.with_room(cache, steps)
+        index, change = index.ensure_capacity(cache, steps)
         return self.at(index, tuple(change(s) if isinstance(s, KeyValueCache) else s for s in self.states))
 
-    def begun(self) -> Self:
+    def allocate_slots(self) -> Self:
         """With a slot for each row at this position; there must be room for them."""
-        return self.at(self.index.begun())
+        return self.at(self.index.allocate_slots())
 
-    def advanced(self, states: tuple[State, ...]) -> Self:
+    def advance(self, states: tuple[State, ...]) -> Self:
         """After this position."""
-        return self.at(self.index.advanced(), states)
+        return self.at(self.index.advance(), states)
 
     def mapped(self, change: TensorFunction) -> Self:
         """With all tensors changed, always in the same order."""

@@ -90,11 +90,7 @@ class EncoderDecoder(TranslationModel):
         return output.results
 
     def start(
-        self,
-        source: Tensor,
-        *,
-        languages: Tensor | None = None,
-        prompt: Tensor | None = None,
+        self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
     ) -> DecoderState:
         """Encode `[N, S]` once, and read the prompts in one pass; see the base class."""
         languages = self._checked(languages, source)

@@ -68,13 +68,7 @@ class OutputHead(nn.Module):
     """
 
     def __init__(
-        self,
-        table: TokenEmbedding,
-        *,
-        bias: bool,
-        fusion: Fusion,
-        languages: int = 0,
-        scale: float = 1.0,
+        self, table: TokenEmbedding, *, bias: bool, fusion: Fusion, languages: int = 0, scale: float = 1.0
     ) -> None:
         super().__init__()
         self.table, self.scale = table, scale

@@ -86,7 +86,7 @@ class CacheIndex:
     Attributes:
         groups: Groups of `width` consecutive rows each; each group has one cache.
         position: How many positions have been read before this one.
-        used: Slots in use, including those of this position once it has been `begun`.
+        used: Slots in use, including those of this position once it has been `allocate_slots`.
         capacity: Slots that there is room for.
         ancestry: None before the first position, and in decoders without a key/value cache.
         skipped: `[groups]` int64, positions from the first on that the rows of a group passed by without
@@ -137,7 +137,7 @@ class CacheIndex:
 
     @property
     def own_slots(self) -> slice | Tensor:
-        """The slots of the rows at this position, once it has been `begun`."""
+        """The slots of the rows at this position, once it has been `allocate_slots`."""
         if self.graph_step is None:
             return slice(self.used - self.width * max(self.length, 1), self.used)
         return self.graph_step.slots
@@ -165,12 +165,12 @@ class CacheIndex:
     def store(self, cache: KeyValueCache, keys: Tensor, values: Tensor) -> KeyValueCache:
         """The cache with keys and values of the rows at this position, `[groups, H, width, h]`.
 
-        Consumes `cache`; the index must have `begun` the position.
+        Consumes `cache`; the index must have `allocate_slots` the position.
         """
         cache.keys[:, :, self.own_slots], cache.values[:, :, self.own_slots] = keys, values
         return cache
 
-    def begun(self) -> CacheIndex:
+    def allocate_slots(self) -> CacheIndex:
         """With a slot for each row at this position; there must be room for them."""
         begun = replace(self, used=self.used + self.width * max(self.length, 1))
         if begun.ancestry is not None:
@@ -187,7 +187,7 @@ class CacheIndex:
                 mask[..., begun.own_slots].masked_fill_(hidden, lowest(mask.dtype))
         return begun
 
-    def reading(self, lengths: Tensor, shortest: int, longest: int) -> CacheIndex:
+    def start_prefill(self, lengths: Tensor, shortest: int, longest: int) -> CacheIndex:
         """For a pass over prompts of so many tokens, `[groups]`, before anything else; all end together."""
         skipped = longest - lengths if shortest < longest else None
         return replace(self, skipped=skipped, length=longest, passing=longest - shortest)
@@ -201,7 +201,7 @@ class CacheIndex:
         """Bias of attention for the positions of a pass over prompts, `[groups, 1, 1, T]`."""
         return None if self.skipped is None else self.bias[..., self.own_slots]
 
-    def advanced(self) -> CacheIndex:
+    def advance(self) -> CacheIndex:
         """Before the next position."""
         return replace(self, position=self.position + max(self.length, 1), length=0, passing=0)
 
@@ -232,7 +232,7 @@ class CacheIndex:
         skipped = None if self.skipped is None else self.skipped.index_select(0, groups)
         return replace(self, groups=groups.size(0), ancestry=ancestry, skipped=skipped)
 
-    def with_room(
+    def ensure_capacity(
         self, cache: KeyValueCache | None, steps: int = 1
     ) -> tuple[CacheIndex, Callable[[KeyValueCache], KeyValueCache]]:
         """The index with room for so many steps, and the function that changes the cache of each mixer alike.
@@ -320,11 +320,11 @@ class GrowingCacheIndex(CacheIndex):
         """The cache with one position more."""
         return KeyValueCache(torch.cat((cache.keys, keys), 2), torch.cat((cache.values, values), 2))
 
-    def begun(self) -> CacheIndex:
+    def allocate_slots(self) -> CacheIndex:
         """As it is: there are no slots to fill."""
         return self
 
-    def advanced(self) -> CacheIndex:
+    def advance(self) -> CacheIndex:
         """Before the next position."""
         number = None if self.number is None else self.number + 1
         return replace(self, position=self.position + 1, used=self.used + 1, number=number)

@@ -45,11 +45,7 @@ class LanguageModel(TranslationModel):
         return {"decoder": target_input}
 
     def _decode(
-        self,
-        source: Tensor,
-        languages: Tensor | None,
-        read: Input,
-        target: Input,
+        self, source: Tensor, languages: Tensor | None, read: Input, target: Input
     ) -> tuple[Tensor, ...]:
         """See the base class."""
         output: StackOutput = self.decoder(
@@ -58,11 +54,7 @@ class LanguageModel(TranslationModel):
         return output.results
 
     def start(
-        self,
-        source: Tensor,
-        *,
-        languages: Tensor | None = None,
-        prompt: Tensor | None = None,
+        self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
     ) -> DecoderState:
         """A state of as many rows as the empty sources `[N, 0]` have; see the base class."""
         sentences = source.size(0)

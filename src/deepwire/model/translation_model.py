@@ -60,11 +60,7 @@ class TranslationModel(nn.Module, ABC):
 
     @abstractmethod
     def start(
-        self,
-        source: Tensor,
-        *,
-        languages: Tensor | None = None,
-        prompt: Tensor | None = None,
+        self, source: Tensor, *, languages: Tensor | None = None, prompt: Tensor | None = None
     ) -> DecoderState:
         """Read sources `[N, S]` once; the state has one row for each sentence.
 
@@ -251,12 +247,7 @@ class TranslationModel(nn.Module, ABC):
         return self.head.log_probs(self.decode(source, target_input, languages=languages), languages)
 
     def score(
-        self,
-        source: Tensor,
-        target_input: Tensor,
-        target_output: Tensor,
-        *,
-        languages: Tensor | None = None,
+        self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
     ) -> Tensor:
         """Log-probability of each target token, `[B, T]` float32, 0 at padding."""
         results = self.decode(source, target_input, languages=languages)
@@ -277,7 +268,7 @@ class TranslationModel(nn.Module, ABC):
 
         Consumes `state`: only the returned one may be used afterwards.
         """
-        return self.step_at(self.vectors_of(state), tokens, state.with_room())
+        return self.step_at(self.vectors_of(state), tokens, state.ensure_capacity())
 
     def vectors_of(self, state: DecoderState) -> Tensor | None:
         """Vectors of the embedding at the position of a state, `[1, d]` or `[rows, 1, d]`, or None.
@@ -307,7 +298,7 @@ class TranslationModel(nn.Module, ABC):
 
     def read_at(self, x: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """`step_at` of embedded positions `[rows, T, d]`: log-probabilities `[rows, V]` behind the last."""
-        results, state = self._read(x, state.begun())
+        results, state = self._read(x, state.allocate_slots())
         return self.head.log_probs([result[:, -1] for result in results], state.context.languages), state
 
     def _with_prompt(self, state: DecoderState, prompt: Tensor | None) -> DecoderState:
@@ -332,14 +323,14 @@ class TranslationModel(nn.Module, ABC):
             return state
         if shortest < x.size(1):
             x = ending_together(x, lengths, longest)
-        state = state.with_room(longest + 1)
-        state = state.at(state.index.reading(lengths, shortest, longest)).begun()
+        state = state.ensure_capacity(longest + 1)
+        state = state.at(state.index.start_prefill(lengths, shortest, longest)).allocate_slots()
         return self._read(x, state)[1]
 
     def _read(self, x: Tensor, state: DecoderState) -> tuple[tuple[Tensor, ...], DecoderState]:
         """The decoder's results of the next positions, embedded `[rows, T, d]`, and the state behind them."""
         output: StackOutput = self.decoder(x, state.context, state.states)
-        return output.results, state.advanced(output.states)
+        return output.results, state.advance(output.states)
 
     def restrict(self, first: int, last: int) -> Self:
         """The model that predicts with groups `first` to `last` of its decoder alone, counted from 1.

@@ -174,14 +174,7 @@ class EncoderCollaboration(Connection):
             for layer, gate in enumerate(self.gates)
         )
 
-    def _gated(
-        self,
-        layer: int,
-        read: Tensor,
-        output: Tensor,
-        summary: Tensor,
-        context: Context,
-    ) -> Tensor:
+    def _gated(self, layer: int, read: Tensor, output: Tensor, summary: Tensor, context: Context) -> Tensor:
         attention = cast("CrossAttention", self.contexts[layer])  # a ModuleList forgets the type
         memory = attention.project(self.context_norms[layer](summary, context), context)
         gated: Tensor = self.gates[layer](output, attention(read, memory))

@@ -42,10 +42,7 @@ class Blocks(Fusion):
         self.keeps = frozenset(range(size, spec.layers + 1, size))
 
     def forward(
-        self,
-        kept: Sequence[Tensor],
-        normalise: Callable[[Tensor], Tensor],
-        context: Context,
+        self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor], context: Context
     ) -> tuple[Tensor, ...]:
         """Results `[B, S, d]`, lowest block first."""
         return tuple(normalise(block) for block in kept)

@@ -28,10 +28,7 @@ class Fusion(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self,
-        kept: Sequence[Tensor],
-        normalise: Callable[[Tensor], Tensor],
-        context: Context,
+        self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor], context: Context
     ) -> tuple[Tensor, ...]:
         """The results, each `[B, T, d]`: one, or in an encoder one for each decoder layer.
 

@@ -149,10 +149,7 @@ class AveragedGroups(_Groups):
         self.norm = spec.norm() if final_norm else None
 
     def forward(
-        self,
-        kept: Sequence[Tensor],
-        normalise: Callable[[Tensor], Tensor],
-        context: Context,
+        self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor], context: Context
     ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         groups = [normalise(group) for group in self.represent(kept)]
@@ -183,10 +180,7 @@ class MixedGroups(_Groups):
         self.probabilities = config.probabilities
 
     def forward(
-        self,
-        kept: Sequence[Tensor],
-        normalise: Callable[[Tensor], Tensor],
-        context: Context,
+        self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor], context: Context
     ) -> tuple[Tensor, ...]:
         """G results, each `[B, T, d]`."""
         return tuple(normalise(group) for group in self.represent(kept))

@@ -67,10 +67,7 @@ class LayerFusion(Fusion):
         self.norm = spec.norm()
 
     def forward(
-        self,
-        kept: Sequence[Tensor],
-        normalise: Callable[[Tensor], Tensor],
-        context: Context,
+        self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor], context: Context
     ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         return (self.norm(self.fuse([normalise(layer) for layer in kept]), context),)

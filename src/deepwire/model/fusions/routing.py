@@ -93,10 +93,7 @@ class DynamicCombination(Fusion):
         self.networks = nn.ModuleList(LayerNetwork(spec, config.maps) for _ in range(spec.layers))
 
     def forward(
-        self,
-        kept: Sequence[Tensor],
-        normalise: Callable[[Tensor], Tensor],
-        context: Context,
+        self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor], context: Context
     ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         layers = [normalise(layer) for layer in kept]
@@ -194,10 +191,7 @@ class RoutingFusion(Fusion):
         self.norm = spec.norm() if config.norm else NoNorm()
 
     def forward(
-        self,
-        kept: Sequence[Tensor],
-        normalise: Callable[[Tensor], Tensor],
-        context: Context,
+        self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor], context: Context
     ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         layers = torch.cat([normalise(layer) for layer in kept], -1)

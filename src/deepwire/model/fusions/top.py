@@ -32,10 +32,7 @@ class Top(Fusion):
         self.keeps = frozenset({spec.layers})
 
     def forward(
-        self,
-        kept: Sequence[Tensor],
-        normalise: Callable[[Tensor], Tensor],
-        context: Context,
+        self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor], context: Context
     ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         return (normalise(kept[-1]),)

@@ -61,10 +61,7 @@ class Transparent(Fusion):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self,
-        kept: Sequence[Tensor],
-        normalise: Callable[[Tensor], Tensor],
-        context: Context,
+        self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor], context: Context
     ) -> tuple[Tensor, ...]:
         """One result `[B, T, d]` for each decoder layer, all of them from one matrix product."""
         # Stacked once and mixed together: sums layer by layer would read all of it for every decoder layer.

@@ -327,14 +327,7 @@ class HeadNorm(nn.Module):
     """
 
     def __init__(
-        self,
-        heads: int,
-        parts: int,
-        dim: int,
-        *,
-        eps: float,
-        joint: bool,
-        languages: int = 0,
+        self, heads: int, parts: int, dim: int, *, eps: float, joint: bool, languages: int = 0
     ) -> None:
         super().__init__()
         self.eps, self.joint, self.languages = eps, joint, languages
