@@ -19,7 +19,6 @@ from deepwire.evaluation.metric_choice import (
     make_metric,
     parse_tokenizers,
     script_without_spaces,
-    sentence_scores,
     tokenizer_of,
 )
 from deepwire.evaluation.standard_metrics import BleuMetric
@@ -67,8 +66,13 @@ def test_any_short_text_scores_as_in_sacrebleu(name, pairs):
 @settings(max_examples=60, deadline=None)
 @given(hypothesis=WORDS, answer=WORDS)
 def test_sentence_bleu_is_that_of_sacrebleu(hypothesis, answer):
-    expected = BLEU(effective_order=True).sentence_score(hypothesis, [answer]).score
-    assert sentence_scores("bleu", [hypothesis], [answer])[0] == pytest.approx(expected, abs=1e-9)
+    metric, expected = (
+        make_metric("bleu"),
+        BLEU(effective_order=True).sentence_score(hypothesis, [answer]).score,
+    )
+    assert metric.sentence_values(metric.statistics([hypothesis], [answer]))[0] == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("tokenize", ["13a", "intl", "zh", "char", "none"])

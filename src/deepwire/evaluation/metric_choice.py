@@ -12,7 +12,7 @@ from typing import cast
 from deepwire import plugins
 from deepwire.data.text.language_guess import script_shares
 from deepwire.errors import UsageError
-from deepwire.evaluation.metric import Floats, Metric, References, Score
+from deepwire.evaluation.metric import Metric, References, Score
 from deepwire.evaluation.standard_metrics import (
     TOKENIZERS,
     BleuMetric,
@@ -108,12 +108,6 @@ def corpus_score(
     """
     chosen = make_metric(metric, options) if isinstance(metric, str) else metric
     return chosen.score(hypotheses, references)
-
-
-def sentence_scores(metric: str | Metric, hypotheses: Sequence[str], references: References) -> Floats:
-    """Scores every sentence by itself, `[N]`; errors as of `corpus_score`."""
-    chosen = make_metric(metric) if isinstance(metric, str) else metric
-    return chosen.sentence_values(chosen.statistics(hypotheses, references))
 
 
 _CHINESE, _JAPANESE, _KOREAN, _CHARACTERS = "zh", "ja-mecab", "ko-mecab", "char"
