@@ -18,7 +18,7 @@ _PRESETS: Mapping[object, Mapping[str, Mapping[str, object]]] = {
         "model": {"architecture": "decoder_only"},
         # Smoothing makes translations better, and perplexities worse.
         "training": {"label_smoothing": 0.0},
-    },
+    }
 }
 """Settings that have another default for a task than elsewhere, by section."""
 

@@ -16,13 +16,7 @@ from deepwire.config.counts import whole_argument
 from deepwire.data.data_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import all_of_sampling, with_settings
-from deepwire.decoding.language_model import (
-    GeneratedText,
-    TextGenerator,
-    TextScore,
-    TextScorer,
-    text_scorer,
-)
+from deepwire.decoding.language_model import GeneratedText, TextGenerator, TextScore, TextScorer, text_scorer
 from deepwire.decoding.model_loading import (
     load_models,
     longest_source,

@@ -125,10 +125,7 @@ def _checked(
 
     if rejects is not None:
         check_output(rejects, [*read, *checked_files(data)])
-    with (
-        ProgressLine(transient=False) as line,
-        reject_file(rejects) if rejects else nullcontext() as add,
-    ):
+    with ProgressLine(transient=False) as line, reject_file(rejects) if rejects else nullcontext() as add:
         show = partial(line.count, unit="pairs")
         return check_corpora(data, seed=seed, samples=samples, on_reject=add, on_progress=show)
 

@@ -34,11 +34,7 @@ Models = Annotated[list[str] | None, typer.Option("--model", "-m", help="Score i
 Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text for the models to translate.")]
 Metrics = Annotated[
     list[str] | None,
-    typer.Option(
-        "--metric",
-        metavar="bleu|chrf|chrf++|ter|multi-bleu",
-        help="Repeatable. Default: bleu.",
-    ),
+    typer.Option("--metric", metavar="bleu|chrf|chrf++|ter|multi-bleu", help="Repeatable. Default: bleu."),
 ]
 MetricCommands = Annotated[
     list[str] | None,

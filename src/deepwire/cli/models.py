@@ -35,10 +35,7 @@ RegistryPlace = Annotated[
 
 
 @app.command("list")
-def list_models(
-    registry: RegistryPlace = None,
-    as_json: Json = False,
-) -> None:
+def list_models(registry: RegistryPlace = None, as_json: Json = False) -> None:
     """Show the models of a registry: directions, size, licence, and scores with their signatures.
 
     Example: deepwire models list --registry https://host/models

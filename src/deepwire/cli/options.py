@@ -70,10 +70,7 @@ def _direction(text: str) -> Direction:
 DirectionName = Annotated[
     Any,  # `Direction` or None
     typer.Option(
-        "--direction",
-        metavar="en-de",
-        parser=_direction,
-        help="For models of several directions: which one.",
+        "--direction", metavar="en-de", parser=_direction, help="For models of several directions: which one."
     ),
 ]
 TestSamples = Annotated[int | None, typer.Option(min=1, help="Resamples (1000) or shuffles (10000).")]

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     from deepwire.data.prepare.prepared import Prepared
 
 
-def prepare(
-    run_file: RunFileName,
-    overrides: Overrides = None,
-    as_json: Json = False,
-) -> None:
+def prepare(run_file: RunFileName, overrides: Overrides = None, as_json: Json = False) -> None:
     """Filter and segment the text of a run file, learn its vocabulary, and keep the result for training.
 
     What was prepared before is used again until the text, the vocabulary or the filters change.

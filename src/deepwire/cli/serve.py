@@ -65,8 +65,7 @@ Limit = Annotated[
 Api = Annotated[
     Literal["deepwire", "libretranslate"],
     typer.Option(
-        "--api",
-        help="Interface: deepwire's own, or that of LibreTranslate (ours is then under /deepwire).",
+        "--api", help="Interface: deepwire's own, or that of LibreTranslate (ours is then under /deepwire)."
     ),
 ]
 ApiKeysFile = Annotated[Path | None, typer.Option("--api-keys", help="LibreTranslate: file with api_keys.")]

@@ -97,8 +97,7 @@ def report(subjects: Subjects) -> Findings:
 
 
 Subject = Annotated[
-    str,
-    typer.Argument(metavar="RUNFILE|RECIPE|MODEL", help="Before training, or the model of a run."),
+    str, typer.Argument(metavar="RUNFILE|RECIPE|MODEL", help="Before training, or the model of a run.")
 ]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Models to draw of a run file. [default: 3]")]
 Tokens = Annotated[int, typer.Option(min=1, help="Target tokens of the training text to read.")]

@@ -22,9 +22,7 @@ Subjects = Annotated[
 ]
 Wanted = Annotated[
     Literal["training", "decoding", "both", "text"],
-    typer.Option(
-        help="Random sentences against every axis, or a text translated by trained models.",
-    ),
+    typer.Option(help="Random sentences against every axis, or a text translated by trained models."),
 ]
 Beside = Annotated[
     list[str] | None,

@@ -172,13 +172,7 @@ def length(
 
     deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
     """
-    from deepwire.lab.source_length import (
-        cut,
-        equal_bounds,
-        source_length_finding,
-        text_lengths,
-        unit_of,
-    )
+    from deepwire.lab.source_length import cut, equal_bounds, source_length_finding, text_lengths, unit_of
     from deepwire.lab.subject.model_and_text import read_pairs
 
     opt.use_threads(threads)
