@@ -26,7 +26,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.metric import Floats, Metric
-from deepwire.evaluation.metric_choice import METRICS, SPBLEU, MetricOptions, corpus_score
+from deepwire.evaluation.metric_choice import MetricOptions, corpus_score
 from deepwire.evaluation.standard_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
@@ -348,18 +348,6 @@ def test_a_model_keeps_the_package_that_it_was_made_with(
     ]
 
 
-def test_a_class_of_the_program_itself_is_asked_for(stored: Path) -> None:
-    """A notebook or script that has trained a model may be gone."""
-    record = {"kind": "connection", "name": "own", "package": "__main__", "version": ""}
-    for place in ("__main__.Own", "__main__.make.<locals>.Own"):
-        with pytest.raises(ModelError, match="here: needs the connection own, whose class was") as raised:
-            plugins.check_recorded([{**record, "place": place}], "here")
-        assert "--plugin MODULE" in raised.value.hint
-    own = type("Own", (PreNormConfig,), {"__module__": "__main__"})
-    plugins._registered["connection"]["own"] = own
-    assert plugins.check_recorded([{**record, "place": "__main__.make.<locals>.Own"}], "here") == []
-
-
 def test_registration() -> None:
     """A class is known by its type from then on, here as a decorator."""
 
@@ -613,10 +601,6 @@ def test_nothing_heavy_is_imported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "plugin metric bleu: deepwire has a metric of this name\n")
-
-
-def test_the_names_of_metrics_are_known_before_they_are_made() -> None:
-    assert {*METRICS, *SPBLEU} == plugins.OWN_METRICS
 
 
 @pytest.mark.parametrize("arguments", [["inspect"], ["train", "--dry-run"], ["prepare"]])

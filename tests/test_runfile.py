@@ -77,25 +77,6 @@ def test_the_resolved_settings_hold_every_default_and_can_be_read_back(here: Pat
     assert loaded.origins["model.d_model"].startswith("recipe multi30k/base:")
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("gone.yaml", "gone.yaml: no such file"),
-        ("~nobody-of-this-name/run.yaml", "~nobody-of-this-name/run.yaml: no such file"),
-        ("experiments/run.yml", "experiments/run.yml: no such file (did you mean experiments/run.yaml?)"),
-        ("experiments/rnu.yaml", "experiments/rnu.yaml: no such file (did you mean experiments/run.yaml?)"),
-        ("dmeo", "dmeo: no such run file or recipe (did you mean demo?)"),
-        ("experiments/x.yaml", "experiments/x.yaml: no such file"),
-        ("experiments", "experiments: is a directory, not a run file (name a .yaml file or a recipe)"),
-    ],
-)
-def test_names_that_stand_for_nothing(here: Path, name: str, message: str) -> None:
-    write(here / "experiments/run.yaml", "")
-    with pytest.raises(UsageError) as caught:
-        load_run_file(name)
-    assert str(caught.value) == message
-
-
 def test_one_key_of_a_plain_value_leaves_the_others(here: Path) -> None:
     """Set by a file, on the command line or from Python; the last settings are those that it must make."""
     write(
@@ -398,19 +379,6 @@ def test_what_cannot_be_exported_is_refused_before_it_is_trained(here: Path, wri
     path = write(here / "wrong.yaml", f"{data}\nexport: {{must_be: [tflite]}}\n")
     with pytest.raises(UsageError, match=r"wrong\.yaml:2"):
         load_run_file(path)
-
-
-def test_one_table_for_two_vocabularies_is_refused(here: Path) -> None:
-    """Of one size they would do, and words of the source would have the vectors of others of the target."""
-    path = write(
-        here / "run.yaml", "data:\n  {source: de, target: en, train: train, vocabulary: {joint: false}}\n"
-    )
-    for tie in ("all", "inputs"):
-        with pytest.raises(UsageError, match=rf"embeddings\.tie: {tie} needs one vocabulary for both sides"):
-            load_run_file(path, [f"model.embeddings.tie={tie}"])
-    with pytest.raises(UsageError, match=r"^run\.yaml:2: model\.embeddings\.tie: all needs one vocabulary"):
-        load_run_file("run.yaml")
-    assert not load_run_file(path, ["model.embeddings.tie=output"]).config.data.vocabulary.joint
 
 
 def test_a_missing_text_is_named_with_the_line_that_names_it(tmp_path: Path) -> None:

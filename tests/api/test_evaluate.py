@@ -45,9 +45,6 @@ def test_a_misspelt_file_or_model_is_named_before_anything_is_translated(tmp_pat
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"decoding": {"beem": 3}}, "decoding: texts are scored as they are"),
-        ({"device": "nonsense"}, "device: texts are scored as they are"),
-        ({"precision": "fp3"}, "precision: texts are scored as they are"),
         ({"metrics": ["chrf"], "tokenize": "zh"}, "tokenize: is for bleu"),
         ({"direction": 3}, "'3' is not a direction such as en-de"),
     ],

@@ -223,30 +223,3 @@ def test_nothing_disturbs_the_loss_of_an_evaluated_model(
     losses = {plain.loss(batch).item(), *(other.loss(batch).item() for _ in range(2))}
     assert len(losses) == 1
     assert losses.isdisjoint(disturbed_losses)
-
-
-def test_true_is_no_number_of_a_mapping() -> None:
-    """As in a run file; where a section may be true, it may."""
-    for settings, key in (
-        ({"encoder": {"layers": True}}, "encoder.layers"),
-        ({"encoder": {"connection": {"type": "sdu", "layers": True}}}, "encoder.connection.layers"),
-        ({"decoder": {"fusion": {"type": "groups", "size": True}}}, "decoder.fusion.size"),
-    ):
-        with pytest.raises(UsageError, match=f"^model: {key}: must be a .*, not .?[Tt]rue"):
-            deepwire.build(settings, 30)
-    deepwire.build({"d_model": 8, "heads": 2, "qk_norm": True, "bias": {"output": True}}, 30)
-
-
-@pytest.mark.parametrize(
-    ("size", "message"),
-    [
-        ("100", "vocabulary_size: must be a whole number of 4 or more, not '100'"),
-        ((100, "120"), "vocabulary_size: must be a whole number of 4 or more, not '120'"),
-        (-5, "vocabulary_size: must be a whole number of 4 or more, not -5"),
-        (10**12, "vocabulary_size: must be at most 16777216, not 1000000000000"),
-        ((100, 10**30), "vocabulary_size: must be at most 16777216, not 1000000000000000000000000000000"),
-    ],
-)
-def test_what_is_no_size_of_a_vocabulary_is_refused(size: Any, message: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(message)):
-        deepwire.build({"d_model": 32, "heads": 2}, size)

@@ -66,29 +66,6 @@ def test_a_model_is_inspected_as_it_was_built(inspect, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "text"),
-    [
-        (["dmeo"], 2, "error: dmeo: no such run file, recipe or model\nhint: did you mean demo?\n"),
-        (["demo", "model.d_model=3"], 2, "command line: "),
-        (["demo", "--vocabulary-size", "0"], 2, "error: "),
-        (
-            ["demo", "data.vocabulary=words"],
-            2,
-            "is not known before it is prepared\nhint: say it: deepwire inspect demo "
-            "data.vocabulary=words --vocabulary-size N\n",
-        ),
-        (["demo", "model.d_model=99999999999999999998"], 2, "model.d_model: must be at most 16777216"),
-        (["demo", "--vocabulary-size", "99999999999999999999"], 2, "--vocabulary-size"),
-        (["gone@best"], 4, "error: gone"),
-    ],
-)
-def test_what_cannot_be_inspected(arguments: list[str], code: int, text: str, refused) -> None:
-    found, message = refused(*arguments)
-    assert found == code
-    assert text in message
-
-
 def test_parameters_of_each_target_language(inspect, refused, tmp_path: Path) -> None:
     """Two numbers a feature for each language in every norm, and a matrix of each between the stacks."""
     plain = inspect("multi30k/transformer-tiny", "--vocabulary-size", "100")

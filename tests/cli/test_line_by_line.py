@@ -47,20 +47,6 @@ def test_a_terminal_sees_how_far_it_is(terminal: Callable[[], Terminal]) -> None
     ]
 
 
-def test_warnings_on_the_way_are_kept(terminal: Callable[[], Terminal]) -> None:
-    screen = terminal()
-    with ProgressLine(every=0) as line:
-        line.count("reading", 1)
-        print("warning: [bold]two lines[/bold]", file=sys.stderr)
-    assert "warning: [bold]two lines[/bold]" in screen.texts()
-
-
-def test_without_a_terminal_there_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with ProgressLine(every=0) as line:
-        line.count("reading", 1, 2)
-    assert capsys.readouterr() == ("", "")
-
-
 def test_answers_are_untouched_and_the_summary_stays(
     terminal: Callable[[], Terminal], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

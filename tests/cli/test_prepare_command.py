@@ -63,30 +63,6 @@ def test_a_program_gets_one_json_object(corpus: Path, capsys: pytest.CaptureFixt
     assert (again["reused"], again["pairs_per_second"], again["folder"]) == (True, None, record["folder"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message", "hint"),
-    [
-        (["run.yaml", "data.vocabulary.size=5k"], 3, "supports at most", "set data.vocabulary.size="),
-        (["run.yaml", "data.vocabulary.size=200"], 3, "needs at least", "set data.vocabulary.size="),
-        (["run.yaml", "data.vocabulary.sizes=5k"], 2, "sizes", "size"),
-        (["run.yaml", "data.vocabulary=bpa"], 2, "bpa", ""),
-        (["run.yaml", "data.train=gone"], 3, "gone.de: no such file", ""),
-        (["gone.yaml"], 2, "gone.yaml", ""),
-        (["run.yaml", "data.prepared=run.yaml"], 2, "run.yaml: cannot be made: File exists", "data.prepared"),
-    ],
-)
-def test_mistakes_are_one_error(
-    arguments: list[str], code: int, message: str, hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["prepare", *arguments]) == code
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert shown.err.startswith("error: ")
-    assert message in shown.err
-    assert hint in shown.err
-    assert "Traceback" not in shown.err
-
-
 def test_a_signal_to_end_leaves_nothing_half_made(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def learn(*_: object) -> None:
         signal.raise_signal(signal.SIGTERM)

@@ -141,25 +141,13 @@ def test_settings_that_would_make_another_run_are_refused(
         (["train", "toy.yaml", "training.lerning_rate=1"], 2, "lerning_rate"),
         (["train", "toy.yaml", "training.max_updates=-5"], 2, "max_updates"),
         (
-            ["train", "toy.yaml", "training.validation.metric=bleu", "training.validation.bleu=false"],
-            2,
-            "bleu",
-        ),
-        (
-            ["train", "toy.yaml", "training.schedule={type: cosine, warmup: 20, updates: 20}"],
-            2,
-            "command line: training: schedule.updates is 20, where the cosine ends, but",
-        ),
-        (
             ["train", "toy.yaml", "model.languages.norm=true"],
             2,
             "command line: model.languages: this is a run",
         ),
         (["train", "nothing.yaml"], 2, "nothing.yaml"),
         (["train", "toy.yaml", "data.train=nothing"], 3, "nothing"),
-        (["train", "toy.yaml", "data.train=blank"], 3, "blank: none of 3 pairs can be used"),
         (["average", "runs/none"], 4, "no such run"),
-        (["average", "runs/a", "runs/b"], 2, "--output"),
         (["average", "runs/a", "runs/b", "-o", "x"], 4, "no such model"),
     ],
 )

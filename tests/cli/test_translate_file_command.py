@@ -61,27 +61,6 @@ def test_a_terminal_sees_how_far_a_document_is(model, tmp_path, monkeypatch):
     assert "translating 2 of 2 sentences (100%)" in said
 
 
-@pytest.mark.parametrize(
-    ("setting", "expected"),
-    [
-        ("layer=9", "alignment layer 9: of the decoder, those that look at the source are 1"),
-        ("head=3", "alignment head 3: layer 1 has heads 1 to 2"),
-    ],
-)
-def test_an_alignment_that_the_model_does_not_have_is_refused(
-    save, model, tmp_path, monkeypatch, capsys, setting, expected
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.html").write_text("<p>ein <b>hund</b></p>")
-    command = ["--input", "a.html", "--output", "b.html", f"alignment.{setting}", *QUIET]
-    assert main(["translate-file", str(model), *command]) == 2
-    assert expected in capsys.readouterr().err
-    assert not (tmp_path / "b.html").exists()
-    alone = save(tmp_path / "alone", architecture="decoder_only")
-    assert main(["translate-file", str(alone), *command]) == 0
-    assert "<b>" in (tmp_path / "b.html").read_text()
-
-
 def test_paths_into_json(model, tmp_path, capsys):
     document = tmp_path / "a.json"
     document.write_text('{"a": "ein hund", "b": "zwei"}')

@@ -255,46 +255,25 @@ def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
             "training: {learning_rate: .nan}",
             "run.yaml:1: training.learning_rate: must be a finite number, not nan",
         ),
-        (
-            "training: {learning_rate: 1e999}",
-            "run.yaml:1: training.learning_rate: must be a finite number, not inf",
-        ),
         ("model:\n\n  heads: 3", "run.yaml:3: model: heads (3) does not divide d_model (8)"),
         (
             "model: 5",
             "run.yaml:1: model: must be a section, not 5: set one of its keys, such as model.d_model",
         ),
-        (
-            "data: {train: {prefix: a, 7: {weight: 1}}}",
-            "run.yaml:1: data.train.7: unknown key (known: prefix, weight)",
-        ),
         ("model: {heads: 1.5}", "run.yaml:1: model.heads: must be a whole number, not 1.5"),
         ("data: {source: 5}", "run.yaml:1: data.source: must be a text, not 5 (put it in quotes)"),
-        ("data: {column: [1]}", "run.yaml:1: data.column: must be a whole number or a text, not a list"),
         ("data: {train: {weight: 1}}", "run.yaml:1: data.train.prefix: is missing and has no default"),
         (
             "model: {connection: gatd}",
             "run.yaml:1: model.connection: must be plain or gated, not 'gatd' (did you mean gated?)",
         ),
-        ("model: {connection: 5}", "run.yaml:1: model.connection: must be plain or gated, not 5"),
         ("model: {connection: {size: 1}}", "run.yaml:1: model.connection: needs a key type: plain or gated"),
         (
             "model: {connection: {type: gated, size: 0}}",
             "run.yaml:1: model.connection.size: must be at least 1, not 0",
         ),
-        (
-            "model: {connection: {type: gated, order: 3}}",
-            "run.yaml:1: model.connection.order: must be 2 or 4, not 3",
-        ),
         ("seed: 1\nseed: 2", "run.yaml:2: seed: given twice (first on line 1)"),
-        (
-            "training: {max_updats: 3}",
-            "run.yaml:1: training.max_updats: unknown key (did you mean training.max_updates?)",
-        ),
-        ("learning_rate: 3", "run.yaml:1: learning_rate: unknown key (did you mean training.learning_rate?)"),
         ("rates: [-1]", "run.yaml:1: rates.0: must be at least 0, not -1"),
-        ("rates: []", "run.yaml:1: rates: must have at least an entry, not 0"),
-        ("note: {a: x}", "run.yaml:1: note.a: must be a number, not 'x'"),
     ],
 )
 def test_one_mistake_is_one_line(mistakes, text: str, line: str) -> None:
@@ -305,22 +284,15 @@ def test_one_mistake_is_one_line(mistakes, text: str, line: str) -> None:
     ("text", "part"),
     [
         (b"", "run.yaml: is empty"),
-        (b"# nothing\n", "run.yaml: is empty"),
-        (b"---\n", "run.yaml: is empty"),
         (b"- a\n- b\n", "run.yaml:1: a run file holds keys (like 'data:'), not a list"),
-        (b"word\n", "run.yaml:1: a run file holds keys (like 'data:'), not only 'word'"),
         (b"seed: 1\nmodel:\n\td_model: 2\n", "run.yaml:3: a tab is used where YAML needs spaces"),
         (b"seed: 1\nmodel: {d_model: 2\n", "not valid YAML"),
         (b"seed: 1\ndata: \xff\n", "run.yaml:2: is not UTF-8 (byte 0xff)"),
-        (b"seed: 1\ndata: \x00\n", "run.yaml:2: character U+0000 is not allowed"),
         (b"seed: 1\n---\nseed: 2\n", "a second document"),
         (b"a: &x 1\nb: *x\n", "anchors and aliases"),
-        (b"? [a]\n: 1\n", "a key must be a plain word"),
         (b"a: " + b"[" * 100_000, "nested more than"),
         (b"seed: !!int 1\n", "run.yaml:1: tags"),
-        (b'data: {source: "a\\0b"}\n', "run.yaml:1: data.source: holds the character U+0000"),
         (b"#" * 5_000_000, "larger than 4 MiB"),
-        (b"".join(b"k%d: 1\n" % number for number in range(30_000)), "more than 20,000 values"),
     ],
 )
 def test_what_is_no_run_file(mistakes, text: bytes, part: str) -> None:

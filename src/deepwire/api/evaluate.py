@@ -178,8 +178,6 @@ def _scored(
     paired: PairedTest | None,
 ) -> ScoreReport:
     read = {name: _read_system(system, name) for name, system in systems.items()}
-    if all(isinstance(system, Text) for system in read.values()):
-        _require_no_search(settings.search)
     references = [] if reference is None else [_text(*each) for each in _named_references(reference)]
     text = None if source is None else _text(source, "source")
     warn = logging.getLogger("deepwire").warning
@@ -190,16 +188,6 @@ def _scored(
     for warning in report.warnings:
         warn(warning)
     return report
-
-
-def _require_no_search(search: SearchSettings) -> None:
-    """Refuse settings of translation where there are only texts."""
-    given = {"decoding": search.decoding, "device": search.device, "precision": search.precision}
-    for name, value in given.items():
-        if value and value != "auto":
-            raise UsageError(
-                f"{name}: texts are scored as they are, and nothing is translated", f"leave {name} out"
-            )
 
 
 def texts_of(

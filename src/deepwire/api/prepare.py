@@ -35,10 +35,6 @@ def load_settings(
         if arguments:
             raise UsageError("settings that were read cannot be changed", "change them when reading")
         return run
-    if not isinstance(run, str | PathLike | Mapping):
-        raise UsageError(
-            f"settings: must be a path, the name of a recipe or a mapping, not {type(run).__name__}"
-        )
     return load_run_file(run if isinstance(run, Mapping) else fspath(run), (), arguments, trusted=trusted)
 
 

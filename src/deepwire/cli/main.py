@@ -92,17 +92,8 @@ EPILOG = (
     "5 training diverged, 6 out of memory or disk, 130 interrupted, 143 terminated."
 )
 
-_WRONG_PATH = {
-    errno.ENOENT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.EEXIST,
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-}
+_WRONG_PATH = (FileNotFoundError, PermissionError, FileExistsError, IsADirectoryError, NotADirectoryError)
+_WRONG_NAME = {errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
 # Packages, separated by commas.
 _PLUGINS = "DEEPWIRE_PLUGINS"
 BROKEN_PIPE = 141
@@ -177,32 +168,26 @@ def build_app(verb: str | None) -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"deepwire {__version__} (torch {_installed('torch')}, Python {platform.python_version()})")
+        try:
+            torch = version("torch")
+        except PackageNotFoundError:
+            torch = "not installed"
+        print(f"deepwire {__version__} (torch {torch}, Python {platform.python_version()})")
         raise typer.Exit
 
 
-def _options(
-    _version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            help="Print the versions of deepwire, torch and Python.",
-            callback=_print_version,
-            is_eager=True,
-        ),
-    ] = False,
-    _debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")
-    ] = False,
-    _plugin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--plugin",
-            metavar="PACKAGE",
-            help="Import a package that has connections, mixers or others; may be repeated.",
-        ),
-    ] = None,
-) -> None:
+Version = Annotated[
+    bool,
+    typer.Option("--version", callback=_print_version, is_eager=True, help="Print versions, torch's too."),
+]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")]
+PluginNames = Annotated[
+    list[str] | None,
+    typer.Option("--plugin", metavar="PACKAGE", help="Import a package that has choices; repeatable."),
+]
+
+
+def _options(_version: Version = False, _debug: Debug = False, _plugin: PluginNames = None) -> None:
     """Options before the verb; but for ``--version`` they were taken out and stand here for ``--help``."""
 
 
@@ -256,18 +241,16 @@ def _describe_error(error: Exception, arguments: Sequence[str]) -> tuple[list[st
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         full = is_disk_full(error)
         hint = "free some space and run the same command again" if full else ""
-        return [f"{where}{error.strerror}"], hint, 6 if full else 2 if error.errno in _WRONG_PATH else 1
+        wrong = isinstance(error, _WRONG_PATH) or error.errno in _WRONG_NAME
+        return [f"{where}{error.strerror}"], hint, 6 if full else 2 if wrong else 1
     place = plugins.place_in(error)
     where = f" (in {place})" if place else ""
     return [f"unexpected {type(error).__name__}: {_first_line(error)}{where}"], "", 1
 
 
 def _is_torch_memory_error(error: Exception) -> bool:
-    torch = sys.modules.get("torch")
-    kind = getattr(torch, "OutOfMemoryError", None)
-    if isinstance(kind, type) and isinstance(error, kind):
-        return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    told = "can't allocate memory" in str(error)  # on a CPU
+    return isinstance(error, RuntimeError) and (told or type(error).__name__ == "OutOfMemoryError")
 
 
 def _first_line(error: Exception) -> str:
@@ -338,10 +321,3 @@ def _handle_broken_pipe() -> int:
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - os.devnull is no path of ours
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
     return BROKEN_PIPE
-
-
-def _installed(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
