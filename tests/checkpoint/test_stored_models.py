@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,9 +21,7 @@ def test_there_is_one_of_each_format() -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
-def test_a_stored_model_says_what_it_said(
-    folder: Path, record_property: Callable[[str, object], None]
-) -> None:
+def test_a_stored_model_says_what_it_said(folder: Path) -> None:
     expected = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
     translator = load([str(folder / "model")], "cpu", "fp32")
     best = list(translator.translations(expected["sources"]))
@@ -32,4 +29,3 @@ def test_a_stored_model_says_what_it_said(
     assert [one.score for one in best] == pytest.approx(expected["scores"], rel=1e-4, abs=1e-4)
     # Real sentences, so that the test cannot pass with a model that says nothing.
     assert all(len(text.split()) >= 4 for text in expected["translations"])
-    record_property("figure", f"{folder.name}: {len(best)} translations and scores as stored")

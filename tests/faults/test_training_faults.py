@@ -17,10 +17,8 @@ from toy_run import after_step, stand_before, wait_for
 
 from deepwire.training.optimizers.optimizer import Optimizer
 
-Record = Callable[[str, object], None]
 
-
-def test_killed_at_random_moments_gives_the_same_run(trainer: Trainer, record_property: Record) -> None:
+def test_killed_at_random_moments_gives_the_same_run(trainer: Trainer) -> None:
     generator, kills = random.Random(5), 4
     for _ in range(kills):
         child = trainer.begin("killed", before=lambda: stand_before(UPDATES))
@@ -29,7 +27,6 @@ def test_killed_at_random_moments_gives_the_same_run(trainer: Trainer, record_pr
         assert os.waitpid(child, 0)[1] == signal.SIGKILL, trainer.text()
     assert trainer.train("killed") == 0, trainer.text()
     assert same_as_straight(trainer, "killed")
-    record_property("figure", f"{kills} kills, {UPDATES} updates: the same bits")
 
 
 def after_step_of(number: int, act: Callable[[], object]) -> Callable[[], None]:
@@ -56,9 +53,7 @@ def die_at(call: int) -> Callable[[], None]:
     return patch
 
 
-def test_killed_inside_checkpoint_writes_gives_the_same_run(
-    trainer: Trainer, record_property: Record
-) -> None:
+def test_killed_inside_checkpoint_writes_gives_the_same_run(trainer: Trainer) -> None:
     calls = (2, 9, 15, 21, 23, 40)
     for call in calls:
         assert trainer.train("torn", before=die_at(call)) == -signal.SIGKILL
@@ -67,7 +62,6 @@ def test_killed_inside_checkpoint_writes_gives_the_same_run(
             assert (one.path / "manifest.json").exists()
     assert trainer.train("torn") == 0, trainer.text()
     assert same_as_straight(trainer, "torn")
-    record_property("figure", f"killed at file operation {', '.join(map(str, calls))}: the same bits")
 
 
 STOPPING = {signal.SIGTERM: 143, signal.SIGINT: 130}
@@ -78,9 +72,7 @@ LIKE_TERM = {signal.SIGHUP: 129, signal.SIGXCPU: 152, signal.SIGUSR2: 140, signa
     ("number", "code"),
     [*STOPPING.items(), *(pytest.param(*each, marks=pytest.mark.slow) for each in LIKE_TERM.items())],
 )
-def test_a_signal_saves_and_stops(
-    trainer: Trainer, number: signal.Signals, code: int, record_property: Record
-) -> None:
+def test_a_signal_saves_and_stops(trainer: Trainer, number: signal.Signals, code: int) -> None:
     name, saved = number.name, 7
     told = after_step_of(saved, lambda: signal.raise_signal(number))
     assert trainer.train(name, before=told) == code
@@ -93,7 +85,6 @@ def test_a_signal_saves_and_stops(
     assert trainer.train(name) == 0
     assert f"continued from update-{saved:06d}" in trainer.text()
     assert same_as_straight(trainer, name)
-    record_property("figure", f"{name}: exit {code}, saved at update {saved} of {UPDATES}")
 
 
 def test_what_nohup_ignores_stays_ignored(trainer: Trainer) -> None:

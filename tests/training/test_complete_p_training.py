@@ -78,20 +78,9 @@ def test_a_checkpoint_holds_the_parametrisation(train: Train) -> None:
     torch.testing.assert_close(torch.stack(steps, 1), model.log_probs(*tokens), rtol=1e-4, atol=1e-4)
 
 
-def test_another_base_does_not_continue_a_run(train: Train) -> None:
-    train("run", WIDE, StopAt(3))
-    with pytest.raises(UsageError, match=r"model\.parametrization"):
-        train("run", {**WIDE, "parametrization": {"base": {"encoder_layers": 1}}})
-
-
 def test_the_decay_of_adam_is_refused(train: Train) -> None:
     with pytest.raises(UsageError, match="complete_p scales the decay of adamw"):
         train("run", WIDE, optimizer={"type": "adam", "weight_decay": 0.01})
-
-
-def test_muon_is_refused(train: Train) -> None:
-    with pytest.raises(UsageError, match="complete_p has learning rates for adam and adamw"):
-        train("run", WIDE, optimizer="muon")
 
 
 def test_the_schedule_of_the_base_is_taken(train: Train) -> None:

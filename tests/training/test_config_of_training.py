@@ -109,6 +109,11 @@ def test_updates_of_hardly_any_pairs_are_told(tokens: int, warned: bool) -> None
         ({"schedule": {"peak": float("nan")}}, "peak"),
         ({"schedule": {"type": "noam", "warmup": 0}}, "warmup"),
         ({"learning_rate": 1}, "learning_rate"),
+        ({"compile": True, "r_drop": 1.0}, "compile and r_drop exclude each other"),
+        ({"sim_cut": 1, "r_drop": 1}, "r_drop and sim_cut exclude each other"),
+        ({"sharding": "full", "optimizer": "muon"}, "muon needs every matrix whole"),
+        ({"layer_drop": 1}, "from 0 to below 1, not 1"),
+        ({"input_noise": {"source": {"cutoff": 0.6, "unknown": 0.4}}}, "are 1 together"),
     ],
 )
 def test_impossible_settings_are_refused(section: dict[str, object], message: str) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 from toy_run import run_training
 
-from deepwire.errors import UsageError
 from deepwire.training.dry_run import dry_run
 from deepwire.training.spec import TrainingSpec
 
@@ -35,19 +34,6 @@ def test_it_tells_what_the_run_will_need_and_keeps_nothing(
     assert found.memory > 50_000_000
 
 
-@pytest.mark.parametrize(("threads", "words"), [(1, "1 thread"), (2, "2 threads")])
-def test_threads_are_counted_in_words(make_job: JobMaker, threads: int, words: str) -> None:
-    """In the lines of a trial and in those that a run begins with."""
-    job = make_job(threads=threads, max_updates=1, precision="fp32")
-    assert dry_run(job).place == f"cpu, fp32, {words}"
-    run_training(job, quiet=True)
-    assert f" on cpu, fp32, {words}\n" in job.run.log.read_text()
-
-
-def test_padding_is_what_batches_hold_beside_tokens(make_job: JobMaker) -> None:
-    assert dry_run(make_job(micro_batch_tokens=1)).padding < dry_run(make_job(micro_batch_tokens=200)).padding
-
-
 @pytest.mark.parametrize(
     ("limits", "updates"),
     [
@@ -65,8 +51,3 @@ def test_a_limit_in_tokens_and_frozen_parameters(make_job: JobMaker) -> None:
     assert found.updates_in_run == pytest.approx(100, rel=0.2)
     assert found.trained < found.parameters
     assert "of them trained" in found.lines()[0]
-
-
-def test_mistakes_are_found(make_job: JobMaker) -> None:
-    with pytest.raises(UsageError, match="matches no parameter"):
-        dry_run(make_job(freeze=["encodr.*"]))

@@ -68,12 +68,6 @@ def test_the_model_has_the_averages_within_the_block_only_and_to_the_last_bit() 
     assert torch.equal(weight, before)
 
 
-def test_decay_zero_and_one_are_refused() -> None:
-    for decay in (0.0, 1.0):
-        with pytest.raises(ValueError, match="decay"):
-            EmaConfig(decay=decay)
-
-
 @pytest.mark.parametrize("model", ["average", "weights"])
 def test_training_is_the_same_with_and_without_averages(
     make_job: JobMaker, read_records: ReadRecords, model: str

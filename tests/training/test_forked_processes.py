@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from job_of_processes import UPDATES, Launcher, Patch, Running, nothing
 from toy_run import after_step, wait_for
 
 import deepwire.api.training
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError
-from deepwire.training import device, loop
+from deepwire.training import loop
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import processes_wanted
 
@@ -140,14 +139,10 @@ def test_a_mistake_in_the_run_file_starts_nothing(launcher: Launcher) -> None:
     ("settings", "wanted"),
     [
         ({"threads": 1}, 1),
-        ({"threads": 2}, 2),
         ({"threads": 16}, 4),
         ({"threads": 4, "batch_tokens": 1100}, 2),
-        ({"threads": 4, "batch_tokens": 10}, 1),
         ({"threads": 4, "micro_batch_tokens": 1024}, 2),
-        ({"threads": 4, "micro_batch_tokens": 4096}, 1),
         ({"threads": 4, "precision": "bf16"}, 1),
-        ({"threads": 8, "precision": "bf16"}, 2),
         ({"threads": 64, "precision": "bf16", "batch_tokens": 100_000}, 4),
         ({"threads": 1, "processes": 3}, 3),
         ({"threads": 4, "processes": 1}, 1),
@@ -162,26 +157,6 @@ def test_how_many_there_are(settings: dict[str, object], wanted: int) -> None:
         {"max_updates": 1, "device": "cpu", "precision": "fp32", "batch_tokens": 4096, **settings}
     )
     assert processes_wanted(config, 512, lambda: 1000) == wanted
-
-
-def test_by_default_all_cores_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    config = TrainingConfig.model_validate({"max_updates": 1, "batch_tokens": 4096, "precision": "fp32"})
-    assert processes_wanted(config, 512, lambda: 1000) == 3
-
-
-def test_a_narrow_model_has_micro_batches_for_several_threads() -> None:
-    config = TrainingConfig.model_validate(FOUR)
-    assert [processes_wanted(config, width, lambda: 1000) for width in (128, 256)] == [1, 4]
-
-
-@pytest.mark.parametrize(("units", "wanted"), [(True, 1), (False, 4)])
-def test_the_number_format_of_the_cpu_counts(
-    monkeypatch: pytest.MonkeyPatch, units: bool, wanted: int
-) -> None:
-    monkeypatch.setattr(device, "has_fast_bfloat16", lambda: units)
-    config = TrainingConfig.model_validate({**FOUR, "precision": "auto"})
-    assert processes_wanted(config, 256, lambda: 1000) == wanted
 
 
 @pytest.mark.parametrize(

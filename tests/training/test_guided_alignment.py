@@ -69,16 +69,6 @@ def guide(weights: torch.Tensor, monkeypatch: pytest.MonkeyPatch, **config: Any)
     return GuidedAlignment(GuidedAlignmentConfig(**config), Known(weights))  # type: ignore[arg-type]  # as known
 
 
-def test_layers_without_weights_of_the_source_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where mixers of another package look at the source in some layers."""
-    monkeypatch.setattr("deepwire.training.guided_alignment._heads", lambda _: {0: 2, 2: 2})
-    model: Any = Known(torch.zeros(1))
-    with pytest.raises(UsageError, match=r"layer 2: the decoder has weights of the source in layers 1, 3$"):
-        GuidedAlignment(GuidedAlignmentConfig(), model)
-    with pytest.raises(UsageError, match=r"head 3: layer 3 has heads 1 to 2$"):
-        GuidedAlignment(GuidedAlignmentConfig(layer=3, head=3), model)
-
-
 @pytest.mark.parametrize(("step", "shift"), [("writes", 0), ("reads", 1)])
 @pytest.mark.parametrize("passes", [1, 2])
 def test_the_loss_is_that_of_the_formula(

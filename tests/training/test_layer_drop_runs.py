@@ -10,7 +10,6 @@ from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.runfile import load_run_file
-from deepwire.training.config import TrainingConfig
 from deepwire.training.extras import LayerDrop, LayerDropConfig
 
 DEPTHS = {"encoder": {"layers": 4}, "decoder": {"layers": 2}}
@@ -43,12 +42,6 @@ def test_the_probability_may_grow_with_depth() -> None:
     encoder, decoder = shares(encoder=0.4, depth="linear")
     assert encoder == pytest.approx([0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4], abs=0.04)
     assert decoder == [0] * 6
-
-
-def test_sub_layers_go_for_themselves() -> None:
-    encoder, _ = shares(encoder=0.3, unit="sublayer")
-    assert encoder == pytest.approx([0.3] * 8, abs=0.04)
-    assert encoder[0] != encoder[1]
 
 
 def test_the_layers_of_an_update_depend_on_seed_and_number_alone() -> None:
@@ -98,18 +91,3 @@ def test_a_connection_that_needs_its_layers_is_refused(
     assert words in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     load_run_file("run.yaml", [*fitting, "training.layer_drop=0"])
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"layer_drop": 1}, "from 0 to below 1, not 1"),
-        ({"layer_drop": {"encoder": 1}}, "less than 1"),
-        ({"layer_drop": True}, "layer_drop"),
-        ({"layer_drop": {"encoder": 0.1, "unit": "block"}}, "'layer' or 'sublayer'"),
-        ({"layer_drop": 0.1, "compile": True}, "compile and layer_drop exclude each other"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        TrainingConfig.model_validate(settings)

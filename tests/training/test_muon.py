@@ -6,14 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from toy_run import run_training
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.config import TrainingConfig
 from deepwire.training.optimizers import muon
 from deepwire.training.optimizers.adam import AdamWConfig
 from deepwire.training.optimizers.muon import (
@@ -171,24 +169,3 @@ def test_the_rest_is_moved_by_adamw() -> None:
     by_muon = matrices_of(small_model())
     for name, one in moved[0].items():
         assert torch.equal(one, moved[1][name]) == (name not in by_muon), name
-
-
-def test_it_learns(make_job: JobMaker, read_records: ReadRecords) -> None:
-    job = make_job("learns", max_updates=60, optimizer="muon", model={"dropout": 0})
-    run_training(job, quiet=True)
-    losses = [record["nll"] for record in read_records(job.run, "valid")]
-    assert losses[-1] < losses[0]
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"optimizer": "muon", "sharding": "full"}, "muon needs every matrix whole"),
-        ({"optimizer": {"type": "muon", "momentum": 1.0}}, "momentum"),
-        ({"optimizer": {"type": "adamw", "momentum": 0.9}}, "momentum"),
-        ({"optimizer": {"type": "moon"}}, "'adam', 'adamw', 'muon'"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        TrainingConfig.model_validate(settings)

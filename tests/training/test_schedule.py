@@ -6,7 +6,6 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -74,11 +73,6 @@ def test_cosine_begins_at_the_peak_and_ends_at_the_minimum() -> None:
     assert schedule(500) == pytest.approx(0.2)
 
 
-def test_a_cosine_that_ends_in_its_warmup_is_refused() -> None:
-    with pytest.raises(ValueError, match="warmup lasts 100"):
-        CosineConfig(warmup=100, updates=50).build(d_model=1, max_updates=50)
-
-
 @pytest.mark.parametrize("kind", [CosineConfig, WarmupStableDecayConfig])
 @pytest.mark.parametrize("length", [1, 2, 9, 10, 55, 299, 300, 374])
 def test_a_run_too_short_for_its_warmup_warms_up_for_a_tenth(
@@ -116,27 +110,14 @@ def test_wsd_has_the_same_rates_for_any_length_until_it_decays() -> None:
     assert [short(update) for update in range(1, 31)] == [long(update) for update in range(1, 31)]
     for made, before, now in ((30, 40, 400), (30, 400, 40), (35, 40, 40)):
         config.require_same_rates(made, before, now)
-    with pytest.raises(ValueError, match=r"40 -> 400: the decay of schedule wsd began after update 30"):
+    with pytest.raises(ValueError, match=r"40 -> 400: the decay of schedule wsd begins after update 300"):
         config.require_same_rates(31, 40, 400)
-    with pytest.raises(ValueError, match=r"400 -> 40: the decay of schedule wsd would have begun after"):
+    with pytest.raises(ValueError, match=r"400 -> 40: the decay of schedule wsd begins after"):
         config.require_same_rates(31, 400, 40)
-    with pytest.raises(ValueError, match=r"10 -> 400: the warm-up of schedule wsd would have taken 10"):
+    with pytest.raises(ValueError, match=r"10 -> 400: the warm-up of schedule wsd takes another"):
         config.require_same_rates(5, 10, 400)
     fixed = WarmupStableDecayConfig(warmup=10, decay=0.25, updates=40)
     fixed.require_same_rates(35, 40, 400)
-
-
-@pytest.mark.parametrize(
-    ("settings", "length", "words"),
-    [
-        ({"warmup": 100, "updates": 50}, 50, "warmup lasts 100"),
-        ({"warmup": 90, "decay": 0.2, "updates": 100}, 100, "begins at update 80"),
-        ({}, None, "wsd schedule needs schedule.updates"),
-    ],
-)
-def test_a_wsd_that_cannot_be_is_refused(settings: dict[str, object], length: int | None, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        WarmupStableDecayConfig.model_validate(settings).build(d_model=1, max_updates=length)
 
 
 @pytest.mark.parametrize("config", [CosineConfig(warmup=10), WarmupStableDecayConfig(warmup=10)])
@@ -157,13 +138,6 @@ def test_no_run_goes_on_at_a_rate_of_nothing(kind: type[CosineConfig | WarmupSta
     kind(warmup=10, updates=40, minimum=1e-5).check(41)
     with pytest.raises(ValueError, match=r"updates is 40, where the rate is 0, and max_updates is 41"):
         kind(warmup=10, updates=40).check(41)
-
-
-def test_the_other_schedules_do_not_depend_on_the_length_of_the_run() -> None:
-    for config in (InverseSqrtConfig(), NoamConfig(), ConstantConfig()):
-        assert not config.follows_length
-        config.check(None)
-        config.require_same_rates(10, 20, 40)
 
 
 def test_a_shorter_run_has_shorter_constants() -> None:
@@ -212,14 +186,6 @@ def test_ours_pass_the_checks_of_any(settings: str | dict[str, object]) -> None:
     check_schedule(settings)
 
 
-@pytest.mark.parametrize("rate", [np.float32(0.25), torch.tensor(0.25), torch.tensor([0.25]), 0.25])
-def test_rates_may_be_any_numbers(rate: object) -> None:
-    rates = rates_of(Giving(rate=rate), d_model=8, max_updates=10)
-    assert type(rates(3)) is float
-    assert rates(3) == 0.25
-    check_schedule(Giving(rate=rate))
-
-
 @pytest.mark.parametrize(
     "rate", [math.nan, math.inf, -0.1, torch.tensor(math.nan), None, "0.1", torch.ones(2)]
 )
@@ -242,15 +208,6 @@ class Giving(ConstantConfig):
         if isinstance(self.rate, Exception):
             raise self.rate
         return lambda update: self.rate
-
-
-def test_the_checks_raise_what_they_say() -> None:
-    with pytest.raises(AssertionError, match="schedule giving: KeyError: 'lost'"):
-        check_schedule(Giving(rate=KeyError("lost")))
-    with pytest.raises(UsageError, match=r"^settings: schedule.updates is 100, where .* lasts 1000 updates"):
-        check_schedule({"type": "cosine", "updates": 100})
-    with pytest.raises(UsageError, match=r"^max_updates: must be a whole number of 1 or more, not 'x'$"):
-        check_schedule("constant", "x")  # type: ignore[arg-type]
 
 
 class Strange(ConstantConfig):

@@ -17,13 +17,10 @@ from torch import Tensor
 from toy_run import after_step, stand_before, wait_for
 
 from deepwire import plugins
-from deepwire.distributed import distributed_group
-from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.translation_model import LossSums, TranslationModel
 from deepwire.training.optimizers.optimizer import Optimizer
 
 BLEU = "training.validation.bleu=true"
-Record = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +73,7 @@ def test_with_fewer_pairs_than_processes_some_have_nothing_to_do(launcher: Launc
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_gives_the_same_run(pair: Launcher, record_property: Record) -> None:
+def test_killed_at_random_moments_gives_the_same_run(pair: Launcher) -> None:
     waits = (0.0, 0.1, 0.3)
     for wait in waits:
         job = pair.begin("killed", 2, patch=lambda _: stand_before(UPDATES))
@@ -88,7 +85,6 @@ def test_killed_at_random_moments_gives_the_same_run(pair: Launcher, record_prop
         assert second in (-signal.SIGKILL, 1)  # it may see that the first is gone before it is killed, too
     assert pair.train("killed", 2) == [0, 0], pair.text()
     assert pair.outcome("killed") == pair.outcome("pair")
-    record_property("figure", f"2 processes, {len(waits)} kills, {UPDATES} updates: the same bits")
 
 
 def test_a_signal_to_one_process_saves_and_stops_all(pair: Launcher) -> None:
@@ -175,13 +171,11 @@ def test_an_error_in_one_process_ends_all_and_is_shown_first(launcher: Launcher)
     assert launcher.train("error", 2) == [0, 0]
 
 
-def test_a_process_that_is_killed_ends_all(launcher: Launcher, record_property: Record) -> None:
+def test_a_process_that_is_killed_ends_all(launcher: Launcher) -> None:
     job = launcher.begin("lost", 2, "training.max_updates=100k")
     wait_for(launcher.run_directory("lost").metrics)
     job.signal(signal.SIGKILL, 1)
-    killed = time.monotonic()
     assert job.wait() == [1, -signal.SIGKILL]
-    record_property("figure", f"the other process ended {time.monotonic() - killed:.1f} s after the kill")
     assert "error: the job cannot go on: another process ended without an error message" in launcher.text()
     assert "Traceback" not in launcher.text()
 
@@ -201,23 +195,6 @@ def test_a_mistake_is_one_line_once(
     assert launcher.text().count("error: ") == 1
     assert message in launcher.text()
     assert "Traceback" not in launcher.text()
-
-
-def slow_to_say_why(rank: int) -> None:
-    """The main process takes its time between failing and saying with which code."""
-    code = distributed_group._code
-
-    def slow(error: BaseException) -> int:
-        time.sleep(0.5)
-        return code(error)
-
-    if rank == 0:
-        distributed_group._code = slow
-
-
-def test_all_end_with_the_code_of_the_first_that_fails(launcher: Launcher) -> None:
-    assert launcher.train("mistake", 2, "data.train=nothing", patch=slow_to_say_why) == [3, 3]
-    assert launcher.text().count("error: ") == 1
 
 
 def test_a_directory_in_use_and_a_finished_run(pair: Launcher) -> None:
@@ -259,16 +236,13 @@ def no_memory_for(rows: int) -> Callable[[int, Tensor, LossSums], LossSums]:
     return change
 
 
-def test_out_of_memory_in_one_process_cuts_the_batches_of_all(
-    alone: Launcher, record_property: Record
-) -> None:
+def test_out_of_memory_in_one_process_cuts_the_batches_of_all(alone: Launcher) -> None:
     codes = alone.train("memory", 2, *EXACT, BLEU, patch=losses(1, no_memory_for(3)))
     assert codes == [0, 0], alone.text()
     assert "u 1 out of memory: from here on micro-batches are cut in 2" in alone.text()
     same_within_rounding(alone, "memory", "alone")
     state = json.loads((alone.run_directory("memory").checkpoint_path(UPDATES) / "state.json").read_text())
     assert state["pieces"] >= 2
-    record_property("figure", f"cut in {state['pieces']}, losses and weights as those of one process")
 
 
 SHARDED = ("training.sharding=full", "training.checkpoint.every=6")
@@ -323,14 +297,11 @@ def not_finite(first: int) -> Callable[[int, Tensor, LossSums], LossSums]:
     return change
 
 
-def test_an_update_that_is_not_finite_in_one_process_is_skipped_in_all(
-    launcher: Launcher, record_property: Record
-) -> None:
+def test_an_update_that_is_not_finite_in_one_process_is_skipped_in_all(launcher: Launcher) -> None:
     assert launcher.train("nan", 2, "training.max_updates=40", patch=losses(1, not_finite(20))) == [5, 5]
     assert launcher.text().count("error: loss or gradient not finite 10 updates in a row") == 1
     bad = [json.loads(line) for line in launcher.run_directory("nan").bad_batch.read_text().splitlines()]
     assert len(bad) == 10
-    record_property("figure", "10 updates skipped in both processes, then exit 5")
     # Pairs of the whole update, not only those of the process that writes.
     assert min(len(one["lines"]) for one in bad) > 10
 
@@ -343,28 +314,3 @@ def test_weights_that_drift_apart_are_not_saved(launcher: Launcher) -> None:
     assert launcher.train("drift", 2, patch=at_call(2, 1, drift)) == [6, 6]
     assert "the weights are no longer the same in all 2 processes: process 1 differs" in launcher.text()
     assert launcher.run_directory("drift").checkpoints() == []
-
-
-def test_one_process_says_everything_to_itself() -> None:
-    alone, tensor = ProcessGroup(), torch.ones(3)
-    assert (alone.main, alone.all_reduce_numbers([1.5, 2]), alone.gather({"a": 1})) == (
-        True,
-        [1.5, 2],
-        [{"a": 1}],
-    )
-    assert (alone.broadcast_value([1]), alone.run_on_main_first(lambda: 7)) == ([1], 7)
-    assert alone.all_reduce_tensors([tensor])[0] is tensor
-
-
-def test_tensors_travel_in_buckets_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed_group, "_BUCKET_BYTES", 100)
-    tensors = [torch.full((5, 4), float(number)) for number in range(5)]
-    tensors.insert(3, torch.tensor(7))
-    buckets = distributed_group._buckets(tensors)
-    assert [len(bucket) for bucket in buckets] == [2, 1, 1, 2]
-    parts = [
-        part
-        for bucket in buckets
-        for part in distributed_group._parts(distributed_group._flat(bucket), bucket)
-    ]
-    assert all(torch.equal(part, tensor) for part, tensor in zip(parts, tensors, strict=True))

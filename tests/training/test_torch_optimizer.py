@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -21,8 +19,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.parametrization import UpdateScale
-from deepwire.training.optimizers.optimizer import OptimizerContext, make_optimizer
+from deepwire.training.optimizers.optimizer import make_optimizer
 from deepwire.training.optimizers.torch_optimizer import Groups, TorchOptimizerSection
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.spec import TrainingSpec
@@ -130,81 +127,6 @@ def test_groups_may_be_split() -> None:
     check_optimizer(Splitting())
 
 
-class Regrouping(CountingConfig):
-    """It makes something else of its groups."""
-
-    form: Literal["less", "more", "joined", "nothing", "shared_state", "plain_state"]
-
-    def make(self, groups: Groups) -> torch.optim.Optimizer:
-        all_parameters = [parameter for group in groups for parameter in group["params"]]
-        if self.form == "nothing":
-            return None  # type: ignore[return-value]
-        if self.form == "less":
-            return torch.optim.SGD(all_parameters[1:])
-        if self.form == "more":
-            return torch.optim.SGD([*all_parameters, nn.Parameter(torch.zeros(2))])
-        made = torch.optim.SGD(all_parameters)
-        if self.form == "shared_state":
-            made.state["all"] = {"calls": 1}
-        elif self.form == "plain_state":
-            made.state[all_parameters[0]] = 1
-        return made
-
-
-@pytest.mark.parametrize(
-    ("form", "message"),
-    [
-        ("nothing", "make gave NoneType, and no torch.optim.Optimizer"),
-        ("less", r"SGD leaves out \S+, which make was given; put each parameter into one group"),
-        ("more", r"SGD has a parameter \[2\] which make was not given; put each parameter into one group"),
-        ("joined", "SGD has one group of parameters whose factors of the rate differ; leave groups apart"),
-        ("shared_state", "SGD keeps all, of no parameter, which no checkpoint can hold; let it keep"),
-        ("plain_state", "SGD keeps int for a parameter, which no checkpoint can hold; let it keep"),
-    ],
-)
-def test_what_becomes_of_groups_is_checked(form: Any, message: str) -> None:
-    model = build_model(ModelConfig.model_validate(SHAPE), 12, 12)
-    strategy, scales = ParallelStrategy(model, ProcessGroup()), {"head.bias": UpdateScale(rate=2.0)}
-    scales = scales if form == "joined" else {}
-    with pytest.raises(UsageError, match=r"^training\.optimizer: ") as raised:
-        make_optimizer(model, Regrouping(form=form), None, strategy, scales=scales).state()
-    assert re.search(f"{message}", f"{raised.value.message}; {raised.value.hint}")
-
-
-class Ruleless(CountingConfig):
-    """Its rules are none."""
-
-    form: Literal["nothing", "names", "one"]
-
-    def rules(self, context: OptimizerContext) -> Any:
-        given = super().rules(context)
-        return {"nothing": None, "names": ["adam"], "one": given[0]}[self.form]
-
-
-@pytest.mark.parametrize("form", ["nothing", "names", "one"])
-def test_rules_that_are_none_are_refused(form: Any) -> None:
-    model = build_model(ModelConfig.model_validate(SHAPE), 12, 12)
-    with pytest.raises(
-        UsageError, match=r"^training\.optimizer counting: rules gave .+, and no list of update rul"
-    ):
-        make_optimizer(model, Ruleless(form=form), None, ParallelStrategy(model, ProcessGroup()))
-
-
-class Failing(CountingConfig):
-    """It fails."""
-
-    def make(self, groups: Groups) -> torch.optim.Optimizer:
-        raise KeyError("lost")
-
-
-def test_the_check_raises_what_it_says() -> None:
-    with pytest.raises(AssertionError, match=r"^optimizer counting: KeyError: 'lost'$"):
-        check_optimizer(Failing())
-    for rate in (None, "x", math.nan, 0):
-        with pytest.raises(UsageError, match=f"^learning_rate: must be a number above 0, not {rate!r}$"):
-            check_optimizer("adamw", rate)  # type: ignore[arg-type]
-
-
 class Forgetful(CountingConfig):
     """It keeps something where nobody looks for it."""
 
@@ -250,10 +172,6 @@ def test_the_checks_find_what_does_not_hold() -> None:
         check_optimizer(Backwards(), learning_rate=1e-2)
     with pytest.raises(UsageError, match="Listed keeps past, list, for each parameter"):
         check_optimizer(Listing(), learning_rate=1e-2)
-    with pytest.raises(
-        UsageError, match=r"training.optimizer: LBFGS.step is called without a closure: .*'closure'"
-    ):
-        check_optimizer(OfTorch(name="LBFGS"), learning_rate=1e-2)
 
 
 @pytest.mark.parametrize("clip", [None, 0.1])
@@ -310,22 +228,3 @@ def test_a_run_goes_on_exactly(run_whole_and_halved: RunTwice) -> None:
     plugins._registered.clear()
     choice._TABLES["optimizer"].others.clear()
     load_model(halved.directory.checkpoints()[-1].path)
-
-
-@pytest.mark.usefixtures("counting")
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"optimizer": "counting", "sharding": "full"}, "optimizer counting needs every matrix whole"),
-        ({"optimizer": {"type": "counting", "betas": 3}}, "betas"),
-        ({"optimizer": "countin"}, "'adam', 'adamw', 'muon', 'counting'"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(make_job: JobMaker, settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        make_job("refused", **settings)
-
-
-def test_the_parametrization_wants_adamw() -> None:
-    with pytest.raises(ValueError, match="counting takes not all of them"):
-        CountingConfig().check_parametrization()

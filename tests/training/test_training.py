@@ -4,7 +4,6 @@ import dataclasses
 import json
 import math
 import signal
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,17 +18,15 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.data.batches.batching import Batch, StreamPosition, Update, UpdateStream
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import UsageError
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training import spec as starting
 from deepwire.training import validation
-from deepwire.training.config import TrainingConfig
 from deepwire.training.loop import UpdateResult
 from deepwire.training.run import load_state
-from deepwire.training.session import Callback, TrainingSession, nothing_to_do_reason, training_process
+from deepwire.training.session import Callback, TrainingSession, nothing_to_do_reason
 from deepwire.training.spec import TrainingSpec
 from deepwire.training.state import Signals
-from deepwire.training.validation import Validation
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, Any]]]
@@ -132,13 +129,6 @@ def test_training_ends_exactly_with_an_epoch(make_job: JobMaker) -> None:
     assert "training.stop_after=3e" in outcome.stop_reason.reason
 
 
-def test_training_ends_after_target_tokens(make_job: JobMaker) -> None:
-    job = make_job(max_updates=None, stop_after="2kt")
-    run_training(job, quiet=True)
-    state = load_state(job.run.checkpoints()[-1].path)
-    assert 2000 <= state.target_tokens < 2000 + 2 * 200
-
-
 def test_early_stopping_ends_the_run(make_job: JobMaker, read_records: ReadRecords) -> None:
     job = make_job(
         schedule={"type": "constant", "peak": 1e-12},
@@ -220,25 +210,6 @@ def test_bleu_chooses_the_best_checkpoint(make_job: JobMaker, read_records: Read
     assert outcome.best.update == 40
     texts = (job.run.translations / "update-000040.txt").read_text().splitlines()
     assert texts == [job.prepared.valid.source_text(line) for line in range(40)]
-
-
-def test_bleu_may_be_scored_less_often(make_job: JobMaker, read_records: ReadRecords) -> None:
-    """The last update is scored in any case: else a run shorter than that would have no best checkpoint."""
-    translation = Translation([1.0, 2.0])
-    job = dataclasses.replace(
-        make_job(validation={"bleu": True, "bleu_every": 40, "metric": "bleu"}),
-        translate=translation.translate,
-        score=translation.score,
-    )
-    outcome = run_training(job, quiet=True)
-    records = read_records(job.run, "valid")
-    assert [(record["update"], record.get("bleu")) for record in records] == [
-        (20, None),
-        (40, 1.0),
-        (60, 2.0),
-    ]
-    assert outcome.best is not None
-    assert outcome.best.update == 60
 
 
 def test_validation_counts_every_token_once_whatever_the_batches(
@@ -347,29 +318,6 @@ def test_interruptions_take_no_place_of_a_checkpoint(make_job: JobMaker) -> None
     assert first == second
 
 
-class StopAtBest(Callback):
-    """Asks for the end of training with a validation."""
-
-    def after_validation(self, session: TrainingSession, validation: Validation) -> None:
-        session.stop()
-
-
-def test_a_best_checkpoint_of_an_interruption_is_one_of_the_last(make_job: JobMaker) -> None:
-    """As that of a run without the interruption is, between two regular ones."""
-    job = make_job(max_updates=40, checkpoint={"every": 40})
-    run_training(job, quiet=True, callbacks=[StopAtBest()])
-    (saved,) = job.run.checkpoints()
-    assert (saved.update, saved.interim) == (20, False)
-
-
-def test_an_average_before_the_first_regular_checkpoint_is_refused(make_job: JobMaker) -> None:
-    job = make_job(max_updates=50, checkpoint={"every": 10})
-    run_training(job, quiet=True, callbacks=[StopAfter(3)])
-    with pytest.raises(ModelError, match="has 0 checkpoints besides that of an interruption") as caught:
-        find_model(f"{job.run.path}@avg2")
-    assert caught.value.hint == "a smaller training.checkpoint.every makes more, and keep_last=2 keeps them"
-
-
 def test_a_finished_run_is_left_alone_until_its_limit_is_raised(
     make_job: JobMaker, read_records: ReadRecords
 ) -> None:
@@ -385,38 +333,6 @@ def test_a_finished_run_is_left_alone_until_its_limit_is_raised(
     run_training(longer, quiet=True)
     assert read_records(job.run, "train")[-1]["update"] == 15
     assert json.loads(job.run.done.read_text())["update"] == 15
-
-
-def test_other_settings_are_refused_with_every_key(make_job: JobMaker) -> None:
-    run_training(make_job(max_updates=2), quiet=True)
-    other = make_job(
-        max_updates=40, batch_tokens=100, model={"d_model": 8}, log_every=7, optimizer={"eps": 1e-8}
-    )
-    with pytest.raises(UsageError) as caught:
-        run_training(other, quiet=True)
-    for change in ("training.batch_tokens: 200 -> 100", "model.d_model: 16 -> 8", "training.optimizer.eps"):
-        assert change in caught.value.message
-    assert "max_updates" not in caught.value.message
-    assert "log_every" not in caught.value.message
-    assert "--fresh" in caught.value.hint
-
-
-def test_a_record_without_any_settings_is_damaged(make_job: JobMaker) -> None:
-    """Every setting of the run file was listed as changed."""
-    job = make_job(max_updates=2)
-    run_training(job, quiet=True)
-    job.run.resolved_config.write_text("{}")
-    with pytest.raises(ModelError, match=r"config\.resolved\.json is damaged") as caught:
-        run_training(job, quiet=True)
-    assert "put back a copy" in caught.value.hint
-
-
-def test_other_text_is_refused(make_job: JobMaker) -> None:
-    run_training(make_job(max_updates=2), quiet=True)
-    job = make_job(max_updates=40)
-    changed = dataclasses.replace(job, prepared=dataclasses.replace(job.prepared, digest="0123"))
-    with pytest.raises(UsageError, match=r"text of data.train or data.valid: .* -> 0123"):
-        run_training(changed, quiet=True)
 
 
 def test_fresh_keeps_the_old_run(make_job: JobMaker, read_records: ReadRecords) -> None:
@@ -500,33 +416,6 @@ def test_what_a_run_leaves(make_job: JobMaker) -> None:
     } <= names
     assert job.run.user_config.read_text() == "seed: 1\n"
     assert not list(Path(job.run.path).rglob(".*"))
-
-
-def test_the_form_of_label_smoothing_counts(make_job: JobMaker, read_records: ReadRecords) -> None:
-    losses = []
-    for form in ("uniform", "uniform_wrong"):
-        job = make_job(form, max_updates=1, label_smoothing_form=form)
-        run_training(job, quiet=True)
-        losses.append((read_records(job.run)[0]["loss"], read_records(job.run)[0]["nll"]))
-    assert losses[0][0] != losses[1][0]
-    assert losses[0][1] == losses[1][1]
-
-
-def test_warnings_of_sharding_are_left_out_while_it_trains_and_no_longer() -> None:
-    def view() -> None:
-        warnings.warn("FSDP2-wrapped module (Attention) returned a view tensor.", stacklevel=1)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with training_process(TrainingConfig(sharding="full", device="cpu"), ProcessGroup()):
-            view()
-        with pytest.raises(UserWarning, match="view"):
-            view()
-        with (
-            training_process(TrainingConfig(device="cpu"), ProcessGroup()),
-            pytest.raises(UserWarning, match="view"),
-        ):
-            view()
 
 
 def test_signals_ask_and_a_second_interrupt_stops_at_once() -> None:

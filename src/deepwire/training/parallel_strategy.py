@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from deepwire.checkpoint.store import model_parameters
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.model.perturbation import Perturbation
 from deepwire.model.translation_model import LossSums, TranslationModel
-from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceBatch
 
-
-class LossFunction(Protocol):
-    """The signature of ``TranslationModel.loss``."""
-
-    def __call__(
-        self,
-        source: Tensor,
-        target_input: Tensor,
-        target_output: Tensor,
-        label_smoothing: float,
-        form: SmoothingForm,
-        r_drop: float,
-        /,
-        *,
-        languages: Tensor | None = None,
-        perturbation: Perturbation | None = None,
-    ) -> LossSums:
-        """Sum the loss over the real target tokens."""
+LossFunction = Callable[..., LossSums]
+"""The signature of ``TranslationModel.loss``."""
 
 
 class Snapshot(NamedTuple):

@@ -46,10 +46,18 @@ class ScheduleSection(Choice, ABC):
         """Updates until the rate reaches its peak: the setting ``warmup`` as a rule, 0 without one."""
         return int(getattr(self, "warmup", 0))
 
+    def unused_settings(self) -> UnusedSettings:
+        """Where a warm-up begins that there is not."""
+        if "initial" in type(self).model_fields and not getattr(self, "warmup", 0):
+            yield "initial", "there is no warm-up with warmup: 0"
+
     @property
     def follows_length(self) -> bool:
-        """Whether a run of another length has other rates in its first updates."""
-        return False
+        """Whether a run of another length has other rates in its first updates.
+
+        One with a setting ``updates`` does unless that gives it a length of its own.
+        """
+        return getattr(self, "updates", 0) is None
 
     def last_common_update(self, max_updates: int | None) -> int | None:
         """The last update that a longer run begins with, too; None where all are, or none."""
@@ -101,10 +109,6 @@ class InverseSqrtConfig(ScheduleSection):
     warmup: Count = Field(default=2000, ge=0, description="updates of linear warm-up")
     initial: float = Field(default=1e-7, ge=0, description="learning rate of the first update")
 
-    def unused_settings(self) -> UnusedSettings:
-        """Where a warm-up begins that there is not."""
-        return _of_warmup(self.warmup)
-
     def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
         """Linear from ``initial`` to ``peak`` over the warm-up, then ``peak * sqrt(warmup / n)``.
 
@@ -149,10 +153,6 @@ class CosineConfig(ScheduleSection):
         default=None, ge=1, description="updates until the minimum; default: training.max_updates"
     )
 
-    def unused_settings(self) -> UnusedSettings:
-        """Where a warm-up begins that there is not."""
-        return _of_warmup(self.warmup)
-
     def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
         """Linear warm-up, then half a cosine from ``peak`` at its end to ``minimum`` at the last update."""
         end, warmup = self._end(max_updates), self.warmup_in(max_updates)
@@ -168,11 +168,6 @@ class CosineConfig(ScheduleSection):
     def check(self, max_updates: int | None) -> None:
         """There must be an end, after the warm-up, and nothing behind it that learns nothing."""
         _require_no_rest(self._end(max_updates), max_updates, self.minimum)
-
-    @property
-    def follows_length(self) -> bool:
-        """Unless it has its own length."""
-        return self.updates is None
 
     def warmup_in(self, max_updates: int | None) -> int:
         """At most a tenth of a run that the schedule follows and that ends before its warm-up does."""
@@ -202,10 +197,6 @@ class WarmupStableDecayConfig(ScheduleSection):
         default=None, ge=1, description="updates until the minimum; default: training.max_updates"
     )
 
-    def unused_settings(self) -> UnusedSettings:
-        """Where a warm-up begins that there is not."""
-        return _of_warmup(self.warmup)
-
     def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
         """Linear warm-up, then ``peak`` to the first of the bounds, and down to ``minimum`` at the second."""
         (begin, end), warmup = self.bounds(max_updates), self.warmup_in(max_updates)
@@ -226,11 +217,6 @@ class WarmupStableDecayConfig(ScheduleSection):
     def check(self, max_updates: int | None) -> None:
         """The decay must begin after the warm-up and end, with nothing behind it that learns nothing."""
         _require_no_rest(self.bounds(max_updates)[1], max_updates, self.minimum)
-
-    @property
-    def follows_length(self) -> bool:
-        """Unless it has its own length: where the decay begins depends on it."""
-        return self.updates is None
 
     def warmup_in(self, max_updates: int | None) -> int:
         """At most a tenth of a run that the schedule follows and that decays before its warm-up ends."""
@@ -259,20 +245,15 @@ class WarmupStableDecayConfig(ScheduleSection):
 
     def require_same_rates(self, made: int, before: int | None, now: int | None) -> None:
         """Neither of the two may have begun to decay, and both must warm up alike."""
-        (begun, _), (begins, _) = self.bounds(before), self.bounds(now)
-        warmups = self.warmup_in(before), self.warmup_in(now)
-        if made == 0 or (warmups[0] == warmups[1] and (begun == begins or made <= min(begun, begins))):
+        begins = [self.bounds(length)[0] for length in (before, now)]
+        alike = self.warmup_in(before) == self.warmup_in(now)
+        if made == 0 or (alike and (begins[0] == begins[1] or made <= min(begins))):
             return
-        why = (
-            f"the warm-up of schedule wsd would have taken {warmups[1]} updates, not {warmups[0]}"
-            if warmups[0] != warmups[1]
-            else f"the decay of schedule wsd began after update {begun}"
-            if begun < made
-            else f"the decay of schedule wsd would have begun after update {begins}"
-        )
+        decay = f"the decay of schedule wsd begins after update {begins[1]}, not {begins[0]}"
+        warmup = "the warm-up of schedule wsd takes another number of updates"
         raise ValueError(
-            f"training.max_updates: {before} -> {now}: {why}, and this run is at update {made}, so that its "
-            "last updates would have had other learning rates"
+            f"training.max_updates: {before} -> {now}: {decay if alike else warmup}, and this run is at "
+            f"update {made}: its last updates would have had other learning rates"
         )
 
 
@@ -284,10 +265,6 @@ class ConstantConfig(ScheduleSection):
     warmup: Count = Field(default=0, ge=0, description="updates of linear warm-up")
     initial: float = Field(default=0.0, ge=0, description="learning rate that the warm-up starts from")
 
-    def unused_settings(self) -> UnusedSettings:
-        """Where a warm-up begins that there is not."""
-        return _of_warmup(self.warmup)
-
     def build(self, *, d_model: int, max_updates: int | None) -> Schedule:
         """Linear from ``initial`` to ``peak`` over the warm-up, then ``peak``."""
 
@@ -297,11 +274,6 @@ class ConstantConfig(ScheduleSection):
             return self.peak
 
         return rate
-
-
-def _of_warmup(updates: int) -> UnusedSettings:
-    if not updates:
-        yield "initial", "there is no warm-up with warmup: 0"
 
 
 def _end(schedule: str, updates: int | None, max_updates: int | None, warmup: int) -> int:

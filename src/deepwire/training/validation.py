@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice, zip_longest
-from typing import TypedDict, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -67,13 +67,6 @@ class OneDirection:
     languages: Languages
     direction: Direction
     lines: NDArray[np.int64]
-
-
-class _Share(TypedDict):
-    """The translations of one process: its chunks of the validation set, unless it was interrupted."""
-
-    chunks: list[list[str]]
-    interrupted: bool
 
 
 class Validator:
@@ -244,20 +237,20 @@ class Validator:
         self, model: TranslationModel, translate: TranslateTexts, interrupted: Callable[[], bool]
     ) -> list[str] | None:
         """The translated validation set: chunks of it go to the processes in turn."""
-        rank, count = self.processes.rank, self.processes.count
-        own_share: _Share = {"chunks": [], "interrupted": False}
-        for lines in self._chunks()[rank::count]:
-            own_share["interrupted"] = interrupted()
-            if own_share["interrupted"]:
+        own, stopped = list[list[str]](), False
+        for lines in self._chunks()[self.processes.rank :: self.processes.count]:
+            stopped = interrupted()
+            if stopped:
                 break
             places, sources = self._with_documents(lines)
             into = {} if self.part is None else {"to": self.part.direction.target}
             translations = translate(model, self.vocabularies, sources, **into)
-            own_share["chunks"].append([translations[place] for place in places])
-        shares = cast("list[_Share]", self.processes.gather(own_share))
-        if any(share["interrupted"] for share in shares):
+            own.append([translations[place] for place in places])
+        shares = cast("list[list[list[str]] | None]", self.processes.gather(None if stopped else own))
+        whole = [share for share in shares if share is not None]
+        if len(whole) < len(shares):
             return None
-        turns = zip_longest(*(share["chunks"] for share in shares), fillvalue=[])
+        turns = zip_longest(*whole, fillvalue=[])
         return [text for turn in turns for chunk in turn for text in chunk]
 
     def _chunks(self) -> list[list[int]]:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +109,7 @@ def test_a_shallower_stack_must_be_allowed(teacher: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"feed_forward": 16}, r"feed_forward 16, there 8; 9 of another shape there for that \(set"),
+        ({"feed_forward": 16}, r"feed_forward 16, there 8; 9 of another shape there: "),
         ({"heads": 4}, r"run: model\.heads 4, there 2 \(set model\.heads=2, or"),
         (
             {"encoder": {"layers": 2, "connection": "post_norm"}},
@@ -131,22 +130,6 @@ def test_a_changed_setting_may_be_allowed(teacher: Callable[..., str]) -> None:
     allowing = StartFromSection(model=teacher(WORDS), allow_changed=("model.act*", "data.source_bos"))
     report = start_from(allowing, model(WORDS, seed=2, activation="gelu"), WORDS, source_bos=True)
     assert report.changed == ["model.activation: relu -> gelu", "data.source_bos: false -> true"]
-    assert not any("warning" in line for line in report.lines())
-
-
-def test_a_pattern_that_matches_nothing_that_differs_is_told(teacher: Callable[..., str]) -> None:
-    allowing = StartFromSection(
-        model=teacher(WORDS),
-        allow_missing=("encoder.*", "encoder.*.7.*"),
-        allow_unexpected="decoder.*",
-        allow_changed="model.heads",
-    )
-    report = start_from(allowing, model(WORDS, seed=2, encoder={"layers": 3}), WORDS, source_bos=False)
-    assert report.lines()[-3:] == [
-        "warning: training.start_from.allow_missing: encoder.*.7.* matches nothing that differs",
-        "warning: training.start_from.allow_unexpected: decoder.* matches nothing that differs",
-        "warning: training.start_from.allow_changed: model.heads matches nothing that differs",
-    ]
 
 
 def test_a_residual_model_goes_on_with_attention_over_depth(teacher: Callable[..., str]) -> None:
@@ -167,11 +150,6 @@ def test_a_residual_model_goes_on_with_attention_over_depth(teacher: Callable[..
     torch.testing.assert_close(new.log_probs(source, target), old.log_probs(source, target))
 
 
-def test_dropout_and_initialization_may_differ(teacher: Callable[..., str]) -> None:
-    student = model(WORDS, seed=2, dropout=0.3, initialization="xavier")
-    assert start_from(StartFromSection(model=teacher(WORDS)), student, WORDS, source_bos=False).changed == []
-
-
 @pytest.mark.parametrize("tie", ["all", "output", "inputs", "none"])
 def test_rows_of_words_move_with_the_words(teacher: Callable[..., str], tie: str) -> None:
     new = vocabularies("d c e b f d")
@@ -190,14 +168,6 @@ def test_rows_of_words_move_with_the_words(teacher: Callable[..., str], tie: str
                 assert torch.equal(parameter[special], before[key][special])
             # A word that the old vocabulary knows nothing of begins as the mean of all.
             torch.testing.assert_close(parameter[new.target.encode("e")[0]], before[key][4:].mean(0))
-
-
-def test_untying_copies_the_shared_matrix(teacher: Callable[..., str]) -> None:
-    name = teacher(WORDS, embeddings={"tie": "all"})
-    student = model(WORDS, seed=2, embeddings={"tie": "none"})
-    report = start_from(StartFromSection(model=name), student, WORDS, source_bos=False)
-    assert (report.missing, report.unexpected) == ([], [])
-    assert torch.equal(student.head.table.weight, student.source_embedding.table.weight)
 
 
 def test_tying_leaves_matrices_out_by_name_only(teacher: Callable[..., str]) -> None:
@@ -227,12 +197,6 @@ def test_new_pieces_are_made_of_old_ones() -> None:
             cut = small.source.encode(large.source.decode([number]))
             assert len(cut) > 1
             torch.testing.assert_close(made[number], table[cut].mean(0))
-
-
-def test_a_vocabulary_with_nothing_in_common_is_refused(teacher: Callable[..., str]) -> None:
-    other = vocabularies("x y z")
-    with pytest.raises(ModelError, match="no piece in common"):
-        start_from(StartFromSection(model=teacher(WORDS)), model(other), other, source_bos=False)
 
 
 def test_a_new_run_begins_where_the_other_ended(make_job: JobMaker, read_records: ReadRecords) -> None:
@@ -291,27 +255,6 @@ def test_a_first_start_that_fails_leaves_everything_as_it_was(make_job: JobMaker
     missing = make_job("missing", start_from="no-such-run@best")
     with pytest.raises(ModelError, match="no such run"):
         run_training(missing, quiet=True)
-
-
-def test_another_vocabulary_in_a_run(make_job: JobMaker) -> None:
-    first = make_job("first", max_updates=20)
-    run_training(first, quiet=True)
-    words = first.prepared.vocabularies
-    text = " ".join(words.source.pieces(range(4, words.source.size)))
-    more = vocabularies(f"{text} zz", joint=words.joint)
-    job = make_job("second", max_updates=2, start_from=str(first.run.path))
-    larger = dataclasses.replace(job.prepared, vocabularies=more)
-    shape = ModelConfig.model_validate(job.resolved["model"])
-    assert job.config.start_from is not None
-    job = dataclasses.replace(
-        job,
-        prepared=larger,
-        build=lambda: build_model(shape, more.source.size, more.target.size),
-        begin=partial(start_from, job.config.start_from, vocabularies=more, source_bos=False),
-    )
-    run_training(job, quiet=True)
-    report = json.loads(job.run.start_from.read_text())
-    assert all(rows["new"] == 1 and rows["dropped"] == 0 for rows in report["vocabulary"].values())
 
 
 def many(*directions: str, tag: str = "source") -> Languages:

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.config.choice import Choice
-from deepwire.config.counts import shown
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError
 from deepwire.model.parametrization import UpdateScale
 from deepwire.plugins import Kind
 
@@ -244,12 +243,8 @@ def make_optimizer(
             strategy divided the model.
 
     Raises:
-        UsageError: A setting does not fit the model, or a rule of another package is none.
+        UsageError: A setting does not fit the model.
     """
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    rules: object = config.rules(OptimizerContext(model, learning, strategy, scales or {}, product_dtype))
-    if not isinstance(rules, Sequence) or not all(isinstance(rule, UpdateRule) for rule in rules):
-        raise UsageError(
-            f"training.optimizer {config.type}: rules gave {shown(rules)}, and no list of update rules"
-        )
+    rules = config.rules(OptimizerContext(model, learning, strategy, scales or {}, product_dtype))
     return Optimizer(learning.items(), rules, clip_norm, strategy)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -58,8 +57,7 @@ class TorchRule(UpdateRule):
         context: See `OptimizerContext`.
 
     Raises:
-        UsageError: It is none, or its groups do not have each parameter once; or its step cannot be called
-            without a closure.
+        UsageError: Its groups do not have each parameter.
     """
 
     def __init__(self, make: Callable[[Groups], TorchOptimizer], context: OptimizerContext) -> None:
@@ -68,10 +66,6 @@ class TorchRule(UpdateRule):
         for name in parameters:
             groups[context.scale(name).rate].append(name)
         self.optimizer = make([{"params": [parameters[n] for n in names]} for names in groups.values()])
-        if not isinstance(self.optimizer, torch.optim.Optimizer):
-            gave = type(self.optimizer).__name__
-            raise UsageError(f"training.optimizer: make gave {gave}, and no torch.optim.Optimizer")
-        _require_plain_step(self.optimizer)
         names_of = self._names_of_groups(parameters)
         # As torch numbers the parameters in its `state_dict`.
         self._names = [name for names in names_of for name in names]
@@ -80,17 +74,12 @@ class TorchRule(UpdateRule):
 
     def _names_of_groups(self, parameters: Mapping[str, Tensor]) -> list[list[str]]:
         """The names of the parameters of each group that the optimizer has now."""
-        name_of, names_of = {id(each): name for name, each in parameters.items()}, list[list[str]]()
-        for group in self.optimizer.param_groups:
-            for each in group["params"]:
-                if id(each) not in name_of:
-                    raise self._wrong_groups(f"has a parameter {list(each.shape)} which make was not given")
-            names_of.append([name_of[id(each)] for each in group["params"]])
-        grouped = {name for names in names_of for name in names}
-        for name in parameters:
-            if name not in grouped:
-                raise self._wrong_groups(f"leaves out {name}, which make was given")
-        return names_of
+        name_of = {id(each): name for name, each in parameters.items()}
+        groups = [[name_of[id(each)] for each in group["params"]] for group in self.optimizer.param_groups]
+        if missing := parameters.keys() - {name for names in groups for name in names}:
+            why = f"{self._kind} leaves out {min(missing)}, which make was given"
+            raise UsageError(f"training.optimizer: {why}", "put each parameter into one group")
+        return groups
 
     def _factor(self, names: Sequence[str], context: OptimizerContext) -> float:
         """The factor of the rate of a group."""
@@ -103,9 +92,6 @@ class TorchRule(UpdateRule):
     @property
     def _kind(self) -> str:
         return type(self.optimizer).__name__
-
-    def _wrong_groups(self, why: str) -> UsageError:
-        return UsageError(f"training.optimizer: {self._kind} {why}", "put each parameter into one group")
 
     def step(self, gradients: Mapping[str, Tensor], step: Step) -> None:
         """Set the rates, clip the gradients in place, and let it move the parameters."""
@@ -188,16 +174,6 @@ class TorchRule(UpdateRule):
             mine = values.get(key)
             if isinstance(mine, Tensor) and mine.dtype != value.dtype:  # torch has given it the parameter's
                 values[key] = value.to(mine.device)
-
-
-def _require_plain_step(optimizer: TorchOptimizer) -> None:
-    try:
-        signature(optimizer.step).bind()
-    except TypeError as error:
-        raise UsageError(
-            f"training.optimizer: {type(optimizer).__name__}.step is called without a closure: {error}",
-            "choose an optimizer whose step needs none",
-        ) from None
 
 
 def _flags(group: Mapping[str, object]) -> dict[str, bool]:

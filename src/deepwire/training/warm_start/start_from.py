@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
@@ -41,7 +41,6 @@ _FREE = (
     "decoder.layers",
     "languages.*",
 )
-_WIDTHS = ("model.d_model", "model.feed_forward", "model.*.size.*")
 _SHOWN = 6
 
 
@@ -59,7 +58,6 @@ class StartReport:
         unexpected: Names that it has and this run has not.
         changed: Settings that differ, `model.key: old -> new`.
         vocabulary: Where the vocabulary differs, for each side the rows taken, new and dropped.
-        idle: Patterns that match nothing that differs, each as ``allow_missing: encoder.*.7.*``.
     """
 
     model: str
@@ -71,7 +69,6 @@ class StartReport:
     unexpected: list[str]
     changed: list[str]
     vocabulary: dict[str, dict[str, int]]
-    idle: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, object]:
         """Plain values."""
@@ -91,9 +88,6 @@ class StartReport:
             f"{side} vocabulary: {rows['taken']} pieces keep their rows, {rows['new']} are new, "
             f"{rows['dropped']} are dropped"
             for side, rows in self.vocabulary.items()
-        ]
-        lines += [
-            f"warning: training.start_from.{pattern} matches nothing that differs" for pattern in self.idle
         ]
         return lines
 
@@ -145,7 +139,6 @@ def start_from(
             for side, rows in maps.items()
         },
     )
-    report = replace(report, idle=_idle(config, report, changed))
     _refuse_what_is_not_allowed(config, report, changed, _depths(loaded, model))
     with torch.no_grad():
         for name in report.loaded:
@@ -226,21 +219,6 @@ def _depths(loaded: LoadedModel, model: TranslationModel) -> dict[str, tuple[obj
     return {f"model.{side}.layers": (old, new) for side, (old, new) in both.items() if old != new}
 
 
-def _idle(config: StartFromSection, report: StartReport, changed: Collection[str]) -> list[str]:
-    """The patterns that match nothing that differs: perhaps a name is written wrongly."""
-    allowed = {
-        "allow_missing": (config.allow_missing, [*report.missing, *report.reshaped]),
-        "allow_unexpected": (config.allow_unexpected, report.unexpected),
-        "allow_changed": (config.allow_changed, changed),
-    }
-    return [
-        f"{option}: {pattern}"
-        for option, (patterns, names) in allowed.items()
-        for pattern in patterns
-        if not any(matches(name, (pattern,)) for name in names)
-    ]
-
-
 def _refuse_what_is_not_allowed(
     config: StartFromSection,
     report: StartReport,
@@ -265,8 +243,7 @@ def _refuse_what_is_not_allowed(
     ):
         names = [name for name in refused if not matches(name, patterns)]
         if names:
-            told = refused is report.reshaped and any(matches(key, _WIDTHS) for key in settings)
-            parameters.append(f"{len(names)} {kind}{' for that' if told else f': {few(names, _SHOWN)}'}")
+            parameters.append(f"{len(names)} {kind}: {few(names, _SHOWN)}")
             options[option] = None
             settings |= {} if refused is report.reshaped else depths
     if not options:
