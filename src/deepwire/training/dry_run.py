@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
+from statistics import mean
 
 import torch
 
@@ -19,7 +20,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.io.atomic import human_bytes
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import peak_memory
-from deepwire.training.device_batches import DeviceBatch, DeviceUpdate, feed
+from deepwire.training.device_batches import DeviceUpdate, feed
 from deepwire.training.log import RunLog
 from deepwire.training.loop import Trainer, make_update
 from deepwire.training.progress import human_time, short
@@ -105,72 +106,55 @@ def _dry_run(spec: TrainingSpec, processes: ProcessGroup, device: torch.device) 
         log.say(f"note: {note}")
     trainer = make_trainer(run)
     trainer.model.train()
-    with closing(feed(trainer.stream, StreamPosition(), device)) as updates:
-        measured = list(_measured(run, trainer, updates))
-    return _summed_up(run, trainer, measured)
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """One update: its seconds, its loss, and the places and tokens of the batches of this process."""
-
-    seconds: float
-    loss: float
-    target_tokens: int
-    places: int
-    tokens: int
-
-
-def _measured(run: TrainingRun, trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Measured]:
-    begun = time.perf_counter()
-    for _ in range(_WARM_UP + _TIMED):
-        started = time.perf_counter()
-        update = next(updates)
-        sums, step = make_update(run, trainer, update)
-        loss = float(sums["loss"]) / update.target_tokens  # waits for the device
-        if not bool(step.finite):
-            run.log.say(f"u {update.number}: loss or gradient is not finite")
-        seconds = time.perf_counter() - started
-        places = sum(_sizes(batch)[0] for batch in update.batches)
-        tokens = sum(_sizes(batch)[1] for batch in update.batches)
-        yield _Measured(seconds, loss, update.target_tokens, places, tokens)
-        slow = time.perf_counter() - begun > _ENOUGH_SECONDS and update.number > _WARM_UP
-        if run.processes.all_reduce_numbers([slow])[0]:
-            break
-
-
-def _sizes(batch: DeviceBatch) -> tuple[int, int]:
-    """The places of a batch, and how many of them hold a token."""
-    sides = (batch.source, batch.target_output)
-    return sum(side.numel() for side in sides), sum(int((side != PAD).sum()) for side in sides)
-
-
-def _summed_up(run: TrainingRun, trainer: Trainer, measured: list[_Measured]) -> DryRun:
-    timed = measured[_WARM_UP:] or measured
-    seconds = sum(update.seconds for update in timed) / len(timed)
-    tokens = sum(update.target_tokens for update in timed) / len(timed)
-    places, real = run.processes.all_reduce_numbers(
-        [sum(update.places for update in measured), sum(update.tokens for update in measured)]
-    )
+    updates, losses, seconds = zip(*_measured(run, trainer), strict=True)
+    timed = slice(_WARM_UP if len(updates) > _WARM_UP else 0, None)
+    tokens = [float(update.target_tokens) for update in updates[timed]]
     parameters = list(trainer.model.parameters())
     moments = trainer.optimizer.state() | (trainer.average.state() if trainer.average is not None else {})
-    in_epoch = _tokens_of_epoch(run.spec) / tokens
+    in_epoch = _tokens_of_epoch(spec) / mean(tokens)
     precision, threads = run.decisions.numerics.precision, torch.get_num_threads()
-    processes_on = f"{run.processes.count} processes on " if run.processes.count > 1 else ""
+    processes_on = f"{processes.count} processes on " if processes.count > 1 else ""
     return DryRun(
         parameters=sum(parameter.numel() for parameter in parameters),
         trained=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-        place=f"{processes_on}{run.device}, {precision}, {counted(threads, 'thread')}",
-        updates=len(timed),
-        loss=measured[0].loss,
-        seconds=seconds,
-        tokens_per_second=tokens / seconds,
-        padding=1 - real / places,
-        memory=peak_memory(run.device),
+        place=f"{processes_on}{device}, {precision}, {counted(threads, 'thread')}",
+        updates=len(tokens),
+        loss=losses[0],
+        seconds=mean(seconds[timed]),
+        tokens_per_second=mean(tokens) / mean(seconds[timed]),
+        padding=_padding(processes, updates),
+        memory=peak_memory(device),
         checkpoint=bytes_of(model_parameters(trainer.model)) + bytes_of(moments),
         updates_in_epoch=in_epoch,
-        updates_in_run=_updates_of_run(run.spec.config, in_epoch, tokens),
+        updates_in_run=_updates_of_run(spec.config, in_epoch, mean(tokens)),
     )
+
+
+def _measured(run: TrainingRun, trainer: Trainer) -> Iterator[tuple[DeviceUpdate, float, float]]:
+    """Make the updates; yields each with its loss per target token and the seconds that it took."""
+    begun, enough = time.perf_counter(), False
+    with closing(feed(trainer.stream, StreamPosition(), run.device)) as updates:
+        for number in range(_WARM_UP + _TIMED):
+            if enough:
+                break
+            started = time.perf_counter()
+            update = next(updates)
+            sums, step = make_update(run, trainer, update)
+            loss = float(sums["loss"]) / update.target_tokens  # waits for the device
+            if not bool(step.finite):
+                run.log.say(f"u {update.number}: loss or gradient is not finite")
+            yield update, loss, time.perf_counter() - started
+            slow = time.perf_counter() - begun > _ENOUGH_SECONDS and number >= _WARM_UP
+            enough = bool(run.processes.all_reduce_numbers([slow])[0])
+
+
+def _padding(processes: ProcessGroup, updates: Sequence[DeviceUpdate]) -> float:
+    """The share of the places in the batches of all processes that hold no token."""
+    batches = [batch for update in updates for batch in update.batches]
+    sides = [side for batch in batches for side in (batch.source, batch.target_output)]
+    here = [sum(side.numel() for side in sides), sum(int((side != PAD).sum()) for side in sides)]
+    places, tokens = processes.all_reduce_numbers(here)
+    return 1 - tokens / places
 
 
 def _tokens_of_epoch(spec: TrainingSpec) -> float:

@@ -103,7 +103,8 @@ class Objective:
         extras: Sequence[Extra],
     ) -> None:
         self.config, self.loss, self.precision, self.extras = config, loss, precision, extras
-        self.perturbation = config.perturbation(vocabularies)
+        self.perturbation, self.divergence = config.perturbation(vocabularies), config.divergence
+        self.names = config.losses
 
     def __call__(self, batch: DeviceBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """Give the loss to minimise, and the losses to record by name, summed over target tokens, in nats."""
@@ -119,8 +120,8 @@ class Objective:
                 perturbation=self.perturbation,
             )
         total, parts = sums.smoothed, {"loss": sums.smoothed.detach(), "nll": sums.nll}
-        if sums.divergence is not None and self.config.divergence is not None:
-            parts[self.config.divergence] = sums.divergence
+        if sums.divergence is not None and self.divergence is not None:
+            parts[self.divergence] = sums.divergence
         for extra in self.extras:
             added = extra.loss(batch)
             if added is not None:
@@ -245,7 +246,7 @@ def local_forward_backward(
     process = f"process {run.processes.rank}" if run.processes.rank else ""
     seed_random_numbers(update_seed(run.spec.seed, update.number, process), run.device)
     trainer.optimizer.zero_grad()
-    totals = {name: torch.zeros((), device=run.device) for name in run.spec.config.losses}
+    totals = {name: torch.zeros((), device=run.device) for name in trainer.objective.names}
     try:
         for batch in pieces:
             with ExitStack() as stack:

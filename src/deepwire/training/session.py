@@ -21,6 +21,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
 from deepwire.io.atomic import disk_errors, recover
 from deepwire.model.config import ModelConfig
+from deepwire.model.connections.connection import Connection
 from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
@@ -361,7 +362,9 @@ def make_trainer(run: TrainingRun) -> Trainer:
 def _extras(run: TrainingRun, model: TranslationModel, average: MovingAverage | None) -> Iterator[Extra]:
     """The extras that the settings ask for."""
     spec, config, encoder = run.spec, run.spec.config, model.stacks().get("encoder")
-    if not spec.begins_with_a_model:
+    connections = [type(stack.connection) for stack in model.stacks().values()]
+    changing = any(each.begin_update is not Connection.begin_update for each in connections)
+    if changing and not spec.begins_with_a_model:
         yield ConnectionUpdates(model)
     if config.layer_drop is not None:
         yield LayerDrop(config.layer_drop, model, spec.seed)
