@@ -12,7 +12,6 @@ import typer
 
 from deepwire.cli.options import set_parameters
 from deepwire.config.section import alternatives, sections
-from deepwire.config.settings_reader import read_overrides
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 
@@ -40,6 +39,8 @@ def with_settings(*keys: str, **others: str) -> Callable[[Callable[..., None]], 
 
         @wraps(command)
         def run(**given: Any) -> None:
+            from deepwire.config.settings_reader import read_overrides  # YAML, of which --help needs none
+
             typed = [*(given.pop("set_") or ()), *filter(_SETTING.fullmatch, given[words] or ())]
             given[words] = [word for word in given[words] or () if not _SETTING.fullmatch(word)]
             if not given[words] and own[words].default is inspect.Parameter.empty:

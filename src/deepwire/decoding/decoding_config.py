@@ -10,7 +10,6 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.counts import Count
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
-from deepwire.config.settings_reader import from_mapping
 from deepwire.errors import UsageError
 
 LengthPenaltyForm = Literal["gnmt", "average"]
@@ -236,6 +235,8 @@ def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> Dec
     Raises:
         UsageError: A setting is impossible or has no effect, or they are no mapping.
     """
+    from deepwire.config.settings_reader import from_mapping  # reads YAML, which --help is spared
+
     if not isinstance(settings, Mapping):
         raise UsageError(
             f'decoding settings: give a mapping such as {{"beam": 8}}, not {type(settings).__name__}'
