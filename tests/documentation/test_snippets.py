@@ -26,6 +26,9 @@ import deepwire
 from deepwire import runfile
 from deepwire.config.settings_reader import Settings, read_settings
 from deepwire.errors import UsageError
+from deepwire.lab.study import plan, runner
+from deepwire.lab.study.processes import NextRun
+from deepwire.lab.study.runs import StudyRun
 from deepwire.runfile import RunFile
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -39,14 +42,14 @@ PAGES = [
     for page in (ROOT / "README.md", *manual_pages())
     if {block.language for block in blocks(page)} & {"sh", "python"}
 ]
-SLOW = ("analyses.md", "exporting.md", "speed.md")
+SLOW = ("analyses.md", "compare-two-systems.md", "exporting.md", "speed.md")
 """Pages that take too long for every day: `make test` parses their commands and imports what they import."""
 ELSEWHERE = {
     r"\b(FOLDER|NAME|MODEL|RUN|HOST)\b|\.\.\.": "the reader fills it in",
     r"^(pip|pipx|uv|uvx|docker|curl) |https://|translate models/": "needs a network",
     r"deepwire serve|http\.server": "goes on until it is stopped: tests/serve",
     r"torchrun": "starts several interpreters: tests/distributed",
-    r"deepwire study": "trains many runs, each in an interpreter of its own: tests/lab/study",
+    r"deepwire study examples": "takes days: tests/lab/study",
     r"--beside|--metric-command": "starts programs of others: tests/lab, tests/evaluation",
     r"to_(wandb|mlflow|trackio)": "the tracker is not installed: test_trackers.py",
     r"every_combination|--(install|show)-completion": "takes hours; depend on the shell that is above",
@@ -269,12 +272,30 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def read_small_plan(section: Any, *given: Any, **more: Any) -> Settings[Any]:
+    """Stands for the `read_settings` of plans: trials are shorter than the runs of `read_small`."""
+    asked = read_settings(section, *given, **more)
+    if asked.section.search is None:
+        return asked
+    return read_settings(section, *given, arguments={"search": {"max_updates": 4}}, **more)
+
+
+def train_forked(next_run: NextRun, **_: object) -> Iterator[tuple[StudyRun, None]]:
+    """Stands for `train_runs`, without the seconds that an interpreter takes to start."""
+    while (run := next_run()) is not None:
+        ended = deepwire_command("train", run.base, *run.overrides, "--quiet", cwd=Path.cwd())
+        assert ended.returncode == 0, ended.stderr
+        yield run, None
+
+
 @pytest.fixture
 def desk(page: Path, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of a page's reader, who has models where the page is none that makes them."""
     folder = tmp_path / "desk"
     shutil.copytree(models, folder, symlinks=True, ignore=shutil.ignore_patterns("runs"))
     monkeypatch.setattr(runfile, "read_settings", read_small)
+    monkeypatch.setattr(plan, "read_settings", read_small_plan)
+    monkeypatch.setattr(runner, "train_runs", train_forked)
     named = set(re.findall(r"\bruns/([\w-]+)", page.read_text(encoding="utf-8")))
     for name in RUNS if page.parent.name == "howto" else ():
         for alias in named & {name, *ALIKE.get(name, ())} - {"run"}:
