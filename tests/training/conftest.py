@@ -87,9 +87,9 @@ def make_job(prepared: Prepared, tmp_path: Path) -> JobMaker:
         config = TrainingConfig.model_validate(merged)
         shape = ModelConfig.model_validate({**MODEL, **(model or {})})
         words = prepared.vocabularies
-        begin = config.start_from and partial(
-            start_from, config.start_from, vocabularies=words, source_bos=False
-        )
+        begin = None
+        if config.start_from is not None:
+            begin = partial(start_from, config.start_from, vocabularies=words, source_bos=False)
         return TrainingSpec(
             run=RunDirectory(tmp_path / name),
             config=config,
