@@ -107,10 +107,10 @@ MOST_LINES_OF_ROOMS = {
     "training": 7_150,
     "decoding": 6_450,
     "evaluation": 3_550,
-    "checkpoint": 4_050,
+    "checkpoint": 1_650,
     "config": 2_050,
     "cli": 6_950,
-    "convert": 5_100,
+    "convert": 6_800,
     "serve": 8_300,
     "lab": 10_300,
 }

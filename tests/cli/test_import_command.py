@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "checkpoint"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "convert"))
 from foreign_checkpoints import (
     parameters,
     write_dictionary,

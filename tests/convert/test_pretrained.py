@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from deepwire.cli.main import main
-from deepwire.convert.pretrained import read_pretrained, start_pretrained
+from deepwire.convert.importers.pretrained import read_pretrained, start_pretrained
 from deepwire.data.subwords.base import SPECIAL_PIECES
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies

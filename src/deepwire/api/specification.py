@@ -148,7 +148,7 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
         model = config.start_from.model  # the other processes need not see it
         processes.run_on_main_first(lambda: read_metadata(find_model(model)) if processes.main else None)
     if begins and config.pretrained is not None:
-        from deepwire.convert.pretrained import require_encoder
+        from deepwire.convert.importers.pretrained import require_encoder
 
         encoder = config.pretrained.encoder
         processes.run_on_main_first(lambda: require_encoder(encoder) if processes.main else None)
@@ -199,7 +199,7 @@ def _begin_with(config: RunFile, prepared: Prepared) -> Callable[[TranslationMod
             context=prepared.context,
         )
     if pretrained is not None:
-        from deepwire.convert.pretrained import start_pretrained
+        from deepwire.convert.importers.pretrained import start_pretrained
 
         return partial(start_pretrained, pretrained, vocabularies=prepared.vocabularies)
     return None

@@ -16,7 +16,7 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.io.atomic import require_absent
 
 if TYPE_CHECKING:
-    from deepwire.checkpoint.importers import Architecture, ForeignCheckpoint, Importer
+    from deepwire.convert.importers import Architecture, ForeignCheckpoint, Importer
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.model.translation_model import TranslationModel
@@ -73,9 +73,9 @@ def import_model(
 
     deepwire import neutron mulang.pt --vocabulary common.vcb --languages fr,de,en --output many model.heads=8
     """
-    from deepwire.checkpoint.importers import IMPORTERS, convert
     from deepwire.checkpoint.model_files import digest
     from deepwire.checkpoint.store import save_model
+    from deepwire.convert.importers import IMPORTERS, convert
 
     importer = IMPORTERS.get(family)
     if importer is None:
@@ -174,7 +174,7 @@ def _read_vocabularies(
     target_codes: Path | None,
     languages: tuple[str, str],
 ) -> Vocabularies:
-    from deepwire.checkpoint.importers import VocabularyFiles, read_vocabularies
+    from deepwire.convert.importers import VocabularyFiles, read_vocabularies
 
     if vocabulary is None:
         raise UsageError(f"a checkpoint of {importer.name} needs its dictionary", "add --vocabulary FILE")

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from deepwire.checkpoint.importers import (
+from deepwire.checkpoint.store import load_model, save_model
+from deepwire.convert.importers import (
     IMPORTERS,
     ForeignCheckpoint,
     VocabularyFiles,
@@ -24,7 +25,6 @@ from deepwire.checkpoint.importers import (
     read_foreign_checkpoint,
     read_vocabularies,
 )
-from deepwire.checkpoint.store import load_model, save_model
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint
-from deepwire.checkpoint.importers.importer import (
+from deepwire.config.yaml_tree import PlainValue
+from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint
+from deepwire.convert.importers.importer import (
     Architecture,
     Destination,
     Destinations,
@@ -20,7 +21,6 @@ from deepwire.checkpoint.importers.importer import (
     number_of_layers,
     tied_tables,
 )
-from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError
 from deepwire.model.fusions.groups import MixedGroups

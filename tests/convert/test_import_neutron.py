@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from deepwire.checkpoint.importers import (
+from deepwire.convert.importers import (
     IMPORTERS,
     ForeignCheckpoint,
     VocabularyFiles,

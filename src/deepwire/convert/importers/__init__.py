@@ -5,17 +5,17 @@ A model is read with `Importer.read`, its architecture with `Importer.architectu
 writes it.
 """
 
-from deepwire.checkpoint.importers.fairseq import FairseqImporter
-from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
-from deepwire.checkpoint.importers.huggingface import HuggingFaceImporter
-from deepwire.checkpoint.importers.importer import (
+from deepwire.convert.importers.fairseq import FairseqImporter
+from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
+from deepwire.convert.importers.huggingface import HuggingFaceImporter
+from deepwire.convert.importers.importer import (
     Architecture,
     Importer,
     VocabularyFiles,
     convert,
     read_vocabularies,
 )
-from deepwire.checkpoint.importers.neutron import NeutronImporter
+from deepwire.convert.importers.neutron import NeutronImporter
 
 __all__ = [
     "IMPORTERS",

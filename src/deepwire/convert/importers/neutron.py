@@ -9,8 +9,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint
-from deepwire.checkpoint.importers.importer import (
+from deepwire.config.yaml_tree import PlainValue
+from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint
+from deepwire.convert.importers.importer import (
     Architecture,
     Destination,
     Destinations,
@@ -19,7 +20,6 @@ from deepwire.checkpoint.importers.importer import (
     number_of_layers,
     tied_tables,
 )
-from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError
 from deepwire.model.connections.residual import PostNormConfig
@@ -123,7 +123,7 @@ class NeutronImporter(Importer):
         self,
         name: str,
         model: TranslationModel,
-        foreign: ForeignCheckpoint,  # noqa: ARG002
+        foreign: ForeignCheckpoint,
     ) -> Destinations | None:
         """Where a tensor goes."""
         prefix, _, rest = name.partition(".")
@@ -190,8 +190,8 @@ class NeutronImporter(Importer):
     def vocabulary_files(
         self,
         folder: Path,
-        source: str,  # noqa: ARG002
-        target: str,  # noqa: ARG002
+        source: str,
+        target: str,
     ) -> tuple[Path, Path]:
         """`src.vcb` and `tgt.vcb`, or `common.vcb` for both."""
         if (folder / "common.vcb").exists():

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from deepwire.checkpoint.importers import (
+from deepwire.convert.importers import (
     IMPORTERS,
     VocabularyFiles,
     convert,

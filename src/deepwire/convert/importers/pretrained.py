@@ -19,11 +19,11 @@ import sentencepiece
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.importers.foreign_checkpoint import read_foreign_checkpoint
-from deepwire.checkpoint.importers.importer import Numbering
 from deepwire.checkpoint.model_files import digest
 from deepwire.config.section import flatten
 from deepwire.config.yaml_tree import PlainValue
+from deepwire.convert.importers.foreign_checkpoint import read_foreign_checkpoint
+from deepwire.convert.importers.importer import Numbering
 from deepwire.data.subwords.base import Vocabulary
 from deepwire.data.subwords.piece_table import PieceTableVocabulary
 from deepwire.data.subwords.words import Dictionary

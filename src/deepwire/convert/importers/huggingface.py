@@ -16,10 +16,10 @@ import sentencepiece
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.importers.fairseq import FairseqImporter
-from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
-from deepwire.checkpoint.importers.importer import Architecture, Destination, Destinations
 from deepwire.config.yaml_tree import PlainValue
+from deepwire.convert.importers.fairseq import FairseqImporter
+from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
+from deepwire.convert.importers.importer import Architecture, Destination, Destinations
 from deepwire.data.subwords.base import BOS
 from deepwire.data.subwords.piece_table import PieceTableVocabulary
 from deepwire.data.subwords.words import Dictionary
@@ -76,7 +76,7 @@ class HuggingFaceImporter(FairseqImporter):
         assumed = {key: value for key, value in told.assumed.items() if not key.startswith("decoding.")}
         return replace(told, known=known, assumed=assumed | _search(folder.generation, folder.unk))
 
-    def ignores(self, name: str) -> bool:  # noqa: ARG002
+    def ignores(self, name: str) -> bool:
         """Nothing is left that is no parameter."""
         return False
 

@@ -13,8 +13,8 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
 from deepwire.config.yaml_tree import PlainValue
+from deepwire.convert.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.subword_nmt import SEPARATOR, Merges, Segmenter, SubwordNmtVocabulary
 from deepwire.data.subwords.words import Dictionary, WordVocabulary
@@ -119,7 +119,7 @@ class Importer(ABC):
         """
         return read_foreign_checkpoint(path)
 
-    def own_vocabularies(self, foreign: ForeignCheckpoint) -> Vocabularies | None:  # noqa: ARG002
+    def own_vocabularies(self, foreign: ForeignCheckpoint) -> Vocabularies | None:
         """The vocabularies that lie beside the checkpoint; None where they are named by `VocabularyFiles`."""
         return None
 
@@ -141,11 +141,11 @@ class Importer(ABC):
     ) -> Destinations | None:
         """Where a tensor goes; None for an unknown name. Embeddings are not asked for."""
 
-    def languages(self, foreign: ForeignCheckpoint) -> int:  # noqa: ARG002
+    def languages(self, foreign: ForeignCheckpoint) -> int:
         """How many target languages have parameters of their own; 0 in a model of one language pair."""
         return 0
 
-    def with_language_order(self, foreign: ForeignCheckpoint, order: Sequence[int]) -> ForeignCheckpoint:  # noqa: ARG002
+    def with_language_order(self, foreign: ForeignCheckpoint, order: Sequence[int]) -> ForeignCheckpoint:
         """The checkpoint with its languages in another order: the first is number `order[0]` there."""
         return foreign
 
