@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepwire.data.languages import Direction, Languages, closest_label, expanded
+from deepwire.data.languages import Direction, Languages, closest_label, expand_directions
 from deepwire.errors import ModelError, UsageError
 
 TAGS = st.from_regex(r"[a-z]{2,3}(_[A-Za-z0-9]{2,8}|-[A-Z][A-Za-z0-9]{1,7}|-[0-9]{3}){0,2}", fullmatch=True)
@@ -45,15 +45,15 @@ def test_a_language_without_its_country_means_the_only_label_of_it(name: str, la
 
 
 def test_directions_are_written_out() -> None:
-    assert expanded("en-de") == ["en-de"]
-    assert expanded(["en-de", {"between": "en", "and": ["fr", "cs"]}]) == [
+    assert expand_directions("en-de") == ["en-de"]
+    assert expand_directions(["en-de", {"between": "en", "and": ["fr", "cs"]}]) == [
         "en-de",
         "en-fr",
         "fr-en",
         "en-cs",
         "cs-en",
     ]
-    between = expanded({"between": ["de", "en", "fr"]})
+    between = expand_directions({"between": ["de", "en", "fr"]})
     assert isinstance(between, list)
     assert sorted(between) == [
         "de-en",
@@ -63,8 +63,8 @@ def test_directions_are_written_out() -> None:
         "fr-de",
         "fr-en",
     ]
-    assert expanded({"between": ["de", "en"], "and": ["en", "de"]}) == ["de-en", "en-de"]
-    assert expanded({"from": ["en", "de"], "to": ["de", "fr"]}) == ["en-de", "en-fr", "de-fr"]
+    assert expand_directions({"between": ["de", "en"], "and": ["en", "de"]}) == ["de-en", "en-de"]
+    assert expand_directions({"from": ["en", "de"], "to": ["de", "fr"]}) == ["en-de", "en-fr", "de-fr"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_directions_are_written_out() -> None:
 )
 def test_what_is_no_direction_is_refused(written: object, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        expanded(written)
+        expand_directions(written)
 
 
 def test_languages_have_a_fixed_order_and_tags_follow_the_pieces() -> None:

@@ -19,9 +19,9 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parallel_map, "processes", lambda: 2)
 
 
-@pytest.mark.parametrize("alone", [0, 100])
+@pytest.mark.parametrize("serial", [0, 100])
 @pytest.mark.usefixtures("two")
-def test_results_and_errors_come_in_order_and_few_items_wait(alone: int) -> None:
+def test_results_and_errors_come_in_order_and_few_items_wait(serial: int) -> None:
     taken: list[int] = []
 
     def items() -> Iterator[int]:
@@ -31,7 +31,7 @@ def test_results_and_errors_come_in_order_and_few_items_wait(alone: int) -> None
         raise DataError("the file ends too early")
 
     results, found = (
-        ordered_map(functools.partial, (operator.floordiv, 1000), items(), alone=alone),
+        ordered_map(functools.partial, (operator.floordiv, 1000), items(), serial=serial),
         list[int](),
     )
     for result in islice(results, 39):
@@ -45,7 +45,7 @@ def test_results_and_errors_come_in_order_and_few_items_wait(alone: int) -> None
 
 @pytest.mark.usefixtures("two")
 def test_an_error_in_a_process_comes_after_all_results_before_it() -> None:
-    results = ordered_map(functools.partial, (operator.floordiv, 6), [1, 2, 0, 3, 0], alone=0)
+    results = ordered_map(functools.partial, (operator.floordiv, 6), [1, 2, 0, 3, 0], serial=0)
     assert [next(results), next(results)] == [6, 3]
     with pytest.raises(ZeroDivisionError):
         next(results)
@@ -55,5 +55,5 @@ def test_an_error_in_a_process_comes_after_all_results_before_it() -> None:
 @pytest.mark.usefixtures("two")
 def test_a_process_that_dies_is_one_error() -> None:
     with pytest.raises(ResourceError, match="a process that helps to read and segment the text died"):
-        list(ordered_map(functools.partial, (os._exit,), [1, 1, 1], alone=0))
+        list(ordered_map(functools.partial, (os._exit,), [1, 1, 1], serial=0))
     assert multiprocessing.active_children() == []

@@ -140,7 +140,7 @@ class ToyVocabulary(Vocabulary):
     def sample(self, text: str, seed: int, strength: float) -> list[int]:
         return self.encode(text)
 
-    def _join(self, ids: list[int]) -> str:
+    def _decode_ids(self, ids: list[int]) -> str:
         return "".join(map(self._piece, ids))
 
     def _piece(self, number: int) -> str:

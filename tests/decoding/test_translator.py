@@ -50,7 +50,7 @@ def test_a_line_stays_one_line_whatever_the_vocabulary_can_spell(toys, monkeypat
     tool = translator(toys, beam=2, n_best=2)
     vocabulary = type(tool.vocabularies.target)
     for spelt, expected in [("\n", " "), ("\r", " "), ("\r\n", " "), ("\0", " "), ("\u2028", "\u2028")]:
-        monkeypatch.setattr(vocabulary, "_join", lambda self, ids, middle=spelt: f"a{middle}b")
+        monkeypatch.setattr(vocabulary, "_decode_ids", lambda self, ids, middle=spelt: f"a{middle}b")
         (answer,) = tool.translations(["abc"])
         assert [one.text for one in answer.candidates] == [f"a{expected}b"] * 2
 

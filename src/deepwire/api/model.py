@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Self, cast
 
 from deepwire.checkpoint.store import require_translation
-from deepwire.config.counts import whole_argument
+from deepwire.config.counts import require_int
 from deepwire.data.data_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import all_of_sampling, with_settings
@@ -175,7 +175,7 @@ class Model(Translator):
         limit = (
             config.max_length_extra
             if max_length is None
-            else whole_argument(max_length, "max_length", 1, most=100_000)
+            else require_int(max_length, "max_length", 1, most=100_000)
         )
         generator = TextGenerator(
             self.model, self.vocabularies.target, text, config, limit, self.device, self.positions

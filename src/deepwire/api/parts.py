@@ -13,7 +13,7 @@ from torch import Tensor
 from deepwire.api.prepare import RunSettings, load_settings
 from deepwire.api.specification import model_metadata, untrained_model
 from deepwire.checkpoint.store import save_model
-from deepwire.config.counts import MAX_SIZE, whole_argument
+from deepwire.config.counts import MAX_SIZE, require_int
 from deepwire.config.settings_reader import from_mapping
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
 from deepwire.data.prepare import prepared as preparation
@@ -67,7 +67,7 @@ def build(
     else:
         sizes = vocabulary_size if isinstance(vocabulary_size, tuple) else (vocabulary_size, vocabulary_size)
         source, target = (
-            whole_argument(size, "vocabulary_size", 4, "four entries are special", most=MAX_SIZE)
+            require_int(size, "vocabulary_size", 4, "four entries are special", most=MAX_SIZE)
             for size in sizes
         )
     return build_model(config, source, target, languages=languages)

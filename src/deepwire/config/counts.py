@@ -1,4 +1,4 @@
-"""Numbers as people write them: ``4k``, ``1.5M``, ``100_000``, and lengths ``20ku``, ``30e``, ``1Gt``."""
+"""Numbers as people write them: ``4k``, ``1.5M``, ``100_000``, and durations ``20ku``, ``30e``, ``1Gt``."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 """From 0 to below 1."""
 
 MAX_SIZE = 2**24
-"""More of anything is a mistake, and numbers of elements would not fit into the integers of a machine."""
+"""Largest size of anything: beyond it, numbers of elements would overflow 64-bit integers."""
 MAX_THREADS = 4096
-"""More are a mistake, too."""
+"""Largest number of threads."""
 
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _UNITS: dict[str, Unit] = {"": "updates", "u": "updates", "e": "epochs", "t": "tokens"}
 _LETTERS: dict[Unit, str] = {"updates": "u", "epochs": "e", "tokens": "t"}
 _NUMBER = re.compile(r"([-+]?\d[\d_]{0,30}(?:\.\d{1,20})?)([kKmMgG]?)", re.ASCII)
 _BYTES = re.compile(r"(\d{1,30}(?:\.\d{1,20})?)([kmg]?)b?", re.ASCII | re.IGNORECASE)
-_LENGTH = re.compile(r"([-+]?\d[\d_]{0,30}(?:\.\d{1,20})?)([kKmMgG]?)([uet]?)", re.ASCII)
+_DURATION = re.compile(r"([-+]?\d[\d_]{0,30}(?:\.\d{1,20})?)([kKmMgG]?)([uet]?)", re.ASCII)
 
 
 def parse_count(value: object) -> int:
-    """Read a whole number that may carry a scale: ``4k`` is 4,000, ``1.5M`` is 1,500,000, ``1G`` a billion.
+    """Parses a whole number with an optional scale: ``4k`` is 4,000, ``1.5M`` is 1,500,000, ``1G`` a billion.
 
     Raises:
-        ValueError: If the value is not a number or not whole.
+        ValueError: The value is not a whole number.
     """
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -50,18 +50,18 @@ def parse_count(value: object) -> int:
     return _scaled(match[1], match[2], str(value))
 
 
-def whole_argument(value: object, name: str, least: int, hint: str = "", *, most: int | None = None) -> int:
-    """The whole number that a function was given; those of numpy are taken, too.
+def require_int(value: object, name: str, least: int, hint: str = "", *, most: int | None = None) -> int:
+    """Checks that an argument of a function is a whole number in a range; numpy integers are accepted.
 
     Args:
-        value: What it was given.
-        name: Of the argument.
-        least: The smallest number that it may be.
-        hint: What errors say besides.
-        most: The largest number that it may be.
+        value: The argument.
+        name: Its name.
+        least: The smallest number allowed.
+        hint: The hint of the error for a number below that.
+        most: The largest number allowed.
 
     Raises:
-        UsageError: It is none, or smaller or larger.
+        UsageError: It is not a whole number, or out of range.
     """
     try:
         number = least - 1 if isinstance(value, bool) else index(cast("int", value))
@@ -74,8 +74,8 @@ def whole_argument(value: object, name: str, least: int, hint: str = "", *, most
     return number
 
 
-def number_argument(value: object) -> float:
-    """The number that a function was given; nan where it is none."""
+def as_float(value: object) -> float:
+    """An argument of a function as a float; NaN if it is not a number."""
     try:
         return float(value) if isinstance(value, SupportsFloat) else math.nan
     except (TypeError, ValueError, RuntimeError, OverflowError):  # an array of several
@@ -83,10 +83,10 @@ def number_argument(value: object) -> float:
 
 
 def parse_bytes(text: str) -> int:
-    """Read a number of bytes, rounded down: ``500M`` or ``500MB`` is 500,000,000, ``1.5G`` 1,500,000,000.
+    """Parses a number of bytes, rounded down: ``500M`` or ``500MB`` is 500,000,000, ``1.5G`` 1,500,000,000.
 
     Raises:
-        ValueError: If the text is no size.
+        ValueError: The text is not a size.
     """
     match = _BYTES.fullmatch(text.strip())
     if match is None:
@@ -101,7 +101,7 @@ Count = Annotated[int, BeforeValidator(parse_count, json_schema_input_type=_Coun
 
 @dataclass(frozen=True)
 class Duration:
-    """How long something lasts: a number of updates, of epochs, or of target tokens.
+    """A number of updates, epochs or target tokens.
 
     Written ``20ku`` (or ``20k``) for 20,000 updates, ``30e`` for 30 epochs, ``1Gt`` for a billion target
     tokens.
@@ -112,15 +112,15 @@ class Duration:
 
     @classmethod
     def parse(cls, value: object) -> Duration:
-        """Read a length; a number without a unit counts updates.
+        """Parses a duration; a number without a unit counts updates.
 
         Raises:
-            ValueError: If the value is not a length or not greater than zero.
+            ValueError: The value is not a duration greater than zero.
         """
         if isinstance(value, cls):
             return value
         text = str(parse_count(value)) if isinstance(value, int | float) and _whole(value) else value
-        match = _LENGTH.fullmatch(text.strip()) if isinstance(text, str) else None
+        match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
         if match is None:
             raise ValueError(
                 f"must be a length such as 20ku (updates), 30e (epochs) or 1Gt (target tokens), "
@@ -139,7 +139,7 @@ class Duration:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Let pydantic read a field of this type with ``parse`` and write it with ``str``."""
+        """Makes pydantic read a field of this type with ``parse`` and write it with ``str``."""
         return core_schema.no_info_plain_validator_function(
             cls.parse, serialization=core_schema.to_string_ser_schema(when_used="always")
         )
@@ -149,26 +149,26 @@ def _whole(value: float) -> bool:
     return not isinstance(value, bool) and float(value).is_integer()
 
 
-def _scaled(digits: str, scale: str, written: str) -> int:
+def _scaled(digits: str, scale: str, original: str) -> int:
     # Decimal, because 1.1k in binary floating point is not 1100.
     number = Decimal(digits.replace("_", "")) * _SCALES[scale.lower()]
     if number != number.to_integral_value():
-        raise ValueError(f"must be a whole number, not {written}")
+        raise ValueError(f"must be a whole number, not {original}")
     return int(number)
 
 
 def shown(value: object) -> str:
-    """A value as messages repeat it: short."""
+    """The repr of a value, cut to 40 characters, for messages."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def few(names: Sequence[str], most: int = 5) -> str:
-    """`a, b`, or of more than `most` the first of them: `a, b, c, d, e and 2 more`."""
+def first_few(names: Sequence[str], most: int = 5) -> str:
+    """Joins names by commas, the first `most` of them only: `a, b, c, d, e and 2 more`."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
-def counted(number: int, singular: str, several: str = "") -> str:
-    """`1 line` or `2,000 lines`; without `several` an s is put at the end."""
-    return f"{number:,} {singular if number == 1 else several or f'{singular}s'}"
+def counted(number: int, singular: str, plural: str = "") -> str:
+    """A number with its noun: `1 line` or `2,000 lines`; the plural defaults to the singular with an s."""
+    return f"{number:,} {singular if number == 1 else plural or f'{singular}s'}"

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from deepwire.config.counts import Count
 from deepwire.config.section import MAY_CHANGE, Section, ShorthandSection, UnusedSettings
 from deepwire.data.context import NO_CONTEXT, ContextConfig
-from deepwire.data.languages import Direction, Languages, TagPlace, checked_language, expanded
+from deepwire.data.languages import Direction, Languages, TagPlace, check_language, expand_directions
 from deepwire.data.vocabulary_config import VocabularyConfig
 
 STDIN = Path("-")
@@ -23,7 +23,7 @@ _Many = str | list[str]
 _DirectionItem = str | dict[Literal["between", "and", "from", "to"], _Many]
 Directions = Annotated[
     list[str],
-    BeforeValidator(expanded, json_schema_input_type=_DirectionItem | list[_DirectionItem]),
+    BeforeValidator(expand_directions, json_schema_input_type=_DirectionItem | list[_DirectionItem]),
     Field(min_length=1),
 ]
 
@@ -210,7 +210,7 @@ class CorpusConfig(ShorthandSection):
             raise ValueError("a corpus has either source and target, or languages")
         for name in (self.source, self.target, *(self.languages or ())):
             if name is not None:
-                checked_language(name)
+                check_language(name)
         if self.source is not None and self.source == self.target:
             raise ValueError(f"source and target are both {self.source!r}: both sides would be the same text")
 

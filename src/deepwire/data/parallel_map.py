@@ -34,7 +34,7 @@ def ordered_map(
     arguments: tuple[object, ...],
     items: Iterable[Item],
     *,
-    alone: int,
+    serial: int,
 ) -> Iterator[Result]:
     """`start(*arguments)` called with each item, by helping processes where there are many.
 
@@ -46,14 +46,14 @@ def ordered_map(
         start: A class or function of a module; called once in each process.
         arguments: Of `start`; they can be pickled.
         items: Made here, few more at a time than there are processes.
-        alone: So many items are worked on here before helping processes are started.
+        serial: Items that this process works on before workers are started.
 
     Raises:
         ResourceError: a helping process died.
     """
     workers, coming = processes(), iter(items)
     work = start(*arguments)
-    yield from map(work, coming if workers < 2 else islice(coming, alone))
+    yield from map(work, coming if workers < 2 else islice(coming, serial))
     del work
     for first in coming:  # none, or one that begins the rest
         yield from _shared_out(start, arguments, chain([first], coming), workers)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import Tensor
 
-from deepwire.config.counts import whole_argument
+from deepwire.config.counts import require_int
 from deepwire.data.data_config import TextConfig
 from deepwire.data.subwords.base import EOS
 from deepwire.data.text.pairs import joined, plain
@@ -323,8 +323,8 @@ def text_scorer(
         stride: Tokens by which windows advance; default: half of `context`.
         positions: Tokens whose positions the model has learned; None: there is no end.
     """
-    context = text.block if context is None else whole_argument(context, "context", 1)
-    stride = max(1, context // 2) if stride is None else whole_argument(stride, "stride", 1)
+    context = text.block if context is None else require_int(context, "context", 1)
+    stride = max(1, context // 2) if stride is None else require_int(stride, "stride", 1)
     if stride > context:
         raise UsageError(f"stride must be from 1 to the context of {context} tokens, not {stride}")
     if positions is not None and context > positions:

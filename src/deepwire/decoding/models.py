@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from deepwire.config.counts import number_argument, shown
+from deepwire.config.counts import as_float, shown
 from deepwire.data.vocabulary import PAD
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
@@ -134,7 +134,7 @@ class Ensemble:
 
     def __init__(self, models: Sequence[EnsembleMember], weights: Sequence[float] | None = None) -> None:
         given: object = [1.0] * len(models) if weights is None else weights
-        numbers = [number_argument(weight) for weight in given] if isinstance(given, Iterable) else []
+        numbers = [as_float(weight) for weight in given] if isinstance(given, Iterable) else []
         if not numbers or not all(math.isfinite(number) and number > 0 for number in numbers):
             raise UsageError(f"weights: models need one positive number for each, not {shown(given)}")
         if len(numbers) != len(models):

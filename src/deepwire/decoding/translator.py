@@ -12,7 +12,7 @@ from typing import Literal, Self, overload
 
 import torch
 
-from deepwire.config.counts import whole_argument
+from deepwire.config.counts import require_int
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.data.text.placeholders import protect_pair
@@ -338,7 +338,7 @@ class Translator:
             UsageError: A setting is impossible, or as in `translate`.
         """
         sampling = all_of_sampling({"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed})
-        drawing = self.with_search(n_best=whole_argument(count, "count", 1), sampling=sampling)
+        drawing = self.with_search(n_best=require_int(count, "count", 1), sampling=sampling)
         translations = drawing.translations(lines, to=to, from_=from_)
         return [[candidate.text for candidate in each.candidates] for each in translations]
 
@@ -367,7 +367,7 @@ class Translator:
         return scorer.score(checked, self._window(window), documents=documents)
 
     def _window(self, lines: int | None) -> int:
-        return self.config.window if lines is None else whole_argument(lines, "window", 1)
+        return self.config.window if lines is None else require_int(lines, "window", 1)
 
 
 def choose_by_risk(items: list[Item], count: int) -> list[Item]:

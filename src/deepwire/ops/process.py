@@ -42,9 +42,9 @@ def configure_process(
         UsageError: There are to be no threads, or too many; nothing is changed then.
     """
     # Late, as torch: every command imports this module, also one that only shows its help.
-    from deepwire.config.counts import MAX_THREADS, whole_argument
+    from deepwire.config.counts import MAX_THREADS, require_int
 
-    threads = None if threads is None else whole_argument(threads, "threads", 1, most=MAX_THREADS)
+    threads = None if threads is None else require_int(threads, "threads", 1, most=MAX_THREADS)
     import torch
 
     from deepwire.ops import allocator

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepwire.config.counts import few
+from deepwire.config.counts import first_few
 from deepwire.errors import DataError, ModelError, Tell, UsageError
 from deepwire.io.atomic import disk_errors, free_name, write_json, write_text
 from deepwire.io.json_lines import finite
@@ -125,7 +125,8 @@ class RunLog:
         path, prepared = self._run.bad_batch, self._spec.prepared
         lines = [prepared.place(pair) for pair in pairs]
         self.say(
-            f"u {update} skipped: loss or gradient is not finite; lines {few(lines)}, all in {path.name}"
+            f"u {update} skipped: loss or gradient is not finite; lines {first_few(lines)}, "
+            f"all in {path.name}"
         )
         store = prepared.train
         texts = [[store.source_text(pair), store.target_text(pair)] for pair in pairs]
@@ -231,7 +232,8 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> str:
         copy = free_name(path, "damaged")
         with disk_errors(copy):
             shutil.copyfile(path, copy)
-        said = f"{path.name}: damaged lines are left out ({few(damaged)}); the file as it was is {copy.name}"
+        said = f"{path.name}: damaged lines are left out ({first_few(damaged)}); "
+        said += f"the file as it was is {copy.name}"
     if kept != "\n".join(lines):
         write_text(path, kept)
     return said

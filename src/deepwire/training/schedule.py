@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from deepwire.config.choice import Choice, ChoiceTable, by_name_or
-from deepwire.config.counts import Count, Positive, number_argument, shown
+from deepwire.config.counts import Count, Positive, as_float, shown
 from deepwire.config.section import UnusedSettings
 from deepwire.errors import UsageError
 from deepwire.plugins import Kind
@@ -92,7 +92,7 @@ def rates_of(section: ScheduleSection, *, d_model: int, max_updates: int | None)
 
     def rate(update: int) -> float:
         value: object = given(update)
-        number = number_argument(value)
+        number = as_float(value)
         if not (math.isfinite(number) and number >= 0):
             told = f"{section.type} gives update {update} the rate {shown(value)}"
             raise UsageError(f"training.schedule: {told}, which is no number of 0 or more")

@@ -14,7 +14,7 @@ import torch
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_weights
 from deepwire.command_line import again
-from deepwire.config.counts import counted, number_argument, shown
+from deepwire.config.counts import as_float, counted, shown
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.batches.epoch_order import share_lines
 from deepwire.distributed.process_group import ProcessGroup
@@ -143,7 +143,7 @@ class TrainingSession:
                 "the training session has ended: its learning rate stays as it is",
                 "another deepwire.training_session continues the run",
             )
-        number = number_argument(rate)
+        number = as_float(rate)
         if not (math.isfinite(number) and number >= 0):
             raise UsageError(f"a learning rate must be a number of 0 or more, not {shown(rate)}")
         if self.training.state.learning_rate is None:

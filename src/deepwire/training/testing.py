@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from deepwire.config.counts import number_argument, shown, whole_argument
+from deepwire.config.counts import as_float, require_int, shown
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.translation_model import TranslationModel
@@ -42,7 +42,7 @@ def check_optimizer(settings: OptimizerSection | Settings | str, learning_rate: 
         UsageError: The settings are wrong, or it keeps what no checkpoint can hold.
     """
     chosen: OptimizerSection = section_of(OptimizerSection, settings)  # type: ignore[type-abstract]
-    rate = number_argument(learning_rate)
+    rate = as_float(learning_rate)
     if not (math.isfinite(rate) and rate > 0):
         raise UsageError(f"learning_rate: must be a number above 0, not {shown(learning_rate)}")
     with as_assertion(f"optimizer {chosen.type}"):
@@ -82,7 +82,7 @@ def check_schedule(settings: ScheduleSection | Settings | str, max_updates: int 
         UsageError: The settings are wrong.
     """
     chosen: ScheduleSection = section_of(ScheduleSection, settings)  # type: ignore[type-abstract]
-    max_updates = whole_argument(max_updates, "max_updates", 1)
+    max_updates = require_int(max_updates, "max_updates", 1)
     with as_assertion(f"schedule {chosen.type}"):
         try:
             chosen.check(max_updates)
@@ -109,7 +109,7 @@ def _rates(section: ScheduleSection, max_updates: int, updates: Iterable[int]) -
     schedule, rates = section.build(d_model=16, max_updates=max_updates), list[float]()
     for update in updates:
         given: object = schedule(update)
-        rate = number_argument(given)
+        rate = as_float(given)
         assert math.isfinite(rate), f"the rate of update {update} is {shown(given)}"
         assert rate >= 0, f"the rate of update {update} is {shown(given)}"
         rates.append(rate)

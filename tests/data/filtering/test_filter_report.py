@@ -10,7 +10,7 @@ import pytest
 
 from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.filter_report import CheckReport, printable, report_lines
-from deepwire.data.filtering.filters import NUMBERS
+from deepwire.data.filtering.filters import REASON_IDS
 from deepwire.data.filtering.selection import check_corpora
 from deepwire.data.text.pairs import Pair, Reservoir
 
@@ -201,7 +201,7 @@ def test_validation_text_is_only_refused_what_is_unusable_and_leaks_are_counted(
 
 def test_the_text_form_shows_lines_and_no_control_characters() -> None:
     report = report_of([("a\x1b[2Jb", "c")])
-    report.drop(0, np.array([2]), np.array([NUMBERS["one_side_empty"]], np.uint8))
+    report.drop(0, np.array([2]), np.array([REASON_IDS["one_side_empty"]], np.uint8))
     text = "\n".join(line.text for line in report_lines("train", report.to_dict()))
     assert "train: 1 of 2 pairs kept (50.00%)" in text
     assert "dropped 1 one_side_empty (one side is empty or only spaces, the other is not): line 2" in text

@@ -7,13 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.data.data_config import FilterConfig
-from deepwire.data.filtering.filters import NAMES, REASONS, Digests, DigestSet, digests_of, pair_reasons
+from deepwire.data.filtering.filters import (
+    REASON_NAMES,
+    REASONS,
+    Digests,
+    DigestSet,
+    digests_of,
+    pair_reasons,
+)
 from deepwire.data.text.reader import Lines
 
 
 def reason(source: str, target: str, **filters: object) -> str | None:
     found = pair_reasons(Lines(1, [source], [target], {}), FilterConfig.model_validate(filters))
-    return NAMES[found[0]] or None
+    return REASON_NAMES[found[0]] or None
 
 
 @pytest.mark.parametrize(

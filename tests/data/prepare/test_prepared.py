@@ -242,7 +242,7 @@ def test_one_process_and_several_make_the_same_files(folder: Path, monkeypatch: 
     settings = {"train": train, "filters": filters, "vocabulary": {"size": 500}, "on_bad_utf8": "skip"}
     alone = files_of(prepare_now(folder, **settings))
     monkeypatch.setattr(temporary_pairs, "PAIRS_FOR_PROCESSES", 1)
-    monkeypatch.setattr("deepwire.data.filtering.filters.BLOCKS_ALONE", 1)
+    monkeypatch.setattr("deepwire.data.filtering.filters.SERIAL_BLOCKS", 1)
     monkeypatch.setattr(parallel_map, "processes", lambda: 2)
     together = prepare_now(folder, **settings, prepared=str(folder / "elsewhere"))
     assert files_of(together) == alone

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from deepwire.data.batches.token_store import Integers, Sentences, StoreSide, TokenStore
 from deepwire.data.context import ContextConfig, separator_of
 from deepwire.data.languages import Languages
-from deepwire.data.subwords.base import number_type
+from deepwire.data.subwords.base import id_dtype
 from deepwire.errors import DataError
 
 _AT_ONCE = 16384
@@ -51,7 +51,7 @@ class ContextSide:
         pieces = self.side.take(order[wanted])
         behind = np.broadcast_to(np.arange(order.shape[1]) < order.shape[1] - 1, order.shape)[wanted]
         sizes = pieces.lengths.astype(np.int64) + behind
-        tokens = np.full(int(sizes.sum()), self.separator, number_type(self.separator + 1))
+        tokens = np.full(int(sizes.sum()), self.separator, id_dtype(self.separator + 1))
         shifts = np.cumsum(behind) - behind
         tokens[np.arange(len(pieces.tokens)) + np.repeat(shifts, pieces.lengths)] = pieces.tokens
         lengths = np.bincount(np.nonzero(wanted)[0], sizes, len(lines)).astype(np.int64)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, NonNegativeInt, ValidationError
 
 from deepwire.data.batches.epoch_order import Part
-from deepwire.data.subwords.base import number_type
+from deepwire.data.subwords.base import id_dtype
 from deepwire.errors import DataError
 from deepwire.io.regular_files import open_regular, read_regular
 
@@ -156,7 +156,7 @@ class StoreWriter:
         self._folder, self._files = folder, dict[str, BinaryIO]()
         source, target = (
             _SideHeader(
-                dtype="<u2" if number_type(size).itemsize == 2 else "<u4",
+                dtype="<u2" if id_dtype(size).itemsize == 2 else "<u4",
                 vocabulary=size,
                 tokens=0,
                 text_bytes=0,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.config.counts import counted
-from deepwire.data.filtering.filters import NAMES, REASONS
+from deepwire.data.filtering.filters import REASON_NAMES, REASONS
 from deepwire.data.text.files import ReadNotes
 from deepwire.data.text.language_guess import (
     guess_language,
@@ -149,11 +149,11 @@ class CheckReport:
         self._characters = [0, 0]
 
     def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
-        """Counts dropped lines: their numbers, and why, as places in `filters.NAMES`."""
+        """Counts dropped lines: their numbers, and why, as indices of `filters.REASON_NAMES`."""
         self.corpora[corpus].pairs += len(numbers)
         distinct, firsts, counts = np.unique(reasons, return_index=True, return_counts=True)
         for place in np.argsort(firsts).tolist():
-            dropped = self.dropped.setdefault(NAMES[distinct[place]], _Dropped())
+            dropped = self.dropped.setdefault(REASON_NAMES[distinct[place]], _Dropped())
             dropped.count += int(counts[place])
             room = _EXAMPLES - len(dropped.examples)
             if room:

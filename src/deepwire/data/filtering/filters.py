@@ -1,4 +1,4 @@
-"""Which pairs are dropped and why, decided block by block in any process; digests find duplicates later."""
+"""Filters for pairs of lines: the reason to drop each, block by block, and digests to find duplicates."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from deepwire.data.text.reader import Lines, RawBlock, Reader
 
 Digests = NDArray[np.uint64]
 Reasons = NDArray[np.uint8]
-"""`[lines]`: why each is dropped, a place in `NAMES`; 0 keeps it."""
+"""`[lines]`: why each is dropped, an index of `REASON_NAMES`; 0 keeps it."""
 
 
 class DigestSet:
-    """Remembers texts by 64-bit digests: 8 bytes for each, 24 while it grows.
+    """A set of 64-bit digests of texts: 8 bytes for each, 24 while it grows.
 
-    Two different texts are taken for equal with a chance of n / 2^64 each: among a hundred million pairs, one
-    pair is lost with a chance of 0.03 %. The digests do not depend on the process, so results repeat.
+    Each new text collides with one of n others with probability n / 2^64: among a hundred million pairs, one
+    pair is lost with probability 0.03 %. Digests are the same in every process, so results repeat.
     """
 
     def __init__(self) -> None:
-        # Ascending runs, each more than twice as long as the next one: few to search, and merged seldom.
+        # Sorted runs, each more than twice as long as the next: few to search, and rarely merged.
         self._runs: list[Digests] = []
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class DigestSet:
         return known
 
     def add(self, digests: Digests) -> NDArray[np.bool_]:
-        """Remembers digests; returns which of them are new, of equal ones the first only."""
+        """Adds digests; returns `[digests]` which are new, for equal ones only the first."""
         distinct, firsts = np.unique(digests, return_index=True)
         absent = ~self.contains(distinct)
         new = np.zeros(len(digests), np.bool_)
@@ -75,26 +75,27 @@ REASONS = {
     "duplicate": "the same pair came before",
     "empty": "the line is empty or only spaces",
 }
-"""Every reason a pair can be dropped for, with what it means."""
-NAMES = ("", *REASONS)
-"""The reasons by their numbers; 0 keeps a pair."""
-NUMBERS = {name: number for number, name in enumerate(NAMES)}
-_ENDING_DOCUMENTS = [NUMBERS[name] for name in ("bad_utf8", "both_empty", "nul", "too_long")]
-"""Lines dropped for another reason are still context of the lines behind them, if they have a source."""
+"""Every reason to drop a pair, with its meaning."""
+REASON_NAMES = ("", *REASONS)
+"""The name of each reason id; 0 keeps a pair."""
+REASON_IDS = {name: i for i, name in enumerate(REASON_NAMES)}
+_NOT_CONTEXT = [REASON_IDS[name] for name in ("bad_utf8", "both_empty", "nul", "too_long")]
+"""Lines dropped for these reasons end a document; those dropped for others are context of the next lines."""
 
 RATIO_FREE_CHARACTERS = 20
-"""Pairs with no longer side pass the ratio: "Ja." for "Yes, of course." is a translation."""
-_WIDE_LETTERS = 3
+"""The ratio is not checked where both sides are this short: "Ja." may translate "Yes, of course."."""
+_LETTERS_PER_WIDE = 3
 _WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]")
-"""Ideographs, kana, hangul: letters that stand for about three of an alphabet."""
-BLOCKS_ALONE = 96
-"""About 200,000 pairs: with fewer, starting processes costs more than they save."""
+"""Ideographs, kana, hangul: each stands for about three letters of an alphabet."""
+SERIAL_BLOCKS = 96
+"""Blocks filtered before worker processes start; about 200,000 pairs, below which they cost more than they
+save."""
 
 
 def pair_reasons(lines: Lines, filters: FilterConfig) -> Reasons:
-    """Decides about each pair by itself: everything but duplicates.
+    """The reason to drop each pair by itself; duplicates are found later.
 
-    Lengths are counted in characters, so that scripts without spaces are treated like others.
+    Lengths are in characters, so scripts without spaces are treated like others.
     """
     sides, lengths, count = (lines.sources, lines.targets), lines.lengths, len(lines.sources)
     blank = [np.fromiter(map(str.isspace, side), np.bool_, count) for side in sides] | (lengths == 0)
@@ -105,28 +106,28 @@ def pair_reasons(lines: Lines, filters: FilterConfig) -> Reasons:
         "too_long": longer > filters.max_characters,
         "too_short": shorter < filters.min_characters,
     }
-    reasons = np.select(list(drops.values()), [NUMBERS[name] for name in drops], 0).astype(np.uint8)
-    # Counting wide letters can change the ratio by 3 at most, and most pairs are far from the limit.
-    suspects = (reasons == 0) & (longer * _WIDE_LETTERS > shorter * filters.max_ratio)
+    reasons = np.select(list(drops.values()), [REASON_IDS[name] for name in drops], 0).astype(np.uint8)
+    # Wide letters change the ratio by a factor of 3 at most, so most pairs need no exact count.
+    suspects = (reasons == 0) & (longer * _LETTERS_PER_WIDE > shorter * filters.max_ratio)
     for place in np.flatnonzero(suspects).tolist():
-        least, most = sorted((_letters(sides[0][place]), _letters(sides[1][place])))
-        if most > RATIO_FREE_CHARACTERS and most > least * filters.max_ratio:
-            reasons[place] = NUMBERS["ratio"]
+        fewer, more = sorted((_letters(sides[0][place]), _letters(sides[1][place])))
+        if more > RATIO_FREE_CHARACTERS and more > fewer * filters.max_ratio:
+            reasons[place] = REASON_IDS["ratio"]
     if filters.drop_copies:
         same = np.fromiter(map(str.__eq__, *sides), np.bool_, count)
-        reasons[same & (reasons == 0)] = NUMBERS["copy"]
+        reasons[same & (reasons == 0)] = REASON_IDS["copy"]
     for place, fault in lines.faults.items():
-        reasons[place] = NUMBERS[fault]
+        reasons[place] = REASON_IDS[fault]
     return reasons
 
 
 def text_reasons(lines: Lines, text: TextConfig) -> Reasons:
-    """Decides about each line of a text of one side; empty lines stay where they bound documents."""
+    """The reason to drop each line of a monolingual text; empty lines stay where they separate documents."""
     reasons = np.zeros(len(lines.targets), np.uint8)
     if text.unit != "documents":
-        reasons[[is_blank(line) for line in lines.targets]] = NUMBERS["empty"]
+        reasons[[is_blank(line) for line in lines.targets]] = REASON_IDS["empty"]
     for place, fault in lines.faults.items():
-        reasons[place] = NUMBERS[fault]
+        reasons[place] = REASON_IDS[fault]
     return reasons
 
 
@@ -134,22 +135,22 @@ def _letters(text: str) -> int:
     """Length of `text` in letters of an alphabet: each wide letter counts as three."""
     if text.isascii():
         return len(text)
-    return len(text) + (_WIDE_LETTERS - 1) * len(_WIDE.findall(text))
+    return len(text) + (_LETTERS_PER_WIDE - 1) * len(_WIDE.findall(text))
 
 
 @dataclass(frozen=True)
 class FilteredBlock:
-    """A block of a corpus, and what is to be kept of it.
+    """A block of a corpus and what is kept of it.
 
     Attributes:
         numbers: `[lines]`: line numbers.
-        reasons: Why each is dropped.
+        reasons: Why each line is dropped.
         pairs: The pairs that are kept.
         lengths: `[2, pairs]`: characters of the source and the target sides.
-        digests: `[pairs]`: equal for equal pairs; empty where nobody wants them.
-        notes: Repairs.
-        dropped: The other pairs, where they are wanted.
-        beside: The dropped pairs that are context of the lines behind them; None where nobody wants them.
+        digests: `[pairs]`: equal for equal pairs; empty unless asked for.
+        notes: Repairs made when reading.
+        dropped: The other pairs; empty unless asked for.
+        context_only: The dropped pairs that are context of later lines; None unless asked for.
     """
 
     numbers: NDArray[np.int64]
@@ -159,10 +160,10 @@ class FilteredBlock:
     digests: Digests
     notes: ReadNotes
     dropped: list[Pair]
-    beside: PairBlock | None = None
+    context_only: PairBlock | None = None
 
-    def without(self, chosen: NDArray[np.bool_], reason: int, *, show: bool) -> FilteredBlock:
-        """Drops chosen ones of the pairs that were kept so far."""
+    def drop(self, chosen: NDArray[np.bool_], reason: int, *, show: bool) -> FilteredBlock:
+        """The block without the chosen of its pairs; `show` adds them to `dropped`."""
         if not chosen.any():
             return self
         reasons, kept = self.reasons.copy(), ~chosen
@@ -175,7 +176,9 @@ class FilteredBlock:
             lengths=self.lengths[:, kept],
             digests=self.digests[kept] if len(self.digests) else self.digests,
             dropped=sorted([*self.dropped, *newly_dropped]),
-            beside=None if self.beside is None else self.beside.merged(self.pairs.take(chosen)),
+            context_only=None
+            if self.context_only is None
+            else self.context_only.merged(self.pairs.take(chosen)),
         )
 
 
@@ -187,34 +190,34 @@ def filter_blocks(
     show_dropped: bool = False,
     documents: bool = False,
 ) -> Iterator[FilteredBlock]:
-    """Reads corpora, and decides about each pair all that can be decided without the others.
+    """Reads corpora and filters them block by block, without looking for duplicates.
 
-    All cores work, where there are many blocks; the result is the same for any number of them.
+    Many blocks are filtered on all cores; the result is the same for any number of cores.
 
     Args:
-        readers: Of each corpus; their indices are their places in this list.
-        filters: Which pairs to drop; or which text of one side they read.
-        digests: Whether digests of the pairs are wanted.
-        show_dropped: Whether dropped pairs are wanted.
-        documents: Whether those of them that are context of others are wanted.
+        readers: One for each corpus.
+        filters: Which pairs to drop; a `TextConfig` for monolingual text.
+        digests: Whether to compute digests of the pairs.
+        show_dropped: Whether to return dropped pairs.
+        documents: Whether to return dropped pairs that are context of others.
 
     Raises:
-        DataError: a text cannot be read.
-        ResourceError: a helping process died.
+        DataError: A text cannot be read.
+        ResourceError: A worker process died.
     """
     corpora = (reader.blocks() for reader in readers)
     blocks = chain.from_iterable(map(_with_lines_before, corpora) if digests and documents else corpora)
-    wanted = (readers, filters, digests, show_dropped, documents)
-    return ordered_map(_BlockFilter, wanted, blocks, alone=BLOCKS_ALONE)
+    arguments = (readers, filters, digests, show_dropped, documents)
+    return ordered_map(_BlockFilter, arguments, blocks, serial=SERIAL_BLOCKS)
 
 
 def _with_lines_before(blocks: Iterator[RawBlock]) -> Iterator[RawBlock]:
-    """The blocks of a corpus; all but the first have the last line of the one in front."""
+    """The blocks of a corpus, each with the last line of the one before."""
     before: tuple[Raw, ...] = ()
     for block in blocks:
         yield block._replace(before=before)
-        ends = [raws[-1] for raws in block.files]
-        before = tuple(Raw(raw.data.rpartition(b"\n")[2], raw.too_long, 1) for raw in ends)
+        last = [raws[-1] for raws in block.files]
+        before = tuple(Raw(raw.data.rpartition(b"\n")[2], raw.too_long, 1) for raw in last)
 
 
 @dataclass
@@ -234,9 +237,9 @@ class _BlockFilter:
             reasons = pair_reasons(lines, self.filters)
         kept = reasons == 0
         pairs = _block_of(lines, kept, block.corpus)
-        # Where there is no source, a document ends: so it does where the source alone is translated.
+        # An empty source ends a document, also in translation, where there is no target to look at.
         blank = np.fromiter(map(is_blank, lines.sources), np.bool_, len(reasons))
-        beside = ~kept & ~np.isin(reasons, _ENDING_DOCUMENTS) & ~blank
+        context_only = ~kept & ~np.isin(reasons, _NOT_CONTEXT) & ~blank
         dropped = []
         if self.show_dropped:
             dropped = [
@@ -251,13 +254,13 @@ class _BlockFilter:
             self._digests_of(block, lines, pairs, kept) if self.digests else digests_of([]),
             notes,
             dropped,
-            _block_of(lines, beside, block.corpus) if self.documents else None,
+            _block_of(lines, context_only, block.corpus) if self.documents else None,
         )
 
     def _digests_of(
         self, block: RawBlock, lines: Lines, pairs: PairBlock, kept: NDArray[np.bool_]
     ) -> Digests:
-        """Digests of the kept pairs; with documents, together with the pair in front of each."""
+        """Digests of the kept pairs; with documents, each pair together with the one before it."""
         sources, targets = pairs.source.lines(), pairs.target.lines()
         if self.documents:
             first = self._line_before(block)
@@ -265,17 +268,17 @@ class _BlockFilter:
                 (lines.sources[place - 1].strip(), lines.targets[place - 1].strip()) if place else first
                 for place in np.flatnonzero(kept).tolist()
             ]
-            in_front = ["\n".join((*pair, "")).encode() if any(pair) else b"" for pair in before]
-            sources = [front + source for front, source in zip(in_front, sources, strict=True)]
+            contexts = ["\n".join((*pair, "")).encode() if any(pair) else b"" for pair in before]
+            sources = [context + source for context, source in zip(contexts, sources, strict=True)]
         return digests_of([source + b"\n" + target for source, target in zip(sources, targets, strict=True)])
 
     def _line_before(self, block: RawBlock) -> tuple[str, str]:
-        """The pair in front of a block, which another block counts; empty where there is none."""
+        """The last pair of the block before; two empty strings if there is none."""
         if not block.before:
             return "", ""
-        alone = RawBlock(block.corpus, block.first - 1, tuple((raw,) for raw in block.before), block.layout)
-        lines = self.readers[block.corpus].parse(alone, ReadNotes())
-        # The header of a table is no pair.
+        before = RawBlock(block.corpus, block.first - 1, tuple((raw,) for raw in block.before), block.layout)
+        lines = self.readers[block.corpus].parse(before, ReadNotes())
+        # No lines where it is the header of a table.
         return (lines.sources[0].strip(), lines.targets[0].strip()) if lines.sources else ("", "")
 
 

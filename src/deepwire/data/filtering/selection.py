@@ -17,8 +17,8 @@ from deepwire.data.batches.epoch_order import DirectionShare, shares
 from deepwire.data.data_config import CorpusConfig, DataConfig, FilterConfig, Role, TextConfig
 from deepwire.data.filtering.filter_report import CheckReport
 from deepwire.data.filtering.filters import (
-    NAMES,
-    NUMBERS,
+    REASON_IDS,
+    REASON_NAMES,
     Digests,
     DigestSet,
     FilteredBlock,
@@ -111,7 +111,7 @@ class Selection:
             seen = self._seen.get(self.directions[corpus])
             if seen is not None:
                 known = ~seen.add(block.digests)
-                block = block.without(known, NUMBERS["duplicate"], show=show_dropped)
+                block = block.drop(known, REASON_IDS["duplicate"], show=show_dropped)
             self._of(corpus).notes.add(block.notes)
             dropped = block.reasons != 0
             self.drop(corpus, block.numbers[dropped], block.reasons[dropped])
@@ -126,7 +126,7 @@ class Selection:
         self._of(pairs.corpus).keep(renumbered.corpus, lengths, renumbered)
 
     def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
-        """Counts dropped lines of a corpus; `reasons` are places in `filters.NAMES`."""
+        """Counts dropped lines of a corpus; `reasons` are indices of `filters.REASON_NAMES`."""
         self._of(corpus).drop(self._places[corpus], numbers, reasons)
 
     def count_seen(self, corpus: int, digests: Digests, other: Selection) -> None:
@@ -228,7 +228,7 @@ def check_corpora(
             if on_reject is not None:
                 label = selection.corpora[block.pairs.corpus].label
                 for pair, reason in zip(block.dropped, block.reasons[block.reasons != 0], strict=True):
-                    on_reject(role, label, pair, NAMES[reason])
+                    on_reject(role, label, pair, REASON_NAMES[reason])
             if role != "train":
                 selection.count_seen(block.pairs.corpus, block.digests, training)
         alignments.finish([selection.lines(number) for number in range(len(selection.corpora))])

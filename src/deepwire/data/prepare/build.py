@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from deepwire.data.batches.epoch_order import Permutation, mix, tempered
 from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
-from deepwire.data.filtering.filters import NUMBERS, Digests, FilteredBlock
+from deepwire.data.filtering.filters import REASON_IDS, Digests, FilteredBlock
 from deepwire.data.filtering.selection import Selection
 from deepwire.data.filtering.word_alignments import WordAlignments
 from deepwire.data.prepare.packing import BlockRows
@@ -153,7 +153,7 @@ class Builder:
     def _filter(self, selection: Selection, pairs_file: TemporaryPairs) -> Iterator[FilteredBlock]:
         """Read and filter; pass on what is kept, and write it to the file."""
         for block in selection.read(progress=lambda read: self._report_progress("reading pairs", read, None)):
-            pairs_file.add(block.pairs, block.beside)
+            pairs_file.add(block.pairs, block.context_only)
             yield block
 
     def _learn(self, pairs_file: TemporaryPairs) -> Vocabularies:
@@ -199,7 +199,7 @@ class Builder:
             vocabularies.target.size,
             directions=data.languages is not None,
             lines=training,
-            documents=pairs_file.beside is not None,
+            documents=pairs_file.context_only is not None,
             packed=data.text is not None,
             aligned=data.aligned and training,
         ) as store:
@@ -225,20 +225,20 @@ class Builder:
             links = alignments.of(pairs) if alignments is not None and is_pair else None
             store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers, links)
             counts[pairs.corpus] += len(pairs) * is_pair
-            if pairs_file.beside is not None:
+            if pairs_file.context_only is not None:
                 order.add(pairs)
 
         for result in self._segmented(pairs_file, selection):
             write(result)
         if alignments is not None:
             alignments.finish([selection.lines(number) for number in range(len(counts))])
-        if pairs_file.beside is None:
+        if pairs_file.context_only is None:
             store.finish()
             return counts
-        for result in self._cut(pairs_file.beside, selection):
+        for result in self._cut(pairs_file.context_only, selection):
             write(result, is_pair=False)
         store.finish(sum(counts), order.previous())
-        pairs_file.beside.path.unlink()
+        pairs_file.context_only.path.unlink()
         return counts
 
     def _segmented(self, pairs_file: TemporaryPairs, selection: Selection) -> Iterator[Segmented]:
@@ -251,7 +251,7 @@ class Builder:
                 selection.keep(result.pairs, result.lengths)
             if training and self._data.placeholders:
                 selection.count_placeholders(result.stored)
-            too_long = np.full(len(result.too_long), NUMBERS["too_long"], np.uint8)
+            too_long = np.full(len(result.too_long), REASON_IDS["too_long"], np.uint8)
             selection.drop(result.pairs.corpus, result.too_long, too_long)
             done += len(result.pairs) + len(too_long)
             self._report_progress("segmenting", done, total)

@@ -39,12 +39,12 @@ class TemporaryPairs(AbstractContextManager["TemporaryPairs"]):
     """A file of pairs in chunks: line numbers, sizes of source and target lines, source and target lines.
 
     Attributes:
-        beside: With `documents`, another one for lines that are context alone.
+        context_only: With `documents`, another one for lines that are context alone.
     """
 
     def __init__(self, path: Path, *, documents: bool = False) -> None:
         self.path = path
-        self.beside = TemporaryPairs(path.with_suffix(".beside")) if documents else None
+        self.context_only = TemporaryPairs(path.with_suffix(".context")) if documents else None
         self.chunks: list[Chunk] = []
         self._file = path.open("wb", 1 << 20)
         self._waiting: list[PairBlock] = []
@@ -56,16 +56,16 @@ class TemporaryPairs(AbstractContextManager["TemporaryPairs"]):
         fault: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.beside is not None:
-            self.beside.__exit__(kind, fault, trace)
+        if self.context_only is not None:
+            self.context_only.__exit__(kind, fault, trace)
         if kind is None:
             self._end_chunk()
         self._file.close()
 
-    def add(self, pairs: PairBlock, beside: PairBlock | None = None) -> None:
+    def add(self, pairs: PairBlock, context_only: PairBlock | None = None) -> None:
         """Appends pairs, and lines that are context alone."""
-        if self.beside is not None and beside is not None:
-            self.beside.add(beside)
+        if self.context_only is not None and context_only is not None:
+            self.context_only.add(context_only)
         if self._waiting and self._waiting[0].corpus != pairs.corpus:
             self._end_chunk()
         self._waiting.append(pairs)
@@ -185,7 +185,7 @@ def segment(
     """
     few = sum(chunk.pairs for chunk in chunks) < PAIRS_FOR_PROCESSES
     return ordered_map(
-        _Segmenter, (path, vocabularies, max_length, symbols), chunks, alone=len(chunks) if few else 0
+        _Segmenter, (path, vocabularies, max_length, symbols), chunks, serial=len(chunks) if few else 0
     )
 
 

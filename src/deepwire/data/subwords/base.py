@@ -1,10 +1,10 @@
-"""The interface of every vocabulary: text to numbers and back, with four numbers set apart."""
+"""The interface of every vocabulary: text to subword ids and back; the ids 0 to 3 are special."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, takewhile
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -14,30 +14,30 @@ from deepwire.data.text.pairs import Pair
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
-"""How the special numbers are shown; text that says the same is text and gets other numbers."""
+"""How special ids are shown; the same characters in a text are encoded as ordinary pieces."""
 
 
 class Segmentation(NamedTuple):
-    """Piece numbers of many texts, one after the other, and how many each has, `[texts]`."""
+    """Piece ids of many texts, concatenated, and how many each text has, `[texts]`."""
 
     pieces: NDArray[np.integer]
     lengths: NDArray[np.int64]
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]], size: int) -> Segmentation:
-        """Numbers of each text, with a vocabulary of so many entries."""
+        """Concatenates the ids of each text; `size` is that of the vocabulary."""
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        return cls(np.fromiter(chain.from_iterable(rows), number_type(size), int(lengths.sum())), lengths)
+        return cls(np.fromiter(chain.from_iterable(rows), id_dtype(size), int(lengths.sum())), lengths)
 
     def take(self, chosen: NDArray[np.bool_]) -> Segmentation:
-        """Some of the texts."""
+        """The texts where `chosen` `[texts]` is true."""
         if chosen.all():
             return self
         return Segmentation(self.pieces[np.repeat(chosen, self.lengths)], self.lengths[chosen])
 
 
-def number_type(size: int) -> np.dtype[np.integer]:
-    """The smallest numbers that hold the entries of a vocabulary."""
+def id_dtype(size: int) -> np.dtype[np.integer]:
+    """The smallest integer type that holds the ids of a vocabulary of this size."""
     return np.dtype("<u2" if size <= 1 << 16 else "<u4")
 
 
@@ -51,7 +51,7 @@ class Vocabulary(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """Text to piece numbers; never PAD, BOS or EOS, whatever the text says, and no EOS at the end."""
+        """Text to piece ids; never PAD, BOS or EOS, whatever the text says, and no EOS at the end."""
 
     def encode_lines(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of each text; faster for many."""
@@ -69,51 +69,46 @@ class Vocabulary(ABC):
         """
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Raw text of piece numbers: PAD and BOS are left out, EOS ends it, UNK becomes U+2047 (⁇)."""
-        return self._join(_ordinary(ids))
+        """Raw text of piece ids: PAD and BOS are left out, EOS ends it, UNK becomes U+2047 (⁇)."""
+        return self._decode_ids(_without_special(ids))
 
     def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
-        """Where each piece begins and ends in `decode(ids)`; one that writes nothing is empty there."""
+        """Start and end of each piece in `decode(ids)`; a piece without text has an empty span."""
         ends = [len(self.decode(ids[:count])) for count in range(1, len(ids) + 1)]
-        # What is not complete, as a part of a character, may look longer than it becomes.
+        # An incomplete character may decode to more characters than the complete one.
         for place in reversed(range(len(ends) - 1)):
             ends[place] = min(ends[place], ends[place + 1])
         return list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces as people read them, special ones as `<s>`."""
-        return [SPECIAL_PIECES[number] if number < 4 else self._piece(number) for number in map(int, ids)]
+        """The piece of each id as a string, special ones as `<s>`."""
+        return [SPECIAL_PIECES[i] if i < len(SPECIAL_PIECES) else self._piece(i) for i in map(int, ids)]
 
     @abstractmethod
-    def _join(self, ids: list[int]) -> str:
-        """Text of numbers among which only UNK is special."""
+    def _decode_ids(self, ids: list[int]) -> str:
+        """Text of ids among which only UNK is special."""
 
     @abstractmethod
     def _piece(self, number: int) -> str: ...
 
     @abstractmethod
     def files(self, name: str) -> dict[str, bytes]:
-        """All there is to keep, as contents of files whose names begin with `name.`."""
+        """The contents of the files to store, by name; each name begins with `name.`."""
 
 
 class Learner(Protocol):
-    """Sees the training text once, in constant memory, then makes the vocabularies of both sides."""
+    """Learns the vocabularies of both sides from one pass over the training text, in constant memory."""
 
     def add(self, pairs: Sequence[Pair]) -> None:
-        """Show the next pairs."""
+        """Learn from the next pairs."""
 
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
         """Source and target vocabulary; the same object twice when they are one.
 
-        A DataError where the text does not support what was asked for.
+        A DataError where the text is too small for the vocabulary asked for.
         """
 
 
-def _ordinary(ids: Iterable[int]) -> list[int]:
-    ordinary = []
-    for number in map(int, ids):
-        if number == EOS:
-            break
-        if number not in (PAD, BOS):
-            ordinary.append(number)
-    return ordinary
+def _without_special(ids: Iterable[int]) -> list[int]:
+    before_eos = takewhile(lambda i: i != EOS, map(int, ids))
+    return [i for i in before_eos if i not in (PAD, BOS)]

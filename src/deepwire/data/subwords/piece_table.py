@@ -1,4 +1,4 @@
-"""SentencePiece models whose pieces are numbered by a table of their own, as those of OPUS-MT are."""
+"""SentencePiece models with a separate table of ids for their pieces, as OPUS-MT has."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Self
 
 from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
 from deepwire.data.subwords.sentencepiece import read_processor
-from deepwire.data.subwords.words import Dictionary
+from deepwire.data.subwords.words import UNKNOWN, Dictionary
 from deepwire.errors import UsageError
 
 _TAG = re.compile(r"(>>[^<>\s]+<<|__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2})(\s+|(?<=[<_])|$)")
-"""Languages as OPUS-MT, M2M-100, NLLB and mBART write them."""
+"""Language tags as OPUS-MT, M2M-100, NLLB and mBART write them."""
 
 
 class PieceTableVocabulary(Vocabulary):
-    """Text is cut by a SentencePiece model, and each piece looked up in a table; what it lacks is UNK.
+    """A SentencePiece model segments text, and a table maps pieces to ids; pieces missing there are UNK.
 
-    Two sides may share a table and cut text with different models. A tag of a language in front of a text,
-    such as `>>fra<<`, is one piece where the table has it, and is left out of decoded text.
+    Two sides may share a table and have different models. A language tag in front of a text,
+    such as `>>fra<<`, is one piece if the table has it, and is left out of decoded text.
 
     Args:
-        model: The serialised SentencePiece model; a ModelError where it is none.
-        table: Ordinary pieces, numbered from 4.
+        model: The serialised SentencePiece model; a ModelError if it is none.
+        table: Ordinary pieces, with ids from 4.
         where: The name of the model in errors.
     """
 
@@ -38,7 +38,7 @@ class PieceTableVocabulary(Vocabulary):
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], name: str) -> Self:
-        """The vocabulary of which `files` gave these."""
+        """Loads what `files` returned."""
         return cls(files[f"{name}.model"], Dictionary.from_json(files[f"{name}.pieces.json"]))
 
     def files(self, name: str) -> dict[str, bytes]:
@@ -46,17 +46,17 @@ class PieceTableVocabulary(Vocabulary):
         return {f"{name}.model": self.model, f"{name}.pieces.json": self._table.to_json()}
 
     def encode(self, text: str) -> list[int]:
-        """Text to piece numbers."""
-        number, numbers = self._table.number, []
+        """Text to piece ids."""
+        pieces = []
         tag = _TAG.match(text)
-        if tag is not None and number(tag[1]) != UNK:
-            numbers.append(number(tag[1]))
+        if tag is not None and self._table.number(tag[1]) != UNK:
+            pieces.append(tag[1])
             text = text[tag.end() :]
-        pieces = self._processor.encode(text.encode("utf-8", "replace").decode(), out_type=str)
-        return [*numbers, *map(number, pieces)]
+        pieces += self._processor.encode(text.encode("utf-8", "replace").decode(), out_type=str)
+        return [self._table.number(piece) for piece in pieces]
 
     def sample(self, text: str, seed: int, strength: float) -> list[int]:  # noqa: ARG002
-        """The one segmentation that there is; a UsageError where a random one is asked for."""
+        """The only segmentation; a UsageError if a random one is asked for."""
         if strength:
             raise UsageError(
                 "a vocabulary with a table of pieces cannot be segmented at random",
@@ -64,8 +64,8 @@ class PieceTableVocabulary(Vocabulary):
             )
         return self.encode(text)
 
-    def _join(self, ids: list[int]) -> str:
-        pieces = [self._piece(number) if number != UNK else "\u2047" for number in ids]
+    def _decode_ids(self, ids: list[int]) -> str:
+        pieces = [UNKNOWN if i == UNK else self._piece(i) for i in ids]
         pieces = [piece for piece in pieces if _TAG.fullmatch(piece) is None]
         return str(self._processor.decode_pieces(pieces)).strip()
 

@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 import sentencepiece
 
-from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Segmentation, Vocabulary, number_type
+from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Segmentation, Vocabulary, id_dtype
 from deepwire.data.subwords.sampling import LONGEST_KEPT, NEVER, DropoutMerges, Lattice
 from deepwire.data.text.lookalikes import lookalikes
 from deepwire.data.text.pairs import Pair, Reservoir, without_surrogates
@@ -136,7 +136,7 @@ class SentencePieceVocabulary(Vocabulary):
             if not (processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number))
         }
 
-    def _join(self, ids: list[int]) -> str:
+    def _decode_ids(self, ids: list[int]) -> str:
         return unescaped(self._processor.decode(ids))
 
     def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
@@ -186,7 +186,7 @@ class BpeVocabulary(SentencePieceVocabulary):
         by_words = SPACE in numbers and all(SPACE not in piece[1:] for piece in numbers)
         if not by_words or self._processor.normalize("  a  b ") != f"{SPACE}a{SPACE}b":
             return None
-        return _SegmentedWords(self.encode, number_type(self.size))
+        return _SegmentedWords(self.encode, id_dtype(self.size))
 
     def _cut(self, word: str, strength: float, generator: random.Random) -> list[str]:
         return self._merges.cut(word, strength, generator)

@@ -209,7 +209,7 @@ class SubwordNmtVocabulary(Vocabulary):
         generator, number, cut = random.Random(seed), self._dictionary.number, self._segmenter.cut
         return [number(piece) for word in text.split(" ") if word for piece in cut(word, strength, generator)]
 
-    def _join(self, ids: list[int]) -> str:
+    def _decode_ids(self, ids: list[int]) -> str:
         texts = (UNKNOWN if number == UNK else self._dictionary.piece(number) for number in ids)
         return "".join(texts).rstrip(" ")
 

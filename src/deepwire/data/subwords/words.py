@@ -110,7 +110,7 @@ class WordVocabulary(Vocabulary):
             raise ValueError("segmented text cannot be segmented at random: sampling must be 0")
         return self.encode(text)
 
-    def _join(self, ids: list[int]) -> str:
+    def _decode_ids(self, ids: list[int]) -> str:
         text = " ".join(UNKNOWN if number == UNK else self._dictionary.piece(number) for number in ids)
         return _JOINT.sub("", text) if self._joiner == "@@" else text
 

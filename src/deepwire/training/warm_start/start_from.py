@@ -11,7 +11,7 @@ from torch import Tensor
 from deepwire.checkpoint.model_files import fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model, saved_buffers
-from deepwire.config.counts import few
+from deepwire.config.counts import first_few
 from deepwire.config.section import flatten, written
 from deepwire.data.context import NO_CONTEXT, ContextConfig, separator_of
 from deepwire.data.languages import Languages
@@ -83,7 +83,9 @@ class StartReport:
             "unexpected there, left out": self.unexpected,
             "changed": self.changed,
         }
-        lines += [f"{len(names)} {kind}: {few(names, _SHOWN)}" for kind, names in kinds.items() if names]
+        lines += [
+            f"{len(names)} {kind}: {first_few(names, _SHOWN)}" for kind, names in kinds.items() if names
+        ]
         lines += [
             f"{side} vocabulary: {rows['taken']} pieces keep their rows, {rows['new']} are new, "
             f"{rows['dropped']} are dropped"
@@ -243,7 +245,7 @@ def _refuse_what_is_not_allowed(
     ):
         names = [name for name in refused if not matches(name, patterns)]
         if names:
-            parameters.append(f"{len(names)} {kind}: {few(names, _SHOWN)}")
+            parameters.append(f"{len(names)} {kind}: {first_few(names, _SHOWN)}")
             options[option] = None
             settings |= {} if refused is report.reshaped else depths
     if not options:
