@@ -1,4 +1,4 @@
-"""Settings as the functions of this package take them, and preparation of text."""
+"""Loading of settings, and preparation of text."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from deepwire.errors import UsageError
 from deepwire.runfile import LoadedRunFile, load_run_file
 
 RunSettings: TypeAlias = str | PathLike[str] | Mapping[str, object] | LoadedRunFile
-"""A run file: its path, the name of a recipe, a mapping with what it would hold, or one that was read."""
+"""A run file: its path, the name of a recipe, a mapping of its sections, or a loaded one."""
 
 
 def load_settings(
     run: RunSettings, arguments: Mapping[str, object], *, trusted: bool = False
 ) -> LoadedRunFile:
-    """Read and check the settings of a run.
+    """Reads and checks the settings of a run.
 
     Args:
-        run: Where they are.
+        run: The run file.
         arguments: Overrides by section, such as ``{"training": {"max_updates": 100}}``.
         trusted: See `load_run_file`.
 
     Raises:
-        UsageError: Anything is wrong; one line for each mistake.
+        UsageError: A setting is wrong; one line for each mistake.
     """
     if isinstance(run, LoadedRunFile):
         if arguments:
@@ -38,26 +38,26 @@ def load_settings(
     return load_run_file(run if isinstance(run, Mapping) else fspath(run), (), arguments, trusted=trusted)
 
 
-def configured_size(data: DataConfig) -> int | None:
-    """The size that preparation will make the vocabulary, where the run file says it."""
+def configured_vocabulary_size(data: DataConfig) -> int | None:
+    """The size of vocabulary that the run file asks for; None if it does not say."""
     size = getattr(data.vocabulary, "size", None)
     return size if isinstance(size, int) else None
 
 
 def prepare(run: RunSettings, /, *, progress: Progress | None = None, **settings: object) -> Prepared:
-    """Filter and segment the text of a run, or take what was made of it before.
+    """Filters and segments the text of a run, or returns the result of an earlier preparation.
 
     Args:
-        run: Run file, recipe, or a mapping with what a run file holds.
-        progress: Called with what is done, how much of it, and of how much; default: nobody.
-        settings: Sections that override those of `run`: ``data={"vocabulary": {"size": 4000}}``.
+        run: Run file, recipe, or a mapping of the sections of a run file.
+        progress: Called with the name of the stage, the items done, and how many there are.
+        settings: Overrides of sections of `run`: ``data={"vocabulary": {"size": 4000}}``.
 
     Raises:
         UsageError: A setting is wrong.
         DataError: The text cannot be read or used.
-        ResourceError: There is no room, or the folder cannot be written.
+        ResourceError: The disk is full, or the folder cannot be written.
     """
     loaded = load_settings(run, settings)
     config = loaded.config
-    with naming_texts(loaded.config, loaded.origins):
+    with naming_texts(config, loaded.origins):
         return preparation.prepare(config.data, seed=config.seed, progress=progress)

@@ -1,11 +1,11 @@
-"""From checked settings to what training is made of: the text prepared, the model described."""
+"""Builds the `TrainingSpec` of a run from its settings and its prepared text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from deepwire.api.prepare import configured_size
+from deepwire.api.prepare import configured_vocabulary_size
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory, require_folder
 from deepwire.checkpoint.store import read_metadata
@@ -37,12 +37,12 @@ class ValidationScores:
     """Scores translations of the validation set; a ``deepwire.training.spec.ScoreTexts``.
 
     Args:
-        names: The metrics: ``training.validation`` of a run file names them.
-        tokenize: Its tokenizer of BLEU; None: that of each language.
-        languages: The languages of the translations; ``""`` is one that nobody named.
+        names: The metrics.
+        tokenize: Tokenizer of BLEU; None: the usual one of each language.
+        languages: The languages of the translations; ``""`` is an unknown one.
 
     Raises:
-        UsageError: A tokenizer or a metric of another package cannot be used here.
+        UsageError: A tokenizer or a metric of another package is not installed.
     """
 
     def __init__(self, names: Sequence[str], tokenize: str | None, languages: Sequence[str]) -> None:
@@ -70,13 +70,13 @@ class ValidationScores:
         *,
         language: str = "",
     ) -> float:
-        """Score translations into a language; with one language it need not be named."""
-        chosen = self._metrics[language or self._languages[0]][self._names.index(metric)]
-        return chosen.score_of(chosen.statistics(translations, references, sources), 1).value
+        """Scores translations into a language; with one language it need not be named."""
+        scorer = self._metrics[language or self._languages[0]][self._names.index(metric)]
+        return scorer.score_of(scorer.statistics(translations, references, sources), 1).value
 
     @property
     def signatures(self) -> tuple[str, ...]:
-        """Each way of counting once, with the languages it is for where not all have the same."""
+        """The signature of each metric, with its languages where it does not apply to all."""
         languages_of: dict[str, list[str]] = {}
         for language, metrics in self._metrics.items():
             for metric in metrics:
@@ -87,7 +87,7 @@ class ValidationScores:
         )
 
     def notes(self, references: Mapping[str, Sequence[str]]) -> Iterator[str]:
-        """Notes for the reader of the scores, one line each.
+        """Notes on the scores for the log, one line each.
 
         Args:
             references: Lines of the validation set by language.
@@ -99,40 +99,40 @@ class ValidationScores:
                 yield f"{warning} (data.target, training.validation.tokenize)"
 
 
-_USUAL_VOCABULARY = 32_000
-# Lines of the validation text that tell how a language is written.
-_LOOKED_AT = 200
+_DEFAULT_VOCABULARY_SIZE = 32_000
+# Reference lines by which to tell whether a language is written with spaces.
+_REFERENCE_SAMPLE = 200
 
 
 def processes_of(config: RunFile) -> int:
-    """How many processes are to train on the cores of this machine, where torchrun started none."""
+    """Number of processes to train with on the cores of this machine, if torchrun started none."""
     from deepwire.training.device import processes_wanted
 
-    return processes_wanted(config.training, config.model.d_model, lambda: _parameters(config))
+    return processes_wanted(config.training, config.model.d_model, lambda: _approximate_parameters(config))
 
 
-def _parameters(config: RunFile) -> int:
-    """About how many the model has; before preparation nobody knows the size of every vocabulary."""
+def _approximate_parameters(config: RunFile) -> int:
+    """Number of parameters of the model; before preparation the vocabulary may be of unknown size."""
     from deepwire.model.cost import meta_model
 
-    size = configured_size(config.data) or _USUAL_VOCABULARY
+    size = configured_vocabulary_size(config.data) or _DEFAULT_VOCABULARY_SIZE
     languages = 0 if config.data.languages is None else len(config.data.languages.names)
     model = meta_model(config.model, *config.vocabulary_sizes(size), languages)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins: bool) -> None:
-    """Find out now what would end the run after the preparation of the text, which may take hours.
+    """Raises errors that would otherwise end the run after preparation of the text, which may take hours.
 
     Args:
         loaded: The settings.
-        processes: Those that train together, each of which calls this.
-        begins: Whether the run begins, and does not continue.
+        processes: The processes that train together; each calls this.
+        begins: Whether the run is new, not resumed.
 
     Raises:
-        UsageError: A file is in place of the run directory, the device is not there, or the languages that
-            are to have parameters of their own.
-        ModelError: There is no such model or encoder to begin with.
+        UsageError: The run directory is a file, the device is missing, or the model has parameters for each
+            language but the run has only one direction.
+        ModelError: The model or encoder to start from is missing.
     """
     if loaded.config.model.languages.used and loaded.config.data.languages is None:
         where = next(at for key, at in loaded.origins.items() if key.startswith("model.languages"))
@@ -141,11 +141,11 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
             "name several in data.directions, or leave model.languages out",
         )
     require_folder(loaded.run_directory, "run")
-    _scores(loaded.config)
+    _validation_scores(loaded.config)
     config = loaded.config.training
     choose_device(config.device, processes)
     if begins and config.start_from is not None:
-        model = config.start_from.model  # the other processes need not see it
+        model = config.start_from.model  # need not be visible to the other processes
         processes.run_on_main_first(lambda: read_metadata(find_model(model)) if processes.main else None)
     if begins and config.pretrained is not None:
         from deepwire.convert.importers.pretrained import require_encoder
@@ -155,30 +155,30 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
 
 
 def training_spec(loaded: LoadedRunFile, prepared: Prepared, changes: Sequence[str] = ()) -> TrainingSpec:
-    """Everything that training needs, of the settings and the text that was prepared as they say.
+    """The specification of a training run.
 
     Args:
         loaded: The settings.
-        prepared: The text.
-        changes: Settings that the run has had others of, one line each.
+        prepared: Its prepared text.
+        changes: Settings that differ from earlier parts of the run, one line each.
     """
     config = loaded.config
-    scores = _scores(config)
+    scores = _validation_scores(config)
     return TrainingSpec(
         run=RunDirectory(loaded.run_directory),
         config=config.training,
         seed=config.seed,
         resolved=dict(loaded.resolved),
         build=lambda: untrained_model(config.model, prepared),
-        begin=_begin_with(config, prepared),
+        begin=_warm_start(config, prepared),
         prepared=prepared,
         source_bos=config.data.source_bos,
         sampling=config.data.vocabulary.sampling,
         noise=line_noise(config.data),
         metadata=model_metadata(config, prepared),
-        translate=_translation(loaded),
+        translate=_validation_translator(loaded),
         score=scores,
-        examine=_examination(config, prepared),
+        examine=_alignment_search(config, prepared),
         signatures=() if scores is None else scores.signatures,
         notes=tuple(_notes(config, scores, prepared)),
         user_config=loaded.text,
@@ -186,8 +186,8 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared, changes: Sequence[s
     )
 
 
-def _begin_with(config: RunFile, prepared: Prepared) -> Callable[[TranslationModel], WarmStartReport] | None:
-    """Fills the model from the one that the run is to begin with; None without."""
+def _warm_start(config: RunFile, prepared: Prepared) -> Callable[[TranslationModel], WarmStartReport] | None:
+    """A function that loads parameters of another model into a new one; None if the run starts untrained."""
     start, pretrained = config.training.start_from, config.training.pretrained
     if start is not None:
         return partial(
@@ -206,18 +206,18 @@ def _begin_with(config: RunFile, prepared: Prepared) -> Callable[[TranslationMod
 
 
 def untrained_model(config: ModelConfig, prepared: Prepared) -> TranslationModel:
-    """A model for the vocabularies and languages of a prepared text; draws torch's random numbers."""
+    """A randomly initialised model for the vocabularies and languages of a prepared text."""
     source, target, languages = prepared.model_sizes
     return build_model(config, source, target, languages=languages)
 
 
 def model_metadata(config: RunFile, prepared: Prepared) -> dict[str, object]:
-    """Metadata stored with a model: languages, and how it translates unless told otherwise."""
+    """The metadata stored with a model: languages, and default decoding settings."""
     languages = prepared.languages
-    named = {"source": config.data.source, "target": config.data.target}
-    pairs = {direction.name: direction.pairs for direction in prepared.mix}
+    direction = {"source": config.data.source, "target": config.data.target}
+    pairs = {each.name: each.pairs for each in prepared.mix}
     return {
-        **(named if languages is None else languages.to_metadata()),
+        **(direction if languages is None else languages.to_metadata()),
         **({} if config.data.text is None else {"text": config.data.text.model_dump(mode="json")}),
         **({"training_pairs": pairs} if languages else {}),
         "source_bos": config.data.source_bos,
@@ -227,7 +227,7 @@ def model_metadata(config: RunFile, prepared: Prepared) -> dict[str, object]:
 
 
 def _decoding(config: RunFile) -> DecodingConfig:
-    """How a model translates; without a choice the head for alignments is the one that learned them."""
+    """Default decoding settings of the model; guided alignment sets the head for alignments."""
     guided, chosen = config.training.guided_alignment, config.decoding.alignment
     if guided is None or chosen.layer is not None or chosen.head is not None:
         return config.decoding
@@ -236,10 +236,10 @@ def _decoding(config: RunFile) -> DecodingConfig:
     return config.decoding.model_copy(update={"alignment": chosen.model_copy(update=changes)})
 
 
-def _examination(
+def _alignment_search(
     config: RunFile, prepared: Prepared
 ) -> Callable[[TranslationModel], dict[str, object]] | None:
-    """Finds the best attention to align by; None where the run file or guided alignment chooses it."""
+    """A function that finds the best attention head for alignments; None where settings choose it."""
     decoding, store = _decoding(config), prepared.valid or prepared.train
     if decoding.alignment.layer or decoding.alignment.head or store.packed:
         return None
@@ -257,14 +257,14 @@ def _examination(
 
 
 def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared) -> Iterator[str]:
-    """Notes for the reader of the log."""
+    """Notes for the log."""
     if config.data.aligned and config.training.guided_alignment is None:
         yield "training text has alignments, but training.guided_alignment is not set: nothing learns them"
     try:
         require_files(config.data, "test")
     except DataError as error:
         yield f"data.test: {error.message}: training does without, evaluate needs it"
-    yield from _beyond_learned_positions(config, prepared)
+    yield from _learned_position_warnings(config, prepared)
     if unseen := [kind for kind, count in prepared.placeholders.items() if not count]:
         yield (
             f"data.placeholders: no training pair has a placeholder of kind {', '.join(unseen)} on both "
@@ -274,10 +274,10 @@ def _notes(config: RunFile, scores: ValidationScores | None, prepared: Prepared)
         yield from scores.notes(_references(prepared, config.data))
 
 
-def _beyond_learned_positions(config: RunFile, prepared: Prepared) -> Iterator[str]:
-    """Which sides of the training text may be longer than the model's tables of positions."""
+def _learned_position_warnings(config: RunFile, prepared: Prepared) -> Iterator[str]:
+    """Warnings for sides of the training text that may be longer than the table of learned positions."""
     if prepared.train.packed:
-        return  # their length is a setting, and the task sees that it fits
+        return  # blocks have a set length, checked with the settings
     model, context, store = config.model, config.data.context, prepared.train
     source, target = store.source_side.longest + 1 + config.data.source_bos, store.target_side.longest + 1
     if prepared.languages is not None:
@@ -299,8 +299,8 @@ def _beyond_learned_positions(config: RunFile, prepared: Prepared) -> Iterator[s
             )
 
 
-def _translation(loaded: LoadedRunFile) -> TranslateTexts:
-    """Translation of the validation set with the decoding settings of the run, but the beam of validation."""
+def _validation_translator(loaded: LoadedRunFile) -> TranslateTexts:
+    """Translates the validation set with the run's decoding settings and the beam of validation."""
     settings = {"beam": loaded.config.training.validation.beam, "n_best": 1, "sampling": None}
     decoding = loaded.config.decoding.model_copy(update=settings)
 
@@ -321,12 +321,8 @@ def _translation(loaded: LoadedRunFile) -> TranslateTexts:
     return translate
 
 
-def _scores(config: RunFile) -> ValidationScores | None:
-    """Scores of translations of the validation set; None without any.
-
-    Raises:
-        UsageError: A tokenizer cannot be used here.
-    """
+def _validation_scores(config: RunFile) -> ValidationScores | None:
+    """The scorer of validation translations; None if they are not scored."""
     data, validation = config.data, config.training.validation
     if not validation.text_metrics or data.valid is None:
         return None
@@ -336,13 +332,13 @@ def _scores(config: RunFile) -> ValidationScores | None:
 
 
 def _references(prepared: Prepared, data: DataConfig) -> dict[str, list[str]]:
-    """The beginning of the validation text in each target language; one that nobody named is empty."""
+    """The first lines of the validation references by target language, ``""`` if unknown."""
     store = prepared.valid
     if store is None:
         return {}
     if prepared.languages is None:
-        places = {named_target({"target": data.target}): list(range(min(len(store), _LOOKED_AT)))}
+        indices = {named_target({"target": data.target}): list(range(min(len(store), _REFERENCE_SAMPLE)))}
     else:
         parts = directions_in(store, prepared.languages).values()
-        places = {part.direction.target: part.lines[:_LOOKED_AT].tolist() for part in parts}
-    return {name: [store.target_text(line) for line in lines] for name, lines in places.items()}
+        indices = {part.direction.target: part.lines[:_REFERENCE_SAMPLE].tolist() for part in parts}
+    return {name: [store.target_text(line) for line in lines] for name, lines in indices.items()}

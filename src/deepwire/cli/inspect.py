@@ -112,7 +112,7 @@ def find_subject(name: str, vocabulary_size: int | None = None) -> Subject:
 def _from_run_file(
     name: str, overrides: list[str], vocabulary_size: int | None, languages: int | None
 ) -> Subject:
-    from deepwire.api.prepare import configured_size
+    from deepwire.api.prepare import configured_vocabulary_size
     from deepwire.runfile import load_run_file
 
     config = load_run_file(name, overrides).config
@@ -123,7 +123,7 @@ def _from_run_file(
         raise UsageError(f"{name}: the number of its target languages is not known", "give it: --languages N")
     size, told = vocabulary_size, "--vocabulary-size"
     if size is None:
-        size, told = configured_size(config.data), "data.vocabulary.size"
+        size, told = configured_vocabulary_size(config.data), "data.vocabulary.size"
         if size is None:
             raise UsageError(
                 f"{name}: the size of its vocabulary is not known before it is prepared",

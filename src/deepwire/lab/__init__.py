@@ -1,6 +1,6 @@
-"""Analyses of trained models: each gives a `Finding`, which `report` shows as text, JSON, plots or HTML.
+"""Analyses of trained models: each returns a `Finding`, which `report` shows as text, JSON, plots or HTML.
 
-``subject`` opens what is analysed; the other folders hold one analysis each.
+``subject`` opens models and texts; other modules are one analysis each.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from deepwire.errors import DataError, Tell, UsageError
 if TYPE_CHECKING:
     from deepwire.lab.report.finding import Finding
 
-# By the name of the analysis: a function of a MODEL name.
+# Analyses of any model, by name: `module:function`, called with a MODEL name.
 STANDARD = {
     "weights": "deepwire.lab.internals.connection_weights:analyse_weights",
     "gates": "deepwire.lab.internals.gates:analyse_gates",
     "gradients": "deepwire.lab.internals.gradient_norms:analyse_gradients",
 }
 
-# With that which also wants the training text; a report has it for language models alone.
+# In a report of a language model: also one that reads the training text.
 OF_LANGUAGE_MODELS = {
     **STANDARD,
     "signal": "deepwire.lab.internals.signal_propagation:analyse_signal",
 }
 
-# All of one model.
+# All analyses of one model.
 OF_A_MODEL = {
     **OF_LANGUAGE_MODELS,
     "similarity": "deepwire.lab.depth.layer_similarity:analyse_similarity",
@@ -35,25 +35,26 @@ OF_A_MODEL = {
 
 
 def analyse_all(models: Sequence[str], skipped: Tell) -> Iterator[Finding]:
-    """Every analysis of every model that applies to it; of a language model also that of its signals.
+    """Runs all analyses that apply to each model.
 
     Args:
         models: MODEL names.
-        skipped: Receives one line for each analysis that does not apply, or that needs to be told more.
+        skipped: Called with one line for each analysis that does not apply or needs more arguments.
 
     Raises:
         DeepwireError: An analysis fails for another reason.
     """
     for model in models:
-        for label, place in (OF_LANGUAGE_MODELS if _is_language_model(model) else STANDARD).items():
-            module, _, name = place.partition(":")
-            analyse = cast("Callable[[str], Finding]", getattr(import_module(module), name))
-            # Its training text may be gone, which the other analyses do not need.
-            apart = (UsageError, DataError) if label not in STANDARD else (UsageError,)
+        analyses = OF_LANGUAGE_MODELS if _is_language_model(model) else STANDARD
+        for name, path in analyses.items():
+            module, _, function = path.partition(":")
+            analyse = cast("Callable[[str], Finding]", getattr(import_module(module), function))
+            # The training text, which only others than the standard analyses read, may be gone.
+            skippable = (UsageError,) if name in STANDARD else (UsageError, DataError)
             try:
                 yield analyse(model)
-            except apart as error:
-                skipped(f"{label}: {error}")
+            except skippable as error:
+                skipped(f"{name}: {error}")
 
 
 def _is_language_model(model: str) -> bool:
