@@ -1,4 +1,4 @@
-"""``deepwire translate-file``: a document in, the same document in another language out."""
+"""``deepwire translate-file``: translates a document and keeps its format."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ JsonPath = Annotated[
     ),
 ]
 
-_MOST_BYTES = 1 << 30
-_WINDOW = 512  # sentences between two looks at the progress
+_MAX_BYTES = 1 << 30
+_WINDOW = 512  # sentences translated between updates of the progress line
 
 
 @with_settings("beam", "length_penalty", "term_search", "guards", "placeholders")
@@ -66,26 +66,28 @@ def translate_file(
     if json_path and input_.suffix.lower() != ".json":
         raise UsageError("--json-path has an effect only on .json files")
     require_reader(input_.name)
-    content, read = _content(input_), [input_, *([] if terms is None else [terms])]
+    content = _read(input_)
+    inputs = [input_] if terms is None else [input_, terms]
     if output is not None:
         require_same_kind(str(input_), str(output))
-        check_output(output, read)
+        check_output(output, inputs)
     configure_process(threads=threads, flush_denormals=False)
     model = deepwire.load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
     if output is None:
         output = input_.with_suffix(f".{target or 'translated'}{input_.suffix}")
         require_absent(output, f"replace it with --output {output}")
-        check_output(output, read)
+        check_output(output, inputs)
     with ProgressLine(live=False if quiet else None) as progress:
 
-        def warn_of_document(text: str) -> None:
-            progress.end()  # warnings have lines of their own
+        def warn_on_own_line(text: str) -> None:
+            progress.end()
             warn(f"{input_}: {text}")
 
         progress.count(f"reading {input_.name}", 0)
-        options = Options(source, target, tuple(json_path or ()), warn_of_document)
-        translated = _translated(model, _document(input_, content, options), options, (to, from_), progress)
+        options = Options(source, target, tuple(json_path or ()), warn_on_own_line)
+        document = _parse(input_, content, options)
+        translated = _translate(model, document, options, progress, from_=from_, to=to)
     if output == opt.STDIO:
         sys.stdout.buffer.write(translated)
         return
@@ -95,23 +97,23 @@ def translate_file(
         tell(f"wrote {output}")
 
 
-def _content(path: Path) -> bytes:
+def _read(path: Path) -> bytes:
     if path.is_dir():
         raise DataError(f"{path}: is a folder, not a document")
     try:
         with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+            content = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file") from None
     except OSError as error:
         raise DataError(f"{path}: cannot read: {error.strerror}") from None
-    if len(content) > _MOST_BYTES:
-        raise DataError(f"{path}: has more than {_MOST_BYTES:,} bytes", "translate it in parts")
+    if len(content) > _MAX_BYTES:
+        raise DataError(f"{path}: has more than {_MAX_BYTES:,} bytes", "translate it in parts")
     return content
 
 
 def _languages(model: Model, from_: str | None, to: str | None) -> tuple[str, str]:
-    """The languages of the document and of its translation, as far as they are known."""
+    """The languages of the document and of its translation, `""` where unknown."""
     if model.languages is None:
         source, target = model.direction or ("", "")
         return from_ or source, to or target
@@ -120,24 +122,27 @@ def _languages(model: Model, from_: str | None, to: str | None) -> tuple[str, st
     return from_ or (sources[0] if len(sources) == 1 else ""), to or (targets[0] if len(targets) == 1 else "")
 
 
-def _document(path: Path, content: bytes, options: Options) -> Document:
-    """Read a document; its errors have the name of the file in front, and the line."""
+def _parse(path: Path, content: bytes, options: Options) -> Document:
+    """Parses a document; its errors begin with the name of the file, and the line."""
     from deepwire.serve.documents.registry import read_document
 
     try:
         return read_document(path.name, content, options)
     except DataError as error:
-        line = error.message.removeprefix("line ")  # a.po:3: what is wrong there
-        said = f" {line}" if line == error.message else line
-        raise DataError(f"{path}:{said}", error.hint) from None
+        message = error.message
+        if message.startswith("line "):
+            raise DataError(f"{path}:{message.removeprefix('line ')}", error.hint) from None
+        raise DataError(f"{path}: {message}", error.hint) from None
 
 
-def _translated(
+def _translate(
     model: Model,
     document: Document,
     options: Options,
-    languages: tuple[str | None, str | None],
     progress: ProgressLine,
+    *,
+    from_: str | None,
+    to: str | None,
 ) -> bytes:
     from deepwire.data.text.sentences import SentenceSplitter
     from deepwire.decoding.alignment import CannotAlignError
@@ -159,7 +164,6 @@ def _translated(
     for beginning in plan.untranslated:
         options.warn(f"stays as it is, too long for the model and without a place for a cut: {beginning}")
     best: list[Candidate] = []
-    to, from_ = languages
     for translation in translator.translations(plan.texts, window=_WINDOW, to=to, from_=from_):
         best.append(translation.candidates[0])
         progress.count("translating", len(best), len(plan.texts), "sentences")

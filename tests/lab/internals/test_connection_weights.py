@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from deepwire.errors import UsageError
-from deepwire.lab.internals.connection_weights import analyse_weights, small
+from deepwire.lab.internals.connection_weights import analyse_weights, blank_cells
 from deepwire.lab.report.finding import BarChart, Figure, Finding, HeatMap, LineChart
 from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
@@ -69,9 +69,9 @@ def test_a_known_matrix_of_dlcl_is_shown_with_the_blanks_of_the_paper(
 
 
 def test_the_rule_of_the_paper() -> None:
-    assert small([0.1, -0.099, 1.9]) == [False, True, False]
-    assert small([0.1, -4.0, 0.2]) == [True, False, False]
-    assert small([math.nan, 0.0]) == [False, True]
+    assert blank_cells([0.1, -0.099, 1.9]) == [False, True, False]
+    assert blank_cells([0.1, -4.0, 0.2]) == [True, False, False]
+    assert blank_cells([math.nan, 0.0]) == [False, True]
 
 
 def test_groups_show_the_three_kinds_of_weights(make_model: ModelMaker, store: Store) -> None:

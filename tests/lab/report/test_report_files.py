@@ -121,7 +121,7 @@ def _lines(name: str, values: list[tuple[float | None, ...]], log: bool = False)
 )
 @pytest.mark.filterwarnings("error")
 def test_odd_figures_are_drawn(figure: Figure) -> None:
-    assert plots.drawn(figure, "png").startswith(b"\x89PNG")
+    assert plots.render(figure, "png").startswith(b"\x89PNG")
     ElementTree.fromstring(plots.svg(figure))
 
 
@@ -136,7 +136,7 @@ def test_plots_are_written_as_png_svg_and_pdf(finding: Finding, tmp_path: Path) 
     assert {"example-1-bars.png", "example-2-bars.png"} <= names
     plain = (tmp_path / "two" / "example-1-bars.pdf").read_bytes()
     assert plain.startswith(b"%PDF")
-    assert plain == plots.drawn(short.figures[0].model_copy(update={"title": "another"}), "pdf")
+    assert plain == plots.render(short.figures[0].model_copy(update={"title": "another"}), "pdf")
     drawing = " ".join((tmp_path / "two" / "example-1-bars.svg").read_text().split())
     assert "runs/a (update 7)" in drawing
     dotted = finding.model_copy(update={"analysis": "comparison-dlcl-1.5"})
@@ -185,7 +185,7 @@ def test_without_matplotlib_there_is_one_clear_error(
 ) -> None:
     monkeypatch.setattr(plots, "find_spec", lambda name: None)
     with pytest.raises(UsageError) as caught:
-        plots.drawn(finding.figures[0], "png")
+        plots.render(finding.figures[0], "png")
     assert "pip install 'deepwire[analysis]'" in caught.value.hint
     with pytest.raises(UsageError):
         as_html([finding], "t")

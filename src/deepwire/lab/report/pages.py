@@ -14,7 +14,7 @@ from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.output import write_output
 from deepwire.io.regular_files import read_regular
 from deepwire.lab.report.finding import Figure, Finding, Provenance, Table, from_json, to_json
-from deepwire.lab.report.plots import drawn, svg
+from deepwire.lab.report.plots import render, svg
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -177,6 +177,6 @@ def save_plots(findings: Sequence[Finding], folder: Path) -> list[Path]:
             for form in FORMS:
                 path = folder / f"{stem}-{figure.name}.{form}"
                 with disk_errors(path):
-                    path.write_bytes(drawn(figure, form, (figure.caption, finding.subject)))
+                    path.write_bytes(render(figure, form, (figure.caption, finding.subject)))
                 written.append(path)
     return written
