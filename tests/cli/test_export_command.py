@@ -118,7 +118,7 @@ def test_rounded_weights_leave_the_model_as_it_is(
     (tmp_path / "rounded").mkdir()
     CTranslate2().write(loaded, tmp_path / "rounded", "int8")
     assert all(torch.equal(value, before[name]) for name, value in loaded.model.named_parameters())
-    monkeypatch.setattr(parity, "_LONGEST", 256)  # beginnings differ more
+    monkeypatch.setattr(parity, "_MAX_TARGET", 256)  # beginnings differ more
     code, errors = export("--quantization", "int8", "--text", str(folder / "text.de"), "--lines", "5")
     assert code == 0, errors
     found = json.loads((tmp_path / "out" / "parity.json").read_text())

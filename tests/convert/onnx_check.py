@@ -15,7 +15,7 @@ from test_product import refused
 
 from deepwire.convert.decoding_graphs import Graph, decoding_graphs
 from deepwire.convert.host.graphs import Begun
-from deepwire.convert.parity import _OWN_ERROR, in_float64
+from deepwire.convert.parity import _ALLOWED_ROUNDING, in_float64
 from deepwire.errors import UsageError
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import EncoderDecoder
@@ -101,7 +101,7 @@ def rounding(model: TranslationModel) -> float:
 
 def most_allowed(model: TranslationModel, difference: float) -> float:
     """What ONNX may differ by; if it is more than `ALLOWED`, ten times the rounding, as exports may."""
-    return ALLOWED if difference <= ALLOWED else max(ALLOWED, _OWN_ERROR * rounding(model))
+    return ALLOWED if difference <= ALLOWED else max(ALLOWED, _ALLOWED_ROUNDING * rounding(model))
 
 
 Pair = tuple[np.ndarray, np.ndarray]

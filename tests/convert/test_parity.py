@@ -10,7 +10,7 @@ from untrained_models import save_untrained, vocabularies_of
 
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.convert.export_format import ExportedModel, numbers_of_pieces
-from deepwire.convert.parity import SAME, ParityLimits, compare, in_float64, unequal
+from deepwire.convert.parity import SAME, ParityLimits, compare, in_float64, make_mismatch
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translator import Translator
@@ -96,11 +96,11 @@ def test_a_greedy_tie_is_at_the_first_subword_that_is_another_one() -> None:
     """What follows it is another text, whose scores mean nothing."""
     greedy = DecodingConfig(beam=1, length_penalty=0)
     texts = (["a", "b", "c"], ["a", "d"])
-    near = unequal(1, texts, ([-1, -2, -1, -1], [-1, -2.001, -9]), greedy)
+    near = make_mismatch(1, texts, ([-1, -2, -1, -1], [-1, -2.001, -9]), greedy)
     assert near.is_tie(0.0006)
     assert not near.is_tie(0.0004)
     # One of them has ended.
-    ended = unequal(1, (["a"], ["a", "b"]), ([-1, -3], [-1, -3.001, -4]), greedy)
+    ended = make_mismatch(1, (["a"], ["a", "b"]), ([-1, -3], [-1, -3.001, -4]), greedy)
     assert ended.is_tie(0.0006)
     assert not ended.is_tie(0.0004)
 
@@ -109,10 +109,10 @@ def test_a_tie_of_beams_is_of_whole_scores() -> None:
     """A score has the difference of every subword, divided as the score is."""
     texts = (["a", "b", "c"], ["a", "d"])
     log_probs = ([-1.0, -2.0, -1.0, -1.0], [-1.0, -3.0, -1.0])
-    summed = unequal(1, texts, log_probs, DecodingConfig(beam=4, length_penalty=0))
+    summed = make_mismatch(1, texts, log_probs, DecodingConfig(beam=4, length_penalty=0))
     assert (summed.gap, summed.counted) == (0, 7)
     mean = DecodingConfig(beam=4, length_penalty=1, length_penalty_form="average")
-    averaged = unequal(1, texts, log_probs, mean)
+    averaged = make_mismatch(1, texts, log_probs, mean)
     assert averaged.gap == pytest.approx(-5 / 4 + 5 / 3)
     assert averaged.counted == 2
     assert averaged.is_tie(0.21)

@@ -1,4 +1,4 @@
-"""Whether an exported model computes what it was exported from: its log-probabilities, and its texts."""
+"""Compares an exported model with its original: log-probabilities and translations."""
 
 from __future__ import annotations
 
@@ -31,28 +31,32 @@ from deepwire.evaluation.metric_choice import corpus_score
 from deepwire.model.translation_model import TranslationModel
 
 EXACT, ROUNDED = 0.001, 0.1
-"""Most that the log-probability of a subword may differ by on average, in nats: with weights as they are, and
-with rounded ones."""
+"""Largest mean difference of log-probabilities of subwords, in nats: with exact and with rounded weights."""
 SAME, SAME_BLEU = 1e-4, 0.1
-"""Of a format that computes the same: most that any log-probability may differ by, and BLEU."""
+"""Largest difference of any log-probability, and of BLEU, for formats that compute the same."""
 BEAM = 4
-_OWN_ERROR = 10
-"""So many times our own error in float32 is allowed: how much a model amplifies rounding is luck, above all
-with EM routing, and with other kernels it may be seven times as much."""
-# About the distance of two float32 log-probabilities next to each other.
+_ALLOWED_ROUNDING = 10
+"""Allowed multiple of our own float32 rounding error. Models amplify rounding to different degrees, above all
+with EM routing, and other kernels may err seven times as much."""
+# About the spacing of float32 log-probabilities.
 _FLOAT32 = 1e-6
 
-# The beam search that is compared: the model's own, without what deepwire does with lines around it.
+# Changes to the model's own beam search: without pre- and postprocessing of lines.
 _SEARCH: Mapping[str, object] = {
-    **{"beam": BEAM, "n_best": 1, "sampling": None, "max_source_length": DecodingConfig().max_source_length},
-    **dict.fromkeys(("guards", "casing", "placeholders"), False),
+    "beam": BEAM,
+    "n_best": 1,
+    "sampling": None,
+    "max_source_length": DecodingConfig().max_source_length,
+    "guards": False,
+    "casing": False,
+    "placeholders": False,
 }
-# Subwords of a translation, and of a source; longer sources are left out of the comparison.
-_LONGEST, _LONGEST_SOURCE = 256, 128
-# Programs differ in what else counts as a subword of it.
-_SURE = _LONGEST - 2
-# Subwords of a text without a source, of its beginning that is continued, and behind that.
-_SCORED, _PROMPT, _ADDED = 128, 16, 32
+# Most subwords of a translation and of a source; longer sources are left out.
+_MAX_TARGET, _MAX_SOURCE = 256, 128
+# Programs differ in what else counts towards the limit.
+_COMPARED = _MAX_TARGET - 2
+# For language models: most subwords of a text, of its prompt, and of the continuation.
+_MAX_TEXT, _PROMPT, _CONTINUATION = 128, 16, 32
 _BATCH = 16
 
 Pieces = Sequence[str]
@@ -60,12 +64,12 @@ Pieces = Sequence[str]
 
 @dataclass(frozen=True)
 class ParityLimits:
-    """Differences that are allowed.
+    """Allowed differences.
 
     Attributes:
-        mean: Most for `Parity.mean_difference`.
-        same: Whether no log-probability may differ by more than `largest`, and no translation but in ties.
-        largest: In nats; or ten times our own error in float32 where that is more.
+        mean: Limit of `Parity.mean_difference`.
+        same: Whether every log-probability must be within `largest`, and translations equal but for ties.
+        largest: In nats; ten times our own float32 error if that is more.
     """
 
     mean: float
@@ -75,12 +79,12 @@ class ParityLimits:
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Two translations of a line.
+    """Two different translations of a line.
 
     Attributes:
-        gap: By how much we prefer ours, in nats: greedily at the first subword that is another one, by beam
-            search as a whole.
-        counted: How many log-probabilities are in `gap`, each divided by the length penalty.
+        gap: How much better our model scores ours, in nats: in greedy search at the first subword that
+            differs, in beam search as a whole.
+        counted: Number of log-probabilities in `gap`, each divided by the length penalty.
     """
 
     line: int
@@ -90,27 +94,27 @@ class Mismatch:
     counted: float
 
     def is_tie(self, difference: float) -> bool:
-        """Whether programs whose log-probabilities differ by so much can choose either."""
+        """Whether a difference of log-probabilities by so much can explain the other choice."""
         return abs(self.gap) <= self.counted * max(difference, _FLOAT32)
 
 
-def unequal(
+def make_mismatch(
     line: int,
     texts: tuple[Pieces, Pieces],
     log_probs: Sequence[Sequence[float]],
     config: DecodingConfig,
 ) -> Mismatch:
-    """Our translation of a line and another, found with these settings.
+    """Makes the mismatch of two translations of a line.
 
     Args:
         line: Its number.
-        texts: Their subwords.
-        log_probs: Ours of these and of EOS.
-        config: The settings.
+        texts: The subwords of ours and theirs.
+        log_probs: Our log-probabilities of both, with EOS.
+        config: The settings that they were found with.
     """
     if config.beam == 1:
         pairs = enumerate(zip_longest(*texts))
-        # Other numbers may stand for the same pieces: then any will do.
+        # Different ids may have equal pieces; then any position will do.
         first = next((place for place, (one, other) in pairs if one != other), 0)
         gap, counted = log_probs[0][first] - log_probs[1][first], 2.0
     else:
@@ -127,15 +131,15 @@ class Parity:
 
     Attributes:
         lines: Lines compared.
-        equal: Part of them whose greedy translations are the same, subword by subword.
+        equal: Share of lines whose greedy translations are equal, subword by subword.
         beam_equal: Likewise by beam search.
-        mean_difference: Mean of |difference| of the log-probability of a subword, in nats; both programs
+        mean_difference: Mean absolute difference of log-probabilities of subwords, in nats; both programs
             score our translations.
-        largest_difference: The largest of them.
-        rounding: Most that our own log-probabilities in float32 differ from those in float64 by; measured
-            where `largest_difference` is more than usually allowed.
-        bleu: BLEU of ours and of theirs, where there are references.
-        unequal: The greedy translations that are not the same; `beam_unequal` those by beam search.
+        largest_difference: The largest of these differences.
+        rounding: Largest difference of our own log-probabilities in float32 and float64; measured if
+            `largest_difference` is above its limit.
+        bleu: BLEU of ours and of theirs, if there are references.
+        unequal: The greedy translations that differ; `beam_unequal` those by beam search.
     """
 
     lines: int
@@ -149,20 +153,21 @@ class Parity:
     rounding: float | None = None
 
     def to_json(self) -> dict[str, object]:
-        """As it stands in `parity.json`."""
+        """The content of `parity.json`."""
         return asdict(self)
 
     def violations(self, limits: ParityLimits) -> list[str]:
-        """Differences beyond the limits, one line each."""
+        """The limits that are exceeded, one line each."""
         violations = []
         if not self.mean_difference <= limits.mean:
             violations.append(f"allowed is {limits.mean:g} on average")
         if not limits.same:
             return violations
-        allowed = max(limits.largest, _OWN_ERROR * (self.rounding or 0))
+        allowed = max(limits.largest, _ALLOWED_ROUNDING * (self.rounding or 0))
         if not self.largest_difference <= allowed:
             violations.append(
-                f"allowed is {limits.largest:g} at most, or {_OWN_ERROR} times the model's own rounding"
+                f"allowed is {limits.largest:g} at most, "
+                f"or {_ALLOWED_ROUNDING} times the model's own rounding"
             )
         for search, lines in (("greedily", self.unequal), (f"with a beam of {BEAM}", self.beam_unequal)):
             wrong = [each for each in lines if not each.is_tie(min(self.largest_difference, allowed))]
@@ -193,62 +198,64 @@ def compare(
     limits: ParityLimits = ParityLimits(EXACT),
     never: Sequence[int] = (),
 ) -> Parity:
-    """Translate and score lines with both, greedily and by beam search; a language model continues them.
+    """Translates and scores lines with both models; language models continue them.
 
     Args:
-        model: Ours, on the CPU in float32.
-        exported: The same as the other program has read it.
-        lines: Raw source text; empty and very long ones are left out.
+        model: Our model, on the CPU in float32.
+        exported: The exported model, as loaded by the other program.
+        lines: Raw source text; empty and very long lines are left out.
         references: A translation of each line, for BLEU.
-        language: Into which, of a model of several.
-        limits: Our own rounding is measured if a log-probability differs by more.
-        never: Symbols that have no probability there.
+        language: Target language of a multilingual model.
+        limits: Our own rounding error is measured if a log-probability differs by more.
+        never: Symbols that have no probability in the exported model.
 
     Raises:
         DataError: No line is left.
-        ModelError: Our translations are all empty, so that there is nothing to compare.
+        ModelError: Our translations are all empty.
         UsageError: The model does not know the language, or must be told one.
     """
     model = without_symbols(model, never) if never else model
     if model.model.source_vocabulary:
-        subject: _Subject = _Translations(model, lines, language)
+        comparison: _Comparison = _Translations(model, lines, language)
     else:
-        subject = _Continuations(model, lines)
-    greedy = subject.greedy
-    beam = exported.searchable(with_settings(subject.stored, _SEARCH))
-    ours, theirs = subject.found(greedy), subject.found_by(exported, greedy)
-    greedy_unequal = subject.unequal(ours, theirs, greedy)
-    beam_unequal = subject.unequal(subject.found(beam), subject.found_by(exported, beam), beam)
-    targets = subject.targets(ours)
-    scores = subject.scores(targets, model.model)
-    differences = _differences(scores, subject.scores_by(exported, targets))
+        comparison = _Continuations(model, lines)
+    greedy = comparison.greedy
+    beam = exported.searchable(with_settings(comparison.stored, _SEARCH))
+    ours, theirs = comparison.translate(greedy), comparison.translate_with(exported, greedy)
+    greedy_mismatches = comparison.mismatches(ours, theirs, greedy)
+    beam_mismatches = comparison.mismatches(
+        comparison.translate(beam), comparison.translate_with(exported, beam), beam
+    )
+    targets = comparison.targets(ours)
+    scores = comparison.score(targets, model.model)
+    differences = _differences(scores, comparison.score_with(exported, targets))
     rounding = None
     if limits.same and max(differences) > limits.largest:
         with in_float64(model.model) as exact:
-            rounding = max(_differences(scores, subject.scores(targets, exact)))
+            rounding = max(_differences(scores, comparison.score(targets, exact)))
     bleu = None
     if references is not None:
-        wanted = [references[number] for number in subject.kept]
+        wanted = [references[number] for number in comparison.kept]
         here, there = (
-            corpus_score("bleu", [*map(subject.text, each)], wanted).value for each in (ours, theirs)
+            corpus_score("bleu", [*map(comparison.text, each)], wanted).value for each in (ours, theirs)
         )
         bleu = here, there
-    count = len(subject.kept)
+    count = len(comparison.kept)
     return Parity(
         lines=count,
-        equal=1 - len(greedy_unequal) / count,
-        beam_equal=1 - len(beam_unequal) / count,
+        equal=1 - len(greedy_mismatches) / count,
+        beam_equal=1 - len(beam_mismatches) / count,
         mean_difference=fmean(differences),
         largest_difference=max(differences),
         bleu=bleu,
-        unequal=greedy_unequal,
-        beam_unequal=beam_unequal,
+        unequal=greedy_mismatches,
+        beam_unequal=beam_mismatches,
         rounding=rounding,
     )
 
 
-class _Subject(ABC):
-    """Our side of a comparison of some lines, whose numbers, counted from 0, are `kept`."""
+class _Comparison(ABC):
+    """Lines to compare on, with our model; `kept` are their numbers from 0."""
 
     kept: Sequence[int]
     longest: int
@@ -261,64 +268,64 @@ class _Subject(ABC):
 
     @property
     def greedy(self) -> DecodingConfig:
-        """Greedy search with the groups and rounds that the model translates with."""
+        """Greedy search with the model's own groups and rounds."""
         depth = {"groups": self.stored.groups, "rounds": self.stored.rounds}
         return DecodingConfig(
             beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=self.longest, **depth
         )
 
     @abstractmethod
-    def found(self, config: DecodingConfig) -> list[Pieces]:
-        """Translations by our search."""
+    def translate(self, config: DecodingConfig) -> list[Pieces]:
+        """Our translations."""
 
     @abstractmethod
-    def found_by(self, exported: ExportedModel, config: DecodingConfig) -> list[Pieces]:
-        """Translations by theirs."""
+    def translate_with(self, exported: ExportedModel, config: DecodingConfig) -> list[Pieces]:
+        """The exported model's translations."""
 
     @abstractmethod
     def targets(self, found: Sequence[Pieces]) -> Mapping[int, Pieces]:
-        """Rows and what both score there."""
+        """The targets that both models score, by row."""
 
     @abstractmethod
     def log_probs(self, row: int, target: Pieces, model: TranslationModel) -> list[float]:
-        """Ours of the subwords of a target and of EOS."""
+        """Our log-probabilities of a target and EOS."""
 
     @abstractmethod
-    def scores_by(self, exported: ExportedModel, targets: Mapping[int, Pieces]) -> list[list[float]]:
-        """Theirs of targets."""
+    def score_with(self, exported: ExportedModel, targets: Mapping[int, Pieces]) -> list[list[float]]:
+        """The exported model's log-probabilities of targets."""
 
-    def scores(self, targets: Mapping[int, Pieces], model: TranslationModel) -> list[list[float]]:
-        """Ours of targets."""
+    def score(self, targets: Mapping[int, Pieces], model: TranslationModel) -> list[list[float]]:
+        """Our log-probabilities of targets."""
         return [self.log_probs(row, target, model) for row, target in targets.items()]
 
     def text(self, pieces: Pieces) -> str:
         """The text of subwords."""
         return self.vocabulary.decode(self.numbers[piece] for piece in pieces)
 
-    def unequal(
+    def mismatches(
         self, ours: Sequence[Pieces], theirs: Sequence[Pieces], config: DecodingConfig
     ) -> tuple[Mismatch, ...]:
-        """The lines whose translations, found with these settings, differ."""
-        differing = []
+        """The lines whose translations differ."""
+        mismatches = []
         for row, (one, other) in enumerate(zip(ours, theirs, strict=True)):
-            if list(one)[:_SURE] != list(other)[:_SURE]:
+            if list(one)[:_COMPARED] != list(other)[:_COMPARED]:
                 log_probs = [self.log_probs(row, each, self.model.model) for each in (one, other)]
-                differing.append(unequal(self.kept[row] + 1, (one, other), log_probs, config))
-        return tuple(differing)
+                mismatches.append(make_mismatch(self.kept[row] + 1, (one, other), log_probs, config))
+        return tuple(mismatches)
 
 
-class _Translations(_Subject):
-    """Lines to translate; with a model that reads documents all of them are one.
+class _Translations(_Comparison):
+    """Lines to translate; for a document-level model they are one document.
 
-    Which translations stand in front of a line is known when all are found greedily; both read these then.
+    After our greedy search, its translations are the context of all later searches, ours and theirs.
     """
 
     def __init__(self, model: LoadedModel, lines: Sequence[str], language: str) -> None:
         super().__init__(model)
-        self.longest = _LONGEST
+        self.longest = _MAX_TARGET
         source = model.vocabularies.source
         encoded = [source.encode(line) for line in lines]
-        self.kept = [number for number, ids in enumerate(encoded) if 0 < len(ids) <= _LONGEST_SOURCE]
+        self.kept = [number for number, ids in enumerate(encoded) if 0 < len(ids) <= _MAX_SOURCE]
         if not self.kept:
             raise DataError("no line to compare translations of", "give text with sentences of usual length")
         self.texts = [lines[number] for number in self.kept]
@@ -326,9 +333,9 @@ class _Translations(_Subject):
         self.language, self.languages, self.context = language, languages_of(model), context_of(model)
         self.into = LanguageSelector(self.languages, model.vocabularies, lambda _: None).select(language)
         self.contexts: Sequence[tuple[ContextLine, ...]] = ()
-        self.fronts: Sequence[tuple[Sequence[int], Sequence[int]]] = [((), ())] * len(self.kept)
+        self.context_ids: Sequence[tuple[Sequence[int], Sequence[int]]] = [((), ())] * len(self.kept)
 
-    def found(self, config: DecodingConfig) -> list[Pieces]:
+    def translate(self, config: DecodingConfig) -> list[Pieces]:
         translator = Translator(
             [self.model.model],
             self.model.vocabularies,
@@ -347,18 +354,18 @@ class _Translations(_Subject):
             encoder = ContextEncoder(self.model.vocabularies, self.languages, self.context)
             lengths = [*map(len, self.ids)]
             sides = encoder.sources(self.contexts, lengths), encoder.targets(self.contexts, lengths)
-            self.fronts = [*zip(*sides, strict=True)]
+            self.context_ids = [*zip(*sides, strict=True)]
         return [translation.candidates[0].tokens for translation in found]
 
-    def found_by(self, exported: ExportedModel, config: DecodingConfig) -> list[Pieces]:
+    def translate_with(self, exported: ExportedModel, config: DecodingConfig) -> list[Pieces]:
         sources = [*map(self.model.vocabularies.source.pieces, self.ids)]
-        return [*self._behind(exported, range(len(sources))).search(sources, config, self.language)]
+        return [*self._with_context(exported, range(len(sources))).search(sources, config, self.language)]
 
-    def _behind(self, exported: ExportedModel, rows: Sequence[int]) -> ExportedModel:
+    def _with_context(self, exported: ExportedModel, rows: Sequence[int]) -> ExportedModel:
         if not self.context.used:
             return exported
         assert isinstance(exported, SearchedModel)  # the formats that read documents have no other
-        return exported.behind([self.fronts[row] for row in rows])
+        return exported.with_context([self.context_ids[row] for row in rows])
 
     def targets(self, found: Sequence[Pieces]) -> Mapping[int, Pieces]:
         texts = [self.vocabulary.encode(self.text(pieces)) for pieces in found]
@@ -372,7 +379,8 @@ class _Translations(_Subject):
 
     @torch.inference_mode()
     def log_probs(self, row: int, target: Pieces, model: TranslationModel) -> list[float]:
-        (chosen,), (front, begun) = as_configured([model], self.stored), self.fronts[row]
+        (configured,) = as_configured([model], self.stored)
+        source_context, target_context = self.context_ids[row]
         ids, into = [self.numbers[piece] for piece in target], self.into
         head = [BOS] if self.model.metadata.get("source_bos") is True else []
         if into is not None and into.source_tag is not None:
@@ -380,23 +388,23 @@ class _Translations(_Subject):
         first = BOS if into is None else into.first_token
         device = torch.device("cpu")
         rows = (
-            [*head, *front, *self.ids[row], EOS],
-            [first, *begun, *ids],
-            [*[PAD] * len(begun), *ids, EOS],
+            [*head, *source_context, *self.ids[row], EOS],
+            [first, *target_context, *ids],
+            [*[PAD] * len(target_context), *ids, EOS],
         )
         languages = None if into is None else target_language_ids([into], device)
-        scores = chosen.score(*(pad_batch([each], device) for each in rows), languages=languages)
-        return scores[0, len(begun) :].tolist()
+        scores = configured.score(*(pad_batch([each], device) for each in rows), languages=languages)
+        return scores[0, len(target_context) :].tolist()
 
-    def scores_by(self, exported: ExportedModel, targets: Mapping[int, Pieces]) -> list[list[float]]:
+    def score_with(self, exported: ExportedModel, targets: Mapping[int, Pieces]) -> list[list[float]]:
         sources = [self.model.vocabularies.source.pieces(self.ids[row]) for row in targets]
-        return self._behind(exported, [*targets]).score(sources, [*targets.values()], self.language)
+        return self._with_context(exported, [*targets]).score(sources, [*targets.values()], self.language)
 
 
-class _Continuations(_Subject):
-    """Lines of text of which a language model continues the beginnings."""
+class _Continuations(_Comparison):
+    """Texts whose beginnings a language model continues."""
 
-    longest = _ADDED
+    longest = _CONTINUATION
 
     def __init__(self, model: LoadedModel, lines: Sequence[str]) -> None:
         super().__init__(model)
@@ -404,17 +412,17 @@ class _Continuations(_Subject):
         if not self.kept:
             raise DataError("no line to compare language models on", "give text")
         encoded = self.vocabulary.encode_lines([lines[number] for number in self.kept])
-        self.texts = [ids[:_SCORED] for ids in encoded]
+        self.texts = [ids[:_MAX_TEXT] for ids in encoded]
         self.prompts = [ids[: min(_PROMPT, len(ids) // 2)] for ids in self.texts]
 
-    def found(self, config: DecodingConfig) -> list[Pieces]:
+    def translate(self, config: DecodingConfig) -> list[Pieces]:
         (chosen,) = as_configured([self.model.model], self.stored)
         searched, found = LineBreaks(chosen, self.vocabulary.size), list[Pieces]()
         for start in range(0, len(self.prompts), _BATCH):
             prompts = self.prompts[start : start + _BATCH]
             source = torch.zeros(len(prompts), 0, dtype=torch.int64)
             read = [[EOS, *ids] for ids in prompts]
-            limits, rows = [_ADDED] * len(prompts), range(len(prompts))
+            limits, rows = [_CONTINUATION] * len(prompts), range(len(prompts))
             batch = Batch(source, limits, rows, prompts=read, context_ids=prompts)
             found += [self._pieces(each[0].ids) for each in generate(searched, batch, config)]
         return found
@@ -424,9 +432,9 @@ class _Continuations(_Subject):
             "\n" if number == self.vocabulary.size else self.vocabulary.pieces([number])[0] for number in ids
         ]
 
-    def found_by(self, exported: ExportedModel, config: DecodingConfig) -> list[Pieces]:
+    def translate_with(self, exported: ExportedModel, config: DecodingConfig) -> list[Pieces]:
         assert isinstance(exported, SearchedModel)  # the formats with language models have no other
-        return [*map(self._pieces, exported.continued(self.prompts, _ADDED, config))]
+        return [*map(self._pieces, exported.continued(self.prompts, _CONTINUATION, config))]
 
     def targets(self, found: Sequence[Pieces]) -> Mapping[int, Pieces]:
         """The texts behind their beginnings."""
@@ -440,7 +448,7 @@ class _Continuations(_Subject):
         read, following = (pad_batch([each], torch.device("cpu")) for each in ([EOS, *ids], [*ids, EOS]))
         return chosen.score(read.new_zeros(1, 0), read, following)[0, len(prompt) :].tolist()
 
-    def scores_by(self, exported: ExportedModel, targets: Mapping[int, Pieces]) -> list[list[float]]:
+    def score_with(self, exported: ExportedModel, targets: Mapping[int, Pieces]) -> list[list[float]]:
         assert isinstance(exported, SearchedModel)
         scored = exported.score_texts([self.texts[row] for row in targets])
         return [scores[len(self.prompts[row]) :] for row, scores in zip(targets, scored, strict=True)]
@@ -448,7 +456,7 @@ class _Continuations(_Subject):
 
 @contextmanager
 def in_float64(model: TranslationModel) -> Iterator[TranslationModel]:
-    """A copy of a model that computes in float64, as new tensors are meanwhile."""
+    """A copy of a model in float64, which is the default dtype meanwhile."""
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -458,7 +466,7 @@ def in_float64(model: TranslationModel) -> Iterator[TranslationModel]:
 
 
 def _differences(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> list[float]:
-    """|Difference| of the log-probability of every subword of some texts."""
+    """Absolute differences of the log-probabilities of all subwords."""
     return [
         abs(one - other)
         for our_text, their_text in zip(ours, theirs, strict=True)

@@ -1,4 +1,4 @@
-"""An exported model that our own search runs with: the host of graphs, or that with another model."""
+"""Exported models that are decoded by the host, the search that is shipped with exported graphs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from deepwire.decoding.decoding_config import DecodingConfig
 
 
 def host_settings(config: DecodingConfig) -> dict[str, object]:
-    """Settings of a search that the host knows; others are of deepwire's own alone."""
+    """The decoding settings that the host supports."""
     return {name: value for name, value in config.model_dump().items() if name in SETTINGS}
 
 
 class SteppedModel(Protocol):
-    """A model that the search can step; see `deepwire.convert.host.graphs.GraphModel`."""
+    """A model that the host's search can use, as `deepwire.convert.host.graphs.GraphModel`."""
 
     def start(self, source: Array, languages: Array | None) -> tuple[Tensors, Tensors]:
-        """Memory and first state."""
+        """Returns the memory and the first state."""
 
     def step(self, tokens: Array, position: int, memory: Tensors, state: Tensors) -> tuple[Array, Tensors]:
-        """Log-probabilities and the next state."""
+        """Returns log-probabilities and the next state."""
 
 
 class InMemoryHost(SubwordTranslator):
-    """The host with a model that is there already: its graphs, opened before, or another in their place."""
+    """The host with a model in memory instead of a folder of graphs."""
 
     def __init__(self, model: SteppedModel, manifest: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         self.manifest, self.model = manifest, model  # type: ignore[assignment]
@@ -39,24 +39,25 @@ class InMemoryHost(SubwordTranslator):
 
 
 class SearchedModel(ExportedModel):
-    """A model that the host translates with.
+    """A model that the host decodes.
 
     Args:
         vocabulary: The folder of the vocabularies.
-        translator: Makes a host with some settings.
+        make_translator: Makes a host with the given settings.
     """
 
     def __init__(
-        self, vocabulary: Path, translator: Callable[[Mapping[str, object]], SubwordTranslator]
+        self, vocabulary: Path, make_translator: Callable[[Mapping[str, object]], SubwordTranslator]
     ) -> None:
-        self._translator = translator
+        self._make_translator = make_translator
         self._contexts: Sequence[Context] | None = None
         vocabularies = Vocabularies.load(vocabulary)
-        self._source, self._target = map(numbers_of_pieces, (vocabularies.source, vocabularies.target))
+        self._source_ids = numbers_of_pieces(vocabularies.source)
+        self._target_ids = numbers_of_pieces(vocabularies.target)
         self._pieces = vocabularies.target.pieces(range(vocabularies.target.size))
 
-    def behind(self, contexts: Sequence[Context]) -> SearchedModel:
-        """The model for texts behind these: the numbers in front of each source, and of its translation."""
+    def with_context(self, contexts: Sequence[Context]) -> SearchedModel:
+        """A copy that decodes with contexts: the ids before each source and before its translation."""
         other = copy(self)
         other._contexts = contexts
         return other
@@ -64,30 +65,31 @@ class SearchedModel(ExportedModel):
     def search(
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
     ) -> list[list[str]]:
-        """The best translation of each source, behind the contexts."""
-        ids = [[self._source[piece] for piece in source] for source in sources]
-        results = self._translator(host_settings(config)).translate_ids(ids, language, self._contexts)
-        return [[self._pieces[number] for number in each[0].ids] for each in results]
+        """The best translation of each source, after its context."""
+        ids = [[self._source_ids[piece] for piece in source] for source in sources]
+        results = self._make_translator(host_settings(config)).translate_ids(ids, language, self._contexts)
+        return [[self._pieces[i] for i in hypotheses[0].ids] for hypotheses in results]
 
     def score(
         self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
     ) -> list[list[float]]:
-        """Log-probability of each subword of each target and of EOS, behind the contexts."""
-        translator, contexts = self._translator({}), self._contexts or [NO_CONTEXT] * len(sources)
+        """Log-probabilities of the subwords of each target and of EOS, after its context."""
+        translator, contexts = self._make_translator({}), self._contexts or [NO_CONTEXT] * len(sources)
         scores = []
         for source, target, context in zip(sources, targets, contexts, strict=True):
-            read, written = [self._source[each] for each in source], [self._target[each] for each in target]
-            scores.append(translator.score_ids(read, written, language, context))
+            source_ids = [self._source_ids[piece] for piece in source]
+            target_ids = [self._target_ids[piece] for piece in target]
+            scores.append(translator.score_ids(source_ids, target_ids, language, context))
         return scores
 
     def continued(
         self, prompts: Sequence[Sequence[int]], longest: int, config: DecodingConfig
     ) -> list[list[int]]:
-        """Continue each prompt of a language model by our search; all as numbers of subwords."""
-        results = self._translator(host_settings(config)).continue_ids(prompts, longest)
-        return [each[0].ids for each in results]
+        """Continues the ids of each prompt of a language model; returns the ids that follow."""
+        results = self._make_translator(host_settings(config)).continue_ids(prompts, longest)
+        return [hypotheses[0].ids for hypotheses in results]
 
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[list[float]]:
-        """Log-probabilities of texts without a source, given as numbers, and of their ends."""
-        translator = self._translator({})
+        """Log-probabilities of the ids of texts without a source, and of EOS."""
+        translator = self._make_translator({})
         return [translator.score_ids([], text) for text in texts]

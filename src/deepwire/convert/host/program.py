@@ -1,11 +1,11 @@
-"""Text in, text out."""
+"""Translation of text with an exported model, and its command line."""
 
 from __future__ import annotations
 
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,19 @@ from .errors import DataError, HostError, ModelError, UsageError, reason
 from .search import BOS, Hypothesis
 from .translator import Context, SubwordTranslator, check_search, read_manifest
 
-# SentencePiece's space, where the text itself has one.
+# SentencePiece writes a space as U+2581; one in the text itself is escaped.
 SPACE, ESCAPE = "\u2581", "\U000f2581"
-Best = list[tuple[str, float]]
-"""Texts with their scores, the best first."""
+Candidates = list[tuple[str, float]]
+"""Texts with their scores, best first."""
 
 
 class Vocabulary:
-    """SentencePiece with the model of a side."""
+    """The SentencePiece model of one side."""
 
     def __init__(self, path: Path) -> None:
         if path.suffix != ".model":
             raise UsageError(
-                f"{path} is of no SentencePiece model", "cut the text up into subwords yourself, see --ids"
+                f"{path} is not a SentencePiece model", "segment the text into subwords yourself, see --ids"
             )
         try:
             import sentencepiece
@@ -42,19 +42,19 @@ class Vocabulary:
             ) from error
 
     def encode(self, lines: Sequence[str]) -> list[list[int]]:
-        """Subwords of each line."""
+        """Subword ids of each line."""
         escaped = [line.replace(ESCAPE, f"{ESCAPE}0").replace(SPACE, f"{ESCAPE}1") for line in lines]
         ids: list[list[int]] = self.processor.encode(escaped)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of subwords."""
+        """The text of subword ids."""
         decoded: str = self.processor.decode(list(ids))
         return decoded.replace(f"{ESCAPE}1", SPACE).replace(f"{ESCAPE}0", ESCAPE)
 
 
 class Translator(SubwordTranslator):
-    """A model with its vocabularies and settings; see the base class."""
+    """Translates text; for arguments see the base class."""
 
     @cached_property
     def source(self) -> Vocabulary:
@@ -66,17 +66,17 @@ class Translator(SubwordTranslator):
         """The vocabulary of translations."""
         return Vocabulary(self.folder / self.manifest["vocabulary"]["target"][0])
 
-    def translate(self, lines: Sequence[str], to: str = "") -> list[Best]:
-        """The best translations of each line of text, with their scores; an empty one of an empty line.
+    def translate(self, lines: Sequence[str], to: str = "") -> list[Candidates]:
+        """Translates lines of text; an empty line has an empty translation.
 
-        With a model that reads documents an empty line ends one; it reads those in front of a line, too.
+        A document-level model also reads the lines before each; an empty line ends a document.
         """
         if self.writes:
-            raise UsageError("it is a language model", "it goes on with text: see generate")
+            raise UsageError("it is a language model", "it continues text: see generate")
         sources = self.source.encode(lines)
         if not self.manifest.get("context"):
             return [self.texts(each) for each in self.translate_ids(sources, to)]
-        translations: list[Best] = [[("", 0.0)] for _ in lines]
+        translations: list[Candidates] = [[("", 0.0)] for _ in lines]
         targets: dict[int, list[int]] = {}
         for wave in self.waves(lines):
             contexts = [self.context(row, before, sources, targets) for row, before in wave.items()]
@@ -87,7 +87,10 @@ class Translator(SubwordTranslator):
         return translations
 
     def waves(self, lines: Sequence[str]) -> Iterator[dict[int, list[int]]]:
-        """Lines that are translated together, each with those before it in its document."""
+        """Batches of line numbers, each with the earlier lines of its document.
+
+        A batch needs translations of earlier batches only.
+        """
         before: dict[int, list[int]] = {}
         document: list[int] = []
         for row, line in enumerate(lines):
@@ -103,24 +106,25 @@ class Translator(SubwordTranslator):
             yield {row: rows for row, rows in before.items() if len(rows) == place}
 
     def context(
-        self, row: int, before: Sequence[int], sources: Sequence[list[int]], targets: dict[int, list[int]]
+        self, row: int, before: Sequence[int], sources: Sequence[list[int]], targets: Mapping[int, list[int]]
     ) -> Context:
-        """The lines in front of a line."""
-        known = self.manifest["context"]
+        """The tokens of the lines before a line, on both sides."""
+        limits = self.manifest["context"]
         length = min(len(sources[row]), self.settings["max_source_length"])
+        source_lines = [sources[each] for each in before[max(0, len(before) - limits["source"]) :]]
+        target_lines = [targets[each] for each in before[max(0, len(before) - limits["target"]) :]]
+        source_separator, target_separator = limits["separators"]
+        return (
+            context_tokens(source_lines, length, limits["max_length"], source_separator),
+            context_tokens(target_lines, length, limits["max_length"], target_separator),
+        )
 
-        def front(side: int, ids: Sequence[list[int]] | dict[int, list[int]]) -> list[int]:
-            lines = [ids[each] for each in last(before, known[("source", "target")[side]])]
-            return in_front(lines, length, known["max_length"], known["separators"][side])
-
-        return front(0, sources), front(1, targets)
-
-    def texts(self, hypotheses: Sequence[Hypothesis]) -> Best:
-        """The texts of hypotheses."""
+    def texts(self, hypotheses: Sequence[Hypothesis]) -> Candidates:
+        """The texts and scores of hypotheses."""
         return [(self.target.decode(each.ids), each.score) for each in hypotheses] or [("", 0.0)]
 
-    def generate(self, prompts: Sequence[str], most: int | None = None) -> list[Best]:
-        """How a language model ends each text, by at most so many subwords, with scores of what is added."""
+    def generate(self, prompts: Sequence[str], most: int | None = None) -> list[Candidates]:
+        """Continues texts with a language model by at most `most` subwords, which alone are scored."""
         if not self.writes:
             raise UsageError("it is no language model", "it translates: see translate")
         most = self.settings["max_length_extra"] if most is None else most
@@ -128,17 +132,20 @@ class Translator(SubwordTranslator):
         ids = [[token for line in lines for token in (BOS, *line)][1:] for lines in encoded]
         continuations = self.continue_ids(ids, most)
         return [
-            [(self.ended(prompt, prompt_ids, hypothesis.ids), hypothesis.score) for hypothesis in each]
+            [
+                (self.with_continuation(prompt, prompt_ids, hypothesis.ids), hypothesis.score)
+                for hypothesis in each
+            ]
             for prompt, prompt_ids, each in zip(prompts, ids, continuations, strict=True)
         ]
 
-    def ended(self, prompt: str, ids: Sequence[int], more: Sequence[int]) -> str:
-        """The prompt and what follows it."""
-        head, whole = self.lines(ids), self.lines([*ids, *more])
-        return prompt + whole[len(head) :] if whole.startswith(head) else whole
+    def with_continuation(self, prompt: str, ids: Sequence[int], more: Sequence[int]) -> str:
+        """The prompt with its continuation, `more`."""
+        beginning, whole = self.decode_lines(ids), self.decode_lines([*ids, *more])
+        return prompt + whole[len(beginning) :] if whole.startswith(beginning) else whole
 
-    def lines(self, ids: Sequence[int]) -> str:
-        """The text of subwords with line breaks: BOS in prompts, and a number of their own behind."""
+    def decode_lines(self, ids: Sequence[int]) -> str:
+        """The text of ids; line breaks are BOS in prompts, the id after the vocabulary in continuations."""
         breaks, lines = (BOS, self.manifest["target_pieces"]), list[list[int]]([[]])
         for token in ids:
             if token in breaks:
@@ -149,73 +156,72 @@ class Translator(SubwordTranslator):
         return "\n".join(" ".join(re.split("\r\n|[\n\r\0]", text)) for text in texts)
 
 
-def in_front(previous: Sequence[list[int]], length: int, most: int, separator: int) -> list[int]:
-    """Previous sentences, each with the separator behind it; of these the latest that fit."""
-    taken = 0
-    for sentence in reversed(previous):
-        length += len(sentence) + 1
-        if length > most:
+def context_tokens(sentences: Sequence[list[int]], length: int, max_length: int, separator: int) -> list[int]:
+    """The last sentences that fit before one of `length`, each followed by the separator."""
+    first = len(sentences)
+    while first:
+        length += len(sentences[first - 1]) + 1
+        if length > max_length:
             break
-        taken += 1
-    return [token for sentence in last(previous, taken) for token in (*sentence, separator)]
-
-
-def last(items: Sequence[Any], count: int) -> Sequence[Any]:
-    """So many of the last."""
-    return items[max(0, len(items) - count) :]
+        first -= 1
+    return [token for sentence in sentences[first:] for token in (*sentence, separator)]
 
 
 def main(folder: Path) -> None:
     """Translate standard input with the model of a folder; an error is one line and an exit code."""
-    parser = argparse.ArgumentParser(description="Translate, or go on with texts, with an exported model.")
+    parser = argparse.ArgumentParser(description="Translate or continue text with an exported model.")
     parser.add_argument("folder", nargs="?", default=folder, help="default: that of this file")
-    parser.add_argument("--ids", action="store_true", help="lines are numbers of subwords, not text")
-    parser.add_argument("--to", default="", help="target language, of a model of several")
+    parser.add_argument("--ids", action="store_true", help="lines are subword ids, not text")
+    parser.add_argument("--to", default="", help="target language of a multilingual model")
     parser.add_argument("--beam", type=int, help="1: greedy search")
     parser.add_argument("--n-best", type=int, help="translations of each line, with their scores")
     parser.add_argument("--length-penalty", type=float)
     parser.add_argument("--threads", type=int, default=0)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     try:
-        results = translated(given)
+        results = translate_stdin(arguments)
     except HostError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
     for each in results:
         for text, score in each or [("", 0.0)]:
-            print(f"{score:.6f}\t{text}" if given.n_best else text)
+            print(f"{score:.6f}\t{text}" if arguments.n_best else text)
 
 
-def translated(given: argparse.Namespace) -> list[Best]:
-    """The translations of standard input that a command line asks for.
+def translate_stdin(arguments: argparse.Namespace) -> list[Candidates]:
+    """Translates or continues standard input.
 
     Raises:
         HostError: An option, a line or the model is wrong.
     """
-    if given.threads < 0:
-        raise UsageError(f"--threads {given.threads}: must be at least 0", "0: as many as there are cores")
-    chosen = {name: getattr(given, name) for name in ("beam", "n_best", "length_penalty")}
+    if arguments.threads < 0:
+        raise UsageError(
+            f"--threads {arguments.threads}: must be at least 0", "0: as many as there are cores"
+        )
+    chosen = {name: getattr(arguments, name) for name in ("beam", "n_best", "length_penalty")}
     settings = {name: value for name, value in chosen.items() if value is not None}
-    stored = read_manifest(Path(given.folder))["decoding"]
-    check_search(settings, given.beam or stored["beam"], "--")
-    translator = Translator(given.folder, settings, given.threads)
-    translator.language(given.to)
+    stored = read_manifest(Path(arguments.folder))["decoding"]
+    check_search(settings, arguments.beam or stored["beam"], "--")
+    translator = Translator(arguments.folder, settings, arguments.threads)
+    translator.language(arguments.to)
     sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape", newline="\n")  # type: ignore[union-attr]
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
-    lines = [decoded(line, number) for number, line in enumerate(sys.stdin, 1)]
-    if not given.ids:
-        return translator.generate(lines) if translator.writes else translator.translate(lines, given.to)
+    lines = [clean_line(line, number) for number, line in enumerate(sys.stdin, 1)]
+    if not arguments.ids:
+        if translator.writes:
+            return translator.generate(lines)
+        return translator.translate(lines, arguments.to)
     pieces = translator.manifest["target_pieces" if translator.writes else "source_pieces"]
-    ids = [numbers(line, number, pieces) for number, line in enumerate(lines, 1)]
+    ids = [parse_ids(line, number, pieces) for number, line in enumerate(lines, 1)]
     if translator.writes:
         results = translator.continue_ids(ids, translator.settings["max_length_extra"])
     else:
-        results = translator.translate_ids(ids, given.to)
+        results = translator.translate_ids(ids, arguments.to)
     return [[(" ".join(map(str, one.ids)), one.score) for one in each] for each in results]
 
 
-def decoded(line: str, number: int) -> str:
-    """A line of text without its end, as deepwire reads it.
+def clean_line(line: str, number: int) -> str:
+    """A line of text without its line break, NULs and BOM, as deepwire reads it.
 
     Raises:
         DataError: It is not UTF-8.
@@ -232,16 +238,16 @@ def decoded(line: str, number: int) -> str:
     return line
 
 
-def numbers(line: str, number: int, pieces: int) -> list[int]:
-    """The subwords of a line of numbers.
+def parse_ids(line: str, number: int, pieces: int) -> list[int]:
+    """Parses a line of subword ids below `pieces`.
 
     Raises:
-        DataError: A word is no number, or none of a subword.
+        DataError: A word is not such an id.
     """
     for word in line.split():
         if not (word.isascii() and word.isdecimal() and int(word) < pieces):
             raise DataError(
-                f"standard input, line {number}: {word} is no number of a subword",
-                f"they are 0 to {pieces - 1}; without --ids lines are text",
+                f"standard input, line {number}: {word} is not a subword id",
+                f"ids are 0 to {pieces - 1}; without --ids lines are text",
             )
     return [int(word) for word in line.split()]

@@ -1,7 +1,7 @@
 """Translate with a model that `deepwire export` wrote. Files to copy, change and ship.
 
     python translate.py < source.txt > translations.txt          (SentencePiece vocabularies)
-    python translate.py --ids < source.ids                        (numbers of subwords, any vocabulary)
+    python translate.py --ids < source.ids                        (subword ids, any vocabulary)
 
 It needs numpy and what runs the graphs, onnxruntime or torch; text needs sentencepiece too.
 `Translator(folder)` is the same for programs. The folder's `manifest.json` says which tensors the graphs read
