@@ -1,4 +1,4 @@
-"""From decoder results to token probabilities, and to the training loss."""
+"""Output projection: decoder results to token probabilities and the training loss."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from deepwire.ops.pair_loss import PairLoss
 
 
 class LossSums(NamedTuple):
-    """Sums over the real target tokens of a batch, in nats.
+    """Sums over the target tokens of a batch without padding, in nats.
 
-    smoothed: label-smoothed loss, differentiable; nll: negative log-likelihood, detached; tokens: how many;
-    divergence: with R-Drop or SimCut that of the two passes, detached, else None.
+    Attributes:
+        smoothed: Label-smoothed loss, differentiable.
+        nll: Negative log-likelihood, detached.
+        tokens: Number of tokens.
+        divergence: Divergence of the two passes of R-Drop or SimCut, detached; else None.
     """
 
     smoothed: Tensor
@@ -35,18 +38,18 @@ class LossSums(NamedTuple):
 
 @dataclass(frozen=True)
 class Projection:
-    """From results to the logits of some tokens.
+    """Projects results to the logits of k tokens.
 
     Attributes:
         linear: Maps `[..., d]` to `[..., k]`.
-        biases: `[L, k]`, one for each target language; None without.
+        biases: `[L, k]`, a bias for each target language, or None.
     """
 
     linear: Callable[[Tensor], Tensor]
     biases: Tensor | None
 
     def __call__(self, result: Tensor, languages: Tensor | None) -> Tensor:
-        """Map each token, `[B, ..., k]`; `languages` `[B]` are those of the rows."""
+        """Logits `[B, ..., k]` of results `[B, ..., d]`; `languages` `[B]` are the target languages."""
         logits = self.linear(result)
         if self.biases is None or languages is None:
             return logits
@@ -55,16 +58,16 @@ class Projection:
 
 
 class OutputHead(nn.Module):
-    """Output projection and softmax of one decoder result, or a mixture over several groups.
+    """Output projection and softmax of one decoder result, or a mixture over several.
 
-    With G groups and weights psi (GTrans, Eq. 5): arithmetic p = sum_g psi_g softmax(W o_g); geometric
+    With G results and weights psi (GTrans, Eq. 5): arithmetic p = sum_g psi_g softmax(W o_g); geometric
     log p = sum_g psi_g log softmax(W o_g), as released (its total mass is below 1). Training minimises
     sum_g psi_g loss_g in both cases (multi-level loss, Eq. 7).
 
-    The bias is `[V]`, or `[L, V]` with one for each of L target languages; then, and where psi are those of
-    the target language, every method wants the language of each row, `[B]`.
+    The bias is `[V]`, or `[L, V]` with a bias for each of L target languages. If bias or psi depend on the
+    language, every method needs the language of each row, `[B]`.
 
-    `scale` multiplies the results, and so the logits but for their bias.
+    `scale` multiplies the results before the projection.
     """
 
     def __init__(
@@ -74,34 +77,35 @@ class OutputHead(nn.Module):
         self.table, self.scale = table, scale
         shape = (languages, table.weight.size(0)) if languages else (table.weight.size(0),)
         self.bias = nn.Parameter(torch.zeros(shape)) if bias else None
-        # Kept out of the module tree: the fusion belongs to the decoder's stack.
+        # In a tuple, so that it is not a submodule: the fusion belongs to the decoder's stack.
         self._fusion = (fusion,)
         self.packed: PackedLinear | None = None
-        self._make: Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]] = _product
+        self._make_linear: Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]] = _linear
         self._selected: Projection | None = None
         self.selects_by_language = False
 
     def pack(self, make: Pack) -> None:
-        """Predict with a copy of the matrix that is laid out for decoding from now on; it learns no more."""
-        self.packed, self._make = make(self.table.weight, self._biases()[0]), make
+        """Projects with a packed copy of the weight from now on, fast in decoding but not trained."""
+        self.packed = make(self.table.weight, self._biases()[0])
+        self._make_linear = make
 
     def select(self, tokens: Tensor, allowed: Tensor | None = None) -> OutputHead:
-        """The same projection, but `log_probs` are those of `tokens` `[k]` alone, and sum to one over them.
+        """A copy whose `log_probs` are over `tokens` `[k]` only, and sum to one over them.
 
-        Their rows are copied, and packed as all were; loss and `target_log_probs` stay those of all tokens.
-        With `allowed` `[L, k]` a row has only those of its target language: the others have a bias of -inf.
+        Their rows of the weight are copied, and packed if it is; losses and `target_log_probs` stay over all
+        tokens. With `allowed` `[L, k]`, tokens not allowed in a target language have a bias of -inf there.
         """
         shared, biases = (None if each is None else each.detach()[..., tokens] for each in self._biases())
         head = copy(self)
         head.selects_by_language = allowed is not None
         if allowed is not None:
-            never = self.table.weight.new_zeros(allowed.shape).masked_fill_(~allowed, -torch.inf)
-            biases = never if biases is None else biases + never
-        head._selected = Projection(self._make(self.table.weight.detach()[tokens], shared), biases)
+            mask = self.table.weight.new_zeros(allowed.shape).masked_fill_(~allowed, -torch.inf)
+            biases = mask if biases is None else biases + mask
+        head._selected = Projection(self._make_linear(self.table.weight.detach()[tokens], shared), biases)
         return head
 
     def with_fusion(self, fusion: Fusion) -> OutputHead:
-        """The same projection, with the same parameters, of another fusion's results."""
+        """A copy with the same parameters for the results of another fusion."""
         head = copy(self)
         head._fusion = (fusion,)
         return head
@@ -114,16 +118,16 @@ class OutputHead(nn.Module):
         form: SmoothingForm,
         languages: Tensor | None = None,
     ) -> LossSums:
-        """Sum the loss of decoder results `[B, T, d]` against targets `[B, T]`; padding does not count."""
+        """Loss of decoder results `[B, T, d]` against targets `[B, T]`, summed over real tokens."""
         pad = self.table.pad_id
         tokens = (targets != pad).sum()
-        psi = self._weights(languages)
+        psi = self._fusion_weights(languages)
         smoothed, nll = [], []
-        weight, bias = self._map()
+        weight, bias = self._weight_and_bias()
         for group, result in enumerate(results):
-            counts = _of_tokens(psi, group, targets)
+            counts = _token_weights(psi, group, targets)
             loss, likelihood = linear_cross_entropy(
-                self._inputs(result, languages).flatten(0, 1),
+                self._linear_input(result, languages).flatten(0, 1),
                 weight,
                 bias,
                 targets.flatten(),
@@ -134,8 +138,8 @@ class OutputHead(nn.Module):
             )
             smoothed.append(loss)
             nll.append(likelihood)
-        fixed = None if psi is None else psi.detach()
-        return LossSums(_total(psi, smoothed), _total(fixed, nll), tokens)
+        detached = None if psi is None else psi.detach()
+        return LossSums(_weighted_sum(psi, smoothed), _weighted_sum(detached, nll), tokens)
 
     def pair_loss(
         self,
@@ -146,19 +150,18 @@ class OutputHead(nn.Module):
         pair: PairLoss,
         languages: Tensor | None = None,
     ) -> LossSums:
-        """A loss of two passes: results `[2 B, T, d]`, one pass after the other, of targets `[B, T]`.
+        """Loss of two forward passes: results `[2 B, T, d]`, first pass first, against targets `[B, T]`.
 
-        `pair` is `linear_r_drop` or `linear_sim_cut` with its constants; `languages` `[2 B]` are those of the
-        rows.
+        `pair` is `linear_r_drop` or `linear_sim_cut` with its constants; `languages` are `[2 B]`.
         """
         real = targets != self.table.pad_id
-        psi = self._weights(languages)
-        weight, bias = self._map()
+        psi = self._fusion_weights(languages)
+        weight, bias = self._weight_and_bias()
         sums = []
         for group, result in enumerate(results):
-            counts = _of_tokens(psi, group, targets)
-            both = pair(
-                self._inputs(result, languages).view(2, *targets.shape, -1)[:, real],
+            counts = _token_weights(psi, group, targets)
+            group_sums = pair(
+                self._linear_input(result, languages).view(2, *targets.shape, -1)[:, real],
                 weight,
                 bias,
                 targets[real],
@@ -166,76 +169,83 @@ class OutputHead(nn.Module):
                 form=form,
                 weights=None if counts is None else counts[real],
             )
-            sums.append(both)
-        fixed = None if psi is None else psi.detach()
+            sums.append(group_sums)
+        detached = None if psi is None else psi.detach()
         loss, nll, divergence = zip(*sums, strict=True)
-        return LossSums(_total(psi, loss), _total(fixed, nll), real.sum(), _total(fixed, divergence))
+        return LossSums(
+            _weighted_sum(psi, loss),
+            _weighted_sum(detached, nll),
+            real.sum(),
+            _weighted_sum(detached, divergence),
+        )
 
     def log_probs(self, results: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
-        """Log-probabilities, `[B, ..., V]` in float32 at least, of results `[B, ..., d]`."""
+        """Log-probabilities `[B, ..., V]`, in float32 or wider, of results `[B, ..., d]`."""
         log_probs = [_log_softmax(self.logits(result, languages)) for result in results]
-        return self._mix(log_probs, self._log_weights(languages))
+        return self._mix(log_probs, self._log_fusion_weights(languages))
 
     def logits(self, result: Tensor, languages: Tensor | None = None) -> Tensor:
-        """Logits of every token or those selected, `[B, ..., V]`, of one result `[B, ..., d]`."""
+        """Logits `[B, ..., V]` of one result `[B, ..., d]`, of the selected tokens only if there are any."""
         project = self._projection() if self._selected is None else self._selected
         return project(self._scaled(result), languages)
 
     def target_log_probs(
         self, results: Sequence[Tensor], targets: Tensor, languages: Tensor | None = None
     ) -> Tensor:
-        """Log-probability of each target, `[B, T]` float32, 0 at padding; never holds all logits."""
+        """Log-probability of each target, `[B, T]` float32, 0 at padding; logits are computed in chunks."""
         real = targets != self.table.pad_id
-        wanted = targets[real]
-        log_probs = [self._log_probs_of(result, languages, real, wanted) for result in results]
-        weights = self._log_weights(languages)
+        tokens = targets[real]
+        log_probs = [self._target_log_probs(result, languages, real, tokens) for result in results]
+        weights = self._log_fusion_weights(languages)
         if weights is not None and weights.dim() == 2:
             weights = weights.unsqueeze(2).expand(-1, *targets.shape)[:, real]
         scores = torch.zeros(targets.shape, dtype=torch.float32, device=targets.device)
         scores[real] = self._mix(log_probs, weights).float()
         return scores
 
-    def _map(self) -> tuple[Tensor, Tensor | None]:
+    def _weight_and_bias(self) -> tuple[Tensor, Tensor | None]:
         """Weight and bias of the projection; biases of languages are columns of the weight, `[V, d + L]`."""
         if self.bias is None or self.bias.dim() == 1:
             return self.table.weight, self.bias
         return torch.cat((self.table.weight, self.bias.t()), 1), None
 
-    def _inputs(self, result: Tensor, languages: Tensor | None) -> Tensor:
-        """Inputs of the map of `[B, T, d]`: where languages have biases, also a 1 for that of its row."""
+    def _linear_input(self, result: Tensor, languages: Tensor | None) -> Tensor:
+        """A result `[B, T, d]` as input of `_weight_and_bias`, with one-hot languages if they have biases."""
         result = self._scaled(result)
         if self.bias is None or self.bias.dim() == 1 or languages is None:
             return result
-        chosen = functional.one_hot(languages, self.bias.size(0)).to(result.dtype).unsqueeze(1)
-        return torch.cat((result, chosen.expand(*result.shape[:-1], -1)), -1)
+        one_hot = functional.one_hot(languages, self.bias.size(0)).to(result.dtype).unsqueeze(1)
+        return torch.cat((result, one_hot.expand(*result.shape[:-1], -1)), -1)
 
     def _scaled(self, result: Tensor) -> Tensor:
-        """A result as the projection reads it."""
         return result if self.scale == 1 else result * self.scale
 
     def _biases(self) -> tuple[Tensor | None, Tensor | None]:
-        """The bias `[V]` of all rows, and those `[L, V]` of target languages; at most one of them."""
-        shared = self.bias is None or self.bias.dim() == 1
-        return (self.bias, None) if shared else (None, self.bias)
+        """The bias `[V]` of all rows and the biases `[L, V]` of languages; at least one is None."""
+        if self.bias is None or self.bias.dim() == 1:
+            return self.bias, None
+        return None, self.bias
 
     def _projection(self) -> Projection:
-        """To every token."""
+        """The projection to all tokens."""
         shared, biases = self._biases()
-        return Projection(self.packed or _product(self.table.weight, shared), biases)
+        return Projection(self.packed or _linear(self.table.weight, shared), biases)
 
-    def _log_probs_of(self, result: Tensor, languages: Tensor | None, real: Tensor, tokens: Tensor) -> Tensor:
-        """Log-probability of the `tokens` `[n]` where `[B, T]` is `real`; the logits of a few at a time."""
+    def _target_log_probs(
+        self, result: Tensor, languages: Tensor | None, real: Tensor, tokens: Tensor
+    ) -> Tensor:
+        """Log-probabilities `[n]` of `tokens` `[n]`, which stand where `real` `[B, T]` is true."""
         if self.packed is None:
-            weight, bias = self._map()
-            return linear_log_prob(self._inputs(result, languages)[real], weight, bias, tokens)
+            weight, bias = self._weight_and_bias()
+            return linear_log_prob(self._linear_input(result, languages)[real], weight, bias, tokens)
         size, project = chunk_size(self.table.weight), self._projection()
-        each = None if languages is None else languages.expand(real.size(0))
+        row_languages = None if languages is None else languages.expand(real.size(0))
         rows = torch.arange(real.size(0), device=real.device).unsqueeze(1).expand_as(real)[real]
         log_probs = [
-            _log_softmax(project(hidden, None if each is None else each[row]))
-            .gather(1, wanted.unsqueeze(1))
+            _log_softmax(project(hidden, None if row_languages is None else row_languages[row]))
+            .gather(1, token.unsqueeze(1))
             .squeeze(1)
-            for hidden, row, wanted in zip(
+            for hidden, row, token in zip(
                 torch.split(self._scaled(result)[real], size),
                 torch.split(rows, size),
                 torch.split(tokens, size),
@@ -244,17 +254,17 @@ class OutputHead(nn.Module):
         ]
         return torch.cat(log_probs)
 
-    def _log_weights(self, languages: Tensor | None) -> Tensor | None:
-        """Log-weights of the G results, `[G]`, or `[G, B]` by row; None for one result."""
+    def _log_fusion_weights(self, languages: Tensor | None) -> Tensor | None:
+        """log psi of the G results, `[G]`, or `[G, B]` by row; None for one result."""
         return self._fusion[0].log_weights(languages)
 
-    def _weights(self, languages: Tensor | None) -> Tensor | None:
-        """psi, likewise."""
-        weights = self._log_weights(languages)
+    def _fusion_weights(self, languages: Tensor | None) -> Tensor | None:
+        """psi, of the same shape."""
+        weights = self._log_fusion_weights(languages)
         return None if weights is None else weights.exp()
 
     def _mix(self, log_probs: Sequence[Tensor], weights: Tensor | None) -> Tensor:
-        """Log-probabilities `[B, ...]` of all results from those of each, with the log of their weights."""
+        """Mixes log-probabilities `[B, ...]` of the results; `weights` are log psi."""
         if weights is None:
             return log_probs[0]
         if weights.dim() == 2:
@@ -267,27 +277,28 @@ class OutputHead(nn.Module):
         return mixed
 
 
-def _of_tokens(psi: Tensor | None, group: int, targets: Tensor) -> Tensor | None:
-    """How much each token of `[B, T]` counts in the sum of one result; None where all count the same."""
+def _token_weights(psi: Tensor | None, group: int, targets: Tensor) -> Tensor | None:
+    """Weights `[B, T]` of the tokens in the loss of one result; None if psi is the same for all rows."""
     return None if psi is None or psi.dim() == 1 else psi[group, : len(targets), None].expand_as(targets)
 
 
-def _total(psi: Tensor | None, sums: Sequence[Tensor]) -> Tensor:
-    """The loss of all results, from the sums of each, in which weights of tokens are included."""
+def _weighted_sum(psi: Tensor | None, sums: Sequence[Tensor]) -> Tensor:
+    """Combines the losses of the results by psi; by row it is already in their weights of tokens."""
     if psi is None:
         return sums[0]
-    return torch.stack(tuple(sums)).sum() if psi.dim() == 2 else (psi * torch.stack(tuple(sums))).sum()
+    stacked = torch.stack(tuple(sums))
+    return stacked.sum() if psi.dim() == 2 else (psi * stacked).sum()
 
 
-def _product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+def _linear(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
     return partial(functional.linear, weight=weight, bias=bias)
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    """Over the last axis, in float32 at least.
+    """Log-softmax over the last axis, in float32 or wider.
 
-    On a CPU in place where no gradient is taken: logits are the largest thing in a step, and new memory for
-    them costs as much as the sums.
+    In place on a CPU without gradients: logits are the largest tensor of a decoding step, and allocating
+    another costs as much time as the sums.
     """
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     if torch.is_grad_enabled() or wide.device.type != "cpu":

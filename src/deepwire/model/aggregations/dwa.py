@@ -1,4 +1,4 @@
-"""DWA, depth-weighted averages: after every p-th layer, a learned sum of that layer and of some below it.
+"""Depth-weighted averages (DWA): after every p-th layer, a learned sum of its output and earlier ones.
 
 Pagliardini et al. 2024 (DenseFormer: Enhancing Information Flow in Transformers via Depth Weighted
 Averaging).
@@ -20,23 +20,23 @@ from deepwire.ops.weighted_sum import weighted_sum
 
 
 class DWAConfig(AggregationSection):
-    """Depth-weighted averages, without norms; they begin as the ordinary stack."""
+    """Depth-weighted averages, without norms; initially the same as an ordinary stack."""
 
     normalises: ClassVar[bool] = False
     type: Literal["dwa"] = "dwa"
     dilation: int = Field(
-        1, ge=1, description="only every so many outputs below are read; DenseFormer's 4x5 has 4"
+        1, ge=1, description="a sum reads every so many of the outputs below; 4 in DenseFormer's 4x5"
     )
-    period: int = Field(1, ge=1, description="a sum after every so many layers; DenseFormer's 4x5 has 5")
+    period: int = Field(1, ge=1, description="a sum after every so many layers; 5 in DenseFormer's 4x5")
 
     def check(self, spec: StackSpec) -> None:
-        """At least one sum, of at least two outputs."""
+        """Requires at least one sum, of at least two outputs."""
         if self.period > spec.layers:
             raise ValueError(
                 f"{spec.side}.aggregation: dwa with a period of {self.period} never comes to a sum in "
                 f"{spec.layers} layers"
             )
-        # The highest sum has the most to choose from.
+        # The highest sum has the most outputs below it.
         if self.dilation > spec.layers // self.period * self.period:
             raise ValueError(
                 f"{spec.side}.aggregation: dwa with a dilation of {self.dilation} finds nothing below to "
@@ -44,18 +44,18 @@ class DWAConfig(AggregationSection):
             )
 
     def build(self, spec: StackSpec) -> Aggregation:
-        """The sums of a whole stack."""
+        """Builds the sums of a whole stack."""
         return DWA(self, spec)
 
 
 class DWA(Aggregation):
     """x_{i+1} = sum_j a_ij y_j over j = i, i - dilation, ... >= 0 where i mod period = 0; otherwise y_i.
 
-    y_0 is the embedding and y_i the output of layer i before it is summed (the paper's section 3).
+    y_0 is the embedding and y_i the output of layer i before the sum (section 3 of the paper).
 
     Attributes:
-        sources: The numbers j that are summed behind each layer i from 0, rising; empty where nothing is.
-        mix: The weights a_i, `[len(sources[i])]`, one parameter a sum; they begin at 1 for y_i and 0 below.
+        sources: For each layer i from 0, the ascending j that are summed after it; empty without a sum.
+        mix: The weights a_i of each sum, `[len(sources[i])]`; initially 1 for y_i and 0 for the others.
     """
 
     def __init__(self, config: DWAConfig, spec: StackSpec) -> None:
@@ -66,35 +66,37 @@ class DWA(Aggregation):
             tuple(range(layer % dilation, layer + 1, dilation)) if layer and layer % period == 0 else ()
             for layer in range(spec.layers + 1)
         )
-        # What no later sum reads is not kept.
-        self._stored = tuple(sorted({source for row in self.sources for source in row}))
+        # Only outputs that some sum reads are kept.
+        self._stored = tuple(sorted({source for summed in self.sources for source in summed}))
         self.mix = nn.ParameterList(
-            torch.tensor([0.0] * (len(row) - 1) + [1.0]) for row in self.sources if row
+            torch.tensor([0.0] * (len(summed) - 1) + [1.0]) for summed in self.sources if summed
         )
         self._period = period
 
     def start(self, x: Tensor, context: Context) -> tuple[History, Tensor]:
-        """Layer 1 reads the embedding."""
+        """Stores the embedding; layer 1 reads it."""
         return self._store((), x, 0), x
 
     def close(self, history: History, output: Tensor, layer: int, context: Context) -> tuple[History, Tensor]:
-        """Store the output of a layer where a sum reads it; the next layer reads its sum, if it has one."""
+        """Stores the output of a layer if a sum reads it; returns the sum after the layer, or its output."""
         number = layer + 1
         history = self._store(history, output, number)
-        row = self.sources[number]
-        if not row:
+        if not self.sources[number]:
             return history, output
         weights = self.mix[number // self._period - 1].to(output.dtype)
-        summed = [history[self._stored.index(source)] for source in row]
-        return history, weighted_sum(weights.unbind(0), summed)
+        outputs = [history[self._stored.index(source)] for source in self.sources[number]]
+        return history, weighted_sum(weights.unbind(0), outputs)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
-        """Weights of y_0 to y_L in x_1 to x_{L+1}; 1 for the layer below where nothing is summed."""
+        """Weights of y_0 to y_L in x_1 to x_{L+1}; without a sum, 1 for the layer below."""
         size = self.layers + 1
         values = torch.full((size, size), float("nan"))
         sums = iter(self.mix)
-        for number, row in enumerate(self.sources):
-            values[number, list(row or (number,))] = next(sums).detach().to(values) if row else 1.0
+        for number, summed in enumerate(self.sources):
+            if summed:
+                values[number, list(summed)] = next(sums).detach().to(values)
+            else:
+                values[number, number] = 1.0
         return (of_layer_inputs("dwa", values),)
 
     def _store(self, history: History, output: Tensor, number: int) -> History:

@@ -31,15 +31,15 @@ class TransparentConfig(FusionSection):
     per_decoder_layer: ClassVar[bool] = True
     initial: Initial = Field(
         "zero",
-        description="W: zero (equal weights), uniform in +-1/sqrt(encoder layers + 1), or released: in "
-        "+-1/sqrt(decoder layers), which Neutron's general initialisation makes of it",
+        description="of W: zero (equal weights), uniform in +-1/sqrt(encoder layers + 1), or released: "
+        "uniform in +-1/sqrt(decoder layers), as Neutron initialises it",
     )
     dropout: float | None = Field(
-        None, ge=0, lt=1, description="on W before its softmax; model.dropout.sublayer without it"
+        None, ge=0, lt=1, description="of W before its softmax; default: model.dropout.sublayer"
     )
 
     def build(self, spec: StackSpec) -> Fusion:
-        """The mixtures of a whole encoder."""
+        """Builds the mixtures for all decoder layers."""
         dropout = spec.dropout.sublayer if self.dropout is None else self.dropout
         return Transparent(spec.layers, spec.other_layers, initial=self.initial, dropout=dropout)
 
@@ -63,8 +63,8 @@ class Transparent(Fusion):
     def forward(
         self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor], context: Context
     ) -> tuple[Tensor, ...]:
-        """One result `[B, T, d]` for each decoder layer, all of them from one matrix product."""
-        # Stacked once and mixed together: sums layer by layer would read all of it for every decoder layer.
+        """One result `[B, T, d]` for each decoder layer."""
+        # One matrix product: separate sums would read all layers once for each decoder layer.
         layers = torch.stack([normalise(layer) for layer in kept])
         shares = self.shares().to(layers.dtype)
         mixed = shares.t() @ layers.flatten(1)
@@ -92,7 +92,7 @@ class Transparent(Fusion):
         )
 
     def lowest(self, layers: int) -> Fusion:
-        """The mixtures of the embedding and the lowest layers; their shares are scaled to sum to 1."""
+        """Mixtures of the embedding and the lowest layers only, whose shares again sum to 1."""
         lower = copy(self)
         lower.keeps = frozenset(range(layers + 1))
         return lower
