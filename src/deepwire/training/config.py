@@ -26,19 +26,19 @@ TextMetric = Annotated[
 ]
 Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]
 Tokenizer = Literal["13a", "intl", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "char", "none"]
-InAnyCase = BeforeValidator(
+CaseInsensitive = BeforeValidator(
     lambda value: value.lower() if isinstance(value, str) else value,
     json_schema_input_type=Literal["BLEU", "chrF", "chrF++", "TER"],
 )
-_OTHERWISE_RECORDED = {"loss", "nll", "perplexity", "kind", "update", "epoch", "directions", "seconds"}
+_RESERVED_NAMES = {"loss", "nll", "perplexity", "kind", "update", "epoch", "directions", "seconds"}
 Precision = Literal["fp32", "bf16"]
 
 
 class ValidationConfig(Section):
-    """How often, and with what, the validation set is scored."""
+    """How often and by which metrics the validation set is scored."""
 
     every: Count = Field(default=500, ge=1, description="updates between validations")
-    metric: Annotated[Metric, InAnyCase] = Field(
+    metric: Annotated[Metric, CaseInsensitive] = Field(
         default="loss",
         description="what makes a checkpoint the best: loss, nll, perplexity, or one of metrics",
     )
@@ -65,14 +65,14 @@ class ValidationConfig(Section):
     def _check(self) -> ValidationConfig:
         if not self.scores(self.metric):
             raise ValueError(f"metric is {self.metric}, which is not scored: add it to validation.metrics")
-        if taken := _OTHERWISE_RECORDED.intersection(self.metrics):
+        if taken := _RESERVED_NAMES.intersection(self.metrics):
             raise ValueError(f"metrics: {min(taken)} is recorded already; give the metric another name")
         if self.bleu_every is not None and self.bleu_every % self.every:
             raise ValueError(f"bleu_every is {self.bleu_every}, not a multiple of every ({self.every})")
         return self
 
     def unused_settings(self) -> UnusedSettings:
-        """How to translate where nothing is translated."""
+        """Settings of translation, if the validation set is not translated."""
         if not self.text_metrics:
             for name in ("bleu_every", "beam"):
                 yield name, "no translations are scored; set bleu: true or metrics"
@@ -81,19 +81,19 @@ class ValidationConfig(Section):
 
     @property
     def text_metrics(self) -> tuple[TextMetric, ...]:
-        """Metrics that translations are scored by; empty where nothing is translated."""
-        wanted: tuple[TextMetric, ...] = ("bleu", *self.metrics) if self.bleu else self.metrics
-        return tuple(dict.fromkeys(wanted))
+        """Metrics of translations; empty if the validation set is not translated."""
+        metrics: tuple[TextMetric, ...] = ("bleu", *self.metrics) if self.bleu else self.metrics
+        return tuple(dict.fromkeys(metrics))
 
     def scores(self, metric: Metric) -> bool:
-        """Whether a validation finds this score."""
+        """Whether validation computes this metric."""
         return metric in ("loss", "nll", "perplexity") or metric in self.text_metrics
 
 
 class EarlyStoppingConfig(Section):
     """Stop when a metric has not improved for a while."""
 
-    metric: Annotated[Metric, InAnyCase] = Field(
+    metric: Annotated[Metric, CaseInsensitive] = Field(
         default="loss", description="what must improve: loss, nll, perplexity, or one of validation.metrics"
     )
     patience: int = Field(
@@ -115,7 +115,7 @@ class CheckpointConfig(Section):
 
 
 class RecordConfig(Section):
-    """Records for analyses, beside its metrics."""
+    """Additional records of training, for analyses."""
 
     gradients: Count | None = Field(
         default=None,
@@ -261,7 +261,7 @@ class TrainingConfig(Section):
 
     @property
     def divergence(self) -> Literal["r_drop", "sim_cut"] | None:
-        """The method that makes two passes of each batch; their divergence is recorded under this name."""
+        """The method with two passes of each batch; also the name of their divergence in the log."""
         if self.r_drop:
             return "r_drop"
         return None if self.sim_cut is None else "sim_cut"
@@ -273,15 +273,15 @@ class TrainingConfig(Section):
         return ("loss", "nll", *(name for name in added if name))
 
     def perturbation(self, vocabularies: Vocabularies) -> Perturbation | None:
-        """How training disturbs the input of a batch; None where it does not."""
+        """The noise on the input of a batch; None without."""
         if self.input_noise is None and self.sim_cut is None:
             return None
-        # Tags of languages come after the pieces.
+        # Language tags, whose ids come after those of the vocabulary, are never replaced.
         source, target = (Words(UNK, side.size) for side in (vocabularies.source, vocabularies.target))
         return Perturbation(source, target, self.input_noise, self.sim_cut)
 
     def unused_settings(self) -> UnusedSettings:
-        """A form of smoothing where there is none, and processes where only torchrun makes them."""
+        """The form of label smoothing without any, and processes on GPUs, which torchrun starts."""
         if self.label_smoothing == 0:
             yield "label_smoothing_form", "there is none with label_smoothing: 0"
         if self.device.startswith("cuda"):
@@ -290,7 +290,7 @@ class TrainingConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _one_limit(cls, data: object) -> object:
-        """A limit given in other units replaces the default number of updates."""
+        """`stop_after` replaces the default of `max_updates`."""
         if isinstance(data, dict) and data.get("stop_after") is not None and "max_updates" not in data:
             return {**data, "max_updates": None}
         return data
@@ -308,7 +308,7 @@ class TrainingConfig(Section):
             raise ValueError("training has no end: set max_updates or stop_after")
         if self.r_drop and self.sim_cut is not None:
             raise ValueError("r_drop and sim_cut exclude each other: both say what a second pass is for")
-        alternatives = {
+        incompatible_with_compile = {
             "sharding": "none",
             "activation_checkpointing": False,
             "r_drop": 0,
@@ -317,7 +317,7 @@ class TrainingConfig(Section):
             "layer_drop": None,
             "guided_alignment": None,
         }
-        for name, default in alternatives.items():
+        for name, default in incompatible_with_compile.items():
             if self.compile and getattr(self, name) != default:
                 raise ValueError(f"compile and {name} exclude each other; set one of them to its default")
         if self.sharding != "none" and self.record != RecordConfig():
@@ -326,7 +326,7 @@ class TrainingConfig(Section):
             )
         if self.sharding != "none" and self.guided_alignment is not None:
             raise ValueError("guided_alignment and sharding exclude each other; set sharding to none")
-        if self.sharding != "none" and not self.optimizer.moves_parts:
+        if self.sharding != "none" and not self.optimizer.supports_sharding:
             raise ValueError(
                 f"optimizer {self.optimizer.type} needs every matrix whole in one process: set sharding to "
                 "none, or take adamw"

@@ -1,4 +1,4 @@
-"""Which kind of document a file is, by the ending of its name."""
+"""Readers of documents, by the extension of the file name."""
 
 from __future__ import annotations
 
@@ -38,29 +38,27 @@ ENDINGS = tuple(_READERS)
 
 
 def ending(name: str) -> str:
-    """The ending of a file name in small letters, with its dot."""
+    """The extension of a file name in lower case, with its dot."""
     return PurePath(name).suffix.lower()
 
 
 def require_reader(name: str) -> None:
-    """Checks that a file can be read, by its name.
+    """Checks by the name of a file that there is a reader for it.
 
     Raises:
-        UsageError: There is no such kind of document.
+        UsageError: There is none.
     """
     kind = ending(name)
     if kind not in _READERS:
-        said = f"files ending in {kind} cannot be translated"
-        raise UsageError(
-            said if kind else "the name of a file needs an ending", f"known are {', '.join(ENDINGS)}"
-        )
+        problem = f"files ending in {kind} cannot be translated" if kind else "the file name has no ending"
+        raise UsageError(problem, f"known are {', '.join(ENDINGS)}")
 
 
 def require_same_kind(name: str, output: str) -> None:
-    """Checks that the name of a translation does not say that it is of another kind than the document.
+    """Checks that the output file is not named as another kind of document than the input.
 
     Raises:
-        UsageError: It does.
+        UsageError: It is.
     """
     kind, other = ending(name), ending(output)
     same = kind == other or (_READERS[kind] is _READERS.get(other) and {kind, other} != {".srt", ".vtt"})
@@ -72,23 +70,23 @@ def require_same_kind(name: str, output: str) -> None:
 
 
 def read_document(name: str, content: bytes, options: Options) -> Document:
-    """Read a file.
+    """Reads a document.
 
     Args:
-        name: Its name; the ending says what it is.
-        content: All of it.
-        options: Languages, and what is to be translated.
+        name: The file name; its ending selects the reader.
+        content: The bytes of the file.
+        options: Languages, and what to translate.
 
     Raises:
         UsageError: As `require_reader`.
-        DataError: It is not what its name says, damaged, or larger than anybody reads.
+        DataError: It is damaged, of another kind than its name says, or too large.
     """
     require_reader(name)
     document = _READERS[ending(name)](content, options)
-    left = [run.text for unit in document.units for run in unit if run.fixed and is_message(run.text)]
-    if left:
+    skipped = [run.text for unit in document.units for run in unit if run.fixed and is_message(run.text)]
+    if skipped:
         options.warn(
-            f"left {counted(len(left), 'message')} of ICU as it was, the first {left[0][:40]!r}: "
-            "a choice, a brace that is missing, or branches too deep"
+            f"{counted(len(skipped), 'ICU message')} left untranslated, the first {skipped[0][:40]!r}: "
+            "a choice, a missing brace, or branches nested too deeply"
         )
     return document

@@ -1,4 +1,4 @@
-"""Adam and AdamW, in one fused pass over the parameters."""
+"""Adam and AdamW, by torch's fused kernel."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _Decay = Annotated[float, Field(ge=0, lt=1)]
 class AdamSection(OptimizerSection):
     """The constants of Adam."""
 
-    moves_parts: ClassVar[bool] = True
-    # Whether weights decay directly, or through the gradient (L2).
-    decays_weights: ClassVar[bool] = True
+    supports_sharding: ClassVar[bool] = True
+    # False: weight decay is added to the gradient (L2).
+    decoupled_weight_decay: ClassVar[bool] = True
     betas: tuple[_Decay, _Decay] = Field(default=(0.9, 0.98), description="decay of the two moments")
     eps: Positive = Field(default=1e-9, description="added to the denominator")
     eps_form: Literal["torch", "fairseq"] = Field(
@@ -38,7 +38,7 @@ class AdamSection(OptimizerSection):
     weight_decay: float = Field(default=0.0, ge=0, description="decay of every parameter")
 
     def rules(self, context: OptimizerContext) -> Sequence[UpdateRule]:
-        """Adam, of all parameters."""
+        """One rule for all parameters."""
         return [Adam(context.learning, self, context.strategy, context.scales)]
 
 
@@ -48,17 +48,17 @@ class AdamWConfig(AdamSection):
     type: Literal["adamw"] = "adamw"
 
     def check_parametrization(self) -> None:
-        """It takes all factors."""
+        """Supports all factors."""
 
 
 class AdamConfig(AdamSection):
     """Adam (Kingma and Ba 2015), which adds the decay to the gradient (L2)."""
 
     type: Literal["adam"] = "adam"
-    decays_weights: ClassVar[bool] = False
+    decoupled_weight_decay: ClassVar[bool] = False
 
     def check_parametrization(self) -> None:
-        """It takes all factors but that of the decay."""
+        """Supports all factors but that of weight decay."""
         if self.weight_decay:
             raise ValueError(
                 "model.parametrization: complete_p scales the decay of adamw, and adam adds its own to the "
@@ -67,7 +67,7 @@ class AdamConfig(AdamSection):
 
 
 class _Moments(NamedTuple):
-    """The state of one parameter; the fused kernel wants the count of steps on the device."""
+    """The state of one parameter; the fused kernel needs `steps` on the device."""
 
     first: Tensor
     second: Tensor
@@ -82,13 +82,13 @@ class _Moments(NamedTuple):
 class Adam(UpdateRule):
     """Adam (Kingma and Ba 2015, algorithm 1) or AdamW (Loshchilov and Hutter 2019, algorithm 2).
 
-    It calls torch's function and not torch's class, which would import the compiler: a second at every start.
+    Calls torch.optim.adam.adam: the class torch.optim.Adam would import the compiler, which takes a second.
 
     Args:
-        parameters: Those that it moves, by name.
-        config: Constants.
-        strategy: Where the parameters are among the processes.
-        scales: Factors of learning rate, decay and epsilon of parameters by name; 1 for the others.
+        parameters: The parameters to update, by name.
+        config: The constants.
+        strategy: How parameters are distributed over processes.
+        scales: Factors of learning rate, weight decay and eps by name of parameter; 1 for all others.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Adam(UpdateRule):
         self._groups = list(groups.items())
 
     def step(self, gradients: Mapping[str, Tensor], step: Step) -> None:
-        """Take Adam's step of parameters with the same factors together."""
+        """Updates the parameters, those with the same factors together."""
         for factors, names in self._groups:
             if used := [name for name in names if name in gradients]:
                 self._update(used, gradients, step, factors)
@@ -127,7 +127,7 @@ class Adam(UpdateRule):
             fused=True,
             grad_scale=step.scale,
             found_inf=(~step.finite).float(),
-            decoupled_weight_decay=self.config.decays_weights,
+            decoupled_weight_decay=self.config.decoupled_weight_decay,
             amsgrad=False,
             beta1=beta1,
             beta2=beta2,
@@ -138,7 +138,7 @@ class Adam(UpdateRule):
         )
 
     def _eps(self, step: int) -> float:
-        """The eps that torch's formula needs.
+        """The eps for torch's formula.
 
         torch:   p -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps)
         fairseq: p -= lr * sqrt(1 - b2^t) / (1 - b1^t) * m / (sqrt(v) + eps)

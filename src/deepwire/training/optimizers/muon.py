@@ -55,7 +55,7 @@ class MuonConfig(AdamSection, MuonSettings):
     """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all else."""
 
     type: Literal["muon"] = "muon"
-    moves_parts: ClassVar[bool] = False
+    supports_sharding: ClassVar[bool] = False
 
     def rules(self, context: OptimizerContext) -> Sequence[UpdateRule]:
         """Muon, and AdamW of what is left.

@@ -111,8 +111,8 @@ class OptimizerSection(Choice, ABC):
     """Base of an optimizer's settings."""
 
     kind: ClassVar[Kind] = "optimizer"
-    # Whether every number of a parameter moves by itself, so that processes may hold parts (sharding: full).
-    moves_parts: ClassVar[bool] = False
+    # Whether each element of a parameter is updated by itself, as sharding over processes needs.
+    supports_sharding: ClassVar[bool] = False
 
     @classmethod
     def instead_of(cls, name: str, found: object) -> str:
