@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -34,9 +33,8 @@ class Memory(NamedTuple):
         return attention_weights(query, self.key, bias=self.bias, causal=False, finite=True)
 
 
-@dataclass(frozen=True)
 class Context:
-    """Everything that parts of a stack may look at in one pass; models make it, and hand it down as it is.
+    """Everything that parts of a stack may look at in one pass; models make it, and nobody changes it.
 
     Attributes:
         languages: Target languages of the rows, `[rows]` int64, or `[1]` for all rows; None where nothing
@@ -47,10 +45,20 @@ class Context:
         index: In decoding, the position and the cache slots of the rows; None: whole sequences.
     """
 
-    languages: Tensor | None = None
-    padding: Tensor | None = None
-    memory: tuple[Memory, ...] = ()
-    index: CacheIndex | None = None
+    # No dataclass or tuple: torch's sharding looks into those for tensors that learn, and what a sub-layer
+    # does not read would get gradients of 0 where there are none.
+    def __init__(
+        self,
+        languages: Tensor | None = None,
+        padding: Tensor | None = None,
+        memory: tuple[Memory, ...] = (),
+        index: CacheIndex | None = None,
+    ) -> None:
+        self.languages, self.padding, self.memory, self.index = languages, padding, memory, index
+
+    def replace(self, **changes: Any) -> Self:
+        """The same with some attributes exchanged."""
+        return type(self)(**(self.__dict__ | changes))
 
     @property
     def positions(self) -> CacheIndex:

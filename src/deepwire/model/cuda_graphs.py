@@ -246,7 +246,7 @@ class _CapturedStep:
         after = self._after
         index = replace(index, ancestry=after.index.ancestry, used=index.used + index.width).advance()
         return self._log_probs, replace(
-            state, context=replace(after.context, index=index), states=after.states
+            state, context=after.context.replace(index=index), states=after.states
         )
 
     def _assign(self, batch: _BatchToken) -> None:

@@ -47,7 +47,7 @@ class DecoderState:
 
     def at(self, index: CacheIndex, states: tuple[State, ...] | None = None) -> Self:
         """The same at another position."""
-        context = replace(self.context, index=index)
+        context = self.context.replace(index=index)
         return replace(self, context=context, states=self.states if states is None else states)
 
     def expand(self, width: int) -> Self:
@@ -65,7 +65,7 @@ class DecoderState:
         else:
             index = index.expand(width)
         languages = _change_languages(self.context.languages, repeat)
-        context = replace(self.context, index=index, languages=languages)
+        context = self.context.replace(index=index, languages=languages)
         return replace(self, context=context, states=_change_states(self.states, repeat, of_groups))
 
     def reorder(self, rows: Tensor) -> Self:
@@ -97,8 +97,7 @@ class DecoderState:
             return tensor.index_select(0, groups)
 
         memory = (Memory(*(leaf.index_select(0, sentences) for leaf in each)) for each in self.context.memory)
-        context = replace(
-            self.context,
+        context = self.context.replace(
             languages=_change_languages(self.context.languages, of_rows),
             memory=tuple(memory),
             index=self.index.keep(groups),

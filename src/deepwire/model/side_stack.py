@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -107,6 +106,6 @@ class LunaStack(SideStack):
             if self.recorder is not None:
                 self.recorder.record_packing(layer, partial(cross.packed_weights, result, read, context))
             moved = cross.packed(result, read, context)
-            memories.append(cross.project(moved, replace(context, padding=read[1])))
+            memories.append(cross.project(moved, context.replace(padding=read[1])))
             side = self.companion.write(side, layer, moved, context)
         return (*memories, *of_mixers)

@@ -210,7 +210,7 @@ class LunaSelfAttention(SideMixer, EncoderMixer):
         """Mix `[B, S, d]` with P and its bias; what P is moved by is Y."""
         p, bias = side
         packed = self.packing(p, x, context.padding)
-        memory = self.unpack.project(packed, replace(context, padding=bias))
+        memory = self.unpack.project(packed, context.replace(padding=bias))
         return self.unpack(x, memory), (packed,)
 
     def step_beside(

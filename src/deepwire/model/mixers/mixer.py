@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import replace
 from typing import ClassVar
 
 import torch
@@ -106,7 +105,7 @@ def one_by_one(mixer: Mixer, x: Tensor, state: State, context: Context) -> tuple
     """`Mixer.step` of several positions `[rows, T, d]`, one after the other."""
     outputs, index = [], context.positions
     for place in range(x.size(1)):
-        here = replace(context, index=index.at(index.position + place))
+        here = context.replace(index=index.at(index.position + place))
         output, state = mixer.step(x[:, place : place + 1], state, here)
         outputs.append(output)
     return torch.cat(outputs, 1), state
@@ -120,14 +119,14 @@ def step_prompts(mixer: Mixer, x: Tensor, state: State, context: Context) -> tup
     """
     index, begin, outputs = context.positions, state, []
     for position in range(index.passing):
-        here = replace(context, index=index.at(position))
+        here = context.replace(index=index.at(position))
         output, new = mixer.step(x[:, position : position + 1], state, here)
         outputs.append(output)
         if index.skipped is not None:
             begun = position >= index.skipped
             state = tuple(_of_rows(begun, *pair) for pair in zip(new, begin, strict=True))
     if index.passing < x.size(1):
-        here = replace(context, index=index.at(index.passing))
+        here = context.replace(index=index.at(index.passing))
         output, state = mixer.step(x[:, index.passing :], state, here)
         outputs.append(output)
     return torch.cat(outputs, 1), state
