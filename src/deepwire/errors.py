@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
-Tell = Callable[[str], None]
+LogFn = Callable[[str], None]
 """Receives a line of text for the user: a warning, or how far the work is."""
 
 

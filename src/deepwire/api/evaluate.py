@@ -9,7 +9,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.evaluation import texts as model_texts
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
@@ -195,7 +195,7 @@ def texts_of(
     references: Sequence[Text],
     source: Text | None,
     settings: EvaluationSettings,
-    warn: Tell,
+    warn: LogFn,
 ) -> tuple[list[Text], list[Text], Text | None]:
     """The texts of systems, for which models translate now; references; the source, where it is known.
 
@@ -241,7 +241,7 @@ def score_texts(
     references: Sequence[Text],
     settings: EvaluationSettings,
     paired: PairedTest | None,
-    warn: Tell,
+    warn: LogFn,
     source: Text | None = None,
 ) -> ScoreReport:
     """Score texts and test their differences; what to know of the metrics goes to `warn`.
@@ -308,7 +308,7 @@ def _test_set(models: Sequence[str | Translator], settings: EvaluationSettings) 
 
 
 def _translation(
-    name: str, model: str | Translator, source: Text, settings: EvaluationSettings, warn: Tell
+    name: str, model: str | Translator, source: Text, settings: EvaluationSettings, warn: LogFn
 ) -> Text:
     if isinstance(model, str):
         return replace(model_texts.translate(model, source, settings.search, warn), name=name)

@@ -28,7 +28,7 @@ from deepwire.decoding.scoring import PairScore
 from deepwire.decoding.shortlist import ShortlistChoice
 from deepwire.decoding.translation_io import Request, Translation, checked_texts
 from deepwire.decoding.translator import Translator
-from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.evaluation.multilingual.direction_names import parse_direction
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def load(
     *,
     settings: Mapping[str, object] | None = None,
     weights: Sequence[float] | None = None,
-    warn: Tell | None = None,
+    warn: LogFn | None = None,
     shortlist: ShortlistChoice = False,
     terms: str | PathLike[str] | None = None,
 ) -> Model:

@@ -19,14 +19,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from deepwire.checkpoint.store import OPTIMIZER, STATE, metadata_of, read_config, require_model
 from deepwire.data.languages import known_directions
-from deepwire.errors import DataError, ModelError, Tell, UsageError
+from deepwire.errors import DataError, LogFn, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, json_text, new_folder, require_absent, write_text
 from deepwire.io.download import download, file_digest
 from deepwire.io.regular_files import acquire_lock, open_regular, similar_file_names
 
 REGISTRY = "models.json"
 _LOCK = f".{REGISTRY}.lock"
-_MOST_BYTES = 4 * 1024 * 1024
+_MAX_BYTES = 4 * 1024 * 1024
 _NOT_FOR_TRANSLATION = {OPTIMIZER, STATE}
 _NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _Name = Annotated[str, Field(pattern=f"^{_NAME}$")]
@@ -118,7 +118,7 @@ class Shelf:
         DeepwireError: The server cannot be reached or refuses.
     """
 
-    def __init__(self, place: str, warn: Tell | None = None) -> None:
+    def __init__(self, place: str, warn: LogFn | None = None) -> None:
         self._remote = "://" in place
         named = place if place.endswith(".json") else f"{place.rstrip('/')}/{REGISTRY}"
         self.place, self._warn = named, warn
@@ -190,7 +190,7 @@ class Shelf:
                 Path(folder),
                 protect="use an https address",
                 warn=self._warn,
-                most_bytes=_MOST_BYTES,
+                most_bytes=_MAX_BYTES,
             )
             return _read(fetched.path)
 
@@ -293,12 +293,12 @@ def _directions(model: Path) -> list[str]:
 def _read(path: Path) -> str:
     try:
         with open_regular(path) as file:
-            text = file.read(_MOST_BYTES + 1)
+            text = file.read(_MAX_BYTES + 1)
     except FileNotFoundError:
         raise UsageError(f"{path}: there is no such registry", f"a registry is a file {REGISTRY}") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot read: {error.strerror}") from error
-    if len(text) > _MOST_BYTES:
+    if len(text) > _MAX_BYTES:
         raise DataError(f"{path}: is larger than a registry can be")
     return text.decode("utf-8", errors="replace")
 

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from deepwire.checkpoint.model_files import DamagedError, check_file, check_manifest, write_manifest
 from deepwire.checkpoint.store import CONFIG, OPTIMIZER, STATE, WEIGHTS
-from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, move_aside, new_folder, recover, remove_folder, write_json
 from deepwire.io.regular_files import acquire_lock, cannot_read, read_json
 
@@ -301,7 +301,7 @@ class RunDirectory:
             remove_folder(checkpoint.path)
         return target
 
-    def newest_sound(self, report: Tell, check: Callable[[Path], object] | None = None) -> Checkpoint | None:
+    def newest_sound(self, report: LogFn, check: Callable[[Path], object] | None = None) -> Checkpoint | None:
         """The newest undamaged checkpoint; damaged newer ones are reported and renamed ``update-N.damaged``.
 
         Args:

@@ -17,7 +17,7 @@ from deepwire.cli import options as opt
 from deepwire.cli.line_by_line import CountedLines, warn, write_answers
 from deepwire.cli.settings import with_settings
 from deepwire.config.counts import counted
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import LogFn, UsageError
 from deepwire.io.output import check_output
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class TranslationJob:
         """The files that are read line by line."""
         return [self.input] if self.prefix is None else [self.input, self.prefix]
 
-    def requests(self, warn: Tell) -> Iterator[Request]:
+    def requests(self, warn: LogFn) -> Iterator[Request]:
         """The text, line by line."""
         from deepwire.decoding.translation_io import column_requests, json_requests, text_requests
 

@@ -34,7 +34,7 @@ _LIMITS = {
     "multiple_of": ("multiple_of", "a multiple of"),
 }
 _CHOICES = {"union_tag_invalid", "literal_error", "enum"}
-_MOST_ERRORS = 200
+_MAX_ERRORS = 200
 _NEAR = 0.7  # how like a key beside it a key must be for that to be suggested
 _ELSEWHERE = (
     "is it in another package? install it with its entry points, name the class itself "
@@ -88,8 +88,8 @@ def note_errors(
     """
     # A default that depends on other settings is unknown while these are wrong: no mistake of its own.
     errors = [error for error in errors if error["type"] != "default_factory_not_called"]
-    problems.more += max(0, len(errors) - _MOST_ERRORS)
-    mistakes = [_located(error, root, section) for error in errors[:_MOST_ERRORS]]
+    problems.more += max(0, len(errors) - _MAX_ERRORS)
+    mistakes = [_located(error, root, section) for error in errors[:_MAX_ERRORS]]
     mistakes = [each for each in mistakes if not _counts_wrong_items(each)]
     lines: dict[tuple[SourceLocation, str], None] = {}
     for mistake, besides in _of_unions(mistakes):

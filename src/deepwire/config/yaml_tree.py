@@ -22,7 +22,7 @@ NodeValue: TypeAlias = "str | int | float | bool | list[Node] | dict[str, Node] 
 
 MAX_DEPTH = 40
 MAX_VALUES = 20_000
-_MOST_PROBLEMS = 50
+_MAX_PROBLEMS = 50
 _INTEGER = re.compile(r"[-+]?[0-9][0-9_]{0,40}")
 _OTHER_BASE = re.compile(r"0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -84,9 +84,9 @@ class Problems:
     def raise_if_any(self, hint: str = "") -> None:
         """Raise one UsageError with every line noted, or do nothing."""
         if self.lines:
-            more = self.more + len(self.lines) - _MOST_PROBLEMS
+            more = self.more + len(self.lines) - _MAX_PROBLEMS
             rest = [f"and {more:,} more mistakes"] if more > 0 else []
-            raise UsageError("\n".join([*self.lines[:_MOST_PROBLEMS], *rest]), hint or self.hint)
+            raise UsageError("\n".join([*self.lines[:_MAX_PROBLEMS], *rest]), hint or self.hint)
 
 
 def parse_yaml(

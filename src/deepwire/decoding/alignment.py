@@ -42,7 +42,7 @@ from deepwire.errors import ModelError, UsageError
 Step = Literal["writes", "reads"]
 STEPS: tuple[Step, Step] = ("reads", "writes")
 _BATCH_TOKENS = 1024
-_MOST_PAIRS = 500
+_MAX_PAIRS = 500
 _SHARE = 4
 """Weights take more memory than a search: so much smaller are batches."""
 
@@ -251,7 +251,7 @@ def stored_pairs(
     """At most 500 pairs of a prepared text, from all parts of it; without context."""
     select = LanguageSelector(languages, vocabularies, lambda _: None).select
     pairs = []
-    for line in range(0, len(store), -(-len(store) // _MOST_PAIRS) or 1):
+    for line in range(0, len(store), -(-len(store) // _MAX_PAIRS) or 1):
         into = None
         if languages is not None and store.directions is not None:
             into = select(languages.directions[int(store.directions[line])].target)

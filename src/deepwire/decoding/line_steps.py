@@ -39,12 +39,12 @@ from deepwire.decoding.shortlist import BatchShortlist, LanguageRows, Shortlist,
 from deepwire.decoding.terms import LineConstraints, Terminology
 from deepwire.decoding.text_alignment import TextAlignment, joined
 from deepwire.decoding.translation_io import Candidate, Request
-from deepwire.errors import DataError, Tell, UsageError
+from deepwire.errors import DataError, LogFn, UsageError
 
 _SUBWORDS_PER_CHARACTER = 4
 """At most: as many as a character has bytes."""
 _SHOWN = 40
-_MOST_LINES = 1 << 40  # more than any text has
+_MAX_LINES = 1 << 40  # more than any text has
 
 
 @dataclass(eq=False)
@@ -153,7 +153,7 @@ class LongLines:
     Without the package that tells sentences apart only the latter.
     """
 
-    def __init__(self, vocabulary: Vocabulary, longest: int, languages: tuple[str, str], warn: Tell) -> None:
+    def __init__(self, vocabulary: Vocabulary, longest: int, languages: tuple[str, str], warn: LogFn) -> None:
         self._vocabulary, self._longest, self._languages = vocabulary, longest, languages
         self._warn = warn
 
@@ -339,7 +339,7 @@ class LineSearch:
             batch = Batch(
                 source,
                 [self.config.output_limit(item.length) for item in chosen],
-                [item.line + item.piece * _MOST_LINES for item in chosen],
+                [item.line + item.piece * _MAX_LINES for item in chosen],
                 prefixes=[item.prefix_ids for item in chosen],
                 prompts=[item.read_first for item in chosen],
                 languages=languages,

@@ -18,7 +18,7 @@ from deepwire.data.text.language_guess import guess_language, is_known_language,
 from deepwire.data.text.pairs import is_blank, plain
 from deepwire.data.text.sentences import CHARACTERS_PER_SUBWORD
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabulary
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import LogFn, UsageError
 
 _ENOUGH_LETTERS = 100_000
 """Text whose language is told: less is translated before the 0.7 s that py3langid takes to load pay."""
@@ -29,7 +29,7 @@ _LEARNED_SCRIPT = 0.01
 class SourceCheck:
     """Warns once where text is clearly not what a model reads: by its script, and if long its language."""
 
-    def __init__(self, vocabulary: Vocabulary, direction: tuple[str, str] | None, warn: Tell) -> None:
+    def __init__(self, vocabulary: Vocabulary, direction: tuple[str, str] | None, warn: LogFn) -> None:
         self._vocabulary, self._direction, self._warn = vocabulary, direction, warn
         self._lines: list[str] = []
         self._letters, self._open = 0, True
@@ -71,7 +71,7 @@ class SourceTokenizer:
     vocabulary: Vocabulary
     longest: int
     bos: bool
-    warn: Tell
+    warn: LogFn
 
     def encode_lines(
         self,
@@ -124,7 +124,7 @@ class LanguageSelector:
         self,
         languages: Languages | None,
         vocabularies: Vocabularies,
-        warn: Tell,
+        warn: LogFn,
         direction: tuple[str, str] | None = None,
     ) -> None:
         self.languages, self.direction = languages, direction

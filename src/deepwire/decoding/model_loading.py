@@ -23,7 +23,7 @@ from deepwire.decoding.models import EnsembleMember
 from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist
 from deepwire.decoding.terms import Terminology
 from deepwire.decoding.translator import Translator
-from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.model.cuda_graphs import CudaGraphCapture, CudaGraphModel, is_captured
 from deepwire.model.embedding import positions_learned
 from deepwire.model.translation_model import TranslationModel
@@ -265,7 +265,7 @@ def load(
     *,
     settings: Mapping[str, object] | None = None,
     weights: Sequence[float] | None = None,
-    warn: Tell | None = None,
+    warn: LogFn | None = None,
     shortlist: ShortlistChoice = False,
     terms: str | PathLike[str] | None = None,
 ) -> Translator:
@@ -285,7 +285,7 @@ def translator_of(
     loaded: LoadedModels,
     *,
     weights: Sequence[float] | None = None,
-    warn: Tell | None = None,
+    warn: LogFn | None = None,
     shortlist: ShortlistChoice = False,
     terms: str | PathLike[str] | None = None,
 ) -> Translator:

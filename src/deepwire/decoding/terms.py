@@ -29,7 +29,7 @@ from deepwire.data.text.placeholders import (
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.decoding.phrases import Phrase, phrase_of
 from deepwire.decoding.translation_io import read_text
-from deepwire.errors import DataError, Tell
+from deepwire.errors import DataError, LogFn
 
 _WORD_START = re.compile(rf"(?<![^\W{UNSPACED}])\w")
 _GOES_ON = re.compile(rf"[^\W{UNSPACED}]")
@@ -81,7 +81,7 @@ class Terminology:
     terms: tuple[Term, ...]
 
     @classmethod
-    def read(cls, path: Path, warn: Tell) -> Self:
+    def read(cls, path: Path, warn: LogFn) -> Self:
         """Read `SOURCE<tab>TARGET` lines; empty ones and those that begin with `#` are skipped.
 
         `warn` receives what `read_text` says.

@@ -20,7 +20,7 @@ from deepwire.config.counts import counted, shown
 from deepwire.data.text.files import HEAD_BYTES, MAX_LINE_BYTES, BadLine, ReadNotes, display, read_lines
 from deepwire.data.text.pairs import is_blank, plain, without_surrogates
 from deepwire.decoding.text_alignment import Link, TextAlignment, joined
-from deepwire.errors import DataError, Tell, UsageError
+from deepwire.errors import DataError, LogFn, UsageError
 from deepwire.io.json_lines import json_line, unique_keys
 
 _END = object()
@@ -94,7 +94,7 @@ class Translation:
 class EmptyTranslations:
     """Counts empty translations of lines that are not empty, and warns where nearly all are."""
 
-    def __init__(self, warn: Tell) -> None:
+    def __init__(self, warn: LogFn) -> None:
         self._warn, self._lines, self._empty = warn, 0, 0
 
     def see(self, source: str, translation: str) -> None:
@@ -209,7 +209,7 @@ def aligned_lines(
     return AlignedText(texts[1], joined(texts[0], texts[1], parts).links)
 
 
-def read_text(path: Path, warn: Tell) -> Iterator[str]:
+def read_text(path: Path, warn: LogFn) -> Iterator[str]:
     """The lines of a file (`-` = stdin) as text, one for each line whatever it holds.
 
     Bytes that are not UTF-8 become U+FFFD, NUL a space, of a line above the reader's limit the beginning
@@ -237,7 +237,7 @@ def read_text(path: Path, warn: Tell) -> Iterator[str]:
         warn(f"{name}: the byte order mark at its start was removed")
 
 
-def text_requests(path: Path, prefixes: Path | None, warn: Tell) -> Iterator[Request]:
+def text_requests(path: Path, prefixes: Path | None, warn: LogFn) -> Iterator[Request]:
     """A request for each line of a text file, with the prefix of the same line of another file if given.
 
     Raises:
@@ -250,7 +250,7 @@ def text_requests(path: Path, prefixes: Path | None, warn: Tell) -> Iterator[Req
         yield Request(text, prefix)
 
 
-def column_requests(path: Path, column: int, warn: Tell) -> Iterator[Request]:
+def column_requests(path: Path, column: int, warn: LogFn) -> Iterator[Request]:
     """A request for each line of a text file with the language to translate into in a column of its own.
 
     Raises:
@@ -269,7 +269,7 @@ def column_requests(path: Path, column: int, warn: Tell) -> Iterator[Request]:
         yield Request(text, to=to.strip(), where=where)
 
 
-def json_requests(path: Path, warn: Tell) -> Iterator[Request]:
+def json_requests(path: Path, warn: LogFn) -> Iterator[Request]:
     """A request for each JSON line: `text`, optionally `prefix`, `to` and `from`; others are handed through.
 
     Raises:
@@ -306,14 +306,14 @@ def has_several_lines(text: str) -> bool:
     return "\n" in text.rstrip("\r\n")
 
 
-def warn_of_several_lines(places: Sequence[str], warn: Tell) -> None:
+def warn_of_several_lines(places: Sequence[str], warn: LogFn) -> None:
     """Say that each of these texts is read as one sentence, although they have several lines."""
     if places:
         more = f" (here and in {counted(len(places) - 1, 'more line')})" if len(places) > 1 else ""
         warn(f"{places[0]}: several lines are read as one sentence; give each line on its own{more}")
 
 
-def sentence_pairs(first: Path, second: Path, warn: Tell) -> Iterator[tuple[str, str]]:
+def sentence_pairs(first: Path, second: Path, warn: LogFn) -> Iterator[tuple[str, str]]:
     """Line by line the texts of two files.
 
     Raises:

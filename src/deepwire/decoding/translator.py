@@ -48,7 +48,7 @@ from deepwire.decoding.translation_io import (
     split_lines,
     warn_of_several_lines,
 )
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import LogFn, UsageError
 
 Step = Callable[[list[Item]], list[Item]]
 
@@ -88,7 +88,7 @@ class Translator:
         device: torch.device | str = "cpu",
         source_bos: bool = False,
         weights: Sequence[float] | None = None,
-        warn: Tell | None = None,
+        warn: LogFn | None = None,
         languages: Languages | None = None,
         shortlist: Shortlist | None = None,
         direction: tuple[str, str] | None = None,

@@ -14,7 +14,7 @@ from deepwire.data.languages import Direction, Languages, named_direction
 from deepwire.data.text.corpus import by_reference, corpus_files, directed, read_pairs
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.data.text.pairs import Pair
-from deepwire.errors import DataError, ModelError, Tell, UsageError
+from deepwire.errors import DataError, LogFn, ModelError, UsageError
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import open_output
 from deepwire.io.regular_files import read_regular
@@ -94,7 +94,7 @@ class SearchSettings:
     direction: Direction | None = None
 
 
-def translate(model: str, source: Text, settings: SearchSettings, warn: Tell) -> Text:
+def translate(model: str, source: Text, settings: SearchSettings, warn: LogFn) -> Text:
     """Translates a text with a model, after which the result is named.
 
     Raises:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from deepwire.errors import DataError, DeepwireError, ResourceError, Tell, UsageError
+from deepwire.errors import DataError, DeepwireError, LogFn, ResourceError, UsageError
 from deepwire.io.atomic import is_disk_full
 from deepwire.io.regular_files import open_regular
 
@@ -45,7 +45,7 @@ def download(
     *,
     sha256: str | None = None,
     on_progress: OnProgress | None = None,
-    warn: Tell | None = None,
+    warn: LogFn | None = None,
     protect: str = _PROTECT,
     most_bytes: int | None = None,
 ) -> Download:

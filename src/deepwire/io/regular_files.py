@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path, PurePath
 from typing import TextIO
 
-from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.errors import LogFn, ModelError, UsageError
 
 # Why there is no file of that name to be read; every other error says nothing about what the file holds.
 _NO_FILE = {
@@ -99,7 +99,7 @@ def read_json(path: Path) -> dict[str, object]:
     return value
 
 
-def acquire_lock(path: Path, busy: Tell) -> TextIO:
+def acquire_lock(path: Path, busy: LogFn) -> TextIO:
     """Locks the file ``path``, made when missing, for this process; it is free again when it is closed.
 
     Child processes that are forked meanwhile hold it too: it stays taken until the last of them has ended.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, cast
 
-from deepwire.errors import DataError, Tell, UsageError
+from deepwire.errors import DataError, LogFn, UsageError
 
 if TYPE_CHECKING:
     from deepwire.lab.report.finding import Finding
@@ -34,7 +34,7 @@ OF_A_MODEL = {
 }
 
 
-def analyse_all(models: Sequence[str], skipped: Tell) -> Iterator[Finding]:
+def analyse_all(models: Sequence[str], skipped: LogFn) -> Iterator[Finding]:
     """Runs all analyses that apply to each model.
 
     Args:

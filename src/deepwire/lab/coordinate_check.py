@@ -20,7 +20,7 @@ from torch import Tensor
 
 from deepwire.config.choice import TRUSTED
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import LogFn, UsageError
 from deepwire.lab.internals.signal_sizes import Signal, signal_values
 from deepwire.lab.report.finding import Axis, Finding, LineChart, Series, Table, provenance
 from deepwire.lab.subject.training_text import TrainingText, UntrainedRun
@@ -36,7 +36,7 @@ from deepwire.training.schedule import rates_of
 
 Dimension = Literal["width", "depth"]
 Sizes = Mapping[str, float]
-_MOST_UPDATES_OF_A_SCHEDULE = 100_000
+_MAX_UPDATES_OF_A_SCHEDULE = 100_000
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Measured:
     change: Sizes
 
 
-def coordinate_check(run: UntrainedRun, check: CoordinateCheck, device: torch.device, tell: Tell) -> Finding:
+def coordinate_check(run: UntrainedRun, check: CoordinateCheck, device: torch.device, tell: LogFn) -> Finding:
     """Train models of several sizes for a few updates on the run's text, and compare their signals.
 
     `tell` hears about each model.
@@ -131,7 +131,7 @@ def coordinate_check(run: UntrainedRun, check: CoordinateCheck, device: torch.de
 
 def _highest_rate(run: UntrainedRun) -> float:
     config = run.text.config
-    last = min(config.training.max_updates or _MOST_UPDATES_OF_A_SCHEDULE, _MOST_UPDATES_OF_A_SCHEDULE)
+    last = min(config.training.max_updates or _MAX_UPDATES_OF_A_SCHEDULE, _MAX_UPDATES_OF_A_SCHEDULE)
     training = config.training
     schedule = rates_of(training.schedule, d_model=config.model.base_width, max_updates=training.max_updates)
     return max(schedule(update) for update in range(1, last + 1))

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, write_json
 from deepwire.io.regular_files import read_json
 from deepwire.lab.report.finding import BarChart, Finding, Series, Table, provenance
@@ -437,7 +437,7 @@ def layer_scores(
     text: TrainingText,
     settings: LinearisationSettings,
     folder: Path,
-    tell: Tell,
+    tell: LogFn,
 ) -> tuple[float, list[LayerScore]]:
     """BLEU of the whole model, and with each layer linear.
 
@@ -481,7 +481,7 @@ def _measure(
     settings: LinearisationSettings,
     side: Side,
     wanted: Sequence[tuple[int, Reading]],
-    tell: Tell,
+    tell: LogFn,
 ) -> Iterator[tuple[tuple[int, Reading], dict[str, float]]]:
     """The missing scores of one side, as they are found."""
     if not wanted:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from deepwire.config.counts import counted
-from deepwire.errors import DataError, Tell, UsageError
+from deepwire.errors import DataError, LogFn, UsageError
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import script_without_spaces
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
@@ -109,7 +109,7 @@ def cut(lengths: Sequence[int], bounds: Sequence[int]) -> list[Bucket]:
 
 
 def length_scores(
-    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Tell
+    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: LogFn
 ) -> list[list[LengthScore]]:
     """Each model on each bucket, translated by itself `rounds` times.
 
@@ -152,7 +152,7 @@ def _score(
 
 
 def source_length_finding(
-    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Tell
+    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: LogFn
 ) -> Finding:
     """Translate each bucket (from `cut`) with each model; the fastest of the rounds counts."""
     names = [scorer.name for scorer in scorers]

@@ -17,7 +17,7 @@ from deepwire.serve.served_model import Search
 Work = Callable[[Sequence[Request], Sequence[int], Search], list[Translation]]
 """Translates texts with so many subwords each."""
 
-_MOST_SECONDS = 60
+_MAX_SECONDS = 60
 _PATIENCE = 0.7  # of the time of a request: what it may wait for others, as far as that can be foreseen
 _NEW = 0.1  # weight of the newest batch in the average pace
 
@@ -97,7 +97,7 @@ class Batcher:
             said = f"{of_client} texts of this client are waiting"
         else:
             return
-        seconds = min(_MOST_SECONDS, max(1, math.ceil(wait)))
+        seconds = min(_MAX_SECONDS, max(1, math.ceil(wait)))
         headers = {"Retry-After": str(seconds)}
         raise RequestError("queue_full", f"{said}: try again in {seconds} s", headers=headers)
 

@@ -14,7 +14,7 @@ from deepwire.checkpoint.store import metadata_of, read_config, require_model
 from deepwire.data.context import ContextConfig
 from deepwire.data.languages import Direction, closest_label, known_directions
 from deepwire.decoding.translation_io import Request, Translation
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import LogFn, UsageError
 from deepwire.ops.allocator import give_memory_back
 from deepwire.serve.request import RequestError
 from deepwire.serve.served_model import Search, ServedModel, load_served_model
@@ -238,7 +238,7 @@ def load_pool(
     precision: str,
     *,
     settings: Mapping[str, object],
-    warn: Tell,
+    warn: LogFn,
     memory: int | None = None,
     pivot: str | None = None,
     terms: Path | None = None,

@@ -17,7 +17,7 @@ from deepwire.decoding.translation_io import Request, Translation
 from deepwire.serve.served_model import Search
 
 # Thousands of texts of one word in a batch would have more logits at a time than all else takes.
-_LEAST_COST = 8
+_MIN_COST = 8
 
 
 class TextFailedError(Exception):
@@ -48,7 +48,7 @@ class Job:
         self, requests: Sequence[Request], lengths: Sequence[int], search: Search, client: Hashable = None
     ) -> None:
         self.requests, self.lengths, self.search, self.client = requests, lengths, search, client
-        self.costs = [max(_LEAST_COST, length) for length in lengths]
+        self.costs = [max(_MIN_COST, length) for length in lengths]
         self.answer: Future[list[Translation]] = Future()
         self.answer.set_running_or_notify_cancel()  # only `Batcher` ends it
         self._translations: list[Translation | None] = [None] * len(requests)

@@ -40,7 +40,7 @@ from deepwire.serve.service import Client, DisconnectedError, Service, target_of
 _UNTRANSLATED = "Deepwire-Untranslated"
 """Header of a document's translation: beginnings of what stays as it is, with commas between them."""
 _WARNING = "Deepwire-Warning"
-_MOST_TOLD = 10  # of them, each of 40 characters: proxies refuse long headers
+_MAX_TOLD = 10  # of them, each of 40 characters: proxies refuse long headers
 
 
 _PAGE_FILES = {
@@ -232,7 +232,7 @@ class _Interface:
         if warnings:
             headers[_WARNING] = quote(printable("; ".join(warnings)))
         if translated.untranslated:
-            told = translated.untranslated[:_MOST_TOLD]
+            told = translated.untranslated[:_MAX_TOLD]
             headers[_UNTRANSLATED] = ", ".join(quote(printable(beginning)) for beginning in told)
         return Response(translated.content, media_type="application/octet-stream", headers=headers)
 

@@ -15,7 +15,7 @@ from deepwire.decoding.model_inputs import MAX_PARALLEL_BATCHES, batches_by_leng
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.decoding.translator import Translator
-from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.serve.request import RequestError
 
 # Texts are only divided among cores where each part is worth the trouble.
@@ -214,7 +214,7 @@ def load_served_model(
     precision: str,
     *,
     settings: Mapping[str, object],
-    warn: Tell,
+    warn: LogFn,
     direction: Direction | None = None,
     terms: Path | None = None,
 ) -> ServedModel:

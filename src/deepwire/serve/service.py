@@ -32,7 +32,7 @@ _HOPELESS = 2
 """A text is given up where the rest of it needs so many times as long as there is left."""
 _PART = 256  # sentences of a long text that wait at a time
 _ENOUGH = 5000  # characters of a text to tell its language by
-_MOST_DETECTIONS, _LEAST_SHARE = 3, 0.01
+_MAX_DETECTIONS, _MIN_SHARE = 3, 0.01
 
 _Result = TypeVar("_Result")
 _due: ContextVar[float] = ContextVar("when the time of the request is over", default=math.inf)
@@ -81,7 +81,7 @@ def likely_languages(text: str, among: Iterable[str]) -> list[Detection]:
     """The likely languages of a text, best first, three at most; none where there is no letter to tell by."""
     shares = language_shares(text[:_ENOUGH], sorted(among))
     detections = [Detection(label, round(100 * share, 1)) for label, share in shares.items()]
-    likely = [one for one in detections[1:_MOST_DETECTIONS] if one.confidence >= 100 * _LEAST_SHARE]
+    likely = [one for one in detections[1:_MAX_DETECTIONS] if one.confidence >= 100 * _MIN_SHARE]
     return [*detections[:1], *likely]
 
 

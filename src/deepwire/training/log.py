@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepwire.config.counts import first_few
-from deepwire.errors import DataError, ModelError, Tell, UsageError
+from deepwire.errors import DataError, LogFn, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, free_name, write_json, write_text
 from deepwire.io.json_lines import finite
 from deepwire.io.regular_files import open_for_appending, open_regular
@@ -34,7 +34,7 @@ class RunLog:
         say: Shows a line; default: lines are kept until the log is opened.
     """
 
-    def __init__(self, spec: TrainingSpec, say: Tell | None = None) -> None:
+    def __init__(self, spec: TrainingSpec, say: LogFn | None = None) -> None:
         self._spec, self._run = spec, spec.run
         self._early: list[str] = []
         self._say = say or self._early.append

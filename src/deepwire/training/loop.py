@@ -37,7 +37,7 @@ from deepwire.training.schedule import Schedule
 from deepwire.training.state import StopReason, limit_reached
 from deepwire.training.validation import DIVERGED_HINT, DirectionsValidator, Validation, Validator
 
-_MOST_SKIPPED = 10
+_MAX_SKIPPED = 10
 """Updates in a row that may be skipped because they are not finite."""
 
 
@@ -319,10 +319,10 @@ def check_finite(run: TrainingRun, trainer: Trainer, boundary: Boundary) -> None
     due = run.state.update % run.spec.config.log_every == 0
     if boundary.fresh and (run.device.type == "cpu" or boundary.stop or due):
         unsure_end = boundary.stop is not None and trainer.validator is None
-        _count_skipped(run, trainer, most=1 if unsure_end else _MOST_SKIPPED)
+        _count_skipped(run, trainer, most=1 if unsure_end else _MAX_SKIPPED)
 
 
-def _count_skipped(run: TrainingRun, trainer: Trainer, most: int = _MOST_SKIPPED) -> None:
+def _count_skipped(run: TrainingRun, trainer: Trainer, most: int = _MAX_SKIPPED) -> None:
     """Count the updates that were not finite; waits for the device."""
     state = run.state
     for update, finite in zip(run.unread, run.meter.take_finite(), strict=True):

@@ -20,7 +20,7 @@ from deepwire.checkpoint.store import OPTIMIZER, STATE, read_config, write_model
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.batches.epoch_order import EpochOrder
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import DataError, ModelError, Tell, UsageError
+from deepwire.errors import DataError, LogFn, ModelError, UsageError
 from deepwire.io.atomic import json_text, move_aside, require_space, write_json, write_text
 from deepwire.io.regular_files import read_json
 from deepwire.model.translation_model import TranslationModel
@@ -315,7 +315,7 @@ def open_run(
     return TrainingRun(spec, processes, device, log, signals, decisions, state)
 
 
-def _newest_checkpoint(spec: TrainingSpec, say: Tell) -> Checkpoint | None:
+def _newest_checkpoint(spec: TrainingSpec, say: LogFn) -> Checkpoint | None:
     run = spec.run
     checkpoint = run.newest_sound(say, load_state)
     if checkpoint is None and (run.done.exists() or run.known_checkpoints()):
@@ -327,7 +327,7 @@ def _newest_checkpoint(spec: TrainingSpec, say: Tell) -> Checkpoint | None:
 
 
 def _continued(
-    spec: TrainingSpec, checkpoint: Checkpoint, device: torch.device, processes: int, say: Tell
+    spec: TrainingSpec, checkpoint: Checkpoint, device: torch.device, processes: int, say: LogFn
 ) -> Decisions:
     """The decisions of a run that goes on here."""
     _require_same_rates(spec, checkpoint.update)

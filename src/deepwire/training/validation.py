@@ -289,7 +289,7 @@ class Validator:
         return -1 if self.store.previous is None else int(self.store.previous[line])
 
 
-MOST_SHOWN = 26
+MAX_SHOWN = 26
 """Twelve languages with English, and a few more directions: of these each has a line in the log."""
 
 
@@ -355,7 +355,7 @@ def worth_showing(directions: Mapping[str, float]) -> list[str]:
     Args:
         directions: The nll of each, in the order of the run file.
     """
-    if len(directions) <= MOST_SHOWN:
+    if len(directions) <= MAX_SHOWN:
         return list(directions)
     ordered = sorted(directions, key=directions.__getitem__)
     return [*ordered[:3], *ordered[-3:]]

@@ -33,7 +33,7 @@ SOURCE, TARGET, HEAD = (
 _SHOWN = 4
 _CONSTANT = 1e-6
 """Weights that are not learned are equal to the constants of this project up to rounding."""
-_MOST_COPIES = 3
+_MAX_COPIES = 3
 """One table of a checkpoint can become both embeddings and the output projection."""
 _WHICH_ARCHITECTURE = "is it the architecture of this checkpoint? Settings: --run RUNFILE, or model.key=value"
 
@@ -288,7 +288,7 @@ def convert(
     # Before memory is taken: a checkpoint cannot fill a model of many times its size.
     wanted = sum(parameter.numel() for parameter in outline(final, build).parameters())
     held = sum(tensor.numel() for tensor in foreign.tensors.values())
-    if wanted > _MOST_COPIES * held:
+    if wanted > _MAX_COPIES * held:
         raise ModelError(
             f"{foreign.path}: holds {held:,} numbers, but the architecture has {wanted:,} parameters",
             _WHICH_ARCHITECTURE,

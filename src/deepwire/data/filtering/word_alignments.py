@@ -15,7 +15,7 @@ from deepwire.errors import DataError
 
 _FORM = re.compile(r"\s*(?:\d{1,6}-\d{1,6}(?:\s+|\Z))*")
 _LINK = re.compile(r"(\d+)-(\d+)")
-_MOST_WORDS = 1 << 16
+_MAX_WORDS = 1 << 16
 _HINT = "write a line for each line of the text, as 0-0 1-2: source word, hyphen, target word, from 0"
 
 
@@ -70,7 +70,7 @@ class _File:
                 raise DataError(f"{self._name}:{self._read}: no alignment: {bad[:40]!r}", _HINT)
         links = {(int(source), int(target)) for source, target in _LINK.findall(line)}
         for source, target in links:
-            if source >= min(words[0], _MOST_WORDS) or target >= min(words[1], _MOST_WORDS):
+            if source >= min(words[0], _MAX_WORDS) or target >= min(words[1], _MAX_WORDS):
                 raise DataError(
                     f"{self._name}:{number}: {source}-{target}, but the pair has {words[0]} and {words[1]} "
                     "words",

@@ -37,7 +37,7 @@ _FORMAT = 2
 _CHECKED_AT_ONCE = 1 << 30
 """A store of fewer bytes is compared with its checksums when it is opened, which takes a second at most; of a
 larger one the sizes of the files are compared."""
-_MOST_NAMED = 4
+_MAX_NAMED = 4
 """With more languages than this the folder is named after their number."""
 
 
@@ -249,7 +249,7 @@ def _named_after(data: DataConfig) -> str:
     if data.languages is None:
         return f"{data.source}-{data.target}"
     names = data.languages.names
-    return "-".join(names) if len(names) <= _MOST_NAMED else f"{len(names)}-languages"
+    return "-".join(names) if len(names) <= _MAX_NAMED else f"{len(names)}-languages"
 
 
 def _build(

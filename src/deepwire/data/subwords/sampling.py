@@ -13,7 +13,7 @@ from itertools import accumulate
 
 NEVER = 1 << 60
 """The rank of a pair that is not merged."""
-_MOST_PATHS = 1 << 15
+_MAX_PATHS = 1 << 15
 LONGEST_KEPT = 40
 """Characters; longer words are not kept: sentences without spaces, which hardly come again."""
 
@@ -40,7 +40,7 @@ class DropoutMerges:
         if path is None:
             path = self._path(word)
             if len(word) <= LONGEST_KEPT:
-                if len(self._paths) >= _MOST_PATHS:
+                if len(self._paths) >= _MAX_PATHS:
                     self._paths.clear()
                 self._paths[word] = path
         step = int(math.log(1.0 - generator.random()) / math.log1p(-dropout))

@@ -37,7 +37,7 @@ _WORD = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
 """Pieces do not reach over the start of a word, so words can be cut one by one."""
 _UNKNOWN_PENALTY = 10.0
 """SentencePiece's own: an unknown character is that much less likely than the rarest piece."""
-_MOST_CACHED = 1 << 16
+_MAX_CACHED = 1 << 16
 
 
 def read_processor(model: bytes, where: str) -> sentencepiece.SentencePieceProcessor:
@@ -161,7 +161,7 @@ class _SegmentedWords(dict[str, bytes]):
 
     def __missing__(self, word: str) -> bytes:
         numbers = np.array(self._encode(word), self.numbers).tobytes()
-        if len(word) <= LONGEST_KEPT and len(self) < _MOST_CACHED:
+        if len(word) <= LONGEST_KEPT and len(self) < _MAX_CACHED:
             self[word] = numbers
         return numbers
 
@@ -217,7 +217,7 @@ class UnigramVocabulary(SentencePieceVocabulary):
         if lattice is None:
             lattice = self._new_lattice(word, strength)
             if len(word) <= LONGEST_KEPT:
-                if len(self._lattices) >= _MOST_CACHED:
+                if len(self._lattices) >= _MAX_CACHED:
                     self._lattices.clear()
                 self._lattices[word, strength] = lattice
         return lattice.draw(generator)

@@ -128,7 +128,7 @@ def _version(lines: list[str], where: str) -> tuple[int, ...]:
 SEPARATOR = "@@"
 """Shown after a piece that does not end its word."""
 UNKNOWN = "\u2047 "
-_MOST_CACHED = 1 << 18
+_MAX_CACHED = 1 << 18
 
 
 def shown(piece: str) -> str:
@@ -196,7 +196,7 @@ class SubwordNmtVocabulary(Vocabulary):
         return ids
 
     def _remember(self, word: str) -> list[int]:
-        if len(self._cache) >= _MOST_CACHED:
+        if len(self._cache) >= _MAX_CACHED:
             self._cache.clear()
         numbers = [self._dictionary.number(piece) for piece in self._segmenter.cut(word)]
         self._cache[word] = numbers
@@ -252,7 +252,7 @@ class SubwordNmtLearner:
         for pair in pairs:
             for words, text in zip(self._words, (pair.source, pair.target), strict=True):
                 words.update(word for word in text.split(" ") if word)
-                if len(words) > _MOST_CACHED:
+                if len(words) > _MAX_CACHED:
                     self._count_pieces()
 
     def finish(self) -> tuple[Vocabulary, Vocabulary]:

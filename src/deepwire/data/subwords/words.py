@@ -14,7 +14,7 @@ from deepwire.errors import DataError
 
 FIRST = len(SPECIAL_PIECES)
 """The number of the first ordinary piece."""
-MOST_COUNTED = 8_000_000
+MAX_COUNTED = 8_000_000
 """With more distinct pieces than this the rarest are forgotten, so that counting keeps its memory."""
 
 
@@ -65,7 +65,7 @@ class PieceCounter:
         else:
             for piece in pieces:
                 self._counts[piece] += times
-        while len(self._counts) > MOST_COUNTED:
+        while len(self._counts) > MAX_COUNTED:
             self._floor += 1
             self._counts = Counter({p: count for p, count in self._counts.items() if count > self._floor})
 

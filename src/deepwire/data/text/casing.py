@@ -34,7 +34,7 @@ _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|(?<!\S)\S+@\S+", re.IGNORECASE)
 _LONG = 4
 """Shorter words are often small within titles, and capitals on their own are often abbreviations."""
 _SMALL_IN_TITLES = "a an and as at but by for from in into nor of off on or over per the to with"
-_MOST_COSTS = 50_000
+_MAX_COSTS = 50_000
 _DOTTED = {"tr", "az"}
 """Languages whose capital of i has a dot."""
 
@@ -128,7 +128,7 @@ class OrdinaryCase:
 
     def _learn(self, words: Iterable[str]) -> None:
         needed = list(dict.fromkeys(words))
-        if len(self._known) > _MOST_COSTS:
+        if len(self._known) > _MAX_COSTS:
             self._known.clear()
         new = [word for word in needed if word not in self._known]
         self._known.update(zip(new, self.costs(new), strict=True) if new else ())

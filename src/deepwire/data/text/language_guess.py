@@ -39,7 +39,7 @@ UNSPACED = (
 _CLOSE = [set(group.split()) for group in ("da nb nn", "bs hr sr", "id ms", "zh yue wuu", "cs sk", "gl pt")]
 """Languages that are taken for each other now and then."""
 _FEWEST_LETTERS = 50
-_MOST_CHARACTERS = 20_000
+_MAX_CHARACTERS = 20_000
 _CLEAR = 10.0
 """Nats between the most probable language of a text and the next one."""
 
@@ -95,7 +95,7 @@ def language_shares(text: str, labels: Collection[str]) -> dict[str, float]:
 
 def guess_language(lines: Iterable[str], labels: Sequence[str]) -> str | None:
     """The label whose language a text is in, or the code of another one; None where that is unclear."""
-    text = "\n".join(lines)[:_MOST_CHARACTERS]
+    text = "\n".join(lines)[:_MAX_CHARACTERS]
     logs = _log_probabilities(text) if sum(map(str.isalpha, text)) >= _FEWEST_LETTERS else {}
     if not logs:
         return None

@@ -11,7 +11,7 @@ _WITHOUT_WIDTH = (
     "\u00ad\u180e\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2060\u2066\u2067\u2068\u2069\ufeff"
 )
 """Without the joiners, which are spelling, and what says how an emoji looks."""
-_MOST_MARKS = 3
+_MAX_MARKS = 3
 
 
 def lookalikes(known: Set[str]) -> dict[str, str]:
@@ -30,7 +30,7 @@ def lookalikes(known: Set[str]) -> dict[str, str]:
 def _decomposed(composed: str) -> Iterator[str]:
     """The other forms that Unicode's form C makes this character of."""
     base, *marks = tuple(normalize("NFD", composed))
-    for order in permutations(marks) if len(marks) <= _MOST_MARKS else ():
+    for order in permutations(marks) if len(marks) <= _MAX_MARKS else ():
         for place in range(len(order)):
             form = normalize("NFC", base + "".join(order[:place])) + "".join(order[place:])
             if form != composed and normalize("NFC", form) == composed:

@@ -39,8 +39,8 @@ _MIDDLE = 0.25
 _QUOTATION = re.compile(
     '["\u00ab\u00bb\u2018-\u201f\u2039\u203a\u3008-\u3011\u3014-\u301b\uff3b\uff3d\uff5f-\uff63\\[\\]{}()]'
 )
-_MOST_QUOTATION = 64
-_MOST_CHARACTERS = 2000
+_MAX_QUOTATION = 64
+_MAX_CHARACTERS = 2000
 """So many marks and characters it gets at once, and those of a sentence that began before them."""
 CHARACTERS_PER_SUBWORD = 64
 """More than subwords have on average: a text with more than that for each allowed one is too long."""
@@ -256,11 +256,11 @@ def _windows(line: str) -> Iterator[str]:
     """A line in pieces of so many characters, or that end with their last allowed quotation mark."""
     start = 0
     while start < len(line):
-        end = start + _MOST_CHARACTERS
+        end = start + _MAX_CHARACTERS
         if end < len(line):  # the rules read the word behind a point: `3. Mai`, and not `3. Ma`
             end = line.rfind(" ", start, end) + 1 or end
-        marks = [*islice(_QUOTATION.finditer(line, start, end), _MOST_QUOTATION)]
-        if len(marks) == _MOST_QUOTATION:
+        marks = [*islice(_QUOTATION.finditer(line, start, end), _MAX_QUOTATION)]
+        if len(marks) == _MAX_QUOTATION:
             end = marks[-1].end()
         yield line[start:end]
         start = end

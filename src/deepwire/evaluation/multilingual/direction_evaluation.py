@@ -8,7 +8,7 @@ from itertools import permutations
 from pathlib import Path
 
 from deepwire.data.languages import Direction
-from deepwire.errors import DataError, Tell, UsageError
+from deepwire.errors import DataError, LogFn, UsageError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.multilingual.directed_texts import texts_at, texts_of_run
@@ -91,7 +91,7 @@ class DirectionsRequest:
     search: SearchSettings = field(default_factory=lambda: SearchSettings({}))
 
 
-def evaluate_directions(request: DirectionsRequest, warn: Tell, progress: Tell) -> DirectionsReport:
+def evaluate_directions(request: DirectionsRequest, warn: LogFn, progress: LogFn) -> DirectionsReport:
     """Translates and scores direction by direction, and averages; `progress` hears of each.
 
     Raises:
@@ -106,7 +106,7 @@ def evaluate_directions(request: DirectionsRequest, warn: Tell, progress: Tell) 
 class _Evaluation:
     """One request with everything opened; nothing is translated before all of it is known to be there."""
 
-    def __init__(self, request: DirectionsRequest, warn: Tell) -> None:
+    def __init__(self, request: DirectionsRequest, warn: LogFn) -> None:
         self.request = request
         self.system = open_system(request.system, request.search, warn)
         self.baseline = open_system(request.baseline, request.search, warn) if request.baseline else None
@@ -126,7 +126,7 @@ class _Evaluation:
         self.identifier = self._identifier()
         self.store: StoredTranslations | None = None
 
-    def run(self, progress: Tell) -> DirectionsReport:
+    def run(self, progress: LogFn) -> DirectionsReport:
         if self.request.output is not None:
             self.store = store_in(self.request.output, self.system.name, self.trained, self.pairs)
         formats = dict[str, None]()

@@ -15,7 +15,7 @@ from deepwire.checkpoint.model_files import MANIFEST, fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import CONFIG, read_metadata
 from deepwire.data.languages import Direction, Languages, known_directions
-from deepwire.errors import DataError, ModelError, Tell, UsageError
+from deepwire.errors import DataError, LogFn, ModelError, UsageError
 from deepwire.evaluation.multilingual.direction_names import languages_of
 from deepwire.evaluation.texts import SearchSettings, Text, read_text, selected_target, write_lines
 from deepwire.io.atomic import disk_errors, write_json
@@ -176,7 +176,7 @@ class System(ABC):
         return self.trained
 
 
-def open_system(name: str, settings: SearchSettings, warn: Tell) -> System:
+def open_system(name: str, settings: SearchSettings, warn: LogFn) -> System:
     """The system that a name on the command line stands for.
 
     Args:
@@ -233,7 +233,7 @@ class StoredSystem(System):
 class ModelSystem(System):
     """One model, of two languages or of many; read when the first direction is translated."""
 
-    def __init__(self, name: str, settings: SearchSettings, warn: Tell) -> None:
+    def __init__(self, name: str, settings: SearchSettings, warn: LogFn) -> None:
         self.name, self._settings, self._warn = name, settings, warn
         self._folder = find_model(name)
         metadata = read_metadata(self._folder)
@@ -289,7 +289,7 @@ _FIELD = re.compile(r"\{(direction|source|target)\}")
 class PatternSystem(System):
     """A file or a model for each direction, such as bilingual models side by side."""
 
-    def __init__(self, pattern: str, settings: SearchSettings, warn: Tell) -> None:
+    def __init__(self, pattern: str, settings: SearchSettings, warn: LogFn) -> None:
         if re.search(r"[{}]", re.sub(_FIELD, "", pattern)):
             raise UsageError(f"{pattern}: unknown field", "the fields are {direction}, {source} and {target}")
         self.name, self._settings, self._warn = pattern, settings, warn

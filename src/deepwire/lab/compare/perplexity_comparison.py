@@ -10,7 +10,7 @@ import numpy as np
 
 from deepwire.decoding.language_model import TextScore, text_scorer
 from deepwire.decoding.model_loading import load_models, translator_of
-from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison
 from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.significance import Comparison, bounds
@@ -102,7 +102,7 @@ def read_by_all(
     device: str,
     precision: str,
     paired: PairedTest,
-    tell: Tell,
+    tell: LogFn,
 ) -> list[ModelPerplexity]:
     """Score each document with each model, and test each model against the first in bits per byte.
 

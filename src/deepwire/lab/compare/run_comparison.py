@@ -16,7 +16,7 @@ from deepwire.checkpoint.model_files import digest
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import STATE, VOCABULARY, parameter_count, read_config, read_metadata
 from deepwire.data.languages import Direction
-from deepwire.errors import ModelError, Tell, UsageError
+from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest, ScoreReport, precisions
 from deepwire.evaluation.significance import bounds
 from deepwire.evaluation.texts import RESOLVED_CONFIG, target_language
@@ -315,7 +315,7 @@ class ComparisonRequest:
     precision: str = "auto"
 
 
-def compare_runs(request: ComparisonRequest, tell: Tell) -> Finding:
+def compare_runs(request: ComparisonRequest, tell: LogFn) -> Finding:
     """Compare runs.
 
     Args:
@@ -378,7 +378,7 @@ class _Results:
     translations: Sequence[RunTranslation] = ()
 
 
-def _translations(request: ComparisonRequest, names: Sequence[str], tell: Tell) -> _Results:
+def _translations(request: ComparisonRequest, names: Sequence[str], tell: LogFn) -> _Results:
     """The test set translated by each model."""
     pairs = read_pairs(
         request.models[0], request.source, request.reference, request.sentences, request.direction
@@ -409,7 +409,7 @@ def _translations(request: ComparisonRequest, names: Sequence[str], tell: Tell) 
     )
 
 
-def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: Tell) -> _Results:
+def _perplexities(request: ComparisonRequest, names: Sequence[str], tell: LogFn) -> _Results:
     """The text read by each language model."""
     refuse_source(request.source, request.direction)
     text = read_documents(request.models[0], request.reference, request.sentences)

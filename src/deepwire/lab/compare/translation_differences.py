@@ -10,7 +10,7 @@ import numpy as np
 
 from deepwire.data.languages import Direction
 from deepwire.decoding.model_loading import load
-from deepwire.errors import Tell
+from deepwire.errors import LogFn
 from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
 from deepwire.evaluation.metric import Floats
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, make_metric
@@ -40,7 +40,7 @@ def translate_all(
     device: str,
     precision: str,
     direction: Direction | None,
-    tell: Tell,
+    tell: LogFn,
 ) -> list[RunTranslation]:
     """Translate the test set with each model, one after the other.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from deepwire.errors import Tell
+from deepwire.errors import LogFn
 from deepwire.lab.compare.run_comparison import flat
 from deepwire.lab.report.finding import Finding, LineChart, Series, Table, provenance
 from deepwire.lab.subject.scorer import Scorer
@@ -117,7 +117,7 @@ def varying_side(runs: Sequence[DepthOfRun]) -> Side:
     return "decoder" if encoders == {0} or (len(decoders) > 1 and len(encoders) == 1) else "encoder"
 
 
-def depth_of_runs_finding(scorers: Iterable[Scorer], tell: Tell) -> Finding:
+def depth_of_runs_finding(scorers: Iterable[Scorer], tell: LogFn) -> Finding:
     """BLEU of models on one text against depth, one line for each kind of layers (Wang et al. 2019, Fig. 3).
 
     Scorers may be made one after the other, so that only one has to fit into memory.

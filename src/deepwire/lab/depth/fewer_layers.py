@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import LogFn, UsageError
 from deepwire.lab.report.finding import BarChart, Figure, Finding, LineChart, Series, Table, provenance
 from deepwire.lab.subject.model_and_text import check_layer, present
 from deepwire.lab.subject.scorer import Scorer
@@ -69,7 +69,7 @@ def with_layers(model: TranslationModel, side: Side, layers: int) -> Translation
     return model.with_stacks(**{side: stack.with_parts(fusion=fusion)})
 
 
-def layer_scores(scorer: Scorer, side: Side, tell: Tell) -> list[DepthScore]:
+def layer_scores(scorer: Scorer, side: Side, tell: LogFn) -> list[DepthScore]:
     """BLEU with 1, 2, ... all layers of a stack, the other stack whole.
 
     Raises:
@@ -83,7 +83,7 @@ def layer_scores(scorer: Scorer, side: Side, tell: Tell) -> list[DepthScore]:
     return scores
 
 
-def group_scores(scorer: Scorer, tell: Tell) -> list[GroupScore]:
+def group_scores(scorer: Scorer, tell: LogFn) -> list[GroupScore]:
     """BLEU with every single group of the decoder, and with every range that ends with the last one.
 
     Empty where the decoder does not predict with a mixture of groups.
@@ -112,7 +112,7 @@ def group_weights(model: TranslationModel, languages: Tensor | None = None) -> S
     return weights
 
 
-def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: Tell) -> Finding:
+def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: LogFn) -> Finding:
     """BLEU without the top layers of each stack, and with some groups of the decoder alone.
 
     Raises:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepwire.data.languages import Direction
-from deepwire.errors import Tell
+from deepwire.errors import LogFn
 from deepwire.lab.internals.signal_sizes import Signal, signal_values
 from deepwire.lab.report.finding import Cell, Figure, Finding, HeatMap, LineChart, Series, Table, provenance
 from deepwire.lab.subject.document_text import ReadText, text_for
@@ -64,7 +64,7 @@ def analyse_similarity(
     direction: Direction | None = None,
     *,
     sides: Sequence[Side] = SIDES,
-    tell: Tell = lambda _text: None,
+    tell: LogFn = lambda _text: None,
 ) -> Finding:
     """How alike the streams at different depths are, and the loss without each layer.
 
@@ -174,7 +174,7 @@ def why_all_are_needed(model: TranslationModel, side: Side) -> str:
     return ""
 
 
-def layers_left_out(model: TranslationModel, side: Side, text: ReadText, tell: Tell) -> LayersLeftOut:
+def layers_left_out(model: TranslationModel, side: Side, text: ReadText, tell: LogFn) -> LayersLeftOut:
     """Leave out each layer of a stack alone, and then more and more of them together."""
     stack = model.stack(side)
     layers = range(stack.depth)

@@ -31,7 +31,7 @@ from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 
 CLOSED, OPEN = 0.1, 0.9
-_MOST_BARS = 12
+_MAX_BARS = 12
 
 
 def analyse_gates(
@@ -258,7 +258,7 @@ def _figures(family: FamilyStatistics) -> Iterator[Figure]:
         "y": "openness (0 closed, 1 open)",
     }
     curves = [_series(gate, [family.sums[place][gate] for place in places]) for gate in gates]
-    if len(places) <= _MOST_BARS:
+    if len(places) <= _MAX_BARS:
         yield BarChart(x="layer", categories=[place.name for place in places], series=curves, **common)
     else:
         x = tuple(float(place.order + 1) for place in places)

@@ -13,7 +13,7 @@ from deepwire.training.log import read_records
 
 _NORM = Axis(label="gradient norm", unit="nats/token", log=True)  # of the loss; parameters have no unit
 _FEW_LAYERS = 12
-_MOST_COLUMNS = 50
+_MAX_COLUMNS = 50
 
 
 def analyse_gradients(run: str) -> Finding:
@@ -76,7 +76,7 @@ def _curves(side: str, curves: Sequence[Series]) -> LineChart:
 def _field(side: str, curves: Sequence[Series]) -> HeatMap:
     """Layers over updates in shades, where there are too many layers for lines."""
     updates = curves[0].x
-    size = math.ceil(len(updates) / _MOST_COLUMNS)
+    size = math.ceil(len(updates) / _MAX_COLUMNS)
     begins = range(0, len(updates), size)
     return HeatMap(
         name=f"{side}-gradients",

@@ -10,7 +10,7 @@ import torch
 
 from deepwire.config.counts import counted
 from deepwire.decoding.model_loading import number_formats
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import LogFn, UsageError
 from deepwire.lab.report.finding import Axis as FigureAxis
 from deepwire.lab.report.finding import (
     Figure,
@@ -53,7 +53,7 @@ def speed_finding(
     *,
     rounds: int,
     device: torch.device,
-    tell: Tell,
+    tell: LogFn,
     precision: str = "auto",
     scorers: Sequence[Scorer] = (),
     programs: Sequence[Program] = (),

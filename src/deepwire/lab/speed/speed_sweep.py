@@ -24,7 +24,7 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import number_formats, pack_weights
 from deepwire.decoding.search import Batch, generate
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import LogFn, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
@@ -162,7 +162,7 @@ def sweep(
     *,
     rounds: int,
     device: torch.device,
-    tell: Tell,
+    tell: LogFn,
     precision: str = "auto",
 ) -> list[Speed]:
     """Measure all subjects at every value of one axis, the others as in `base`.

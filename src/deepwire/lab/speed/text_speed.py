@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import LogFn, UsageError
 from deepwire.lab.report.finding import BarChart, Series, Table
 from deepwire.lab.source_length import LengthUnit, text_lengths, unit_of
 from deepwire.lab.subject.scorer import WARM_UP, Scorer
@@ -132,7 +132,7 @@ class TextSpeed:
 
 
 def measure_text(
-    models: Sequence[Scorer], programs: Sequence[Program], *, rounds: int, tell: Tell
+    models: Sequence[Scorer], programs: Sequence[Program], *, rounds: int, tell: LogFn
 ) -> list[TextSpeed]:
     """Translate the text of the models with every subject in turn.
 

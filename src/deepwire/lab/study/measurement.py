@@ -12,7 +12,7 @@ from deepwire import __version__
 from deepwire.checkpoint.model_path import average_models
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import parameter_count
-from deepwire.errors import DivergedError, ModelError, Tell
+from deepwire.errors import DivergedError, LogFn, ModelError
 from deepwire.evaluation.texts import SearchSettings
 from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.regular_files import read_json
@@ -25,7 +25,7 @@ from deepwire.training.log import number_of, read_records
 _OF_TEXT = ("BLEU", "text digest")
 
 
-def measured(study: Study, run: StudyRun, before: RunRecord, warn: Tell) -> RunRecord:
+def measured(study: Study, run: StudyRun, before: RunRecord, warn: LogFn) -> RunRecord:
     """The record of a run with its standing at the budget that it has just reached.
 
     Raises:
@@ -137,7 +137,7 @@ def _curve(log: Sequence[Mapping[str, object]]) -> LearningCurve:
     )
 
 
-def _tests(study: Study, run: StudyRun, folder: Path, warn: Tell) -> tuple[dict[str, ScoredTest], Scorer]:
+def _tests(study: Study, run: StudyRun, folder: Path, warn: LogFn) -> tuple[dict[str, ScoredTest], Scorer]:
     """Every test set translated; the translations are written to ``translations/``."""
     tests = {}
     several = run.loaded.config.data.languages is not None

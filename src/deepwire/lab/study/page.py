@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from deepwire.errors import Tell, UsageError
+from deepwire.errors import LogFn, UsageError
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import write_output
 from deepwire.lab.report.finding import Finding
@@ -17,7 +17,7 @@ from deepwire.lab.study.store import StudyStore
 
 
 def write_pages(
-    plans: Sequence[tuple[Plan, StudyStore]], folder: Path, markdown: Path | None, tell: Tell
+    plans: Sequence[tuple[Plan, StudyStore]], folder: Path, markdown: Path | None, tell: LogFn
 ) -> tuple[Sequence[Finding], Path]:
     """Write ``study.md``, ``study.json`` and ``study.html`` of all that is kept into a folder.
 

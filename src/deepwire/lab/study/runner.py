@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 
 import torch
 
-from deepwire.errors import DeepwireError, Tell
+from deepwire.errors import DeepwireError, LogFn
 from deepwire.lab.study.measurement import has_mean, measured, trial_loss
 from deepwire.lab.study.plan import ALL, OWN, Plan
 from deepwire.lab.study.processes import Failure, require_own_folder, stoppable, train_runs
@@ -39,7 +39,7 @@ def taken_alternatives(plan: Plan, store: StudyStore) -> dict[str, str]:
 class StudyRunner:
     """The runs of a study, `at_once` of them at a time; what is done is kept and not done again."""
 
-    def __init__(self, study: Study, store: StudyStore, tell: Tell, at_once: int = 1) -> None:
+    def __init__(self, study: Study, store: StudyStore, tell: LogFn, at_once: int = 1) -> None:
         self._study, self._store, self._tell, self._at_once = study, store, tell, at_once
         self._active: dict[str, StudyRun] = {}
         self._tried: set[tuple[str, str]] = set()

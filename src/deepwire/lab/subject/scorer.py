@@ -10,7 +10,7 @@ from typing import NamedTuple
 from deepwire.decoding.model_inputs import LanguageSelector, target_language_ids
 from deepwire.decoding.model_loading import LoadedModels, load_models
 from deepwire.decoding.translator import Translator
-from deepwire.errors import Tell
+from deepwire.errors import LogFn
 from deepwire.evaluation.comparison import gap_warnings, without_spaces
 from deepwire.evaluation.metric import Metric, reference_count
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
@@ -59,7 +59,7 @@ class Scorer:
         name: str,
         pairs: ParallelText,
         search: SearchSettings,
-        warn: Tell,
+        warn: LogFn,
         *,
         to: str = "",
         metric: Metric | None = None,
@@ -73,7 +73,7 @@ class Scorer:
         for warning in gap_warnings([pairs.source], pairs.reference.references, pairs.source):
             warn(warning)
 
-    def _bleu(self, warn: Tell) -> Metric:
+    def _bleu(self, warn: LogFn) -> Metric:
         reference = self.pairs.reference
         named = self.to or named_target(self.loaded.models[0].metadata)
         metrics = LanguageMetrics(("bleu",))

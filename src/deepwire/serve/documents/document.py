@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from deepwire.errors import Tell
+from deepwire.errors import LogFn
 
 Marks = tuple[int, ...]
 """Numbers of elements, outermost first; that of the whole unit is negative."""
@@ -90,4 +90,4 @@ class Options(NamedTuple):
     source: str = ""
     target: str = ""
     paths: Sequence[str] = ()
-    warn: Tell = lambda _: None
+    warn: LogFn = lambda _: None

@@ -20,7 +20,7 @@ Kind = Literal["text", "open", "close", "point"]
 Change = tuple[int, int, str]
 """Where a part of a file begins and ends, and what is written in its place."""
 
-_MOST_STRETCHES, _DEEPEST = 1000, 30
+_MAX_STRETCHES, _DEEPEST = 1000, 30
 _ALL = -1
 _SPACE = " \t\n\r\f"
 
@@ -210,7 +210,7 @@ def _nested(source: str, items: Sequence[Item], *, trimmed: bool) -> Block | Non
                 stretches[first:] = [Stretch(begin.begin, item.end, Run(text, fixed=True, marks=marks))]
             else:
                 tags[mark] = source[begin.begin : begin.end], source[item.begin : item.end]
-        if len(path) > _DEEPEST or len(stretches) > _MOST_STRETCHES:
+        if len(path) > _DEEPEST or len(stretches) > _MAX_STRETCHES:
             return None
     if path:
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from deepwire.serve.documents.document import Marks, Piece, Run
-from deepwire.serve.documents.text_matching import MOST_STEPS, NO_SPACE_BEFORE, Matching
+from deepwire.serve.documents.text_matching import MAX_STEPS, NO_SPACE_BEFORE, Matching
 
 _OTHERS = 0.8
 """The cost of a word of others in a stretch, when one of its own is worth 1."""
@@ -67,7 +67,7 @@ class _Stretch(NamedTuple):
 
 def is_projectable(matching: Matching) -> bool:
     """Whether a sentence is of a size that its markup is projected in time."""
-    return len(matching.runs) * len(matching.tokens) <= MOST_STEPS
+    return len(matching.runs) * len(matching.tokens) <= MAX_STEPS
 
 
 _NO_EDGES = Edges()

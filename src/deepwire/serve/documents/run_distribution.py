@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
 from deepwire.serve.documents.document import Run
-from deepwire.serve.documents.text_matching import MOST_STEPS, NO_SPACE_BEFORE, Matching
+from deepwire.serve.documents.text_matching import MAX_STEPS, NO_SPACE_BEFORE, Matching
 
 _LENGTH_WEIGHT = 0.05
 _EMPTY_COST = 0.75
@@ -33,7 +33,7 @@ def distribute(matching: Matching) -> list[str]:
     expected = [0.0 if run.fixed else float(len(run.text)) for run in runs]
     scale = len(tokens) / (sum(expected) or 1.0)
     expected = [length * scale for length in expected]
-    if len(tokens) ** 2 * len(runs) > MOST_STEPS:
+    if len(tokens) ** 2 * len(runs) > MAX_STEPS:
         ranges = _by_length(expected, len(tokens))
     else:
         hits = [[share.get(place, 0.0) for share in matching.shares] for place in places]

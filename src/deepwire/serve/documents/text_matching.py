@@ -18,7 +18,7 @@ from deepwire.serve.documents.document import Run
 
 NO_SPACE_BEFORE = frozenset(".,;:!?)]}»”…。，、；：！？）」』")
 """Signs that stand right behind a word."""
-MOST_STEPS = 300_000
+MAX_STEPS = 300_000
 """The most steps of a search over tokens and runs of a sentence; a larger one is not begun."""
 _TOKENS = re.compile(rf"\s+|[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 _DISTINCT = 3
@@ -33,7 +33,7 @@ def tokens_of(text: str) -> list[str]:
 def tokens_for(translation: str, runs: Sequence[Run]) -> list[str]:
     """The tokens of a translation, cut where a fixed run is a part of a word: `URL` and `S` of `URLS`."""
     tokens = tokens_of(translation)
-    parts = set(_parts_of_words(runs)) if len(runs) * len(tokens) <= MOST_STEPS else ()
+    parts = set(_parts_of_words(runs)) if len(runs) * len(tokens) <= MAX_STEPS else ()
     if not parts:
         return tokens
     # Spaces and signs stay whole, as they have no part of a word.

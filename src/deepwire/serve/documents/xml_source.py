@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from xml.parsers import expat
 
 from deepwire.config.counts import counted
-from deepwire.errors import DataError, Tell
+from deepwire.errors import DataError, LogFn
 from deepwire.serve.documents.document import Piece, Pieces, Unit
 from deepwire.serve.documents.marked_text import has_ascii, unescaped
 
-MOST_NODES = 1_000_000
+MAX_NODES = 1_000_000
 """Elements and attributes in the files of a document: a tree takes hundreds of bytes for four of a file."""
 _DEEPEST = 256
 TEXT, OTHER = "#text", "#other"
@@ -187,9 +187,9 @@ def read_xml(files: Mapping[str, bytes]) -> dict[str, XmlFile]:
         DataError: As `XmlFile`; or all together are larger than anybody writes them.
     """
     count = sum(map(_most_nodes, files.values()))
-    if count > MOST_NODES:
+    if count > MAX_NODES:
         raise DataError(
-            f"its XML has {count:,} elements, attributes and references, at most {MOST_NODES:,}: too large",
+            f"its XML has {count:,} elements, attributes and references, at most {MAX_NODES:,}: too large",
             "split the document",
         )
     return {name: XmlFile(content, name) for name, content in files.items()}
@@ -217,7 +217,7 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 does not have (section 2.2)."""
 
 
-def xml_texts(units: Sequence[Unit], translations: Sequence[Pieces], warn: Tell) -> Sequence[Pieces]:
+def xml_texts(units: Sequence[Unit], translations: Sequence[Pieces], warn: LogFn) -> Sequence[Pieces]:
     """Translations of units without what XML cannot hold; a model may write it.
 
     Args:

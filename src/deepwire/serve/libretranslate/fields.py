@@ -21,7 +21,7 @@ from deepwire.serve.request import AUTO, Limits, RequestError, printable
 from deepwire.serve.routes import content_type, read_body
 
 _FORMATS = ("text", "html")
-_MOST_FIELDS = 100
+_MAX_FIELDS = 100
 _SHOWN = 40
 
 
@@ -78,7 +78,7 @@ async def read_fields(request: Request, limits: Limits, most_bytes: int) -> Fiel
     else:
         try:
             fields.values |= dict(
-                parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
+                parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
             )
         except ValueError:
             raise invalid("not a form") from None
@@ -104,7 +104,7 @@ async def _read_multipart(request: Request, body: bytes, fields: Fields) -> None
         raise invalid("not a form in UTF-8")
     try:
         parser = MultiPartParser(
-            request.headers, stream(), max_files=1, max_fields=_MOST_FIELDS, max_part_size=len(body) + 1
+            request.headers, stream(), max_files=1, max_fields=_MAX_FIELDS, max_part_size=len(body) + 1
         )
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError):  # no boundary, or no form within it

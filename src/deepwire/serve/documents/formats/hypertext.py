@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from deepwire.errors import Tell
+from deepwire.errors import LogFn
 from deepwire.serve.documents.document import Options, Pieces
 from deepwire.serve.documents.marked_text import Item, Kind, ReplacedText, block_of, decoded, unescaped
 from deepwire.serve.documents.xml_source import escaped, xml_texts
@@ -44,7 +44,7 @@ class HtmlDocument(ReplacedText):
         warn: Is told what of the translations it cannot hold.
     """
 
-    def __init__(self, source: str, *, in_ascii: bool = False, warn: Tell = lambda _: None) -> None:
+    def __init__(self, source: str, *, in_ascii: bool = False, warn: LogFn = lambda _: None) -> None:
         self._warn = warn
         blocks = [block_of(source, items) for items in _Reader(source).blocks()]
         super().__init__(source, blocks, _encoded_in_ascii if in_ascii else _encoded)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
 
-from deepwire.errors import DataError, Tell
+from deepwire.errors import DataError, LogFn
 from deepwire.serve.documents.document import Options, Pieces, Run
 from deepwire.serve.documents.marked_text import Block, Item, ReplacedText, Stretch, block_of
 from deepwire.serve.documents.xml_source import (
@@ -32,11 +32,11 @@ from deepwire.serve.documents.xml_source import (
     xml_texts,
 )
 
-MOST_BYTES = 200 << 20
+MAX_BYTES = 200 << 20
 """The most that all files of a package have, unpacked; most of it may be pictures."""
-MOST_TEXT_BYTES = 32 << 20
+MAX_TEXT_BYTES = 32 << 20
 """The same of those with text, in which each byte costs far more."""
-MOST_FILES = 10_000
+MAX_FILES = 10_000
 
 _WORD_PARTS = re.compile(r"word/(document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml")
 _ODT_PARTS = re.compile(r"(content|styles)\.xml")
@@ -62,7 +62,7 @@ _ODT_BESIDE = frozenset(["tracked-changes", "annotation"])
 """In these, paragraphs are deleted text and comments."""
 _ODT_MOVED = frozenset(["span", "a"])
 """Elements of which a paragraph may have another order."""
-_MOST_STRETCHES = 1000
+_MAX_STRETCHES = 1000
 """A paragraph with more of them keeps its order."""
 
 
@@ -80,13 +80,13 @@ class PackageDocument:
     """
 
     def __init__(
-        self, content: bytes, parts: re.Pattern[str], read: Callable[[XmlFile], ReplacedText], warn: Tell
+        self, content: bytes, parts: re.Pattern[str], read: Callable[[XmlFile], ReplacedText], warn: LogFn
     ) -> None:
         self._content, self._warn = content, warn
         texts = _texts_of(content, parts)
-        if (size := sum(map(len, texts.values()))) > MOST_TEXT_BYTES:
+        if (size := sum(map(len, texts.values()))) > MAX_TEXT_BYTES:
             raise DataError(
-                f"its text has {size:,} bytes of XML, at most {MOST_TEXT_BYTES:,}: too large",
+                f"its text has {size:,} bytes of XML, at most {MAX_TEXT_BYTES:,}: too large",
                 "split the document",
             )
         self.parts = {name: (xml, read(xml)) for name, xml in read_xml(texts).items()}
@@ -131,7 +131,7 @@ def _texts_of(content: bytes, parts: re.Pattern[str]) -> dict[str, bytes]:
         with zipfile.ZipFile(io.BytesIO(content)) as package:
             infos = package.infolist()
             size = sum(info.file_size for info in infos)
-            if len(infos) > MOST_FILES or size > MOST_BYTES:
+            if len(infos) > MAX_FILES or size > MAX_BYTES:
                 raise DataError(f"unpacked it would have {size:,} bytes in {len(infos):,} files: too large")
             if any(info.flag_bits & 1 for info in infos):
                 raise DataError("it is encrypted: remove the password first")
@@ -329,7 +329,7 @@ def _free_paragraph(xml: XmlFile, paragraph: Node, looks: _Looks) -> Block | Non
     texts = _merged(texts, looks)
     words = [text for text in texts if text.text.strip()]
     links = {text.link for text in texts} - {text.link for text in words}
-    if len(texts) > _MOST_STRETCHES or links:
+    if len(texts) > _MAX_STRETCHES or links:
         return None
     if len(_merged(words, looks)) < 2 or all(text.link is not None for text in words):
         return None
