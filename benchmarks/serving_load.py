@@ -87,7 +87,7 @@ class Interface:
         if self.languages is None:
             return dict(zip(lines, model.translate(lines), strict=True))
         plan = TranslationPlan([[Run(line)] for line in lines], SentenceSplitter(self.languages[0]))
-        units = plan.finished(model.translate(plan.texts))
+        units = plan.translated_units(model.translate(plan.texts))
         texts = ("".join(piece.text for piece in unit) for unit in units)
         return {line: corrected(line, text) for line, text in zip(lines, texts, strict=True)}
 

@@ -162,11 +162,10 @@ def _translate(
         with suppress(CannotAlignError):
             translator = model.aligning()
     for beginning in plan.untranslated:
-        options.warn(f"stays as it is, too long for the model and without a place for a cut: {beginning}")
+        options.warn(f"left untranslated, too long for the model and cannot be split: {beginning}")
     best: list[Candidate] = []
     for translation in translator.translations(plan.texts, window=_WINDOW, to=to, from_=from_):
         best.append(translation.candidates[0])
         progress.count("translating", len(best), len(plan.texts), "sentences")
-    return document.written(
-        plan.finished([candidate.text for candidate in best], [candidate.alignment for candidate in best])
-    )
+    alignments = [candidate.alignment for candidate in best]
+    return document.render(plan.translated_units([candidate.text for candidate in best], alignments))

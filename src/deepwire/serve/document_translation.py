@@ -76,10 +76,11 @@ async def translate_plan(
     return await service.translate_sentences(plan.texts, route, search, client, plan.starts)
 
 
-def finished(plan: TranslationPlan, translations: Sequence[Translation]) -> list[list[Piece]]:
+def best_units(plan: TranslationPlan, translations: Sequence[Translation]) -> list[list[Piece]]:
     """The units of a plan with the best translations."""
     best = [translation.candidates[0] for translation in translations]
-    return plan.finished([candidate.text for candidate in best], [candidate.alignment for candidate in best])
+    alignments = [candidate.alignment for candidate in best]
+    return plan.translated_units([candidate.text for candidate in best], alignments)
 
 
 class DocumentTranslator:
@@ -124,7 +125,7 @@ class DocumentTranslator:
             lambda: plan_of(self._service, document.units, route, target, {0}), client
         )
         translations = await translate_plan(self._service, plan, route, 1, client)
-        content = await self._threads.run(lambda: document.written(finished(plan, translations)), client)
+        content = await self._threads.run(lambda: document.render(best_units(plan, translations)), client)
         return TranslatedDocument(name, content, plan.untranslated)
 
 

@@ -56,14 +56,14 @@ def translated(document, order, language="en", change=str.upper):
     """The pieces of a document whose sentences have their words in another order."""
     plan = TranslationPlan(document.units, SentenceSplitter("de"), language)
     answers = [reordered(text, order, change) for text in plan.texts]
-    return plan.finished([text for text, _ in answers], [alignment for _, alignment in answers])
+    return plan.translated_units([text for text, _ in answers], [alignment for _, alignment in answers])
 
 
 def in_other_words(name, content, change=str.upper, *, target="en", paths=(), warn=print):
     """The file with `change` in place of a model, which keeps the order of words."""
     options = Options("de", target, paths, warn)
     document = read_document(name, content.encode() if isinstance(content, str) else content, options)
-    return document.written(translated(document, straight, target, change))
+    return document.render(translated(document, straight, target, change))
 
 
 def package(files, kind=zipfile.ZIP_DEFLATED):

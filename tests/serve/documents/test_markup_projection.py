@@ -116,7 +116,7 @@ def test_xliff_keeps_every_element(seed, version):
     )
     content = f'<xliff version="{version}"><file>{body}</file></xliff>'
     document = read_document("a.xlf", content.encode(), Options("de", "en"))
-    found = document.written(translated(document, shuffled(seed))).decode()
+    found = document.render(translated(document, shuffled(seed))).decode()
     root = etree.fromstring(found.encode())
     source, target = root.find(".//source"), root.find(".//target")
     if document.units:
@@ -135,7 +135,7 @@ def target_of(source):
     unit = f'<trans-unit id="1"><source>{source}</source></trans-unit>'
     content = f'<xliff version="1.2"><file>{unit}</file></xliff>'
     document = read_document("a.xlf", content.encode(), Options("de", "en"))
-    return document.written(translated(document, backwards)).decode().partition("<target")[2]
+    return document.render(translated(document, backwards)).decode().partition("<target")[2]
 
 
 def test_pairs_of_codes_go_with_their_words():
@@ -166,7 +166,7 @@ def test_a_code_without_its_other_half_leaves_the_order_as_it_is():
 )
 def test_markdown(source, expected):
     document = read_document("a.md", source.encode(), Options("de", "en"))
-    assert document.written(translated(document, backwards)).decode() == expected
+    assert document.render(translated(document, backwards)).decode() == expected
 
 
 TAGGED = [
@@ -204,7 +204,7 @@ def in_xliff(text):
 def test_tags_in_the_text_of_a_message_are_elements(name, form, source, expected):
     content, read = form(source)
     document = read_document(name, content.encode(), Options("de", "en"))
-    found = document.written(translated(document, backwards)).decode()
+    found = document.render(translated(document, backwards)).decode()
     assert read(found) == expected
 
 
@@ -215,7 +215,9 @@ def test_an_element_that_is_not_closed_leaves_the_order_as_it_is():
 def test_without_links_nothing_is_lost():
     document = HtmlDocument("<p>ein <b>roter</b> <img src=a> Hund <code>x()</code></p>")
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
-    found = document.text_with(plan.finished(["A RED DOG"], [aligned(plan.texts[0], "A RED DOG", [])]))
+    found = document.text_with(
+        plan.translated_units(["A RED DOG"], [aligned(plan.texts[0], "A RED DOG", [])])
+    )
     assert tags_of(found) == tags_of("<p><b></b><img src=a><code></code></p>")
     assert letters(found).replace("x()", "") == "AREDDOG"
 
@@ -254,7 +256,7 @@ def test_what_a_model_leaves_as_it_is_stays_byte_for_byte(name, page, seed):
     source = page.replace("%s", text).encode()
     document = read_document(name, source, Options("de", "zh"))
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "zh")
-    assert document.written(plan.finished(plan.texts)) == source
+    assert document.render(plan.translated_units(plan.texts)) == source
 
 
 def inside(element):
@@ -265,7 +267,7 @@ def inside(element):
 def unchanged(name, content):
     document = read_document(name, content, Options("de", "zh"))
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "zh")
-    return document.written(plan.finished(plan.texts))
+    return document.render(plan.translated_units(plan.texts))
 
 
 CODES = {

@@ -70,7 +70,7 @@ def translated(source, translation, links):
     count = len(translation.split())
     links = None if links is None else [link for link in links if link[1] < count]
     alignments = [None if links is None else aligned(plan.texts[0], translation, links)]
-    return message.text_with(plan.finished([translation], alignments))
+    return message.text_with(plan.translated_units([translation], alignments))
 
 
 PARTS = ["{a}", "%s", "<x>", "ein", "Hund", "und", "Katze", ",", "3"]

@@ -49,11 +49,11 @@ class PieceTableVocabulary(Vocabulary):
         """Text to piece ids."""
         pieces = []
         tag = _TAG.match(text)
-        if tag is not None and self._table.number(tag[1]) != UNK:
+        if tag is not None and self._table.id(tag[1]) != UNK:
             pieces.append(tag[1])
             text = text[tag.end() :]
         pieces += self._processor.encode(text.encode("utf-8", "replace").decode(), out_type=str)
-        return [self._table.number(piece) for piece in pieces]
+        return [self._table.id(piece) for piece in pieces]
 
     def sample(self, text: str, seed: int, strength: float) -> list[int]:  # noqa: ARG002
         """The only segmentation; a UsageError if a random one is asked for."""

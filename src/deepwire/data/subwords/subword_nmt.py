@@ -198,7 +198,7 @@ class SubwordNmtVocabulary(Vocabulary):
     def _remember(self, word: str) -> list[int]:
         if len(self._cache) >= _MAX_CACHED:
             self._cache.clear()
-        numbers = [self._dictionary.number(piece) for piece in self._segmenter.cut(word)]
+        numbers = [self._dictionary.id(piece) for piece in self._segmenter.cut(word)]
         self._cache[word] = numbers
         return numbers
 
@@ -206,8 +206,9 @@ class SubwordNmtVocabulary(Vocabulary):
         """BPE-dropout (Provilkov et al. 2020, algorithm 1)."""
         if strength == 0:
             return self.encode(text)
-        generator, number, cut = random.Random(seed), self._dictionary.number, self._segmenter.cut
-        return [number(piece) for word in text.split(" ") if word for piece in cut(word, strength, generator)]
+        generator, cut = random.Random(seed), self._segmenter.cut
+        pieces = (piece for word in text.split(" ") if word for piece in cut(word, strength, generator))
+        return [self._dictionary.id(piece) for piece in pieces]
 
     def _decode_ids(self, ids: list[int]) -> str:
         texts = (UNKNOWN if number == UNK else self._dictionary.piece(number) for number in ids)

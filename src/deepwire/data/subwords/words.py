@@ -19,22 +19,22 @@ MAX_COUNTED = 8_000_000
 
 
 class Dictionary:
-    """Ordinary pieces, numbered from 4 in the order given."""
+    """Ordinary pieces with ids from 4, in the order given."""
 
     def __init__(self, pieces: Sequence[str]) -> None:
         self._pieces = list(pieces)
-        self._numbers = {piece: number for number, piece in enumerate(self._pieces, FIRST)}
+        self._ids = {piece: i for i, piece in enumerate(self._pieces, FIRST)}
 
     def __len__(self) -> int:
         return FIRST + len(self._pieces)
 
-    def number(self, piece: str) -> int:
-        """The number of a piece; UNK when it has none."""
-        return self._numbers.get(piece, UNK)
+    def id(self, piece: str) -> int:
+        """The id of a piece; UNK if it has none."""
+        return self._ids.get(piece, UNK)
 
-    def piece(self, number: int) -> str:
-        """The piece of an ordinary number."""
-        return self._pieces[number - FIRST]
+    def piece(self, piece_id: int) -> str:
+        """The piece of an ordinary id."""
+        return self._pieces[piece_id - FIRST]
 
     @classmethod
     def from_json(cls, content: bytes) -> Dictionary:
@@ -101,8 +101,8 @@ class WordVocabulary(Vocabulary):
         return len(self._dictionary)
 
     def encode(self, text: str) -> list[int]:
-        """Words to numbers; words that are not in the dictionary become UNK."""
-        return [self._dictionary.number(word) for word in text.split(" ") if word]
+        """Words to ids; words that are not in the dictionary become UNK."""
+        return [self._dictionary.id(word) for word in text.split(" ") if word]
 
     def sample(self, text: str, seed: int, strength: float) -> list[int]:  # noqa: ARG002
         """The only segmentation there is; a ValueError where randomness was asked for."""
@@ -111,7 +111,7 @@ class WordVocabulary(Vocabulary):
         return self.encode(text)
 
     def _decode_ids(self, ids: list[int]) -> str:
-        text = " ".join(UNKNOWN if number == UNK else self._dictionary.piece(number) for number in ids)
+        text = " ".join(UNKNOWN if i == UNK else self._dictionary.piece(i) for i in ids)
         return _JOINT.sub("", text) if self._joiner == "@@" else text
 
     def _piece(self, number: int) -> str:

@@ -67,14 +67,14 @@ def in_order(unit: Unit, texts: Sequence[str]) -> list[Piece]:
 
 
 class Document(Protocol):
-    """A file that was read."""
+    """A parsed file."""
 
     @property
     def units(self) -> Sequence[Unit]:
         """The texts to translate."""
 
-    def written(self, translations: Sequence[Pieces]) -> bytes:
-        """The file with other texts for its units."""
+    def render(self, translations: Sequence[Pieces]) -> bytes:
+        """The file with translations of its units."""
 
 
 class Options(NamedTuple):
@@ -84,7 +84,7 @@ class Options(NamedTuple):
         source: Language of the document; empty = not known.
         target: Language of the translation; empty = not known.
         paths: Of JSON: which values are text; none = all strings.
-        warn: Is told what of them the document does not have.
+        warn: Called with warnings, such as a path that the document does not have.
     """
 
     source: str = ""

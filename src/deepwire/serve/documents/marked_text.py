@@ -111,7 +111,7 @@ class ReplacedText:
         """The file with other texts."""
         return replaced(self.source, self.changes(translations))
 
-    def written(self, translations: Sequence[Pieces]) -> bytes:
+    def render(self, translations: Sequence[Pieces]) -> bytes:
         """The file with other texts, as UTF-8."""
         return self.text_with(translations).encode()
 

@@ -108,7 +108,7 @@ class TranslationPlan:
     Attributes:
         texts: What to translate; line by line what a model reads.
         starts: The places of those that begin a document; None: each stands for itself.
-        has_markup: Whether a unit has several runs, for which `finished` wants alignments.
+        has_markup: Whether a unit has several runs, for which `translated_units` needs alignments.
         untranslated: Beginnings of pieces that are too long for the model and cannot be cut: they stay.
     """
 
@@ -132,14 +132,14 @@ class TranslationPlan:
             is_plain = len(unit) == 1 and not (unit[0].fixed or unit[0].marks)
             self._units.append((unit, self._sentences(unit[0].text) if is_plain else list(self._parts(unit))))
 
-    def finished(
+    def translated_units(
         self, translations: Sequence[str], alignments: Sequence[TextAlignment | None] = ()
     ) -> list[list[Piece]]:
-        """The units, translated.
+        """The translated units.
 
         Args:
-            translations: One for each of `texts`.
-            alignments: Likewise; None for one that is not aligned.
+            translations: A translation of each of `texts`.
+            alignments: Their alignments; None where there is none.
         """
         aligned = alignments or [None] * len(translations)
         whole = _Finished(is_spaced(self._language), translations, aligned)

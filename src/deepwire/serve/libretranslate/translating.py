@@ -136,7 +136,7 @@ class LibreTranslator:
             translation.candidates[rank if rank < len(translation.candidates) else 0]
             for translation in translations
         ]
-        units = iter(plan.finished([one.text for one in chosen], [one.alignment for one in chosen]))
+        units = iter(plan.translated_units([one.text for one in chosen], [one.alignment for one in chosen]))
         texts = [document.text_with([next(units) for _ in document.units]) for document in documents]
         if not self._cosmetics:
             return texts

@@ -326,7 +326,7 @@ def test_segments_within_a_unit_keep_their_own_targets(target, expected):
 def test_codes_that_only_a_name_pairs_stay_around_their_words(begin, end):
     unit = f'<trans-unit id="1"><source>ein {begin}hund mit {begin}namen{end}{end} <x id="START_OTHER"/>hier</source></trans-unit>'
     document = read_document("a.xlf", in_xliff(unit).encode(), Options("de", "en"))
-    found = document.written(translated(document, backwards)).decode()
+    found = document.render(translated(document, backwards)).decode()
     assert f"{begin}{begin}NAMEN{end} MIT HUND{end} EIN</target>" in found
 
 
@@ -483,7 +483,7 @@ def test_what_is_no_text_stays_packed_while_a_document_waits():
     tracemalloc.stop()
     assert kept < 2 << 20
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
-    with zipfile.ZipFile(io.BytesIO(document.written(plan.finished(["Dog"])))) as archive:
+    with zipfile.ZipFile(io.BytesIO(document.render(plan.translated_units(["Dog"])))) as archive:
         assert archive.read("word/media/a.png") == bytes(30 << 20)
         assert archive.read("[Content_Types].xml") == b"<Types/>"
 
@@ -660,7 +660,7 @@ def test_odd_files_are_read_or_refused_and_never_hang(ending, seed):
         found = None
     if found is not None:
         texts = [in_order(unit, [run.text for run in unit]) for unit in found.units]
-        assert isinstance(found.written(texts), bytes)
+        assert isinstance(found.render(texts), bytes)
     assert time.process_time() - begin < 60
 
 
@@ -705,7 +705,7 @@ def test_what_has_no_end_is_read_in_linear_time(name, content):
     begun = time.process_time()
     document = read_document(name, content.encode(), Options("de", "en"))
     texts = [[run.text if run.fixed else f"{run.text} " for run in unit] for unit in document.units]
-    document.written([in_order(*unit) for unit in zip(document.units, texts, strict=True)])
+    document.render([in_order(*unit) for unit in zip(document.units, texts, strict=True)])
     assert time.process_time() - begun < 20, "it took minutes"
 
 

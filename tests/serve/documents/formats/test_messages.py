@@ -16,7 +16,7 @@ from deepwire.serve.documents.registry import read_document
 
 def capitals(document):
     """The file in the language of a model that writes capitals."""
-    return document.written(translated(document, straight)).decode()
+    return document.render(translated(document, straight)).decode()
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def looks(document, order=None):
     """What stands in a paragraph of Word afterwards: text, look, and whether it is in the link."""
     pieces = [in_order(unit, [run.text for run in unit]) for unit in document.units]
     found = paragraph_of(
-        document.written(translated(document, order) if order else pieces), "word/document.xml"
+        document.render(translated(document, order) if order else pieces), "word/document.xml"
     )
     shown, linked = [], False
     pattern = r"<(/?)w:(hyperlink)|<w:r[ >](?:(?!</w:r>).)*?<w:t[^>]*>([^<]+)</w:t></w:r>"
@@ -138,7 +138,7 @@ def field(instruction, *result):
 )
 def test_what_is_between_two_runs_of_word_stays_there(between):
     document = docx(f"{run('Wort ')}{between}{run(' hier.')}")
-    found = document.written(translated(document, straight))
+    found = document.render(translated(document, straight))
     is_field = "HYPERLINK" not in between and "hyperlink" not in between
     expected = between if is_field else re.sub(r"(?<=<w:t>)[^<]+", lambda text: text[0].upper(), between)
     shown = paragraph_of(found, "word/document.xml").replace(' xml:space="preserve"', "")
@@ -147,7 +147,7 @@ def test_what_is_between_two_runs_of_word_stays_there(between):
 
 def test_in_a_link_the_result_of_another_field_stays():
     document = docx(LINK.format(run("titel eins ") + field("PAGEREF", run("Seite 3"))))
-    found = paragraph_of(document.written(translated(document, straight)), "word/document.xml")
+    found = paragraph_of(document.render(translated(document, straight)), "word/document.xml")
     assert re.findall("<w:t[^>]*>([^<]*)", found) == ["TITEL EINS ", "Seite 3"]
 
 
@@ -158,7 +158,7 @@ def test_what_stays_of_a_field_takes_the_place_of_its_translation():
     links = [(0, 0), (1, 1), (2, 2), (3, 3), (3, 4), (4, 5)]
     document = docx(run("Siehe ") + field("REF", run("Bild 3")) + run(" im Anhang"))
     plan = TranslationPlan(document.units, SentenceSplitter("de"), "en")
-    found = document.written(plan.finished([SEEN[1]], [aligned(*SEEN, links)]))
+    found = document.render(plan.translated_units([SEEN[1]], [aligned(*SEEN, links)]))
     texts = re.findall("<w:t[^>]*>([^<]*)", paragraph_of(found, "word/document.xml"))
     assert texts == ["See ", "Bild 3", " in the appendix"]
 
@@ -166,7 +166,7 @@ def test_what_stays_of_a_field_takes_the_place_of_its_translation():
 def test_a_field_without_its_end_leaves_the_rest_as_it_is():
     begin = '<w:r><w:fldChar w:fldCharType="begin"/></w:r>'
     document = docx(f"{begin}{field('PAGE', run('Seite'))}{run('hund')}")
-    found = paragraph_of(document.written(translated(document, backwards)), "word/document.xml")
+    found = paragraph_of(document.render(translated(document, backwards)), "word/document.xml")
     assert re.findall("<w:t[^>]*>([^<]*)", found) == ["Seite", "HUND"]
 
 
@@ -187,7 +187,7 @@ def test_the_result_of_a_field_is_never_without_text():
         "die Hilfe": "the help",
     }
     plan = TranslationPlan(document.units, SentenceSplitter("de"))
-    found = document.written(plan.finished([known[text] for text in plan.texts]))
+    found = document.render(plan.translated_units([known[text] for text in plan.texts]))
     assert re.findall("<w:t [^>]*>([^<]*)", paragraph_of(found, "word/document.xml")) == [
         "Read ",
         "it",
@@ -204,7 +204,7 @@ def test_what_stays_the_same_is_not_written_anew():
     text = '<w:r w:rsidR="1"><w:t>eins </w:t></w:r>' + run("zwei", "b")
     document = docx(text)
     same = [in_order(unit, [run.text for run in unit]) for unit in document.units]
-    assert 'w:rsidR="1"' in paragraph_of(document.written(same), "word/document.xml")
+    assert 'w:rsidR="1"' in paragraph_of(document.render(same), "word/document.xml")
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -226,11 +226,11 @@ def test_no_word_is_lost_and_each_keeps_its_look(seed):
 def test_spans_and_links_of_opendocument():
     span = '<text:span text:style-name="B">drei</text:span>'
     document = odt(f'eins zwei {span} vier <text:a href="x">fünf</text:a> sechs')
-    found = paragraph_of(document.written(translated(document, backwards)), "content.xml")
+    found = paragraph_of(document.render(translated(document, backwards)), "content.xml")
     assert found == (
         '<text:p>SECHS <text:a href="x">FÜNF</text:a> VIER <text:span text:style-name="B">DREI</text:span> '
         "ZWEI EINS</text:p>"
     )
     document = odt(f"eins {span}<text:line-break/>zwei")
-    found = paragraph_of(document.written(translated(document, backwards)), "content.xml")
+    found = paragraph_of(document.render(translated(document, backwards)), "content.xml")
     assert found.index("<text:span") < found.index("<text:line-break/>")

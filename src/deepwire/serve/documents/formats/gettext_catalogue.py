@@ -109,7 +109,7 @@ class PoDocument:
             unit for texts in self._texts for text in texts for unit in text.units
         ]
 
-    def written(self, translations: Sequence[Pieces]) -> bytes:
+    def render(self, translations: Sequence[Pieces]) -> bytes:
         """The catalogue with more translations, in its charset, or in UTF-8 where that cannot hold them."""
         changes = list(self._changes(iter(translations)))
         text, charset = replaced(self._source, changes), self._charset

@@ -92,7 +92,7 @@ class PackageDocument:
         self.parts = {name: (xml, read(xml)) for name, xml in read_xml(texts).items()}
         self.units: Sequence[Sequence[Run]] = [unit for _, text in self.parts.values() for unit in text.units]
 
-    def written(self, translations: Sequence[Pieces]) -> bytes:
+    def render(self, translations: Sequence[Pieces]) -> bytes:
         """The package with other texts."""
         cleaned = iter(xml_texts(self.units, translations, self._warn))
         texts = {

@@ -169,7 +169,7 @@ class XliffDocument:
         texts = (text for segment in self._segments for text in segment.texts)
         self.units: Sequence[Sequence[Run]] = [unit for text in texts for unit in text.units]
 
-    def written(self, translations: Sequence[Pieces]) -> bytes:
+    def render(self, translations: Sequence[Pieces]) -> bytes:
         """The file with more targets."""
         cleaned = iter(xml_texts(self.units, translations, self._options.warn))
         return self._xml.encoded(replaced(self._xml.source, self._changes(cleaned)))
