@@ -116,7 +116,7 @@ def test_causal_attention_whole_and_step_by_step() -> None:
     state, index = mixer.init_state(2, x), CacheIndex(2)
     with torch.no_grad():
         for position in range(x.size(1)):
-            found, state = mixer.step(x[:, position : position + 1], state, replace(context, index=index))
+            found, state = mixer.step(x[:, position : position + 1], state, context.replace(index=index))
             assert deviation(found[:, 0], golden["out/step"][:, position]) < OUTPUT_TOLERANCE
             index = index.advance()
     assert deviation(state[0], golden["out/key_sum"]) < OUTPUT_TOLERANCE
