@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import torch
 
@@ -24,9 +24,6 @@ from deepwire.decoding.model_inputs import (
 from deepwire.decoding.models import DecodingModel
 from deepwire.decoding.translation_io import ContextLine, has_several_lines, warn_of_several_lines
 from deepwire.io.json_lines import json_line
-
-if TYPE_CHECKING:
-    pass
 
 Flag = Literal["empty_source", "empty_target", "long_target", "long_source"]
 
