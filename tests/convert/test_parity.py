@@ -9,7 +9,7 @@ import torch
 from untrained_models import save_untrained, vocabularies_of
 
 from deepwire.checkpoint.store import LoadedModel, load_model
-from deepwire.convert.export_format import ExportedModel, numbers_of_pieces
+from deepwire.convert.export_format import ExportedModel, ids_of_pieces
 from deepwire.convert.parity import SAME, ParityLimits, compare, in_float64, make_mismatch
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
@@ -60,7 +60,7 @@ class InFloat64(ExportedModel):
     def score(
         self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
     ) -> list[list[float]]:
-        source, target = map(numbers_of_pieces, self.loaded.vocabularies.sides.values())
+        source, target = map(ids_of_pieces, self.loaded.vocabularies.sides.values())
         scores = []
         with in_float64(self.loaded.model) as model, torch.no_grad():
             for read, written in zip(sources, targets, strict=True):
@@ -72,7 +72,7 @@ class InFloat64(ExportedModel):
         return scores
 
     def texts(self, vocabulary: Vocabulary, segmented: Sequence[Sequence[str]]) -> list[str]:
-        numbers = numbers_of_pieces(vocabulary)
+        numbers = ids_of_pieces(vocabulary)
         return [vocabulary.decode(numbers[piece] for piece in pieces) for pieces in segmented]
 
 

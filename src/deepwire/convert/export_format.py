@@ -109,7 +109,7 @@ def without_symbols(model: LoadedModel, symbols: Sequence[int]) -> LoadedModel:
     return replace(model, model=inner)
 
 
-def numbers_of_pieces(vocabulary: Vocabulary) -> dict[str, int]:
+def ids_of_pieces(vocabulary: Vocabulary) -> dict[str, int]:
     """The number of each piece; where text looks like a symbol, that of the text."""
     return {piece: number for number, piece in enumerate(vocabulary.pieces(range(vocabulary.size)))}
 

@@ -17,7 +17,7 @@ from deepwire import __version__
 from deepwire.checkpoint.model_files import write_tensors
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.config.choice import plugins_of
-from deepwire.convert.export_format import ExportedModel, ExportFormat, numbers_of_pieces
+from deepwire.convert.export_format import ExportedModel, ExportFormat, ids_of_pieces
 from deepwire.convert.huggingface import quiet, require_transformers, transformers_version
 from deepwire.data.vocabulary import EOS, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
@@ -112,7 +112,7 @@ class _Read(ExportedModel):
                 str(folder), trust_remote_code=True, local_files_only=True
             ).eval()
         words = Vocabularies.load(folder / "vocabulary")
-        self._numbers = numbers_of_pieces(words.source), numbers_of_pieces(words.target)
+        self._numbers = ids_of_pieces(words.source), ids_of_pieces(words.target)
         self._pieces = words.target.pieces(range(words.target.size))
 
     def search(

@@ -13,7 +13,7 @@ from statistics import fmean
 import torch
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.convert.export_format import ExportedModel, numbers_of_pieces, without_symbols
+from deepwire.convert.export_format import ExportedModel, ids_of_pieces, without_symbols
 from deepwire.convert.searched_model import SearchedModel
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.vocabulary import BOS, EOS, PAD
@@ -264,7 +264,7 @@ class _Comparison(ABC):
         self.model, self.stored = model, stored_config(model)
         self.vocabulary = model.vocabularies.target
         # In the documents of language models BOS is a line break.
-        self.numbers = numbers_of_pieces(self.vocabulary) | {"\n": BOS}
+        self.numbers = ids_of_pieces(self.vocabulary) | {"\n": BOS}
 
     @property
     def greedy(self) -> DecodingConfig:

@@ -7,7 +7,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any, Protocol
 
-from deepwire.convert.export_format import ExportedModel, numbers_of_pieces
+from deepwire.convert.export_format import ExportedModel, ids_of_pieces
 from deepwire.convert.host.graphs import Array, Tensors
 from deepwire.convert.host.translator import NO_CONTEXT, SETTINGS, Context, SubwordTranslator
 from deepwire.data.vocabulary import Vocabularies
@@ -52,8 +52,8 @@ class SearchedModel(ExportedModel):
         self._make_translator = make_translator
         self._contexts: Sequence[Context] | None = None
         vocabularies = Vocabularies.load(vocabulary)
-        self._source_ids = numbers_of_pieces(vocabularies.source)
-        self._target_ids = numbers_of_pieces(vocabularies.target)
+        self._source_ids = ids_of_pieces(vocabularies.source)
+        self._target_ids = ids_of_pieces(vocabularies.target)
         self._pieces = vocabularies.target.pieces(range(vocabularies.target.size))
 
     def with_context(self, contexts: Sequence[Context]) -> SearchedModel:

@@ -101,12 +101,11 @@ class SentencePieceVocabulary(Vocabulary):
             normal = self._processor.normalize(escaped(text))
         except _LONE_SURROGATE:
             normal = self._processor.normalize(escaped(without_surrogates(text)))
-        generator, numbers, ids = random.Random(seed), self._numbers, list[int]()
+        generator, piece_ids, ids = random.Random(seed), self._piece_ids, list[int]()
         for word in _WORD.findall(normal):
             for piece in self._cut(word, strength, generator):
-                number = numbers.get(piece)
-                if number is not None:
-                    ids.append(number)
+                if piece in piece_ids:
+                    ids.append(piece_ids[piece])
                 else:
                     self._spell(piece, ids)
         return ids
@@ -128,7 +127,7 @@ class SentencePieceVocabulary(Vocabulary):
         return list(range(first, first + 256)) if self._processor.is_byte(first) else []
 
     @cached_property
-    def _numbers(self) -> dict[str, int]:
+    def _piece_ids(self) -> dict[str, int]:
         processor = self._processor
         return {
             processor.id_to_piece(number): number
@@ -153,17 +152,17 @@ class SentencePieceVocabulary(Vocabulary):
 
 
 class _SegmentedWords(dict[str, bytes]):
-    """The numbers of words, each word cut once; merges never reach over a space, so a text is its words."""
+    """The ids of words, each word segmented once; merges never reach over a space, so a text is its words."""
 
-    def __init__(self, encode: Callable[[str], list[int]], numbers: np.dtype[np.integer]) -> None:
+    def __init__(self, encode: Callable[[str], list[int]], dtype: np.dtype[np.integer]) -> None:
         super().__init__()
-        self._encode, self.numbers = encode, numbers
+        self._encode, self.dtype = encode, dtype
 
     def __missing__(self, word: str) -> bytes:
-        numbers = np.array(self._encode(word), self.numbers).tobytes()
+        ids = np.array(self._encode(word), self.dtype).tobytes()
         if len(word) <= LONGEST_KEPT and len(self) < _MAX_CACHED:
-            self[word] = numbers
-        return numbers
+            self[word] = ids
+        return ids
 
 
 class BpeVocabulary(SentencePieceVocabulary):
@@ -175,15 +174,14 @@ class BpeVocabulary(SentencePieceVocabulary):
         if words is None:
             return super().segment(texts)
         rows = [b"".join(map(words.__getitem__, text.split(" "))) for text in texts]
-        numbers = words.numbers
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // numbers.itemsize
-        return Segmentation(np.frombuffer(b"".join(rows), numbers), lengths)
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // words.dtype.itemsize
+        return Segmentation(np.frombuffer(b"".join(rows), words.dtype), lengths)
 
     @cached_property
     def _words(self) -> _SegmentedWords | None:
         """None for a model that does not cut text at spaces, as those that are learned here do."""
-        numbers = self._numbers
-        by_words = SPACE in numbers and all(SPACE not in piece[1:] for piece in numbers)
+        pieces = self._piece_ids
+        by_words = SPACE in pieces and all(SPACE not in piece[1:] for piece in pieces)
         if not by_words or self._processor.normalize("  a  b ") != f"{SPACE}a{SPACE}b":
             return None
         return _SegmentedWords(self.encode, id_dtype(self.size))
@@ -199,7 +197,7 @@ class BpeVocabulary(SentencePieceVocabulary):
     def _ranks(self) -> dict[str, int]:
         """The better the score, the earlier a piece is merged; single characters need no merge."""
         score = self._processor.get_score
-        return {piece: -int(score(number)) for piece, number in self._numbers.items() if len(piece) > 1}
+        return {piece: -int(score(number)) for piece, number in self._piece_ids.items() if len(piece) > 1}
 
     def _rank(self, left: str, right: str) -> int:
         return self._ranks.get(left + right, NEVER)
@@ -224,7 +222,7 @@ class UnigramVocabulary(SentencePieceVocabulary):
 
     @cached_property
     def _new_lattice(self) -> Callable[[str, float], Lattice]:
-        scores = {piece: self._processor.get_score(number) for piece, number in self._numbers.items()}
+        scores = {piece: self._processor.get_score(number) for piece, number in self._piece_ids.items()}
         unknown, longest = min(scores.values()) - _UNKNOWN_PENALTY, max(map(len, scores))
         return partial(Lattice, scores, unknown, longest)
 
