@@ -17,12 +17,13 @@ from deepwire.serve.documents.translation_plan import TranslationPlan
 
 def aligned(source, target, links, unit=r"\S+"):
     """The alignment of two texts, of whose words those in `links` belong together."""
-    sides = []
-    for text in (source, target):
+
+    def side(text):
         found = list(re.finditer(unit, text))
         words = tuple(match[0] for match in found)
-        sides.append(TextTokens(text, words, tuple(match.span() for match in found)))
-    return TextAlignment(*sides, tuple(sorted(links)))
+        return TextTokens(text, words, tuple(match.span() for match in found))
+
+    return TextAlignment(side(source), side(target), tuple(sorted(links)))
 
 
 def straight(count):
