@@ -102,19 +102,19 @@ def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> se
 
 # Most lines of each room: who adds says what leaves. All of src shall come down to 61,000.
 MOST_LINES_OF_ROOMS = {
-    "model": 15_150,
-    "data": 9_100,
-    "training": 7_150,
-    "decoding": 6_450,
-    "evaluation": 3_550,
+    "model": 14_350,
+    "data": 8_450,
+    "training": 6_710,
+    "decoding": 5_850,
+    "evaluation": 2_950,
     "checkpoint": 1_650,
-    "config": 2_050,
-    "cli": 6_950,
-    "convert": 6_800,
-    "serve": 8_300,
-    "lab": 10_300,
+    "config": 1_950,
+    "cli": 5_450,
+    "convert": 6_750,
+    "serve": 7_700,
+    "lab": 9_350,
 }
-MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 85_750, 462, 63_800
+MOST_LINES, MOST_FILES, MOST_LINES_OF_TESTS = 78_600, 420, 55_200
 
 
 def lines_of(paths: Iterable[Path]) -> int:

@@ -50,6 +50,9 @@ def with_settings(*keys: str, **others: str) -> Callable[[Callable[..., None]], 
                 for name, key in key_of.items()
             }
             settings = [text.removeprefix("decoding.") for text in typed]
+            random = [text for text in (*settings, *options.values()) if text.startswith("sampling")]
+            if options.get("--seed") and len(random) == 1:
+                raise UsageError("--seed is for random translations", "add --sample")
             command(**given, settings=read_overrides(DecodingConfig, settings, options))
 
         made = [inspect.Parameter("set_", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Set)]
