@@ -49,6 +49,56 @@ def test_a_client_does_not_wait_for_the_work_of_another() -> None:
     asyncio.run(run())
 
 
+def test_work_whose_time_is_over_keeps_its_client_alone_waiting() -> None:
+    async def run() -> None:
+        threads, slow = ClientThreads(2), Slow()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await threads.run(slow, Client("a", stays))
+        await begins(slow.begun)
+        second = asyncio.ensure_future(threads.run(lambda: "of the same", Client("a", stays)))
+        assert await threads.run(lambda: "of another", Client("b", stays)) == "of another"
+        assert not second.done()
+        slow.free.set()
+        assert await second == "of the same"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("leaves", [True, False], ids=["client left", "time over"])
+def test_work_that_never_asks_ends_with_its_client_or_time(leaves: bool) -> None:
+    ended: list[type[BaseException]] = []
+
+    async def run() -> None:
+        threads, begun, gone = ClientThreads(1), threading.Event(), asyncio.Event()
+
+        def endless() -> None:
+            begun.set()
+            try:
+                while True:
+                    sum(range(100))
+            except BaseException as error:
+                ended.append(type(error))
+                raise
+
+        async def left() -> None:
+            await gone.wait()
+
+        work = asyncio.ensure_future(threads.run(endless, Client("a", left)))
+        await begins(begun)
+        if leaves:
+            gone.set()
+        else:
+            work.cancel()
+        with pytest.raises(DisconnectedError if leaves else asyncio.CancelledError):
+            await work
+        async with asyncio.timeout(PATIENCE):
+            assert await threads.run(lambda: "next", Client("a", stays)) == "next"
+
+    asyncio.run(run())
+    assert ended == [DisconnectedError]
+
+
 @pytest.mark.parametrize("client", ["a", "b"], ids=["its turn is later", "no thread is free"])
 def test_work_of_a_client_that_left_is_not_begun(client: str) -> None:
     async def run() -> None:
