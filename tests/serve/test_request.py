@@ -59,6 +59,7 @@ def test_lines_are_limited_as_texts_are() -> None:
         (b'{"text": "a"', "bad_json", "EOF while parsing", None),
         (b"\xff\xfe", "bad_json", "not JSON", None),
         (b"[" * 100_000, "bad_json", "recursion limit", None),
+        (b'{"text": "a", "text": "b"}', "bad_json", "a key comes twice", None),
         (b'{"text": "a", "beam": NaN}', "invalid", "beam: ", None),
         (b'{"text": "a", "beam": ' + b"9" * 5000 + b"}", "bad_json", "out of range", None),
         (b'{"text": "a", "beam": "2"}', "invalid", "beam: ", None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import traceback
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from pydantic_core import ErrorDetails
 from deepwire.config.section import Section
 from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.sentences import LINE_BREAK
+from deepwire.io.json_lines import unique_keys
 
 
 class Limits(Section):
@@ -196,8 +198,11 @@ def read_body_of(kind: type[Body], body: bytes, limits: Limits) -> Body:
     """
     try:
         request = kind.model_validate_json(body)
+        json.loads(body, object_pairs_hook=unique_keys)
     except ValidationError as error:
         raise _request_error(error, list(kind.model_fields)) from None
+    except ValueError as error:
+        raise RequestError("bad_json", f"not JSON: {error}") from None
     _check_texts(request, limits)
     return request
 
