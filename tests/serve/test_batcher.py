@@ -115,6 +115,21 @@ def test_the_queue_is_bounded_and_takes_a_request_whole_or_not(batcher, model, h
     assert answers(last) == ["c"] * 19
 
 
+def test_who_would_wait_too_long_is_told_at_once(batcher, model, held):
+    held(batcher, model)
+    batcher.submit(job(*["a"] * 9))
+    batcher._seconds_per_text = 5.0
+    with pytest.raises(RequestError, match="10 texts are waiting: try again in 50 s") as refused:
+        batcher.submit(job(*["b"] * 9))
+    assert refused.value.status == 429
+    batcher.submit(job("d"))  # its turn comes earlier
+    batcher._seconds_per_text = 3.5
+    last = job(*["c"] * 9)
+    batcher.submit(last)
+    model.free.set()
+    assert answers(last) == ["c"] * 9
+
+
 def test_one_client_cannot_fill_the_queue(model, held):
     limits = Limits(queue=60, client_queue=30, batch_wait_ms=2)
     batcher = Batcher(model, lambda _: 40, limits, Metrics())
@@ -238,3 +253,26 @@ def test_texts_are_counted_before_their_client_knows(texts, model):
     translated, failed = (0, 1) if asked.answer.exception() else (len(texts), 0)
     assert f"deepwire_texts_total {translated:.1f}\n" in page
     assert f"deepwire_failed_texts_total {failed:.1f}\n" in page
+
+
+def test_it_rests_once_when_nothing_has_come_for_a_while(model):
+    """Not while there is work, and again after new work."""
+    rests, rested = [], threading.Event()
+
+    def rest() -> None:
+        rests.append(len(model.batches))
+        rested.set()
+
+    batcher = Batcher(model, lambda _: 40, Limits(batch_wait_ms=0), Metrics(), rest=rest, rest_after=0.05)
+    for count in (1, 2):
+        work = job("text")
+        batcher.submit(work)
+        if count == 1:
+            batcher.start()
+        assert answers(work) == ["txet"]
+        assert rested.wait(10)
+        rested.clear()
+        assert not rested.wait(0.2)
+        assert rests == list(range(1, count + 1))
+    batcher.close(10)
+    assert len(rests) == 2

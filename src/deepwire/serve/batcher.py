@@ -38,6 +38,7 @@ class Batcher:
         limits: How many texts may wait, and how long the first waits for others.
         metrics: Counts.
         tidy: Called after every batch.
+        rest: Called once when nothing has come for `rest_after` seconds; what comes meanwhile waits for it.
     """
 
     def __init__(
@@ -47,9 +48,11 @@ class Batcher:
         limits: Limits,
         metrics: Metrics,
         tidy: Callable[[], object] = lambda: None,
+        rest: Callable[[], object] = lambda: None,
+        rest_after: float = 10.0,
     ) -> None:
         self._work, self._budget, self._limits, self._metrics = work, budget, limits, metrics
-        self._tidy = tidy
+        self._tidy, self._rest, self._rest_after = tidy, rest, rest_after
         self._queue = FairQueue()
         self._changed = threading.Condition()
         self._batch: Sequence[Waiting] = ()
@@ -142,9 +145,17 @@ class Batcher:
 
     def _next(self) -> Sequence[Waiting]:
         """The texts to translate now; none when there is no more to do."""
+
+        def is_work() -> bool:
+            return bool(self._queue) or self._closed
+
+        with self._changed:
+            rests = not self._changed.wait_for(is_work, self._rest_after)
+        if rests:
+            self._rest()
         with self._changed:
             while True:
-                self._changed.wait_for(lambda: bool(self._queue) or self._closed)
+                self._changed.wait_for(is_work)
                 if not self._queue:
                     return ()
                 self._wait_for_others()

@@ -19,7 +19,7 @@ from deepwire.data.text.pairs import is_blank
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.decoding.document_context import Documents, Wave
 from deepwire.decoding.translation_io import Request, Translation
-from deepwire.ops.allocator import Surplus
+from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serve.answers import SplitTexts, as_it_is, by_way_of, text_record
 from deepwire.serve.batcher import Batcher
 from deepwire.serve.model_pool import Leg, ModelPool, Route
@@ -101,7 +101,9 @@ class Service:
     def __init__(self, models: ModelPool, limits: Limits, metrics: Metrics) -> None:
         self.models, self.limits, self.metrics = models, limits, metrics
         self.requests, self.stopping = 0, False
-        self.batcher = Batcher(models.translate, models.budget, limits, metrics, tidy=Surplus().check)
+        self.batcher = Batcher(
+            models.translate, models.budget, limits, metrics, tidy=Surplus().check, rest=give_memory_back
+        )
         # One thread: long texts of one client must not take the cores from the model.
         self._segmenting = ThreadPoolExecutor(1, "segmenting")
 
