@@ -293,6 +293,15 @@ def test_pages_of_other_servers_may_use_it_only_where_that_is_wanted(polyglot, p
             assert server.request("POST", "/translate", form, said).status == status
 
 
+@pytest.mark.parametrize("path", ["/translate", "/detect", "/translate_file", "/deepwire/translate"])
+@pytest.mark.parametrize(
+    "kind", ["application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=b"]
+)
+def test_forms_of_other_servers_are_refused(plain, path, kind):
+    said = {"Origin": "https://a.example", "Sec-Fetch-Site": "cross-site", "Content-Type": kind}
+    assert plain.request("POST", path, b"q=ein&source=de&target=en", said).status == 403
+
+
 def test_a_word_that_no_model_reads_stays_and_is_named(polyglot, serving):
     with serving.running(polyglot, site=site_with(cosmetics=False), subwords=20) as server:
         answer = translate(server, q=f"ein hund. {'n' * 900} rot").json

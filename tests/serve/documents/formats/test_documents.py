@@ -615,6 +615,14 @@ def test_a_paragraph_of_many_parts_is_read_in_linear_time(body, count):
     assert time.process_time() - begun < 8, "it took minutes"
 
 
+def test_an_encrypted_package_is_named():
+    content = bytearray(docx("<w:p/>"))
+    for match in re.finditer(b"PK\x01\x02", bytes(content)):
+        content[match.start() + 8] |= 1
+    with pytest.raises(DataError, match="it is encrypted"):
+        read_document("a.docx", bytes(content), Options())
+
+
 @pytest.mark.parametrize("name", ["a.pdf", "a", "a.doc", ".docx"])
 def test_other_endings_are_refused_with_those_that_are_known(name):
     with pytest.raises(UsageError) as caught:
