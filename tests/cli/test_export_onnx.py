@@ -190,8 +190,8 @@ def faults(out: Path, text: bytes, *options: str) -> tuple[int, str]:
         ),
         (b"ein Hund\n", ("--to", "fr"), 2, "fr: the model has one direction only"),
         (b"ein Hund\n", ("nowhere",), 4, "nowhere/manifest.json: cannot read: No such file"),
-        (b"5 6\n7 b\n", ("--ids",), 3, "line 2: b is no number of a subword; they are 0 to 399"),
-        (b"5 6\n\n400\n", ("--ids",), 3, "line 3: 400 is no number of a subword"),
+        (b"5 6\n7 b\n", ("--ids",), 3, "line 2: b is not a subword id; ids are 0 to 399"),
+        (b"5 6\n\n400\n", ("--ids",), 3, "line 3: 400 is not a subword id"),
         (b"ein\nHu\xffnd\n", (), 3, "line 2: is not UTF-8 at character 3"),
     ],
 )

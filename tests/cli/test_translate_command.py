@@ -127,7 +127,7 @@ def test_options_of_draws_change_those_of_a_model_that_draws(translate, tmp_path
     draws = save(tmp_path / "draws", seed=1, sampling={"temperature": 3.0, "seed": 2})
     expected = translate("--sample", "sampling.temperature=3", "--seed", "7")
     assert expected != translate("--sample", "--seed", "7")
-    for options in (["--seed", "7"], ["--sample", "--seed", "7"], ["sampling.seed=7"]):
+    for options in (["--sample", "--seed", "7"], ["sampling.seed=7"]):
         assert translate(*options, models=(draws,)) == expected
     assert translate("--sample", models=(draws,)) == translate(models=(draws,))
     assert translate("sampling=null", models=(draws,)) == translate()

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import flop_registry
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Context
 from deepwire.model.meta_init import outline
 from deepwire.model.translation_model import TranslationModel
 
@@ -306,7 +307,7 @@ def _storage(tensor: Tensor) -> int:
 
 
 def _tensors(value: object) -> Iterator[Tensor]:
-    """All tensors in nested tuples, lists, mappings and dataclasses."""
+    """All tensors in nested tuples, lists, mappings, dataclasses and contexts."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, tuple | list):
@@ -314,6 +315,8 @@ def _tensors(value: object) -> Iterator[Tensor]:
             yield from _tensors(each)
     elif isinstance(value, Mapping):
         yield from _tensors(tuple(value.values()))
+    elif isinstance(value, Context):
+        yield from _tensors(vars(value))
     elif is_dataclass(value):
         for part in fields(value):
             yield from _tensors(getattr(value, part.name))
