@@ -47,7 +47,7 @@ FEATURES: dict[str, dict[str, Any]] = {
     "Muon": {"optimizer": {"type": "muon", "weight_decay": 0.1, "by_adamw": "*.crosses.*"}},
     "Admin": {"model": both(connection="admin")},
     "BranchNorm": {"model": both(connection={"type": "branch_norm", "updates": 16})},
-    "CompleteP": {"model": {"parametrization": {"base": {"d_model": 8, "encoder_layers": 1}}}},
+    "CompleteP": {"model": {"parametrization": {"base": {"d_model": 8, "heads": 2, "encoder_layers": 1}}}},
 }
 SLOW = {"ema beside", "rate factors", "LayerDrop", "stochastic depth", "Admin", "CompleteP"}
 
