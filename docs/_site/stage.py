@@ -113,7 +113,7 @@ def with_breakable_names(text: str) -> str:
         if part["code"] is None or len(part["code"]) < _SHORTER:
             return part[0]
         whole = html.escape(part["code"], quote=False)
-        for sign in "|{}*":  # these would be read as Markdown
+        for sign in "|{}*[]":  # these would be read as Markdown
             whole = whole.replace(sign, f"&#{ord(sign)};")
         breakable = broken(whole)
         return f"<code>{breakable}</code>" if breakable != whole else part[0]
