@@ -112,7 +112,7 @@ def test_a_report_holds_all_of_a_run_and_what_was_measured_before(
     ("arguments", "figures"),
     [
         ("agreement run -s valid.de -r valid.en -c wrong.en --sample 8 --distances distances", 1),
-        ("speed run --mode training --base 2,1,3 --batch 1,2 --length= --depth= --rounds 1", 2),
+        ("speed run --mode training --base 2,1,3 --batch 1,2 --length= --depth= --rounds 1", 1),
         *(
             pytest.param(arguments, figures, marks=pytest.mark.slow)
             for arguments, figures in (
@@ -144,12 +144,11 @@ def test_a_browser_shows_the_page_of_every_analysis(
     assert "<table" in shown
 
 
-@pytest.mark.parametrize("option", [[], ["--runs"]])
 def test_a_model_that_is_not_there_is_found_before_the_others_are_measured(
-    analyze: Command, monkeypatch: pytest.MonkeyPatch, option: list[str]
+    analyze: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deepwire.cli.analyses.options.open_scorers", lambda *_: pytest.fail("measured"))
-    code, _, errors = analyze("depth", *option, "run", "nope")
+    code, _, errors = analyze("depth", "run", "nope")
     assert code == 4
     assert "nope" in errors
 
@@ -194,7 +193,6 @@ def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
         (["compare", "run", "run@last", "--html", "valid.en"], 2, "is read, and"),
         (["agreement", "run", "-c", "valid.en", "--seed", "2"], 2, "--seed is that of --sample"),
         (["signal", "run.yaml", "--html", "run.yaml"], 2, "is read, and"),
-        (["depth", "run", "--runs", "--side", "encoder"], 2, "--runs leaves out none"),
         (["compare", "run", "run", "--no-translation", "-s", "valid.de"], 2, "--source is for translating"),
         (["weights", "run", "--html", "no.html", "--output", "./no.html"], 2, "are both no.html"),
     ):

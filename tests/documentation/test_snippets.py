@@ -50,7 +50,7 @@ ELSEWHERE = {
     r"deepwire serve|http\.server": "goes on until it is stopped: tests/serve",
     r"torchrun": "starts several interpreters: tests/distributed",
     r"deepwire study examples": "takes days: tests/lab/study",
-    r"--beside|--metric-command": "starts programs of others: tests/lab, tests/evaluation",
+    r"--metric-command": "starts programs of others: tests/evaluation",
     r"to_(wandb|mlflow|trackio)": "the tracker is not installed: test_trackers.py",
     r"every_combination|--(install|show)-completion": "takes hours; depend on the shell that is above",
     r"checkpoint.pt|checkpoint_best|opus|my-model|wmt-de": "needs a model of another toolkit: tests/convert",

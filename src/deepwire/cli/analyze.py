@@ -11,7 +11,7 @@ from collections.abc import Callable
 import typer
 
 from deepwire.cli.analyses.internals import gates, gradients, report, signal, weights
-from deepwire.cli.analyses.layers import coordinate_check, depth, linearise, similarity
+from deepwire.cli.analyses.layers import depth, linearise, similarity
 from deepwire.cli.analyses.speed import speed
 from deepwire.cli.analyses.translations import agreement, alignment, compare, length
 
@@ -20,7 +20,6 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     gates,
     gradients,
     signal,
-    coordinate_check,
     agreement,
     alignment,
     compare,

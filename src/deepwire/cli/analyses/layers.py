@@ -1,4 +1,4 @@
-"""``deepwire analyze depth``, ``similarity``, ``linearise``, ``coordinate-check``: what layers do."""
+"""``deepwire analyze depth``, ``similarity``, ``linearise``: what layers do."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import typer
 from deepwire.cli.analyses import options as common
 from deepwire.cli.analyses.options import numbers
 from deepwire.cli.line_by_line import tell
-from deepwire.cli.options import Device, DirectionName, Model, Overrides, Precision, Threads, use_threads
-from deepwire.errors import UsageError
+from deepwire.cli.options import Device, DirectionName, Model, Precision, Threads, use_threads
 
 if TYPE_CHECKING:
     from deepwire.model.stack_spec import Side
 
 SideName = Annotated[Literal["encoder", "decoder", "both"], typer.Option(help="Whose layers.")]
-OverRuns = Annotated[bool, typer.Option("--runs", help="Plot BLEU of runs over depth; no layer is left out.")]
 
 
 def _sides(name: Side | Literal["both"]) -> tuple[Side, ...]:
@@ -27,7 +25,6 @@ def _sides(name: Side | Literal["both"]) -> tuple[Side, ...]:
 @common.analysis
 def depth(
     models: common.Runs,
-    over_runs: OverRuns = False,
     side: SideName = "both",
     source: common.Source = None,
     reference: common.Reference = None,
@@ -41,25 +38,17 @@ def depth(
     """BLEU of trained models without their top layers, and with single groups and ranges of groups.
 
     deepwire analyze depth runs/gtrans --plots plots
-
-    deepwire analyze depth --runs runs/deep-6 runs/deep-12 runs/dlcl-6 runs/dlcl-12
     """
     from deepwire.evaluation.texts import selected_targets
-    from deepwire.lab.depth.depth_of_runs import depth_of_runs_finding
-    from deepwire.lab.depth.fewer_layers import fewer_layers_finding, fewer_layers_side_by_side
+    from deepwire.lab.depth.fewer_layers import fewer_layers_finding
     from deepwire.lab.subject.model_and_text import read_pairs
 
-    if over_runs and side != "both":
-        raise UsageError("--side says whose layers are left out, and --runs leaves out none", "leave one out")
     use_threads(threads)
     selected_targets(models, direction)  # before the first one is measured
     pairs = read_pairs(models[0], source, reference, sentences, direction)
     # One after the other: only one has to fit into memory.
     scorers = (common.open_scorers([name], pairs, beam, device, precision, direction)[0] for name in models)
-    if over_runs:
-        return [depth_of_runs_finding(scorers, tell)]
-    findings = [fewer_layers_finding(scorer, _sides(side), tell) for scorer in scorers]
-    return [*findings, *fewer_layers_side_by_side(findings)]
+    return [fewer_layers_finding(scorer, _sides(side), tell) for scorer in scorers]
 
 
 @common.analysis
@@ -156,50 +145,3 @@ def linearise(
         folder = Path("linearise") if run is None else run.path / "analysis" / "linearise"
     whole, scores = layer_scores(scorer, text, settings, folder, tell)
     return [linearisation_finding(scorer, settings, whole, scores)]
-
-
-Subject = Annotated[str, typer.Argument(metavar="RUNFILE|RECIPE", help="Whose model and settings count.")]
-Widths = Annotated[Any, typer.Option(metavar="32,64", parser=numbers, help="Of d_model; none: --widths ''.")]
-Depths = Annotated[
-    Any, typer.Option(metavar="2,4", parser=numbers, help="Of both stacks; none: --depths ''.")
-]
-FixedRate = Annotated[
-    float | None, typer.Option(help="Learning rate. [default: the highest of the schedule]")
-]
-Seeds = Annotated[int, typer.Option(min=1, help="Models of each size, averaged.")]
-
-
-@common.analysis
-def coordinate_check(
-    subject: Subject,
-    overrides: Overrides = None,
-    widths: Widths = "32,64,128,256",
-    depths: Depths = "",
-    updates: Updates = 10,
-    tokens: UpdateTokens = 1024,
-    rate: FixedRate = None,
-    seeds: Seeds = 1,
-    device: Device = "auto",
-    threads: Threads = None,
-) -> common.Findings:
-    """Whether a learning rate carries over to wider or deeper models: how far a few updates move each layer.
-
-    deepwire analyze coordinate-check run.yaml --widths 64,128,256 --depths 3,6,12 --plots plots
-    """
-    from deepwire.decoding.model_loading import pick_device
-    from deepwire.lab.coordinate_check import CoordinateCheck
-    from deepwire.lab.coordinate_check import coordinate_check as check
-    from deepwire.lab.subject.training_text import open_untrained
-    from deepwire.recipes import is_run_file
-
-    if rate is not None and not 0 < rate < float("inf"):
-        raise UsageError(f"--rate: must be a number above 0, not {rate}")
-    if not is_run_file(subject):
-        raise UsageError(
-            f"{subject}: is no run file or recipe", "this trains new models: give the run file of the run"
-        )
-    wanted = CoordinateCheck(
-        widths=widths, depths=depths, updates=updates, tokens=tokens, rate=rate, seeds=seeds
-    )
-    use_threads(threads)
-    return [check(open_untrained(subject, overrides or ()), wanted, pick_device(device), tell)]

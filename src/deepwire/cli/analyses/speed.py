@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -10,28 +9,17 @@ import typer
 from deepwire.cli.analyses import options as common
 from deepwire.cli.analyses.options import numbers
 from deepwire.cli.line_by_line import tell
-from deepwire.cli.options import Device, DirectionName, Precision, Threads, use_threads
+from deepwire.cli.options import Device, Precision, Threads, use_threads
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     from deepwire.lab.report.finding import ModelSource
-    from deepwire.lab.speed.speed_sweep import Axis, MeasuredArchitecture
+    from deepwire.lab.speed import Axis, MeasuredArchitecture
 
 Subjects = Annotated[
     list[str], typer.Argument(metavar="RUNFILE|RECIPE|MODEL...", help="What to measure; untrained will do.")
 ]
-Wanted = Annotated[
-    Literal["training", "decoding", "both", "text"],
-    typer.Option(help="Random sentences against every axis, or a text translated by trained models."),
-]
-Beside = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=COMMAND",
-        help="Another program that translates stdin to stdout line by line, timed in turn with the models on "
-        "a text; its start is subtracted. May be given several times.",
-    ),
-]
+Wanted = Annotated[Literal["training", "decoding", "both"], typer.Option(help="The work to measure.")]
 Batch = Annotated[Any, typer.Option(parser=numbers, metavar="1,8,64", help="Sentences at once.")]
 Beam = Annotated[Any, typer.Option(parser=numbers, metavar="1,4,8", help="Hypotheses per sentence.")]
 Length = Annotated[Any, typer.Option(parser=numbers, metavar="10,20,40", help="Subwords of every sentence.")]
@@ -53,11 +41,6 @@ def speed(
     depth: Depth = "1,2,4,8",
     base: Base = "32,4,20",
     rounds: Rounds = 3,
-    beside: Beside = None,
-    source: common.Source = None,
-    reference: common.Reference = None,
-    sentences: common.Sentences = 200,
-    direction: DirectionName = None,
     vocabulary_size: Size = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -66,14 +49,9 @@ def speed(
     """Sentences and tokens a second, and memory, against batch, beam, length and depth.
 
     deepwire analyze speed multi30k/transformer-tiny multi30k/mhplstm-tiny --mode decoding --plots plots
-
-    deepwire analyze speed runs/base --mode text --beside 'other=other-translate --beam 4 model' --threads 2
     """
     from deepwire.decoding.model_loading import pick_device
-    from deepwire.lab.speed.speed_finding import speed_finding
-    from deepwire.lab.speed.speed_sweep import AXES, Workload
-    from deepwire.lab.speed.text_speed import Program
-    from deepwire.lab.subject.model_and_text import read_pairs
+    from deepwire.lab.speed import AXES, Workload, speed_finding
 
     axes: dict[Axis, list[int]] = {"batch": batch, "beam": beam, "length": length, "depth": depth}
     for axis, values in axes.items():
@@ -82,49 +60,26 @@ def speed(
                 raise UsageError(f"--{axis} must be at least 1 and at most {_MOST:,}, not {value}")
     if len(base) != 3 or min(base) < 1:
         raise UsageError("--base: must be batch, beam and length", "write --base 32,4,20")
-    work = Workload(*base)
     use_threads(threads)
     systems = [_architecture(name, vocabulary_size) for name in subjects]
-    programs = [Program.parse(command, threads) for command in beside or ()]
-    scorers = []
-    if programs or mode == "text":
-        _check_trained(systems)
-        pairs = read_pairs(subjects[0], source, reference, sentences, direction)
-        scorers = common.open_scorers(subjects, pairs, work.beam, device, precision, direction)
     made = speed_finding(
         [architecture for architecture, _ in systems],
         [source for _, source in systems if source is not None],
         {axis: values for axis, values in axes.items() if values},
         [each for each in AXES if mode in (each, "both")],
-        work,
+        Workload(*base),
         rounds=rounds,
         device=pick_device(device),
         precision=precision,
         tell=tell,
-        scorers=scorers,
-        programs=programs,
     )
     return [made]
-
-
-def _check_trained(systems: Sequence[tuple[MeasuredArchitecture, ModelSource | None]]) -> None:
-    """Check that all can translate a text.
-
-    Raises:
-        UsageError: One is a run file or recipe.
-    """
-    for architecture, source in systems:
-        if source is None:
-            raise UsageError(
-                f"{architecture.name}: is not trained, so it cannot translate a text",
-                "give run directories or models, or leave out --mode text and --beside",
-            )
 
 
 def _architecture(name: str, vocabulary_size: int | None) -> tuple[MeasuredArchitecture, ModelSource | None]:
     """The architecture of a run file, recipe or model; with its fingerprint where it is a model."""
     from deepwire.cli.inspect import find_subject
-    from deepwire.lab.speed.speed_sweep import MeasuredArchitecture
+    from deepwire.lab.speed import MeasuredArchitecture
     from deepwire.lab.subject.model_and_text import open_model
 
     subject = find_subject(name, vocabulary_size)

@@ -6,7 +6,7 @@ layers of an encoder. Nothing is trained again: the layers left are as they were
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -17,8 +17,6 @@ from deepwire.lab.subject.model_and_text import check_layer, present
 from deepwire.lab.subject.scorer import Scorer
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
-
-_LAYERS = "layers"
 
 
 @dataclass(frozen=True)
@@ -159,36 +157,6 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: LogFn) -> 
     )
 
 
-def fewer_layers_side_by_side(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Several models without their top layers in one figure, where two can do without (GTrans, Fig. 7).
-
-    Takes what `fewer_layers_finding` gave of each, on the same text.
-    """
-    drawn = [
-        (finding.provenance.models[0].name, figure)
-        for finding in findings
-        for figure in finding.figures
-        if isinstance(figure, LineChart) and figure.name == _LAYERS
-    ]
-    if len(drawn) < 2:
-        return
-    lines = tuple(
-        line.model_copy(update={"name": f"{model}, {line.name}"})
-        for model, figure in drawn
-        for line in figure.series
-    )
-    models = [model for finding in findings for model in finding.provenance.models]
-    origin = findings[0].provenance
-    yield Finding(
-        analysis="depth-beside",
-        title=f"Fewer layers of {len(drawn)} trained models",
-        measured="Layers above the number given are left out of each trained model, one stack at a time, and "
-        "nothing is trained again.",
-        figures=(drawn[0][1].model_copy(update={"series": lines}),),
-        provenance=provenance(models, origin.data, origin.settings),
-    )
-
-
 def _layers_table(scores: dict[Side, list[DepthScore]]) -> Table:
     return Table(
         title="BLEU with the lowest layers of one stack",
@@ -211,4 +179,4 @@ def _layers_chart(scores: dict[Side, list[DepthScore]]) -> LineChart:
         for side, of_side in scores.items()
     ]
     title = "BLEU with the lowest layers of one stack"
-    return LineChart(name=_LAYERS, title=title, x="layers left", y="BLEU", series=lines)
+    return LineChart(name="layers", title=title, x="layers left", y="BLEU", series=lines)

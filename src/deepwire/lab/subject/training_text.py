@@ -19,7 +19,6 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.io.regular_files import read_json
 from deepwire.lab.subject.model_and_text import run_of
 from deepwire.model.build import build_model
-from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
 from deepwire.runfile import RunFile, load_run_file
@@ -108,12 +107,12 @@ class UntrainedRun:
     text: TrainingText
     changes: tuple[str, ...] = ()
 
-    def model(self, seed: int, device: torch.device, config: ModelConfig | None = None) -> TranslationModel:
-        """The model that training with this seed begins with; `config` in the place of the run's model."""
+    def model(self, seed: int, device: torch.device) -> TranslationModel:
+        """The model that training with this seed begins with."""
         source, target, languages = self.text.prepared.model_sizes
         with own_random_numbers(device):
             seed_random_numbers(seed, device)
-            built = build_model(config or self.text.config.model, source, target, languages=languages)
+            built = build_model(self.text.config.model, source, target, languages=languages)
             built.to(device)
             if built.needs_profile:
                 tokens = self.text.config.training.batch_tokens

@@ -6,25 +6,24 @@ source: so every model does the same work, trained or not.
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import platform
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from deepwire.config.counts import counted
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import number_formats, pack_weights
 from deepwire.decoding.search import Batch, generate
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import LogFn, UsageError
+from deepwire.lab.report.finding import Axis as FigureAxis
+from deepwire.lab.report.finding import Finding, LineChart, ModelSource, Number, Series, Table, provenance
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
@@ -42,38 +41,17 @@ AXES: Mapping[Mode, tuple[Axis, ...]] = {
 }
 _FIRST_WORD = 4
 _SEED = 1
-_STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-_RESET_PEAK = "5"  # sets the recorded peak to what the process holds now (man 5 proc)
 
 
-def extra_memory(work: Callable[[], object], device: torch.device) -> int | None:
-    """Do `work`; the peak of its memory in bytes, less what was in use before it.
-
-    On a GPU that of torch's tensors; on a CPU that of the whole process, which only Linux tells: None
-    elsewhere.
-    """
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        work()
-        return torch.cuda.max_memory_allocated(device) - before
-    if sys.platform.startswith("linux") and platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)  # so that this work has to ask for memory of its own
-    try:
-        _CLEAR.write_text(_RESET_PEAK)
-    except OSError:
+def peak_memory(work: Callable[[], object], device: torch.device) -> int | None:
+    """Do `work`; the peak of its GPU memory in bytes, less what was in use before. None on a CPU."""
+    if device.type != "cuda":
         work()
         return None
-    before = _status("VmRSS")
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
     work()
-    return max(0, _status("VmHWM") - before) * 1024
-
-
-def _status(name: str) -> int:
-    """A number of /proc/self/status, in KiB."""
-    lines = _STATUS.read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+    return torch.cuda.max_memory_allocated(device) - before
 
 
 @dataclass(frozen=True)
@@ -91,6 +69,9 @@ class Workload:
     beam: int = 4
     length: int = 20
     depth: int | None = None
+
+    def __str__(self) -> str:
+        return f"Batch {self.batch}, beam {self.beam}, length {self.length}"
 
 
 @dataclass(frozen=True)
@@ -133,7 +114,7 @@ class Speed:
 
     Attributes:
         seconds: Time of one batch: a step of training with the optimizer's, or a translation.
-        memory: Bytes at the peak on top of weights (and optimizer); None where the system does not tell.
+        memory: Bytes at the peak on top of weights (and optimizer); None on a CPU.
     """
 
     subject: str
@@ -187,7 +168,7 @@ def sweep(
             )
         for work in works:
             work()  # what happens once does not count
-        memory = [extra_memory(work, device) for work in works]
+        memory = [peak_memory(work, device) for work in works]
         seconds = [float("inf")] * len(works)
         for _ in range(rounds):
             for place, work in enumerate(works):
@@ -260,3 +241,127 @@ def _timed(work: Callable[[], object], device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter() - begun
+
+
+_LABELS: Mapping[Axis, FigureAxis] = {
+    "batch": FigureAxis(label="batch", unit="sentences", log=True),
+    "beam": FigureAxis(label="beam", unit="hypotheses"),
+    "length": FigureAxis(label="length", unit="subwords"),
+    "depth": FigureAxis(label="depth of both stacks", unit="layers"),
+}
+_MIB = 2**20
+
+
+def speed_finding(
+    subjects: Sequence[MeasuredArchitecture],
+    sources: Sequence[ModelSource],
+    values: Mapping[Axis, Sequence[int]],
+    modes: Sequence[Mode],
+    base: Workload,
+    *,
+    rounds: int,
+    device: torch.device,
+    tell: LogFn,
+    precision: str = "auto",
+) -> Finding:
+    """Measure speed and memory against every axis: a table and two curves for each.
+
+    Args:
+        subjects: Architectures to measure.
+        sources: Those of them that are trained models.
+        values: What each axis goes through; axes without values are left out.
+        modes: Training, decoding or both.
+        base: Where the other axes stand meanwhile.
+        rounds: How often each is done; the fastest counts.
+        device: Where the work is done.
+        tell: Receives progress messages, one line each.
+        precision: Of decoding, as ``deepwire translate`` has it.
+
+    Raises:
+        UsageError: There is nothing to measure, or a depth is impossible.
+    """
+    tables, figures = list[Table](), list[LineChart]()
+    conditions = f"{_device(device)}, {counted(torch.get_num_threads(), 'CPU thread')}"
+    measure = partial(sweep, rounds=rounds, device=device, tell=tell, precision=precision)
+    for mode in modes:
+        for axis in AXES[mode]:
+            if axis_values := values.get(axis):
+                speeds = measure(subjects, mode, axis, axis_values, base)
+                tables.append(_table(mode, axis, speeds))
+                figures += _figures(mode, axis, speeds, f"{base}; {conditions}.")
+    if not tables:
+        raise UsageError("no axis to measure", "give values such as --batch 1,8,64")
+    kind, packing = number_formats(device, precision)
+    settings = {name: str(value) for name, value in asdict(base).items() if value is not None}
+    settings |= {
+        "rounds": str(rounds),
+        "device": _device(device),
+        "threads": str(torch.get_num_threads()),
+        "precision of training": PrecisionPolicy.choose("auto", device).precision,
+        "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
+    }
+    return Finding(
+        analysis="speed",
+        title="Speed and memory of training and decoding",
+        measured="One axis at a time moves; the others stay at "
+        f"batch {base.batch}, beam {base.beam}, length {base.length} and the own depth. Sentences "
+        "are random subwords of one length and translations have as many as their source, so models "
+        "with random weights do the same work as trained ones. Training is forward and backward pass, "
+        "clipping and Adam; decoding is beam search. Memory is the peak on a GPU on top of weights and "
+        f"optimizer. The fastest of {rounds} rounds counts, in turn.",
+        tables=tables,
+        figures=figures,
+        provenance=provenance(sources, settings=settings),
+    )
+
+
+def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
+    measured = ["speed [sentences/s] .1", "target [tokens/s] .0", "one batch [ms] .1", "memory [MiB] .1"]
+    return Table(
+        title=f"{mode.capitalize()} against {axis}",
+        columns=["model", _LABELS[axis].text, *measured],
+        rows=[
+            (
+                speed.subject,
+                getattr(speed.workload, axis),
+                speed.sentences_per_second,
+                speed.tokens_per_second,
+                1000 * speed.seconds,
+                _mib(speed),
+            )
+            for speed in speeds
+        ],
+    )
+
+
+def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> Iterator[LineChart]:
+    tokens = FigureAxis(label="speed", unit="target tokens/s", from_zero=True)
+    memory = FigureAxis(label="peak memory", unit="MiB", from_zero=True)
+    shown: list[tuple[str, FigureAxis, Callable[[Speed], Number]]] = [
+        ("speed", tokens, lambda speed: speed.tokens_per_second)
+    ]
+    if all(speed.memory is not None for speed in speeds):
+        shown.append(("memory", memory, _mib))
+    of_subjects: dict[str, list[Speed]] = {}
+    for speed in speeds:
+        of_subjects.setdefault(speed.subject, []).append(speed)
+    for name, y, value in shown:
+        yield LineChart(
+            name=f"{mode}-{axis}-{name}",
+            title=f"{mode.capitalize()}: {name} against {axis}",
+            caption=caption,
+            x=_LABELS[axis],
+            y=y,
+            series=[
+                Series(name=subject, x=[getattr(each.workload, axis) for each in own], y=map(value, own))
+                for subject, own in of_subjects.items()
+            ],
+        )
+
+
+def _mib(speed: Speed) -> Number:
+    return None if speed.memory is None else speed.memory / _MIB
+
+
+def _device(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

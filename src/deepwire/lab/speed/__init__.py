@@ -1,1 +1,0 @@
-"""``deepwire analyze speed``: speed and memory of training and decoding."""
