@@ -269,7 +269,7 @@ def _without_parameters(
     return expanded([*overrides, *given], parameters, RunFile.model_fields), rest
 
 
-_LEFT: Mapping[str, Mapping[str, object]] = {"data": {"term_hints": 0.0}}
+_LEFT: Mapping[str, Mapping[str, object]] = {"data": {"term_hints": 0.0, "noise": None}}
 """Settings of earlier versions that are gone, by section, with the value that left them unused."""
 
 

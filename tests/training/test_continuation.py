@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from toy_run import FinishedRun, RunTwice, run_training
+from toy_run import RunTwice, run_training
 
-from deepwire.data.data_config import TextNoiseConfig
-from deepwire.data.text.noise import LineNoise
 from deepwire.errors import UsageError
 from deepwire.model.recurrent_depth import RecurrentStack
 from deepwire.training.extras import update_seed
@@ -83,17 +80,6 @@ def test_updates_of_other_numbers_of_rounds_too(
     assert halved == whole
     assert seen[: len(seen) // 2] == seen[len(seen) // 2 :]
     assert len(set(seen)) > 3
-
-
-def test_noisy_lines_too(make_job: JobMaker) -> None:
-    noise = LineNoise(TextNoiseConfig(typos=0.3, upper=0.2), [("src", "trg")])
-    for name, limits in (("whole", [10]), ("halved", [5, 10]), ("plain", [10])):
-        for limit in limits:
-            job = make_job(name, max_updates=limit, validation={"every": 5})
-            run_training(job if name == "plain" else replace(job, noise=noise), quiet=True)
-    whole, halved, plain = (FinishedRun.of(make_job(name).run, 10) for name in ("whole", "halved", "plain"))
-    assert halved == whole
-    assert plain.digests != whole.digests
 
 
 def test_a_run_goes_on_only_as_it_was_begun(make_job: JobMaker) -> None:

@@ -18,7 +18,6 @@ from deepwire.config.settings_reader import from_mapping
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream, validation_batches
 from deepwire.data.prepare import prepared as preparation
 from deepwire.data.prepare.prepared import Prepared
-from deepwire.data.text.noise import line_noise
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
@@ -116,7 +115,6 @@ class TrainingParts:
             sampling=self.settings.data.vocabulary.sampling,
             languages=self.prepared.languages,
             context=self.prepared.context,
-            noise=line_noise(self.settings.data),
         )
         stream = UpdateStream(
             self.prepared.train,

@@ -12,7 +12,6 @@ from deepwire.checkpoint.store import read_metadata
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.text.corpus import require_files
-from deepwire.data.text.noise import line_noise
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.alignment import best_attention, stored_pairs
 from deepwire.decoding.decoding_config import DecodingConfig
@@ -174,7 +173,6 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared, changes: Sequence[s
         prepared=prepared,
         source_bos=config.data.source_bos,
         sampling=config.data.vocabulary.sampling,
-        noise=line_noise(config.data),
         metadata=model_metadata(config, prepared),
         translate=_validation_translator(loaded),
         score=scores,

@@ -80,44 +80,6 @@ class FilterConfig(Section):
         return self
 
 
-class TextNoiseConfig(Section):
-    """Noise in the lines that training reads, drawn anew whenever a line is read.
-
-    Validation, test text and the vocabulary see the lines as they are. See `deepwire.data.text.noise`.
-    """
-
-    upper: float = Field(0.0, ge=0, le=1, description="probability that a line is in capitals")
-    upper_target: bool = Field(
-        True, description="whether the target of a line in capitals is in capitals, too"
-    )
-    title: float = Field(0.0, ge=0, le=1, description="probability that a source line is in Title Case")
-    typos: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="probability that a word of the source has one letter swapped, dropped or doubled",
-    )
-    drop_final_punctuation: float = Field(
-        0.0, ge=0, le=1, description="probability that a source line loses the marks at its end"
-    )
-
-    @model_validator(mode="after")
-    def _one_case(self) -> TextNoiseConfig:
-        if self.upper + self.title > 1:
-            raise ValueError(f"upper and title are {self.upper + self.title:g} together, but at most 1")
-        return self
-
-    def unused_settings(self) -> UnusedSettings:
-        """Capitals of a target, where no line is in capitals."""
-        if not self.upper:
-            yield "upper_target", "no line is in capitals; set upper"
-
-    @property
-    def used(self) -> bool:
-        """Whether any line can change."""
-        return any((self.upper, self.title, self.typos, self.drop_final_punctuation))
-
-
 class CorpusConfig(ShorthandSection):
     """One parallel text: a prefix, two files, a TSV or JSONL file, or OPUS-100 (exactly one of them).
 
@@ -314,7 +276,6 @@ class DataConfig(Section):
     context: ContextConfig = Field(
         NO_CONTEXT, description="previous sentences of the document in front of each sentence"
     )
-    noise: TextNoiseConfig | None = Field(None, description="capitals, typos and the like in training text")
     filters: FilterConfig = Field(default_factory=FilterConfig, description="which training pairs to drop")
     prepared: Path = Field(
         json_schema_extra=MAY_CHANGE, default=Path("prepared"), description="folder of prepared corpora"
@@ -398,7 +359,6 @@ class DataConfig(Section):
             "data.placeholders": self.placeholders,
             "data.context": self.context.used,
             "data.vocabulary.sampling": self.vocabulary.sampling > 0,
-            "data.noise": self.noise is not None,
         }
         if asked := [name for name, is_set in wanted.items() if is_set]:
             raise ValueError(f"{asked[0]} is for pairs of sentences, and a language model reads one text")

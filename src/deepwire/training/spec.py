@@ -12,7 +12,6 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.section import flatten, written
 from deepwire.data.batches.batching import BatchSettings, UpdateStream
 from deepwire.data.prepare.prepared import Prepared
-from deepwire.data.text.noise import LineNoise
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.regular_files import UnreadableError, read_json
@@ -206,7 +205,6 @@ class TrainingSpec:
         begin: Fills a new run's model from another one; None: it begins untrained.
         source_bos: Whether sources begin with BOS.
         sampling: Share of subword merges left out at random (BPE-dropout), or the like; 0: none.
-        noise: Of the training lines; None: they are read as they are.
         metadata: Stored with every checkpoint: languages, decoding defaults.
         translate: Translates the validation set; needed where ``validation`` scores translations.
         score: Scores those translations; likewise.
@@ -227,7 +225,6 @@ class TrainingSpec:
     begin: Callable[[TranslationModel], WarmStartReport] | None = None
     source_bos: bool = False
     sampling: float = 0.0
-    noise: LineNoise | None = None
     translate: TranslateTexts | None = None
     score: ScoreTexts | None = None
     examine: Callable[[TranslationModel], dict[str, object]] | None = None
@@ -251,7 +248,6 @@ class TrainingSpec:
             sampling=self.sampling,
             languages=prepared.languages,
             context=prepared.context,
-            noise=self.noise,
             aligned=self.config.guided_alignment is not None,
         )
         return UpdateStream(

@@ -9,8 +9,9 @@ the arrays of its share of each update.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,6 @@ from deepwire.data.batches.collator import (
     whole_rows,
 )
 from deepwire.data.batches.context_side import ContextSide
-from deepwire.data.batches.drawn_sentences import SentenceDraws
 from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.batches.token_store import Integers, Sentences, StoreSide, TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig
@@ -34,13 +34,14 @@ from deepwire.data.languages import Languages
 from deepwire.errors import DataError, ModelError
 
 if TYPE_CHECKING:
-    from deepwire.data.text.noise import LineNoise
-    from deepwire.data.vocabulary import Vocabularies
+    from deepwire.data.vocabulary import Vocabularies, Vocabulary
 
 _SMALLEST_WINDOW = (100_000, 4_000)
 _LARGEST_WINDOW = 1_000_000
 _BATCHES_IN_WINDOW = (500, 50)
-"""Without and with random segmentation or noise."""
+"""Without and with random segmentation."""
+_LINES_AT_ONCE = 256
+"""Lines that are segmented between two times of giving back pages of the store."""
 _UPDATES_IN_WINDOW = 20
 """With fewer, the last update of a window, which takes what is left, would matter."""
 
@@ -57,7 +58,6 @@ class BatchSettings:
         sampling: Strength of random segmentation: `data.vocabulary.sampling`.
         languages: The languages of a store with several directions.
         context: The previous sentences in front of each sentence.
-        noise: The noise of the lines; None: they are read as they are.
         aligned: Whether batches have links of subwords, of a store that has those of words.
     """
 
@@ -67,13 +67,7 @@ class BatchSettings:
     sampling: float = 0.0
     languages: Languages | None = None
     context: ContextConfig = NO_CONTEXT
-    noise: LineNoise | None = None
     aligned: bool = False
-
-    @property
-    def draws(self) -> bool:
-        """Whether lines are not read as they are stored."""
-        return self.sampling > 0 or self.noise is not None
 
 
 @dataclass(frozen=True)
@@ -147,7 +141,7 @@ class UpdateStream:
         store: The training pairs.
         settings: Sizes.
         seed: Every number gives another order.
-        vocabularies: Needed for random segmentation, noise and links.
+        vocabularies: Needed for random segmentation and links.
         share: The number of this process, from 0, and how many there are.
 
     Raises:
@@ -171,14 +165,10 @@ class UpdateStream:
         self._batch_size = min(settings.micro_batch_tokens, settings.batch_tokens)
         self._window = _window_size(store, settings, self._batch_size)
         self._share = share
-        assert vocabularies is not None or not (settings.draws or settings.aligned)
+        assert vocabularies is not None or not (settings.sampling or settings.aligned)
+        self._vocabularies = vocabularies
         links = SubwordLinks(store, vocabularies) if settings.aligned and vocabularies else None
         self._collator = collator(store, settings.source_bos, settings.languages, settings.context, links)
-        self._draws: SentenceDraws | None = None
-        if settings.draws and vocabularies is not None:
-            self._draws = SentenceDraws(
-                store, self._collator.sides, seed, vocabularies, settings.sampling, settings.noise
-            )
 
     def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
         """Updates from `start` on, without end, each with the position behind it."""
@@ -215,7 +205,7 @@ class UpdateStream:
         lines = self._order.sentences(epoch, first, stop)
         sides, settings = self._collator.sides, self._settings
         # Batches follow the lengths as drawn: made of stored lengths, a third of them would be padding.
-        drawn = [] if self._draws is None else self._draws.of(lines, epoch, first)
+        drawn = self._sampled(lines, epoch, first)
         lengths = [sentences.lengths for sentences in drawn] or _lengths(sides, lines)
         # Not numpy's generators: their streams may change from one release to the next.
         ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
@@ -239,6 +229,20 @@ class UpdateStream:
         source, target = drawn
         return _Window(updates, shares, lines, learned, source, target, places)
 
+    def _sampled(self, lines: Indices, epoch: int, first: int) -> list[Sentences]:
+        """Source and target of pairs that an epoch reads from place `first` on, segmented at random.
+
+        A line that comes twice in an epoch is segmented twice. Empty where segmentation is not random.
+        """
+        strength, words = self._settings.sampling, self._vocabularies
+        if not strength or words is None:
+            return []
+        sides = zip(self._collator.sides, (words.source, words.target), strict=True)
+        return [
+            _sampled_side(side, vocabulary, lines, strength, partial(mix, self._seed, epoch, number), first)
+            for number, (side, vocabulary) in enumerate(sides)
+        ]
+
     def _not_learned(self, lines: Indices) -> Integers | int:
         """Tokens of the targets' contexts, where these are not learned."""
         if self._collator.separator is None:
@@ -252,6 +256,31 @@ class UpdateStream:
         sizes = [(len(rows), int(widths[rows].max())) for rows in batches]
         pieces = partition_batches(sizes, processes)[process]
         return [batches[piece.batch][piece.start : piece.stop] for piece in pieces]
+
+
+def _sampled_side(
+    sentences: StoreSide | ContextSide,
+    vocabulary: Vocabulary,
+    lines: Indices,
+    strength: float,
+    seed_of: Callable[[int], int],
+    first: int,
+) -> Sentences:
+    """Random segmentations of some lines of a side; contexts stay as they are stored."""
+    side = sentences.side if isinstance(sentences, ContextSide) else sentences
+    rows: list[Sequence[int]] = [()] * len(lines)
+    for done, place in enumerate(np.argsort(lines).tolist(), 1):
+        line = int(lines[place])
+        subwords = vocabulary.sample(side.text(line), seed_of(first + place), strength)
+        # A model may have positions for the longest stored sentence and no more.
+        if len(subwords) > side.longest:
+            subwords = side.sentence(line).tolist()
+        rows[place] = (
+            [*sentences.in_front(line), *subwords] if isinstance(sentences, ContextSide) else subwords
+        )
+        if done % _LINES_AT_ONCE == 0 or done == len(lines):
+            side.release()
+    return Sentences.of(rows)
 
 
 def _lengths(sides: Sequence[StoreSide | ContextSide], lines: Indices) -> list[Integers]:
@@ -343,12 +372,12 @@ def cut_updates(tokens: Sequence[int], wanted: int) -> list[int]:
 def _window_size(store: TokenStore, settings: BatchSettings, batch_size: int) -> int:
     """Sentences of a window: enough for even updates and for batches of equal lengths, bounded in memory.
 
-    Where lines are drawn windows are small, because a window is segmented before its first batch is there.
+    Where segmentation is random windows are small, because a window is segmented before its first batch.
     """
     source, target = settings.context.source + 1, settings.context.target + 1
     tokens = max(target * store.tokens[1], source * store.tokens[0])
     line = tokens / len(store) + 1
-    few = settings.draws
+    few = settings.sampling > 0
     batches = min(_BATCHES_IN_WINDOW[few] * batch_size / line, _LARGEST_WINDOW)
     updates = _UPDATES_IN_WINDOW * settings.batch_tokens / line
     return int(max(_SMALLEST_WINDOW[few], batches, updates))

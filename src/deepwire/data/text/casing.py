@@ -1,4 +1,4 @@
-"""Lines in capitals and in title case: read as ordinary sentences, and their translations written alike.
+"""Lines in capitals: read as ordinary sentences, and their translations written in capitals.
 
 A model that was trained on ordinary text has hardly seen `PRESS THE BUTTON`. Whether a word is better written
 small or with a capital is told by the vocabulary, which has the form that is frequent in fewer pieces.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 
 from deepwire.data.text.language_guess import language_code
 from deepwire.data.text.placeholders import find_placeholders
@@ -32,52 +31,40 @@ _VOWEL = re.compile(r"[aeiouyäöüáéíóúàèìòùâêîôûåæøœěůő�
 _SENTENCE_END = re.compile(r"[.!?…][\"'»”’)\]]*\s+[\"'«„“‘(\[]*\Z")
 _ADDRESS = re.compile(r"(?:https?://|www\.)\S+|(?<!\S)\S+@\S+", re.IGNORECASE)
 _LONG = 4
-"""Shorter words are often small within titles, and capitals on their own are often abbreviations."""
-_SMALL_IN_TITLES = "a an and as at but by for from in into nor of off on or over per the to with"
+"""Shorter words in capitals, on their own, are often abbreviations."""
 _MAX_COSTS = 50_000
 _DOTTED = {"tr", "az"}
 """Languages whose capital of i has a dot."""
 
 
-class Case(Enum):
-    """How a line is written."""
-
-    UPPER = "upper"
-    TITLE = "title"
-
-
 @dataclass(frozen=True)
 class OrdinaryLine:
-    """A line as a model reads it.
+    """A line in capitals as a model reads it.
 
     Attributes:
         text: In the case of an ordinary sentence.
-        case: How the line was written.
         kept: Its words that stay as they are in the translation, too: abbreviations.
     """
 
     text: str
-    case: Case
     kept: frozenset[str] = frozenset()
 
     def restored(self, translation: str, language: str, kept: Iterable[str] = ()) -> str:
-        """A translation in the case of the line; placeholders stay as they are.
-
-        Titles are a matter of English: translations into other languages stay as the model writes them.
+        """A translation in capitals; placeholders stay as they are.
 
         `language` is that of the translation, empty if not known; `kept` stays as it is, too.
         """
-        fixed = _places(translation, [*self.kept, *kept])
-        if self.case is Case.UPPER:
-            return _changed(translation, fixed, lambda part: _upper(part, language))
-        if language_code(language) != "en":
-            return translation
-        return _titled(translation, fixed, language, ends=True)
+        parts, at = [], 0
+        for begin, end in _places(translation, [*self.kept, *kept]):
+            # One that overlaps the one before has nothing in front of it.
+            parts += [_upper(translation[at:begin], language), translation[max(at, begin) : end]]
+            at = max(at, end)
+        return "".join([*parts, _upper(translation[at:], language)])
 
 
 @dataclass
 class OrdinaryCase:
-    """Finds lines in capitals and in title case; `costs` say how a vocabulary writes some words."""
+    """Finds lines in capitals; `costs` say how a vocabulary writes some words."""
 
     costs: Callable[[Sequence[str]], Sequence[Cost]]
     _known: dict[str, Cost] = field(default_factory=dict)
@@ -88,11 +75,8 @@ class OrdinaryCase:
         words = [word for word in _WORD.finditer(line) if not _within(word, places)]
         if not words or not any(word[0] != _lower(word[0]) for word in words):
             return None
-        if all((large := word[0].replace("ß", "ẞ")) == large.upper() for word in words):
-            return self._of_capitals(line, words)
-        return self._of_title(line, words)
-
-    def _of_capitals(self, line: str, words: Sequence[re.Match[str]]) -> OrdinaryLine | None:
+        if any((large := word[0].replace("ß", "ẞ")) != large.upper() for word in words):
+            return None
         forms = [() if _is_abbreviation(line, word) else _forms(word[0]) for word in words]
         self._learn(form for spellings in forms for form in spellings)
         # A word that the vocabulary has best in capitals is an abbreviation that is known.
@@ -107,24 +91,7 @@ class OrdinaryCase:
             word[0] for word, new in zip(words, chosen, strict=True) if len(new) > 1 and new == word[0]
         )
         text = _ENDING.sub(lambda ending: ending[0].lower(), _with_words(line, words, chosen))
-        return OrdinaryLine(text, Case.UPPER, kept)
-
-    def _of_title(self, line: str, words: Sequence[re.Match[str]]) -> OrdinaryLine | None:
-        if any(len(word[0]) >= _LONG and word[0][0] == _lower(word[0][0]) for word in words):
-            return None
-        inner = [word[0] for word in words[1:] if word[0] == _capital(_lower(word[0])) != _lower(word[0])]
-        self._learn(form for word in inner for form in (word, _lower(word)))
-        smaller = [word for word in inner if self._known[_lower(word)] < self._known[word]]
-        if not smaller or 2 * len(smaller) < len([word for word in inner if len(word) >= _LONG]):
-            return None  # names, and nouns of a language that writes them so
-        small = {
-            *smaller,
-            *(word for word in inner if self._known[_lower(word)] <= min(self._known[word], (0, 1))),
-        }
-        chosen = [
-            _lower(word[0]) if number and word[0] in small else word[0] for number, word in enumerate(words)
-        ]
-        return OrdinaryLine(_with_words(line, words, chosen), Case.TITLE)
+        return OrdinaryLine(text, kept)
 
     def _learn(self, words: Iterable[str]) -> None:
         needed = list(dict.fromkeys(words))
@@ -132,37 +99,6 @@ class OrdinaryCase:
             self._known.clear()
         new = [word for word in needed if word not in self._known]
         self._known.update(zip(new, self.costs(new), strict=True) if new else ())
-
-
-def upper_case(text: str, language: str) -> str:
-    """A text in capitals, but for its placeholders and addresses."""
-    return outside_placeholders(text, lambda part: _upper(part, language))
-
-
-def title_case(text: str, language: str = "") -> str:
-    """A text in Title Case, but for placeholders, addresses, and what English titles write small."""
-    return _titled(text, _places(text, ()), language)
-
-
-def _titled(text: str, fixed: Places, language: str, *, ends: bool = False) -> str:
-    """A text in Title Case; the first and last word get a capital in any case if `ends`."""
-    begins = [word.start() for word in _WORD.finditer(text)]
-    large, known = begins[:1] + begins[-1:] if ends else [], set(begins)
-
-    def titled(part: str, start: int) -> str:
-        def word(match: re.Match[str]) -> str:
-            at = start + match.start()
-            small = match[0] in _SMALL_IN_TITLES.split() and at not in large
-            return match[0] if small or at not in known else _capital(match[0], language)
-
-        return _WORD.sub(word, part)
-
-    return _changed_at(text, fixed, titled)
-
-
-def outside_placeholders(text: str, change: Callable[[str], str]) -> str:
-    """A text with all parts changed but placeholders and addresses."""
-    return _changed(text, _places(text, ()), change)
 
 
 def _upper(text: str, language: str) -> str:
@@ -179,9 +115,7 @@ def _forms(word: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([form for low in small for form in (low, _capital(low))] + [word]))
 
 
-def _capital(word: str, language: str = "") -> str:
-    if word[:1] == "i" and language_code(language) in _DOTTED:
-        return "İ" + word[1:]
+def _capital(word: str) -> str:
     return word[:1].title() + word[1:]
 
 
@@ -219,19 +153,3 @@ def _places(text: str, kept: Iterable[str]) -> Places:
 
 def _within(word: re.Match[str], places: Places) -> bool:
     return any(begin < word.end() and word.start() < end for begin, end in places)
-
-
-def _changed(text: str, fixed: Places, change: Callable[[str], str]) -> str:
-    return _changed_at(text, fixed, lambda part, _: change(part))
-
-
-def _changed_at(text: str, fixed: Places, change: Callable[[str, int], str]) -> str:
-    """A text with what is not fixed changed; a change is told where its part begins."""
-    parts, at = [], 0
-    for begin, end in fixed:
-        if begin >= at:
-            parts += [change(text[at:begin], at), text[begin:end]]
-        else:  # overlaps the one before
-            parts.append(text[at:end])
-        at = max(at, end)
-    return "".join([*parts, change(text[at:], at)])
