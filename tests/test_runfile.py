@@ -227,7 +227,6 @@ data:
   source: de
   target: en
   train: train
-  vocabulary: {type: subword_nmt, codes: codes, threshold: 5}  # *
 """,
     """
 model:
@@ -330,8 +329,6 @@ def test_what_may_change_in_the_middle_of_a_run() -> None:
         "data.vocabulary.codes",
         "data.vocabulary.folder",
         "data.vocabulary.target_codes",
-        "data.vocabulary.target_vocabulary",
-        "data.vocabulary.vocabulary",
         "training.max_updates",
         "training.stop_after",
         "training.precision",

@@ -269,8 +269,15 @@ def _without_parameters(
     return expanded([*overrides, *given], parameters, RunFile.model_fields), rest
 
 
-_LEFT: Mapping[str, Mapping[str, object]] = {"data": {"term_hints": 0.0, "noise": None}}
-"""Settings of earlier versions that are gone, by section, with the value that left them unused."""
+_REMOVED: Mapping[str, tuple[object, ...]] = {
+    "data.term_hints": (0.0,),
+    "data.noise": (None,),
+    "data.vocabulary.vocabulary": (None,),
+    "data.vocabulary.target_vocabulary": (None,),
+    "data.vocabulary.threshold": (1,),
+    "data.vocabulary.rare": ("split", "unknown"),
+}
+"""Settings of earlier versions that are gone, with the values that left them unused."""
 
 
 def completed(record: Mapping[str, object]) -> Mapping[str, object]:
@@ -280,15 +287,18 @@ def completed(record: Mapping[str, object]) -> Mapping[str, object]:
     the run is to continue without them. A record that this version cannot read comes back as it is.
     """
     settings = {key: value for key, value in record.items() if key != "recipe"}
-    for section, left in _LEFT.items():
-        if isinstance(values := settings.get(section), Mapping):
-            settings[section] = {
-                key: value for key, value in values.items() if key not in left or value != left[key]
-            }
     try:
-        return canonical_settings(RunFile.model_validate(settings))
+        return canonical_settings(RunFile.model_validate(_without_removed(settings)))
     except ValidationError:
         return record
+
+
+def _without_removed(values: Mapping[str, object], section: str = "") -> dict[str, object]:
+    return {
+        key: _without_removed(value, f"{section}{key}.") if isinstance(value, Mapping) else value
+        for key, value in values.items()
+        if value not in _REMOVED.get(f"{section}{key}", ())
+    }
 
 
 def locate(name: str, parent: SettingsDocument | None) -> SettingsDocument:

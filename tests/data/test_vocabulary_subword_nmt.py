@@ -14,7 +14,8 @@ from subword_nmt.apply_bpe import BPE, read_vocabulary
 from subword_nmt.get_vocab import get_vocab
 from subword_nmt.learn_bpe import learn_bpe
 
-from deepwire.data.subwords.subword_nmt import Merges, Segmenter, SubwordNmtVocabulary, read_allowed
+from deepwire.data.subwords.subword_nmt import Merges, Segmenter, SubwordNmtVocabulary
+from deepwire.data.subwords.words import Dictionary, PieceCounter
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import VocabularyConfig
@@ -49,16 +50,6 @@ def old_codes(codes: Path) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def counts(codes: Path) -> Path:
-    """Pieces and counts of the segmented German text, as `subword-nmt get-vocab` writes them."""
-    bpe = BPE(codes.open(encoding="utf-8"))
-    path = codes.with_name("counts")
-    with path.open("w", encoding="utf-8") as out:
-        get_vocab(io.StringIO("\n".join(bpe.process_line(line) for line in GERMAN)), out)
-    return path
-
-
 def learn(pairs: list[Pair] | None = None, **settings: object) -> Vocabularies:
     config = TypeAdapter(VocabularyConfig).validate_python({"type": "subword_nmt", **settings})
     text = [Pair(n, s, t, 0) for n, (s, t) in enumerate(zip(GERMAN, ENGLISH, strict=True), 1)]
@@ -84,60 +75,31 @@ def test_segmentation_is_that_of_the_package(version: str, request: pytest.Fixtu
         assert shown(ours, line) == package.segment(line)
 
 
-@pytest.mark.parametrize("threshold", [1, 5, 50])
-def test_a_vocabulary_file_splits_rare_pieces_as_the_package_does(
-    codes: Path, counts: Path, threshold: int
+def test_a_stored_list_of_allowed_pieces_splits_others_as_the_package_does(
+    codes: Path, tmp_path: Path
 ) -> None:
-    known = read_vocabulary(counts.open(encoding="utf-8"), threshold)
-    package = BPE(codes.open(encoding="utf-8"), vocab=known)
-    ours = Segmenter(Merges.read(codes), read_allowed(counts, threshold))
-    for line in GERMAN[:500] + ENGLISH[:500]:
+    """As vocabularies of 0.2.0 may have it."""
+    bpe, counts = BPE(codes.open(encoding="utf-8")), io.StringIO()
+    get_vocab(io.StringIO("\n".join(bpe.process_line(line) for line in GERMAN)), counts)
+    known = read_vocabulary(counts.getvalue().splitlines(), 50)
+    package, ours = BPE(codes.open(encoding="utf-8"), vocab=known), Segmenter(Merges.read(codes), known)
+    for line in GERMAN[:500]:
         assert shown(ours, line) == package.segment(line)
+    stored = SubwordNmtVocabulary(ours, Dictionary(sorted(known)))
+    loaded = SubwordNmtVocabulary.from_files(stored.files("source"), "source")
+    assert [loaded.encode(line) for line in GERMAN[:99]] == [stored.encode(line) for line in GERMAN[:99]]
 
 
-@pytest.mark.parametrize("joint", [True, False])
-def test_rare_pieces_are_split_as_the_package_does(codes: Path, joint: bool) -> None:
-    """apply-bpe, get-vocab (of both texts where joint), and apply-bpe again with the threshold."""
-    model, package = learn(codes=codes, joint=joint, min_count=5), BPE(codes.open(encoding="utf-8"))
-    sides = [(GERMAN, model.source), (ENGLISH, model.target)]
-    for text, vocabulary in sides:
-        counted, known = io.StringIO(), GERMAN + ENGLISH if joint else text
-        get_vocab(io.StringIO("\n".join(map(package.process_line, known))), counted)
-        frequent = read_vocabulary(counted.getvalue().splitlines(), 5)
-        strict = BPE(codes.open(encoding="utf-8"), vocab=frequent)
-        kept = Counter(piece for line in known for piece in strict.segment(line).split())
-        entries = {piece for piece, times in kept.items() if times >= 5}
-        assert set(vocabulary.pieces(list(range(4, vocabulary.size)))) == entries
-        for line in text[:500]:
-            expected = [piece if piece in entries else "<unk>" for piece in strict.segment(line).split()]
-            assert vocabulary.pieces(vocabulary.encode(line)) == expected
-    assert (model.source is model.target) == joint
-
-
-def test_rare_pieces_can_be_unknown_as_in_fairseq(codes: Path) -> None:
+def test_rare_pieces_are_unknown_as_in_fairseq(codes: Path) -> None:
     package = BPE(codes.open(encoding="utf-8"))
     pieces = Counter(piece for line in GERMAN + ENGLISH for piece in package.segment(line).split())
-    vocabulary = learn(codes=codes, min_count=5, rare="unknown").source
+    vocabulary = learn(codes=codes, min_count=5).source
     entries = {piece for piece, times in pieces.items() if times >= 5}
     assert 100 < len(entries) < len(pieces)
     assert set(vocabulary.pieces(list(range(4, vocabulary.size)))) == entries
     for line in GERMAN[:500]:
         expected = [piece if piece in entries else "<unk>" for piece in package.segment(line).split()]
         assert vocabulary.pieces(vocabulary.encode(line)) == expected
-
-
-def test_what_splits_rare_pieces_is_kept_with_the_model(codes: Path, counts: Path, tmp_path: Path) -> None:
-    """Also where a file of counts allows fewer pieces still."""
-    model = learn(codes=codes, vocabulary=counts, threshold=50, min_count=20)
-    model.save(tmp_path)
-    loaded = Vocabularies.load(tmp_path)
-    for line in GERMAN[:100]:
-        assert loaded.source.encode(line) == model.source.encode(line)
-    allowed = read_allowed(counts, 50)
-    long = {
-        piece for line in GERMAN for piece in model.source.pieces(model.source.encode(line)) if len(piece) > 3
-    }
-    assert long - {"<unk>"} <= allowed
 
 
 @settings(max_examples=200, deadline=None)
@@ -165,8 +127,6 @@ def test_any_text_is_segmented_as_by_the_package_and_comes_back(text: str) -> No
 
 
 def learn_from_text(merges: Merges, text: str) -> SubwordNmtVocabulary:
-    from deepwire.data.subwords.words import PieceCounter
-
     counter, segmenter = PieceCounter(), Segmenter(merges)
     for word in filter(None, text.split(" ")):
         counter.add(segmenter.cut(word))
@@ -184,8 +144,8 @@ def test_dropout_is_repeatable_and_spells_the_text(codes: Path, model: Vocabular
     assert vocabulary.sample(GERMAN[0], 1, 0) == vocabulary.encode(GERMAN[0])
 
 
-def test_each_side_can_have_its_own_codes(codes: Path, old_codes: Path, counts: Path, tmp_path: Path) -> None:
-    model = learn(codes=codes, target_codes=old_codes, joint=False, vocabulary=counts, threshold=50)
+def test_each_side_can_have_its_own_codes(codes: Path, old_codes: Path, tmp_path: Path) -> None:
+    model = learn(codes=codes, target_codes=old_codes, joint=False)
     assert not model.joint
     model.save(tmp_path)
     loaded = Vocabularies.load(tmp_path)

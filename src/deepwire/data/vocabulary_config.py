@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from deepwire.config.choice import by_name_or
 from deepwire.config.counts import Count
-from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
+from deepwire.config.section import MAY_CHANGE, Section
 
 SMALLEST = 8
 LARGEST = 2**31 - 1
@@ -74,36 +74,13 @@ class SubwordNmtConfig(Section):
         default=None,
         description="codes of the target side when they were learned apart",
     )
-    vocabulary: Path | None = Field(
-        json_schema_extra=MAY_CHANGE,
-        default=None,
-        description="subword-nmt's list of pieces and counts of the source side; rarer are split",
-    )
-    target_vocabulary: Path | None = Field(
-        json_schema_extra=MAY_CHANGE, default=None, description="the same for the target side"
-    )
-    threshold: Count = Field(
-        default=1, ge=1, description="pieces with a smaller count in the vocabulary file are split"
-    )
     joint: bool = Field(default=True, description="one dictionary for both sides")
     min_count: Count = Field(
-        default=1, ge=1, description="pieces that the training text has less often are not in the dictionary"
-    )
-    rare: Literal["split", "unknown"] = Field(
-        default="split",
-        description="what becomes of them: smaller pieces, as with subword-nmt's --vocabulary-threshold, or "
-        "UNK, as in fairseq's dictionaries",
+        default=1, ge=1, description="pieces that the training text has less often become UNK"
     )
     sampling: float = Field(
         default=0.0, ge=0, lt=1, description="probability of BPE-dropout during training; 0 is none"
     )
-
-    def unused_settings(self) -> UnusedSettings:
-        """A threshold of counts that are not there, and what becomes of pieces that are all kept."""
-        if self.vocabulary is None and self.target_vocabulary is None:
-            yield "threshold", "there is no vocabulary with counts"
-        if self.min_count == 1:
-            yield "rare", "no piece is too rare with min_count: 1"
 
     @model_validator(mode="after")
     def _one_dictionary_needs_one_code(self) -> Self:

@@ -160,10 +160,11 @@ def _describe_vocabulary(data: DataConfig, digests: FileDigests) -> dict[str, ob
     # What changes nothing is left out: what earlier versions prepared is as good.
     unused = {"sampling"} if data.directions is not None else {"sampling", "balance_temperature"}
     if isinstance(config, SubwordNmtConfig) and config.min_count == 1:
-        unused |= {"min_count", "rare"}
+        unused |= {"min_count"}
     described: dict[str, object] = config.model_dump(mode="json", exclude=unused)
     if isinstance(config, SubwordNmtConfig):
-        for name in ("codes", "target_codes", "vocabulary", "target_vocabulary"):
-            path: Path | None = getattr(config, name)
+        for name, path in (("codes", config.codes), ("target_codes", config.target_codes)):
             described[name] = None if path is None else digests.digest(path)
+        described |= {"vocabulary": None, "target_vocabulary": None, "threshold": 1}
+        described |= {"rare": "unknown"} if config.min_count > 1 else {}
     return described

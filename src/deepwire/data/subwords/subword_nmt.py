@@ -11,7 +11,7 @@ from pathlib import Path
 from deepwire.data.subwords.base import UNK, Vocabulary
 from deepwire.data.subwords.sampling import NEVER, DropoutMerges
 from deepwire.data.subwords.words import Dictionary, PieceCounter, as_json
-from deepwire.data.text.files import BadLine, display, read_lines
+from deepwire.data.text.files import display, read_lines
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import SubwordNmtConfig
 from deepwire.errors import DataError
@@ -144,8 +144,8 @@ class Segmenter:
 
     Args:
         merges: The codes.
-        allowed: Pieces (written `x@@` and `x` as in subword-nmt's files) that may be used; others are split
-            until they are allowed or single characters. None allows all.
+        allowed: Pieces (written `x@@` and `x`) that may be used, in vocabularies of earlier versions; others
+            are split until they are allowed or single characters. None allows all.
     """
 
     def __init__(self, merges: Merges, allowed: Collection[str] | None = None) -> None:
@@ -157,19 +157,19 @@ class Segmenter:
         pieces = self.merges.cut(word, dropout, generator)
         if self.allowed is not None:
             last = len(pieces) - 1
-            pieces = [part for i, piece in enumerate(pieces) for part in self.split(piece, i == last)]
+            pieces = [part for i, piece in enumerate(pieces) for part in self._split(piece, i == last)]
         pieces[-1] += " "
         return pieces
 
-    def split(self, piece: str, final: bool) -> Iterator[str]:
+    def _split(self, piece: str, final: bool) -> Iterator[str]:
         """The allowed pieces or single characters of one piece; `final`: it ends its word."""
         known = (piece if final else piece + SEPARATOR) in (self.allowed or ())
         parts = None if known else self.merges.undo(piece, final)
         if parts is None:
             yield piece
         else:
-            yield from self.split(parts[0], False)
-            yield from self.split(parts[1], final)
+            yield from self._split(parts[0], False)
+            yield from self._split(parts[1], final)
 
 
 class SubwordNmtVocabulary(Vocabulary):
@@ -239,12 +239,9 @@ class SubwordNmtLearner:
 
     def __init__(self, config: SubwordNmtConfig) -> None:
         self._config = config
-        merges = Merges.read(config.codes)
-        other = Merges.read(config.target_codes) if config.target_codes is not None else merges
-        self._segmenters = tuple(
-            Segmenter(codes, None if path is None else read_allowed(path, config.threshold))
-            for codes, path in ((merges, config.vocabulary), (other, config.target_vocabulary))
-        )
+        source = Segmenter(Merges.read(config.codes))
+        target = source if config.target_codes is None else Segmenter(Merges.read(config.target_codes))
+        self._segmenters = source, target
         self._words: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
         self._counters = (PieceCounter(), PieceCounter())
 
@@ -259,8 +256,6 @@ class SubwordNmtLearner:
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
         """The vocabularies, most frequent pieces first; a DataError where there are none."""
         self._count_pieces()
-        if self._config.rare == "split" and self._config.min_count > 1:
-            self._split_rare()
         counters = self._of_dictionaries()
         if not all(counter.items() for counter in counters):
             raise DataError("no words in the training text", "is there any text on both sides?")
@@ -269,8 +264,7 @@ class SubwordNmtLearner:
         if min(map(len, dictionaries)) == len(Dictionary([])):
             raise DataError(f"no piece occurs {least} times", "set data.vocabulary.min_count to less")
         source, target = map(SubwordNmtVocabulary, self._segmenters, dictionaries)
-        same = self._config.joint and self._segmenters[0].allowed == self._segmenters[1].allowed
-        return source, source if same else target
+        return source, source if self._config.joint else target
 
     def _of_dictionaries(self) -> tuple[PieceCounter, PieceCounter]:
         """The counts for the dictionary of each side: both sides where they have one."""
@@ -282,49 +276,8 @@ class SubwordNmtLearner:
                 both.add((piece,), times)
         return both, both
 
-    def _split_rare(self) -> None:
-        """Allow frequent pieces only, and count rare ones as the pieces that they are split into.
-
-        As subword-nmt does it: `apply-bpe`, `get-vocab`, `apply-bpe --vocabulary --vocabulary-threshold`.
-        """
-        segmenters, counters = [], []
-        for old, counter, total in zip(
-            self._segmenters, self._counters, self._of_dictionaries(), strict=True
-        ):
-            frequent = {shown(piece) for piece, times in total.items() if times >= self._config.min_count}
-            segmenter = Segmenter(old.merges, frequent if old.allowed is None else frequent & old.allowed)
-            counted = PieceCounter()
-            for piece, times in counter.items():
-                final = piece.endswith(" ")
-                parts = list(segmenter.split(piece.removesuffix(" "), final))
-                if final:
-                    parts[-1] += " "
-                counted.add(parts, times)
-            segmenters.append(segmenter)
-            counters.append(counted)
-        self._segmenters, self._counters = tuple(segmenters), (counters[0], counters[1])
-
     def _count_pieces(self) -> None:
         for words, segmenter, counter in zip(self._words, self._segmenters, self._counters, strict=True):
             for word, times in words.items():
                 counter.add(segmenter.cut(word), times)
             words.clear()
-
-
-def read_allowed(path: Path, threshold: int) -> frozenset[str]:
-    """The pieces that a vocabulary file of subword-nmt (`piece count` a line) counts `threshold` times."""
-    allowed = set()
-    for number, line in enumerate(read_lines(path), 1):
-        parts = [] if isinstance(line, BadLine) else line.strip("\r ").split(" ")
-        if len(parts) != 2 or not parts[1].isdecimal():
-            raise DataError(
-                f"{display(path)}:{number}: not a piece and its count",
-                "the file is what `subword-nmt get-vocab` writes",
-            )
-        if int(parts[1]) >= threshold:
-            allowed.add(parts[0])
-    if not allowed:
-        raise DataError(
-            f"{display(path)}: no piece occurs {threshold} times", "lower data.vocabulary.threshold"
-        )
-    return frozenset(allowed)
