@@ -15,7 +15,7 @@ from deepwire.model.meta_init import meta_init
 from deepwire.recipes.notes import read_note
 from deepwire.recipes.sizes import SizeCheck
 from deepwire.runfile import LoadedRunFile, load_run_file
-from deepwire.training.optimizers.adam import AdamConfig
+from deepwire.training.optimizers.optimizer import AdamConfig
 
 WITHOUT_SIZE = 1000
 

@@ -13,7 +13,7 @@ import torch
 from deepwire.cli.main import main
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ResourceError
-from deepwire.training import device
+from deepwire.training import run as runs
 
 RUN_FILE = """
 data: {source: src, target: trg, train: train, valid: valid, vocabulary: {type: words}}
@@ -55,7 +55,7 @@ def test_the_run_file_is_read_once(toy: Path, monkeypatch: pytest.MonkeyPatch) -
         return found
 
     monkeypatch.setattr(ProcessGroup, "run_on_main_first", overwritten)
-    monkeypatch.setattr(device, "processes_wanted", lambda *_: (toy / "toy.yaml").write_text("gone") and 1)
+    monkeypatch.setattr(runs, "processes_wanted", lambda *_: (toy / "toy.yaml").write_text("gone") and 1)
     assert main(["train", "toy.yaml", "-q", "training.max_updates=1"]) == 0
     assert (toy / "runs" / "toy" / "config.yaml").read_text() == RUN_FILE
 

@@ -24,8 +24,7 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.config import TrainingConfig
-from deepwire.training.warm_start.warm_start_config import PretrainedSection
+from deepwire.training.config import PretrainedSection, TrainingConfig
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pretrained_folder import DIM, HEADS, INNER, LAYERS, POSITIONS, TEXT, encoded, write_encoder

@@ -23,7 +23,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.mixers.merged_attention import MergedAttention, MergedAttentionConfig
 from deepwire.model.mixers.mixer import SourceMixer
-from deepwire.training.guided_alignment import GuidedAlignment, GuidedAlignmentConfig
+from deepwire.training.extras import GuidedAlignment, GuidedAlignmentConfig
 
 CPU = torch.device("cpu")
 

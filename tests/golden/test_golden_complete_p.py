@@ -10,7 +10,7 @@ import torch
 from golden_names import FOLDER
 from torch import nn
 
-import deepwire.training.optimizers.adam as module
+import deepwire.training.optimizers.optimizer as module
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig

@@ -18,7 +18,7 @@ from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.languages import Direction, Languages
 from deepwire.lab import linearisation
 from deepwire.lab.linearisation import LeastSquares, has_cell, linearised, match, train_on_translation, width
-from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
+from deepwire.training.device import DeviceBatch, DeviceUpdate
 
 SOCKETS = [
     {"connection": "pre_norm"},

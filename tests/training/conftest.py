@@ -18,7 +18,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
 from deepwire.training.spec import TrainingSpec
-from deepwire.training.warm_start.start_from import start_from
+from deepwire.training.start_from import start_from
 
 # Makes `toy_run` and `job_of_processes` importable from the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from deepwire.config.counts import Duration
 from deepwire.training.config import EarlyStoppingConfig, TrainingConfig
-from deepwire.training.optimizers.adam import AdamConfig
+from deepwire.training.optimizers.optimizer import AdamConfig
 from deepwire.training.schedule import CosineConfig, InverseSqrtConfig
 from deepwire.training.state import cut_short, tiny_batches
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deepwire.training.device_batches import prefetched
+from deepwire.training.device import prefetched
 
 
 def alive() -> int:

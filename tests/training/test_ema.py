@@ -16,7 +16,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.training.device import PrecisionPolicy
-from deepwire.training.ema import EmaConfig, MovingAverage
+from deepwire.training.extras import EmaConfig, MovingAverage
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.spec import TrainingSpec
 from deepwire.training.validation import Validator

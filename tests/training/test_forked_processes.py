@@ -20,7 +20,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError
 from deepwire.training import loop
 from deepwire.training.config import TrainingConfig
-from deepwire.training.device import processes_wanted
+from deepwire.training.run import processes_wanted
 
 TWO = "training.processes=2"
 FOUR = {"max_updates": 1, "threads": 4, "batch_tokens": 4096, "precision": "fp32"}

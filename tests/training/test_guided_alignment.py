@@ -14,8 +14,8 @@ import deepwire
 from deepwire.data.data_config import DataConfig
 from deepwire.errors import DataError, UsageError
 from deepwire.training.config import TrainingConfig
-from deepwire.training.device_batches import DeviceBatch
-from deepwire.training.guided_alignment import GuidedAlignment, GuidedAlignmentConfig
+from deepwire.training.device import DeviceBatch
+from deepwire.training.extras import GuidedAlignment, GuidedAlignmentConfig
 
 LINES = 120
 
@@ -63,9 +63,7 @@ class Known:
 
 
 def guide(weights: torch.Tensor, monkeypatch: pytest.MonkeyPatch, **config: Any) -> GuidedAlignment:
-    monkeypatch.setattr(
-        "deepwire.training.guided_alignment._heads", lambda _: dict.fromkeys(range(3), weights.size(1))
-    )
+    monkeypatch.setattr("deepwire.training.extras._heads", lambda _: dict.fromkeys(range(3), weights.size(1)))
     return GuidedAlignment(GuidedAlignmentConfig(**config), Known(weights))  # type: ignore[arg-type]  # as known
 
 

@@ -13,7 +13,6 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
 from deepwire.training.optimizers import muon
-from deepwire.training.optimizers.adam import AdamWConfig
 from deepwire.training.optimizers.muon import (
     Matrices,
     Muon,
@@ -22,7 +21,7 @@ from deepwire.training.optimizers.muon import (
     hidden_matrices,
     orthogonalize,
 )
-from deepwire.training.optimizers.optimizer import Step, make_optimizer
+from deepwire.training.optimizers.optimizer import AdamWConfig, Step, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.spec import TrainingSpec
 

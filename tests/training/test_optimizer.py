@@ -8,8 +8,7 @@ from torch import nn
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError
-from deepwire.training.optimizers.adam import Adam, AdamConfig, AdamSection, AdamWConfig
-from deepwire.training.optimizers.optimizer import Optimizer
+from deepwire.training.optimizers.optimizer import Adam, AdamConfig, AdamSection, AdamWConfig, Optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.testing import check_optimizer
 

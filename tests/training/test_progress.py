@@ -12,9 +12,7 @@ import pytest
 import torch
 
 from deepwire.errors import UsageError
-from deepwire.training import progress
-from deepwire.training.optimizers.optimizer import StepResult
-from deepwire.training.progress import (
+from deepwire.training.log import (
     Averages,
     Display,
     Meter,
@@ -24,6 +22,7 @@ from deepwire.training.progress import (
     perplexity,
     short,
 )
+from deepwire.training.optimizers.optimizer import StepResult
 
 HALFWAY = TrainingStatus(10, 0.5, 0.5, 3.0, 3.0, 1e-3, 1000)
 
@@ -181,7 +180,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
     monkeypatch.setitem(sys.modules, "IPython.display", module)
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    monkeypatch.setattr(progress, "find_spec", lambda _name: None)
+    monkeypatch.setattr("deepwire.training.log.find_spec", lambda _name: None)
     return notebook
 
 
@@ -206,7 +205,7 @@ def test_a_notebook_with_widgets_gets_one_bar_that_moves(
     module.Output = Output  # type: ignore[attr-defined]
     Output.notebook = notebook
     monkeypatch.setitem(sys.modules, "ipywidgets", module)
-    monkeypatch.setattr(progress, "find_spec", lambda name: importlib.util.find_spec("sys"))
+    monkeypatch.setattr("deepwire.training.log.find_spec", lambda name: importlib.util.find_spec("sys"))
     show(tmp_path)
     assert sum(isinstance(thing, Output) for thing in notebook.shown) == 1
     assert notebook.cleared >= 1

@@ -15,7 +15,7 @@ from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.runfile import CHANGEABLE
 from deepwire.training import loop
-from deepwire.training.device_batches import DeviceUpdate
+from deepwire.training.device import DeviceUpdate
 from deepwire.training.optimizers.optimizer import Optimizer
 from deepwire.training.run import TrainingRun
 from deepwire.training.session import Callback, open_session

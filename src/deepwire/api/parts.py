@@ -26,8 +26,7 @@ from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import own_random_numbers, restore_torch_settings, seed_random_numbers
 from deepwire.runfile import RunFile, load_run_file
-from deepwire.training.device import choose_device
-from deepwire.training.device_batches import DeviceBatch, to_device
+from deepwire.training.device import DeviceBatch, choose_device, to_device
 from deepwire.training.freezing import with_rate_factors
 from deepwire.training.optimizers.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy

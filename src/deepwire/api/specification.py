@@ -28,8 +28,8 @@ from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import LoadedRunFile, RunFile
 from deepwire.training.device import choose_device
 from deepwire.training.spec import TrainingSpec, TranslateTexts, WarmStartReport
+from deepwire.training.start_from import start_from
 from deepwire.training.validation import directions_in
-from deepwire.training.warm_start.start_from import start_from
 
 
 class ValidationScores:
@@ -105,7 +105,7 @@ _REFERENCE_SAMPLE = 200
 
 def processes_of(config: RunFile) -> int:
     """Number of processes to train with on the cores of this machine, if torchrun started none."""
-    from deepwire.training.device import processes_wanted
+    from deepwire.training.run import processes_wanted
 
     return processes_wanted(config.training, config.model.d_model, lambda: _approximate_parameters(config))
 

@@ -34,9 +34,8 @@ from deepwire.model.layers import NoNorm
 from deepwire.model.stack_spec import SIDES, Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
-from deepwire.training.device_batches import DeviceUpdate
-from deepwire.training.optimizers.adam import Adam, AdamWConfig
-from deepwire.training.optimizers.optimizer import Optimizer
+from deepwire.training.device import DeviceUpdate
+from deepwire.training.optimizers.optimizer import Adam, AdamWConfig, Optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.schedule import CosineConfig
 

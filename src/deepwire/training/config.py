@@ -3,23 +3,65 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from deepwire.config.choice import ChoiceName
 from deepwire.config.counts import MAX_THREADS, Count, Duration, Positive
-from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
+from deepwire.config.section import MAY_CHANGE, Section, ShorthandSection, UnusedSettings
 from deepwire.data.vocabulary import UNK, Vocabularies
 from deepwire.model.perturbation import InputNoiseConfig, Perturbation, SimCutConfig, Words
-from deepwire.training.ema import EmaConfig
-from deepwire.training.extras import LayerDropConfig
+from deepwire.training.extras import EmaConfig, GuidedAlignmentConfig, LayerDropConfig
 from deepwire.training.freezing import Patterns
-from deepwire.training.guided_alignment import GuidedAlignmentConfig
 from deepwire.training.optimizers import OptimizerChoice
-from deepwire.training.optimizers.adam import AdamWConfig
+from deepwire.training.optimizers.optimizer import AdamWConfig
 from deepwire.training.schedule import InverseSqrtConfig, ScheduleConfig
-from deepwire.training.warm_start.warm_start_config import PretrainedSection, StartFromSection
+
+
+class StartFromSection(ShorthandSection):
+    """A model whose parameters a new run begins with; a plain name is the model, with nothing allowed."""
+
+    written_as = (str,)
+    plain_sets = ("model",)
+
+    model: str = Field(
+        min_length=1,
+        description="a run (its best checkpoint), RUN@last, RUN@avg5 or a model directory, named from the "
+        "working directory as in the commands",
+    )
+    allow_missing: Patterns = Field(
+        default=(), description="names of parameters that may be missing there: they begin untrained"
+    )
+    allow_unexpected: Patterns = Field(
+        default=(), description="names of parameters there that this run need not have: they are left out"
+    )
+    allow_changed: Patterns = Field(
+        default=(), description="settings such as model.heads that may differ though all parameters fit"
+    )
+
+
+DecoderLayers = Literal["none", "bottom", "spread"]
+
+
+class PretrainedSection(ShorthandSection):
+    """A pretrained encoder of XLM-R's layout, whose parameters a new run begins with; a plain path is it."""
+
+    written_as = (str,)
+    plain_sets = ("encoder",)
+
+    encoder: Path = Field(
+        json_schema_extra=MAY_CHANGE,
+        description="folder with config.json, model.safetensors and sentencepiece.bpe.model, as downloaded "
+        "from Hugging Face",
+    )
+    decoder: DecoderLayers = Field(
+        "spread",
+        description="which of its layers the decoder's layers begin with: none, the lowest ones (bottom), or "
+        "some at equal distance up to the top one (spread); cross-attention begins untrained",
+    )
+
 
 TextMetric = Annotated[
     str, ChoiceName("metric", ("bleu", "chrf", "chrf++", "ter"), ("BLEU", "chrF", "chrF++", "TER"))
@@ -31,7 +73,6 @@ CaseInsensitive = BeforeValidator(
     json_schema_input_type=Literal["BLEU", "chrF", "chrF++", "TER"],
 )
 _RESERVED_NAMES = {"loss", "nll", "perplexity", "kind", "update", "epoch", "directions", "seconds"}
-Precision = Literal["fp32", "bf16"]
 
 
 class ValidationConfig(Section):

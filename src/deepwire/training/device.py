@@ -1,24 +1,32 @@
-"""Where a run computes, in which number formats, by how many processes, how much in a forward pass."""
+"""Where a run computes, in which number formats, and its batches there, made while a GPU computes."""
 
 from __future__ import annotations
 
-import os
 import platform
 import resource
 import sys
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
+import numpy as np
 import torch
+from torch import Tensor
 
+from deepwire.data.batches.batching import StreamPosition, UpdateStream
+from deepwire.data.batches.collator import Batch
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.ops.allocator import resident_memory
-from deepwire.ops.precision import MatmulPrecision, autocast_dtype, has_fast_bfloat16, set_fp32_matmul
-from deepwire.training.config import Precision, TrainingConfig
+from deepwire.ops.precision import MatmulPrecision, autocast_dtype, set_fp32_matmul
+
+Item = TypeVar("Item")
+Precision = Literal["fp32", "bf16"]
 
 
 def choose_device(name: str, processes: ProcessGroup, setting: str = "training.device") -> torch.device:
@@ -114,65 +122,6 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-# They keep the device busy and its memory in bounds. In float32 a CPU is kept busy by fewer where the model
-# is wide, which takes a third less memory; in bfloat16 products are so much faster that rounding the weights
-# for every pass shows (docs/reports/performance.md).
-_USUAL = {"cpu": 2048, "cuda": 16384}
-_WIDE, _OF_WIDE = 256, 512
-
-
-def usual_micro_batch(device_type: str, precision: Precision, width: int) -> int:
-    """Padded tokens of one forward pass on a ``cpu`` or on ``cuda``, of a model of that width."""
-    if (device_type, precision) == ("cpu", "fp32") and width >= _WIDE:
-        return _OF_WIDE
-    return _USUAL[device_type]
-
-
-# More were not measured.
-_MOST = 4
-# Tokens of a forward pass that keep a thread busy: with fewer, cores do more as processes of their own.
-_A_THREAD = 512
-# In bfloat16 threads share the products of larger models as well as processes do, within 2 %, and in much
-# less memory; in float32 two processes are 17 % faster (docs/reports/benchmarks.md).
-_LARGE = 32_000_000
-# Each process has a parameter, its gradient, twice, and two moments, in float32; what is not needed with one
-# process may take this part of the memory of the machine.
-_BYTES, _SHARE = 20, 4
-
-
-def processes_wanted(config: TrainingConfig, width: int, parameters: Callable[[], int]) -> int:
-    """How many processes are to train on the cores of this machine, where torchrun started none.
-
-    Args:
-        config: What the run file says.
-        width: d of the model.
-        parameters: Gives about how many the model has; asked for only where several processes may train.
-    """
-    if not sys.platform.startswith("linux") or config.sharding != "none" or config.compile:
-        return 1
-    if config.device != "cpu" and (config.device != "auto" or torch.cuda.is_available()):
-        return 1
-    if config.processes is not None:
-        return config.processes
-    cores = config.threads or torch.get_num_threads()
-    products = _number_format(config)
-    usual = usual_micro_batch("cpu", products, width)
-    tokens = min(config.micro_batch_tokens or usual, config.batch_tokens)
-    threads = max(1, tokens // _A_THREAD)
-    count = max(1, min(cores // threads, _MOST, config.batch_tokens // tokens))
-    if count == 1 or (products == "bf16" and parameters() > _LARGE):
-        return 1
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return min(count, 1 + memory // _SHARE // (_BYTES * parameters()))
-
-
-def _number_format(config: TrainingConfig) -> Precision:
-    """The format of products, as far as it is known without a timing: no thread may start before the fork."""
-    if config.precision == "auto":
-        return "bf16" if has_fast_bfloat16() else "fp32"
-    return config.precision
-
-
 @dataclass(frozen=True)
 class PrecisionPolicy:
     """How a run computes.
@@ -209,3 +158,132 @@ class PrecisionPolicy:
     def autocast(self) -> AbstractContextManager[object]:
         """The context of every forward pass."""
         return torch.autocast(self.device_type, dtype=torch.bfloat16, enabled=self.precision == "bf16")
+
+
+@contextmanager
+def prefetched(items: Iterator[Item], depth: int = 4) -> Iterator[Iterator[Item]]:
+    """The same items in the same order, up to `depth` of them made ahead in a thread.
+
+    What `items` raises is raised where the item would have come. Leaving the block ends the thread, after the
+    item it is working on.
+
+        with prefetched(stream.updates(position)) as updates:
+            for update, position in updates:
+                ...
+    """
+    with ThreadPoolExecutor(1, "prefetch") as thread:
+        ahead = deque(thread.submit(next, items, None) for _ in range(depth))
+        try:
+            yield _taken(thread, ahead, items)
+        finally:
+            thread.shutdown(cancel_futures=True)
+
+
+def _taken(
+    thread: ThreadPoolExecutor, ahead: deque[Future[Item | None]], items: Iterator[Item]
+) -> Iterator[Item]:
+    """The items that were made ahead; for each that is taken another one is begun."""
+    while (item := ahead.popleft().result()) is not None:
+        ahead.append(thread.submit(next, items, None))
+        yield item
+
+
+@dataclass(frozen=True)
+class DeviceBatch:
+    """One forward pass on the device; int64, padded with PAD.
+
+    Attributes:
+        source: ``[B, S]``.
+        target_input: ``[B, T]``.
+        target_output: ``[B, T]``.
+        languages: ``[B]``, index of the target language of each row; None with one direction.
+        links: ``[links, 3]``, row, place in ``target_output`` and place in ``source`` of subwords that belong
+            together; None where nobody asks.
+    """
+
+    source: Tensor
+    target_input: Tensor
+    target_output: Tensor
+    languages: Tensor | None = None
+    links: Tensor | None = None
+
+    def cut(self, pieces: int) -> list[DeviceBatch]:
+        """The rows in so many pieces of about the same size, or one a row where there are fewer."""
+        pieces = min(pieces, len(self.source))
+        if pieces == 1:
+            return [self]
+        sides = (side.tensor_split(pieces) for side in (self.source, self.target_input, self.target_output))
+        parts = [DeviceBatch(*part) for part in zip(*sides, strict=True)]
+        if self.links is not None:
+            ends = list(accumulate(len(part.source) for part in parts))
+            parts = [
+                replace(part, links=_links_of(self.links, end - len(part.source), end))
+                for part, end in zip(parts, ends, strict=True)
+            ]
+        if self.languages is None:
+            return parts
+        languages = self.languages.tensor_split(pieces)
+        return [replace(part, languages=rows) for part, rows in zip(parts, languages, strict=True)]
+
+
+def _links_of(links: Tensor, first: int, end: int) -> Tensor:
+    """The links of rows `first` to `end`, counted from there."""
+    chosen = links[(links[:, 0] >= first) & (links[:, 0] < end)]
+    return chosen - chosen.new_tensor([first, 0, 0])
+
+
+@dataclass(frozen=True)
+class DeviceUpdate:
+    """One update on the device.
+
+    Attributes:
+        number: Which update this is, from 1.
+        epoch: Which epoch it belongs to.
+        target_tokens: Real target tokens of the whole update.
+        batches: The forward passes of this process; it may have none.
+        lines: ``[pairs]``, indices of all its sentence pairs in the store.
+        after: The position of the stream after it.
+    """
+
+    number: int
+    epoch: int
+    target_tokens: int
+    batches: tuple[DeviceBatch, ...]
+    lines: np.ndarray
+    after: StreamPosition
+
+
+def to_device(batch: Batch, device: torch.device) -> DeviceBatch:
+    """Copy a batch to ``device``, without waiting for a GPU."""
+    return DeviceBatch(
+        _tensor(batch.source, device),
+        _tensor(batch.target_input, device),
+        _tensor(batch.target_output, device),
+        None if batch.target_languages is None else _tensor(batch.target_languages, device),
+        None if batch.links is None else _tensor(batch.links, device),
+    )
+
+
+def feed(stream: UpdateStream, start: StreamPosition, device: torch.device) -> Generator[DeviceUpdate]:
+    """The updates from ``start`` on, on ``device``, without end."""
+    updates = (
+        DeviceUpdate(
+            update.number,
+            update.epoch,
+            update.target_tokens,
+            tuple(to_device(batch, device) for batch in update.batches),
+            update.lines,
+            after,
+        )
+        for update, after in stream.updates(start)
+    )
+    if device.type != "cuda":
+        yield from updates
+        return
+    with prefetched(updates) as ahead:
+        yield from ahead
+
+
+def _tensor(values: np.ndarray, device: torch.device) -> Tensor:
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor

@@ -19,11 +19,9 @@ from deepwire.data.vocabulary import PAD
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.io.atomic import human_bytes
 from deepwire.training.config import TrainingConfig
-from deepwire.training.device import peak_memory
-from deepwire.training.device_batches import DeviceUpdate, feed
-from deepwire.training.log import RunLog
+from deepwire.training.device import DeviceUpdate, feed, peak_memory
+from deepwire.training.log import RunLog, human_time, short
 from deepwire.training.loop import Trainer, make_update
-from deepwire.training.progress import human_time, short
 from deepwire.training.run import TrainingRun, open_run
 from deepwire.training.session import make_trainer, training_process
 from deepwire.training.spec import TrainingSpec

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import random
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -14,17 +14,20 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.config.counts import Probability
-from deepwire.config.section import NumberSection, UnusedSettings
+from deepwire.config.counts import Count, Positive, Probability
+from deepwire.config.section import NumberSection, Section, UnusedSettings
+from deepwire.data.vocabulary import BOS, EOS
+from deepwire.errors import ModelError, UsageError
+from deepwire.model.cross_attention import CrossAttentionRecorder
+from deepwire.model.translation_model import TranslationModel
 
 if TYPE_CHECKING:  # a run file is read without them, and sooner
     from deepwire.model.config import ModelConfig
     from deepwire.model.recurrent_depth import RecurrentStack
     from deepwire.model.stack import Stack
     from deepwire.model.stack_spec import Side
-    from deepwire.model.translation_model import TranslationModel
-    from deepwire.training.device_batches import DeviceBatch
-
+    from deepwire.training.device import DeviceBatch
+    from deepwire.training.parallel_strategy import ParallelStrategy
 
 Append = Callable[[Path, Mapping[str, object]], None]
 """Appends a record to a file of the run."""
@@ -284,3 +287,219 @@ def depth_weights(model: TranslationModel) -> dict[str, object]:
             values = values.mean(-1) if values.dim() > 2 else values
             rows_by_key[f"{side}.{weights.key}"] = values.tolist()
     return rows_by_key
+
+
+class EmaConfig(Section):
+    """An exponential moving average: after each update, average += (1 - decay) (weights - average).
+
+    It forgets the weights of n updates ago with decay^n: at 0.999 it spans about a thousand updates.
+    """
+
+    decay: float = Field(
+        default=0.999, gt=0, lt=1, description="share of the old average that an update keeps"
+    )
+    start: Count = Field(
+        default=0, ge=0, description="until this update the average is the weights themselves"
+    )
+    warmup: bool = Field(
+        default=True,
+        description="n updates after start the decay is at most (1 + n) / (10 + n): the first weights "
+        "are soon forgotten",
+    )
+    model: Literal["average", "weights"] = Field(
+        default="average",
+        description="what validation scores and the model of a checkpoint is; the other is kept beside it",
+    )
+
+
+class MovingAverage(Extra):
+    """Averages of the trained parameters, in float32 beside them; a frozen one is its own average.
+
+    Args:
+        parameters: Names and trained parameters of the model.
+        config: Constants.
+        strategy: Where the parameters are among the processes.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, Tensor], config: EmaConfig, strategy: ParallelStrategy
+    ) -> None:
+        self.config, self._strategy, self._parameters = config, strategy, dict(parameters)
+        self._averages = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
+
+    @torch.no_grad()
+    def after_step(self, update: int) -> None:
+        """Move the averages towards the weights."""
+        torch._foreach_lerp_(*self._local(), self.step_size(update))
+
+    def step_size(self, update: int) -> float:
+        """How far the averages move after an update: 1 - decay; all the way until ``start``."""
+        since = update - self.config.start
+        if since <= 0:
+            return 1.0
+        decay = self.config.decay
+        # The warm-up is that of TensorFlow's ExponentialMovingAverage with num_updates.
+        return 1 - (min(decay, (1 + since) / (10 + since)) if self.config.warmup else decay)
+
+    @contextmanager
+    def as_model(self) -> Iterator[None]:
+        """Within the block the model has the averages, where the user wants that, and they its weights."""
+        swaps = self.config.model == "average"
+        if swaps:
+            self._swap()
+        try:
+            yield
+        finally:
+            if swaps:
+                self._swap()
+
+    def state(self) -> dict[str, Tensor]:
+        """The tensors that a checkpoint keeps beside the model, taken within `as_model`.
+
+        ``weights.NAME`` where the model has the averages, else ``average.NAME``.
+        """
+        return {f"{self._prefix}{name}": average for name, average in self._averages.items()}
+
+    def load_state(self, tensors: Mapping[str, Tensor] | None) -> None:
+        """Continue from what `state` gave; the model has been filled from the checkpoint before.
+
+        Args:
+            tensors: Those and others; None where another process has them.
+
+        Raises:
+            ModelError: If a tensor is missing or has another shape.
+        """
+        averages = self.state()
+        kept = {name: tensor for name, tensor in (tensors or {}).items() if name in averages}
+        if tensors is not None and any(
+            name not in kept or kept[name].shape != averages[name].shape for name in averages
+        ):
+            raise ModelError("the averages in the checkpoint do not fit the model")
+        self._strategy.load(averages, kept)
+        if self.config.model == "average":
+            self._swap()
+
+    def owns(self, name: str) -> bool:
+        """Whether a tensor of this name is one of `state`."""
+        return name.startswith(self._prefix)
+
+    @property
+    def _prefix(self) -> str:
+        return "weights." if self.config.model == "average" else "average."
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for average, weight in zip(*self._local(), strict=True):
+            kept = average.clone()
+            average.copy_(weight)
+            weight.copy_(kept)
+
+    def _local(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Averages and weights, as far as this process holds them."""
+        local = self._strategy.local
+        return (
+            [local(average) for average in self._averages.values()],
+            [local(parameter.detach()) for parameter in self._parameters.values()],
+        )
+
+
+_SMALLEST = 1e-9
+"""Smaller weights count as this one: a logarithm must be finite."""
+
+
+class GuidedAlignmentConfig(NumberSection):
+    """A head that learns alignments, those that `data.train` names; a plain number is the weight."""
+
+    written_as = (Positive,)
+    plain_sets = ("weight",)
+    no_number = "a number is the weight, above 0, not {}; null: no guided alignment"
+
+    weight: Positive = Field(default=0.05, description="weight of the loss of the alignment")
+    layer: int | None = Field(None, ge=1, description="decoder layer, from 1; null = the last but one")
+    head: int = Field(1, ge=1, description="head, from 1")
+    step: Literal["writes", "reads"] = Field(
+        "reads",
+        description="the step of the decoder that writes a subword, or the next one, which reads it",
+    )
+
+    def layer_of(self, layers: int) -> int:
+        """The layer, from 1, of a decoder with so many."""
+        return max(1, layers - 1) if self.layer is None else self.layer
+
+
+class GuidedAlignment(Extra):
+    """The loss of a head.
+
+    Args:
+        config: Which head, and how.
+        model: The model that learns.
+
+    Raises:
+        UsageError: It has no such layer or head, or does not look at the source.
+    """
+
+    name = "guided_alignment"
+
+    def __init__(self, config: GuidedAlignmentConfig, model: TranslationModel) -> None:
+        self.weight, self._head, self._reads = config.weight, config.head - 1, config.step == "reads"
+        self._model = model
+        heads = _heads(model)
+        layers = model.config.decoder.layers
+        self._layer = config.layer_of(layers) - 1
+        if self._layer not in heads:
+            # Mixers of other packages may look at the source, and not show how.
+            shown = ", ".join(str(layer + 1) for layer in heads)
+            there = (
+                f"layers 1 to {layers}"
+                if len(heads) == layers
+                else f"weights of the source in layers {shown}"
+            )
+            raise UsageError(f"training.guided_alignment.layer {self._layer + 1}: the decoder has {there}")
+        if config.head > heads[self._layer]:
+            raise UsageError(
+                f"training.guided_alignment.head {config.head}: layer {self._layer + 1} has heads 1 to "
+                f"{heads[self._layer]}"
+            )
+
+    @contextmanager
+    def during_pass(self) -> Iterator[None]:
+        """Keep the weights of the head."""
+        decoder = self._model.decoder
+        decoder.recorder = CrossAttentionRecorder([self._layer])
+        try:
+            yield
+        finally:
+            decoder.recorder = None
+
+    def loss(self, batch: DeviceBatch) -> Tensor | None:
+        """Sums over the target subwords with links, nats, of several passes the mean.
+
+        None where there are no links, or the layer was left out (LayerDrop).
+        """
+        recorder = self._model.decoder.recorder
+        weights = None if recorder is None else recorder.weights.get(self._layer)
+        if weights is None or batch.links is None or not len(batch.links):
+            return None
+        rows, targets, sources = batch.links.unbind(1)
+        places = rows * weights.size(2) + targets
+        shares = 1 / torch.bincount(places)[places].float()
+        passes = weights.view(-1, len(batch.source), *weights.shape[1:])
+        chosen = passes[:, rows, self._head, targets + self._reads, sources].float()
+        total: Tensor = (chosen.clamp(min=_SMALLEST).log() * shares).sum()
+        return -total / len(passes)
+
+
+@torch.no_grad()
+def _heads(model: TranslationModel) -> dict[int, int]:
+    """How many heads each layer has that looks at the source, from 0."""
+    device, mode = next(model.parameters()).device, model.training
+    source, target = (torch.tensor([[symbol]], device=device) for symbol in (EOS, BOS))
+    model.eval()
+    try:
+        weights = model.source_weights(source, target)
+    except ModelError as error:
+        why = f"training.guided_alignment looks at the source, and {error.message}"
+        raise UsageError(why) from None
+    finally:
+        model.train(mode)
+    return {layer: layer_weights.size(1) for layer, layer_weights in sorted(weights.items())}

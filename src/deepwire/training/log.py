@@ -1,27 +1,335 @@
-"""The traces of a run on the screen and in its files: lines, records of updates, TensorBoard events."""
+"""Progress of a run: averages over updates, the time that is left, and the display for people.
+
+A person sees a bar on a terminal or in a notebook, plain lines in a pipe and in ``log.txt``.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, TextIO, cast
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from torch import Tensor
 
 from deepwire.config.counts import first_few
-from deepwire.errors import DataError, LogFn, ModelError, UsageError
+from deepwire.errors import DataError, DeepwireError, LogFn, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, free_name, write_json, write_text
 from deepwire.io.json_lines import finite
 from deepwire.io.regular_files import open_for_appending, open_regular
-from deepwire.training.progress import Averages, Display, TrainingStatus, perplexity
+from deepwire.training.optimizers.optimizer import StepResult
 from deepwire.training.spec import TrainingSpec, WarmStartReport
 from deepwire.training.state import StopReason, TrainingState
-from deepwire.training.validation import Validation, worth_showing
+from deepwire.training.validation import Validation, perplexity, worth_showing
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
+
+@dataclass(frozen=True)
+class Averages:
+    """Averages of the updates between two lines of the log.
+
+    Attributes:
+        losses: Per target token, in nats, by name: ``loss`` (smoothed), ``nll``, those that are added.
+        gradient_norm: Mean norm of the gradient before clipping.
+        tokens: Target tokens.
+        tokens_per_second: Of the time spent in updates, without validation and saving.
+    """
+
+    losses: Mapping[str, float]
+    gradient_norm: float
+    tokens: int
+    tokens_per_second: float
+
+
+class Meter:
+    """Adds up updates; those that were not finite are left out.
+
+    Args:
+        device: Where the losses are.
+        names: Names of the losses, ``loss`` and ``nll`` first.
+    """
+
+    def __init__(self, device: torch.device, names: Sequence[str] = ("loss", "nll")) -> None:
+        self._names = tuple(names)
+        # In the order of stored states: loss, nll, tokens, gradient norm, updates, then further losses.
+        self._sums = torch.zeros(3 + len(names), dtype=torch.float64, device=device)
+        self._finite: list[Tensor] = []
+        self._seconds = 0.0
+        self._since = time.perf_counter()
+
+    def add(self, sums: Mapping[str, Tensor], tokens: int, step: StepResult) -> None:
+        """Take in one update: sums of its losses over target tokens, and its step."""
+        loss, nll, *rest = (sums[name].double() for name in self._names)
+        count = torch.full_like(loss, tokens)
+        row = torch.stack([loss, nll, count, step.norm.double(), torch.ones_like(count), *rest])
+        self._sums += torch.where(step.finite, row, 0.0)
+        self._finite.append(step.finite)
+        now = time.perf_counter()
+        self._seconds += now - self._since
+        self._since = now
+
+    def skip_time(self) -> None:
+        """Do not count the time since the last update: it went into validation or saving."""
+        self._since = time.perf_counter()
+
+    def take_finite(self) -> list[bool]:
+        """Whether each update since the last call was finite; waits for the device."""
+        finite: list[bool] = torch.stack(self._finite).tolist() if self._finite else []
+        self._finite.clear()
+        return finite
+
+    def averages(self) -> Averages:
+        """The interval so far; waits for the device."""
+        loss, nll, tokens, norm, updates, *rest = self._sums.tolist()
+        per_token = 1 / tokens if tokens else math.nan
+        return Averages(
+            {name: each * per_token for name, each in zip(self._names, [loss, nll, *rest], strict=True)},
+            norm / updates if updates else math.nan,
+            int(tokens),
+            tokens / max(self._seconds, 1e-9),
+        )
+
+    def reset(self) -> None:
+        """Begin a new interval."""
+        self._sums.zero_()
+        self._seconds = 0.0
+
+    def state(self) -> list[float]:
+        """The sums, for a checkpoint in the middle of an interval; waits for the device."""
+        sums: list[float] = self._sums.tolist()
+        return [*sums, self._seconds]
+
+    def load_state(self, state: list[float]) -> None:
+        """Continue an interval from what ``state`` gave.
+
+        Raises:
+            ModelError: If it has more or fewer sums.
+        """
+        if len(state) != len(self._sums) + 1:
+            raise ModelError(f"the stored training state is damaged: {len(state)} sums of an interval")
+        self._sums.copy_(torch.tensor(state[:-1], dtype=torch.float64))
+        self._seconds = state[-1]
+
+
+class RemainingTime:
+    """How long the rest of a run takes, by its later updates.
+
+    The first of a process are slow: kernels are chosen, memory is asked for. So the pace is that of the last
+    half to three quarters of the updates that this process has made, validation and saving included.
+
+    Args:
+        clock: Gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._updates = 0
+        self._since: tuple[float, float] | None = None
+        self._next: tuple[float, float] | None = None
+
+    def passed(self, share: float) -> None:
+        """Take note of an update, after which this share of the run is done."""
+        self._updates += 1
+        if self._updates & (self._updates - 1) == 0:  # 1, 2, 4, 8, ...
+            self._since, self._next = self._next, (share, self._clock())
+
+    def seconds_left(self, share: float) -> float | None:
+        """Until the end, where this share is done by now; None while nobody knows."""
+        if self._since is None or share <= self._since[0]:
+            return None
+        return (1 - share) / (share - self._since[0]) * (self._clock() - self._since[1])
+
+
+@dataclass(frozen=True)
+class TrainingStatus:
+    """Where a run stands.
+
+    Attributes:
+        update: Updates made.
+        epoch: Epochs made, with their fraction.
+        share: Share of the run that is done, 0 to 1.
+        seconds: Time spent on the run, interruptions not counted.
+        seconds_left: Expected time to the end; None while unknown.
+        learning_rate: Of the last update.
+        memory: Bytes in use at the last line of the log, of all processes together.
+    """
+
+    update: int
+    epoch: float
+    share: float
+    seconds: float
+    seconds_left: float | None
+    learning_rate: float
+    memory: int
+
+
+class _Screen:
+    """A stream for people, who may go: with the terminal or the program that reads it, it falls silent.
+
+    What they would have seen is in ``log.txt``, and a run is worth more than a line on the screen.
+
+    Attributes:
+        gone: Why nothing is shown any more; empty while it is.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.gone = ""
+
+    def write(self, text: str) -> int:
+        """Show a text."""
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Show it now."""
+        self._try(self._stream.flush)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def _try(self, show: Callable[[], object]) -> None:
+        if self.gone:
+            return
+        try:
+            show()
+        except OSError as error:
+            self.gone = error.strerror or "closed"
+
+
+_SHORT_NAMES = {"r_drop": "kl", "sim_cut": "kl", "guided_alignment": "al"}
+
+
+class Display:
+    """Shows lines and the bar on stderr or in a notebook, and appends the lines with the time to ``log.txt``.
+
+    When the terminal is gone, ``log.txt`` says so and goes on.
+
+    Args:
+        log: ``log.txt``; made when missing.
+        quiet: Write to the file only.
+    """
+
+    def __init__(self, log: Path, quiet: bool = False) -> None:
+        self._path = log
+        with disk_errors(log):
+            self._file = open_for_appending(log)
+        self._screen, self._silent = _Screen(sys.stderr), False
+        self._console = Console(
+            file=cast("IO[str]", self._screen), quiet=quiet, soft_wrap=True, highlight=False
+        )
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            TaskProgressColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left {task.fields[left]}"),
+            console=self._console,
+            disable=quiet or not _can_show_a_bar(self._console),
+        )
+        self._task = self._bar.add_task("training", total=1.0, left="?")
+
+    def __enter__(self) -> Display:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.refresh()  # in a notebook, stopping does not show where it stopped
+        self._bar.stop()
+        # On a full disk this fails like the write before it, and says nothing new.
+        with suppress(OSError), self._file:
+            if isinstance(error, DeepwireError):
+                self._write(f"error: {error.message}")
+            elif error is not None:
+                self._write("".join(traceback.format_exception(error)))
+
+    def say(self, text: str) -> None:
+        """Show one line."""
+        self._console.print(text, markup=False)
+        with disk_errors(self._path):
+            if self._screen.gone and not self._silent:
+                self._silent = True
+                self._write(f"nothing can be shown any more ({self._screen.gone}); this file goes on")
+            self._write(text)
+
+    def _write(self, text: str) -> None:
+        self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        self._file.flush()
+
+    def move(self, status: TrainingStatus) -> None:
+        """Advance the bar; nothing is printed in a pipe."""
+        self._bar.update(
+            self._task,
+            completed=status.share,
+            description=f"u {status.update} ep {status.epoch:.2f}",
+            left=human_time(status.seconds_left),
+        )
+
+    def train_line(self, status: TrainingStatus, averages: Averages) -> None:
+        """Show the averages of an interval of updates."""
+        losses = averages.losses
+        parts = [f"u {status.update} ep {status.epoch:.2f}"]
+        parts += [f"{_SHORT_NAMES.get(name, name)} {value:.3f}" for name, value in losses.items()]
+        parts += [
+            f"ppl {short(perplexity(losses['nll']))} lr {status.learning_rate:.1e}",
+            f"gn {averages.gradient_norm:.2f} tok/s {short(averages.tokens_per_second)}",
+            f"eta {human_time(status.seconds_left)} mem {short(status.memory)}",
+        ]
+        self.say(" ".join(parts))
+
+    def valid_line(self, update: int, scores: dict[str, float], note: str, direction: str = "") -> None:
+        """Show the scores of a validation, or those of one direction in it."""
+        parts = [f"loss {scores['loss']:.3f} nll {scores['nll']:.3f} ppl {short(scores['perplexity'])}"]
+        known = ("loss", "nll", "perplexity")
+        parts += [f"{name} {score:.2f}" for name, score in scores.items() if name not in known]
+        where = f"valid {direction}" if direction else "valid"
+        self.say(f"u {update} {where} {' '.join(parts)}{f' ({note})' if note else ''}")
+
+
+def _can_show_a_bar(console: Console) -> bool:
+    """A notebook needs a package for what changes; without it, it gets the lines alone."""
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+
+
+def short(number: float) -> str:
+    """A number in at most about four characters: ``9.2``, ``18.2k``, ``3.1G``, ``inf``."""
+    if not math.isfinite(number):
+        return str(number)
+    for letter in ("", "k", "M", "G"):
+        if abs(number) < 999.5:
+            return f"{number:.0f}{letter}" if abs(number) >= 99.95 else f"{number:.1f}{letter}"
+        number /= 1000
+    return f"{number:.3g}T"
+
+
+def human_time(seconds: float | None) -> str:
+    """A time as people say it: ``45s``, ``12m``, ``1h12``, ``3d04h``; ``?`` where it is unknown."""
+    if seconds is None:
+        return "?"
+    minutes = round(seconds / 60)
+    if seconds < 99.5:
+        return f"{seconds:.0f}s"
+    if minutes < 60:
+        return f"{minutes}m"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours}h{rest:02d}" if hours < 48 else f"{hours // 24}d{hours % 24:02d}h"
 
 
 class RunLog:

@@ -26,10 +26,15 @@ from deepwire.errors import DivergedError, ResourceError
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import seed_random_numbers
 from deepwire.training.config import TrainingConfig
-from deepwire.training.device import PrecisionPolicy, is_out_of_memory, memory_in_use
-from deepwire.training.device_batches import DeviceBatch, DeviceUpdate, feed
-from deepwire.training.ema import MovingAverage
-from deepwire.training.extras import Extra, update_seed
+from deepwire.training.device import (
+    DeviceBatch,
+    DeviceUpdate,
+    PrecisionPolicy,
+    feed,
+    is_out_of_memory,
+    memory_in_use,
+)
+from deepwire.training.extras import Extra, MovingAverage, update_seed
 from deepwire.training.optimizers.optimizer import Optimizer, StepResult
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy
 from deepwire.training.run import TrainingRun, save_checkpoint

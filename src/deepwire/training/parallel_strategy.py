@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from deepwire.checkpoint.store import model_parameters
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.translation_model import LossSums, TranslationModel
-from deepwire.training.device_batches import DeviceBatch
+from deepwire.training.device import DeviceBatch
 
 LossFunction = Callable[..., LossSums]
 """The signature of ``TranslationModel.loss``."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -24,17 +26,15 @@ from deepwire.errors import DataError, LogFn, ModelError, UsageError
 from deepwire.io.atomic import json_text, move_aside, require_space, write_json, write_text
 from deepwire.io.regular_files import read_json
 from deepwire.model.translation_model import TranslationModel
+from deepwire.ops.precision import has_fast_bfloat16
 from deepwire.plugins import check_recorded
-from deepwire.training.device import PrecisionPolicy, describe, usual_micro_batch
-from deepwire.training.device_batches import DeviceUpdate
+from deepwire.training.config import TrainingConfig
+from deepwire.training.device import DeviceUpdate, Precision, PrecisionPolicy, describe
+from deepwire.training.log import Meter, RemainingTime, RunLog, TrainingStatus
 from deepwire.training.optimizers.optimizer import StepResult
 from deepwire.training.parallel_strategy import Snapshot
-from deepwire.training.progress import Meter, RemainingTime, TrainingStatus
 from deepwire.training.spec import TrainingSpec, missing_file_hint, read_run_file, require_same_digests
 from deepwire.training.state import Signals, StopReason, TrainingState, first_fault, progress
-
-if TYPE_CHECKING:
-    from deepwire.training.log import RunLog
 
 _SLACK = 1_000_000
 
@@ -109,6 +109,65 @@ def load_moments(folder: Path) -> dict[str, Tensor]:
         ModelError: If they are missing or damaged.
     """
     return read_tensors(folder / OPTIMIZER, torch.device("cpu"))
+
+
+# They keep the device busy and its memory in bounds. In float32 a CPU is kept busy by fewer where the model
+# is wide, which takes a third less memory; in bfloat16 products are so much faster that rounding the weights
+# for every pass shows (docs/reports/performance.md).
+_USUAL = {"cpu": 2048, "cuda": 16384}
+_WIDE, _OF_WIDE = 256, 512
+
+
+def usual_micro_batch(device_type: str, precision: Precision, width: int) -> int:
+    """Padded tokens of one forward pass on a ``cpu`` or on ``cuda``, of a model of that width."""
+    if (device_type, precision) == ("cpu", "fp32") and width >= _WIDE:
+        return _OF_WIDE
+    return _USUAL[device_type]
+
+
+# More were not measured.
+_MOST = 4
+# Tokens of a forward pass that keep a thread busy: with fewer, cores do more as processes of their own.
+_A_THREAD = 512
+# In bfloat16 threads share the products of larger models as well as processes do, within 2 %, and in much
+# less memory; in float32 two processes are 17 % faster (docs/reports/benchmarks.md).
+_LARGE = 32_000_000
+# Each process has a parameter, its gradient, twice, and two moments, in float32; what is not needed with one
+# process may take this part of the memory of the machine.
+_BYTES, _SHARE = 20, 4
+
+
+def processes_wanted(config: TrainingConfig, width: int, parameters: Callable[[], int]) -> int:
+    """How many processes are to train on the cores of this machine, where torchrun started none.
+
+    Args:
+        config: What the run file says.
+        width: d of the model.
+        parameters: Gives about how many the model has; asked for only where several processes may train.
+    """
+    if not sys.platform.startswith("linux") or config.sharding != "none" or config.compile:
+        return 1
+    if config.device != "cpu" and (config.device != "auto" or torch.cuda.is_available()):
+        return 1
+    if config.processes is not None:
+        return config.processes
+    cores = config.threads or torch.get_num_threads()
+    products = _number_format(config)
+    usual = usual_micro_batch("cpu", products, width)
+    tokens = min(config.micro_batch_tokens or usual, config.batch_tokens)
+    threads = max(1, tokens // _A_THREAD)
+    count = max(1, min(cores // threads, _MOST, config.batch_tokens // tokens))
+    if count == 1 or (products == "bf16" and parameters() > _LARGE):
+        return 1
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(count, 1 + memory // _SHARE // (_BYTES * parameters()))
+
+
+def _number_format(config: TrainingConfig) -> Precision:
+    """The format of products, as far as it is known without a timing: no thread may start before the fork."""
+    if config.precision == "auto":
+        return "bf16" if has_fast_bfloat16() else "fp32"
+    return config.precision
 
 
 class Decisions(BaseModel):

@@ -32,24 +32,22 @@ from deepwire.ops.process import (
     training_lock,
 )
 from deepwire.training.config import TrainingConfig
-from deepwire.training.device import choose_device, idle_gpus
-from deepwire.training.device_batches import feed
-from deepwire.training.ema import MovingAverage
+from deepwire.training.device import choose_device, feed, idle_gpus
 from deepwire.training.extras import (
     ConnectionUpdates,
     DepthWeightRecords,
     Extra,
     GradientRecords,
+    GuidedAlignment,
     LayerDrop,
+    MovingAverage,
     RoundsDraw,
 )
 from deepwire.training.freezing import freeze, with_rate_factors
-from deepwire.training.guided_alignment import GuidedAlignment
-from deepwire.training.log import RunLog
+from deepwire.training.log import Display, RunLog, short
 from deepwire.training.loop import Objective, Trainer, UpdateResult, after_update, learning_rate, train
 from deepwire.training.optimizers.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.progress import Display, short
 from deepwire.training.run import (
     TrainingRun,
     load_moments,

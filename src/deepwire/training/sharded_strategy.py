@@ -21,7 +21,7 @@ from deepwire.checkpoint.store import model_parameters
 from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.device_batches import DeviceBatch
+from deepwire.training.device import DeviceBatch
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy, Snapshot
 
 # By these a stack calls its sub-layers in training.

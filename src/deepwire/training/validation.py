@@ -24,9 +24,7 @@ from deepwire.errors import DivergedError
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.config import ValidationConfig
-from deepwire.training.device import PrecisionPolicy
-from deepwire.training.device_batches import to_device
-from deepwire.training.progress import perplexity
+from deepwire.training.device import PrecisionPolicy, to_device
 from deepwire.training.spec import ScoreTexts, TranslateTexts
 
 DIVERGED_HINT = (
@@ -35,6 +33,11 @@ DIVERGED_HINT = (
 
 # Sentences translated between two looks at the signals.
 _CHUNK = 512
+
+
+def perplexity(nll: float) -> float:
+    """exp of a loss per token in nats; infinite where that is too large for a float."""
+    return math.inf if nll >= 700 else math.exp(nll)  # of what is no number, neither
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from deepwire.testing import (
     check_steps,
     small_model,
 )
-from deepwire.training.device_batches import DeviceBatch
+from deepwire.training.device import DeviceBatch
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]

@@ -20,7 +20,7 @@ from deepwire.lab.subject.model_and_text import PairBatch
 from deepwire.model.stack_spec import SIDES, Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import batch, small_model
-from deepwire.training.device_batches import DeviceBatch
+from deepwire.training.device import DeviceBatch
 from deepwire.training.extras import gradient_norms, layers_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "model"))

@@ -13,7 +13,7 @@ from deepwire.model.connections import CONNECTIONS
 from deepwire.model.context import Context
 from deepwire.model.stack_spec import SIDES
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.device_batches import DeviceBatch
+from deepwire.training.device import DeviceBatch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "model"))
 from choices import choices

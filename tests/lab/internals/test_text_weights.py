@@ -16,7 +16,7 @@ from deepwire.lab.report.finding import HeatMap
 from deepwire.lab.subject.model_and_text import PairBatch
 from deepwire.model.introspection import DepthWeights
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.device_batches import DeviceBatch
+from deepwire.training.device import DeviceBatch
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]

@@ -33,8 +33,8 @@ from deepwire.io.regular_files import read_json, read_regular
 from deepwire.model.config import ModelConfig
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.warm_start.transfer import RowMap, map_rows
-from deepwire.training.warm_start.warm_start_config import DecoderLayers, PretrainedSection
+from deepwire.training.config import DecoderLayers, PretrainedSection
+from deepwire.training.start_from import RowMap, map_rows
 
 CONFIG, PIECES = "config.json", "sentencepiece.bpe.model"
 _WEIGHTS = ("model.safetensors", "pytorch_model.bin")

@@ -24,7 +24,7 @@ from deepwire.lab.subject.model_and_text import NotApplicableError, open_model, 
 from deepwire.model.introspection import layer_names
 from deepwire.model.stack_spec import SIDES, Side
 from deepwire.model.translation_model import TranslationModel
-from deepwire.training.device_batches import DeviceBatch
+from deepwire.training.device import DeviceBatch
 
 
 @dataclass(frozen=True)

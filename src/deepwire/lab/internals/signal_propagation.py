@@ -22,7 +22,7 @@ from deepwire.lab.subject.training_text import TrainingText, open_untrained, tra
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.recipes import is_run_file
-from deepwire.training.device_batches import DeviceBatch
+from deepwire.training.device import DeviceBatch
 
 _MICRO_BATCH = 2048
 _SEEDS = 3

@@ -24,7 +24,7 @@ from deepwire.model.evaluation_mode import evaluating
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
-from deepwire.training.device_batches import DeviceBatch
+from deepwire.training.device import DeviceBatch
 from deepwire.training.extras import layers_of
 
 

@@ -22,7 +22,7 @@ from deepwire.model.build import build_model
 from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
 from deepwire.runfile import RunFile, load_run_file
-from deepwire.training.device_batches import DeviceUpdate, feed
+from deepwire.training.device import DeviceUpdate, feed
 
 
 @dataclass(frozen=True)

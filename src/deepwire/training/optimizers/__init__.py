@@ -3,9 +3,8 @@
 from typing import Annotated
 
 from deepwire.config.choice import ChoiceTable, by_name_or
-from deepwire.training.optimizers.adam import AdamConfig, AdamWConfig
 from deepwire.training.optimizers.muon import MuonConfig
-from deepwire.training.optimizers.optimizer import OptimizerSection
+from deepwire.training.optimizers.optimizer import AdamConfig, AdamWConfig, OptimizerSection
 
 OPTIMIZERS = ChoiceTable(OptimizerSection, [AdamConfig, AdamWConfig, MuonConfig])
 

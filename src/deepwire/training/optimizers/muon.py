@@ -17,8 +17,7 @@ from deepwire.config.section import Section
 from deepwire.errors import UsageError
 from deepwire.model.layers import Linear
 from deepwire.training.freezing import Patterns, matches, near_names
-from deepwire.training.optimizers.adam import Adam, AdamSection
-from deepwire.training.optimizers.optimizer import OptimizerContext, Step, UpdateRule
+from deepwire.training.optimizers.optimizer import Adam, AdamSection, OptimizerContext, Step, UpdateRule
 
 if TYPE_CHECKING:  # a run file is read without it, and sooner
     from deepwire.model.translation_model import TranslationModel

@@ -21,10 +21,9 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translation_model import TranslationModel
+from deepwire.training.config import StartFromSection
 from deepwire.training.spec import TrainingSpec
-from deepwire.training.warm_start.start_from import start_from
-from deepwire.training.warm_start.transfer import map_rows
-from deepwire.training.warm_start.warm_start_config import StartFromSection
+from deepwire.training.start_from import map_rows, start_from
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
