@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-# Reports are dated records, longer than a manual may be; a script writes some of them.
 REPORTS = DOCS / "reports"
 
 _FENCE = re.compile(r"^( *)(```+)(\w*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
@@ -56,30 +54,6 @@ def without_code(text: str) -> str:
 def words(page: Path) -> int:
     """Words of prose, tables and headings; code does not count."""
     return len(without_code(page.read_text(encoding="utf-8")).split())
-
-
-def sentences(page: Path) -> Iterator[str]:
-    """Sentences of paragraphs, list items and cells of tables; a colon ends one in reports only."""
-    ends = ".!?:;" if REPORTS in page.parents else ".!?"
-    for passage in _passages(without_code(page.read_text(encoding="utf-8"))):
-        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", passage)
-        plain = re.sub(r"`[^`]*`", "X", plain)
-        yield from re.split(rf"(?<=[{ends}])[*_)\"]*\s+", plain)
-
-
-def _passages(text: str) -> Iterator[str]:
-    for paragraph in re.split(r"\n\s*\n", text):
-        lines: list[str] = []
-        for line in paragraph.split("\n"):
-            starts_anew = re.match(r"\s*([-*]|\d+\.)\s", line) or line.startswith(("#", "|", ":::"))
-            if starts_anew and lines:
-                yield " ".join(lines)
-                lines = []
-            if line.lstrip().startswith("|"):
-                yield from (cell.strip() for cell in re.split(r"(?<!\\)\|", line))
-            elif not line.startswith((":::", "    ")):
-                lines.append(re.sub(r"^\s*([-*]|\d+\.|#+)\s", "", line).strip())
-        yield " ".join(lines)
 
 
 def links(page: Path) -> list[str]:

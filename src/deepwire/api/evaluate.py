@@ -116,7 +116,8 @@ def compare(
         samples: Resamples (default 1000) or shuffles (default 10000).
         seed: Of the random numbers of the test.
         metrics: As in `evaluate`.
-        tokenize, language, direction, decoding, device, precision: As in `evaluate`.
+        tokenize, language, direction: As in `evaluate`.
+        decoding, device, precision: As in `evaluate`.
 
     Raises:
         UsageError, DataError, ModelError: As in `evaluate`.

@@ -3,7 +3,7 @@
 Vaswani et al. 2017 (Attention Is All You Need), equation 1: softmax(Q K^T / sqrt(h)) V. The fused kernel
 never holds the T x S scores and is the faster one in most places. On a CPU it is not where weights are
 dropped (it falls back to slower steps), nor in the backward pass of short sentences, nor where oneDNN
-computes the many small products within it, in bfloat16 or float32 (docs/reports/performance.md).
+computes the many small products within it, in bfloat16 or float32 (docs/understand/speed.md).
 
 On a GPU it is any kernel but cuDNN's, which torch prefers on some: cuDNN plans anew for every shape, about
 20 ms each time (H200), and batches of sentences and steps of decoding have ever new shapes. Where few shapes

@@ -2,7 +2,7 @@
 
 torch draws one Mersenne number per element on one thread, about 10 ns each. Here an element gets 16 random
 bits in one vectorised addition: of two stretches of a store of random numbers, which begin where torch's own
-generator says. Everything else is a vectorised pass too (docs/reports/performance.md).
+generator says. Everything else is a vectorised pass too (docs/understand/speed.md).
 """
 
 from __future__ import annotations

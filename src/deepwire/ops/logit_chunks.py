@@ -10,7 +10,7 @@ from torch.autograd.function import FunctionCtx
 from torch.nn import functional
 
 # Logits held at a time. On a CPU they should stay in the cache between the passes over them; a GPU needs
-# large products to be busy (docs/reports/performance.md).
+# large products to be busy (docs/understand/speed.md).
 CPU_LOGITS = 4 * 2**20
 # Products with fewer rows than this are slower than the cache is worth.
 LEAST_TOKENS = 256

@@ -113,7 +113,7 @@ def load_moments(folder: Path) -> dict[str, Tensor]:
 
 # They keep the device busy and its memory in bounds. In float32 a CPU is kept busy by fewer where the model
 # is wide, which takes a third less memory; in bfloat16 products are so much faster that rounding the weights
-# for every pass shows (docs/reports/performance.md).
+# for every pass shows (docs/understand/speed.md).
 _USUAL = {"cpu": 2048, "cuda": 16384}
 _WIDE, _OF_WIDE = 256, 512
 
