@@ -118,7 +118,7 @@ def test_a_report_holds_all_of_a_run_and_what_was_measured_before(
             for arguments, figures in (
                 ("compare run run@update-3", 1),
                 ("depth run --sentences 4", 1),
-                ("linearise run --sentences 4 --layers 1 --updates 2 --update-tokens 200", 1),
+                ("linearise run --sentences 4 --updates 2 --update-tokens 200", 1),
                 ("length run --sentences 8 --rounds 1", 2),
             )
         ),

@@ -30,7 +30,7 @@ OF_LANGUAGE_MODELS = {
 # All analyses of one model.
 OF_A_MODEL = {
     **OF_LANGUAGE_MODELS,
-    "similarity": "deepwire.lab.depth.layer_similarity:analyse_similarity",
+    "similarity": "deepwire.lab.layers:analyse_similarity",
 }
 
 

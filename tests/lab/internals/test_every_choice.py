@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from deepwire.lab.depth.layer_similarity import similarities
+from deepwire.lab.linearisation import Cell, linearised, width
 from torch import nn
 
 from deepwire.errors import UsageError
-from deepwire.lab.depth.layer_similarity import similarities
 from deepwire.lab.internals.gates import observe
 from deepwire.lab.internals.signal_sizes import signal_sizes
 from deepwire.lab.internals.text_weights import depends_on_text, text_weights
-from deepwire.lab.linearisation import Cell, linearised, width
 from deepwire.lab.subject.document_text import ReadText
 from deepwire.lab.subject.model_and_text import PairBatch
 from deepwire.model.stack_spec import SIDES, Side

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from deepwire.lab.subject.model_and_text import PairBatch
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Context
 from deepwire.model.embedding import Embedding
@@ -109,17 +110,15 @@ def signal_sizes(
 
 
 @torch.no_grad()
-def signal_values(
-    model: TranslationModel, batch: DeviceBatch, *, logits: bool = True
-) -> dict[Signal, Tensor]:
+def signal_values(model: TranslationModel, batch: DeviceBatch | PairBatch) -> dict[Signal, Tensor]:
     """The signals themselves at the real tokens of one batch, `[tokens, ...]`, without dropout.
 
-    Of several results of a stack, and their logits if they are wanted, the first is taken.
+    Of several results of a stack the first is taken.
     """
     values: dict[Signal, Tensor] = {}
     with evaluating(model):
         read = _Pass(model, batch)
-        for signal, tensor in [*read.seen(), *(read.logits() if logits else ())]:
+        for signal, tensor in read.seen():
             values.setdefault(signal, tensor)
     return values
 
@@ -150,14 +149,14 @@ class _Pass:
     `words` are the real tokens of those that a stack reads, `target_words` those of the target, `[B, T]`.
     """
 
-    def __init__(self, model: TranslationModel, batch: DeviceBatch) -> None:
+    def __init__(self, model: TranslationModel, batch: DeviceBatch | PairBatch) -> None:
         inputs = model.reads(batch.source, batch.target_input)
         self.words = {side: tokens != model.pad_id for side, tokens in inputs.items()}
         self.target_words = batch.target_input != model.pad_id
         stacks = model.stacks()
         self._taps = {side: ConnectionTap(stack.connection) for side, stack in stacks.items()}
         tapped = {side: stack.with_parts(connection=self._taps[side]) for side, stack in stacks.items()}
-        self.model, self._languages = model.with_stacks(**tapped), batch.languages
+        self.model = model.with_stacks(**tapped)
         with _memory_of(self.model) as memory:
             self.results = self.model.decode(batch.source, batch.target_input, languages=batch.languages)
         self._left: dict[Side, Sequence[Tensor]] = {"encoder": memory, "decoder": self.results}
@@ -177,11 +176,6 @@ class _Pass:
             for kind, number, tensor in tap.seen:
                 if kind == "output" and tensor.grad is not None:
                     yield Signal(side, "output gradient", number), tensor.grad[self.words[side]]
-
-    def logits(self) -> Iterator[tuple[Signal, Tensor]]:
-        """The logits of the first result."""
-        rows = _logits(self.model, self.results[0], self.target_words, self._languages)
-        yield Signal("decoder", "logits"), torch.cat(list(rows))
 
 
 def _logits(

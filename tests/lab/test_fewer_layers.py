@@ -9,7 +9,7 @@ import torch
 
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
-from deepwire.lab.depth.fewer_layers import with_layers
+from deepwire.lab.fewer_layers import with_layers
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 

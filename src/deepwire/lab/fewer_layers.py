@@ -7,9 +7,6 @@ layers of an encoder. Nothing is trained again: the layers left are as they were
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-from torch import Tensor
 
 from deepwire.errors import LogFn, UsageError
 from deepwire.lab.report.finding import BarChart, Figure, Finding, LineChart, Series, Table, provenance
@@ -17,30 +14,6 @@ from deepwire.lab.subject.model_and_text import check_layer, present
 from deepwire.lab.subject.scorer import Scorer
 from deepwire.model.stack_spec import Side
 from deepwire.model.translation_model import TranslationModel
-
-
-@dataclass(frozen=True)
-class DepthScore:
-    """BLEU with the lowest layers of one stack."""
-
-    side: Side
-    layers: int
-    bleu: float
-
-
-@dataclass(frozen=True)
-class GroupScore:
-    """BLEU with groups `first` to `last` of the decoder; `weight` is theirs in the mixture of all."""
-
-    first: int
-    last: int
-    weight: float
-    bleu: float
-
-    @property
-    def name(self) -> str:
-        """``4`` or ``3:6``."""
-        return str(self.first) if self.first == self.last else f"{self.first}:{self.last}"
 
 
 def with_layers(model: TranslationModel, side: Side, layers: int) -> TranslationModel:
@@ -67,7 +40,7 @@ def with_layers(model: TranslationModel, side: Side, layers: int) -> Translation
     return model.with_stacks(**{side: stack.with_parts(fusion=fusion)})
 
 
-def layer_scores(scorer: Scorer, side: Side, tell: LogFn) -> list[DepthScore]:
+def layer_scores(scorer: Scorer, side: Side, tell: LogFn) -> list[float]:
     """BLEU with 1, 2, ... all layers of a stack, the other stack whole.
 
     Raises:
@@ -76,38 +49,31 @@ def layer_scores(scorer: Scorer, side: Side, tell: LogFn) -> list[DepthScore]:
     depth = scorer.model.stack(side).depth
     scores = []
     for layers in range(1, depth + 1):
-        scores.append(DepthScore(side, layers, scorer.bleu(with_layers(scorer.model, side, layers))))
-        tell(f"{side} with {layers} of {depth} layers: BLEU {scores[-1].bleu:.2f}")
+        scores.append(scorer.bleu(with_layers(scorer.model, side, layers)))
+        tell(f"{side} with {layers} of {depth} layers: BLEU {scores[-1]:.2f}")
     return scores
 
 
-def group_scores(scorer: Scorer, tell: LogFn) -> list[GroupScore]:
-    """BLEU with every single group of the decoder, and with every range that ends with the last one.
+def group_scores(scorer: Scorer, tell: LogFn) -> list[tuple[str, float, float]]:
+    """Groups of the decoder (``4`` or ``3:6``), their weight in the mixture of all, and BLEU with them alone.
 
-    Empty where the decoder does not predict with a mixture of groups.
+    Every single group, and every range that ends with the last one; empty where the decoder does not predict
+    with a mixture of groups.
     """
-    weights = group_weights(scorer.model, scorer.languages)
+    log_weights = scorer.model.decoder.fusion.log_weights(scorer.languages)
+    if log_weights is None:
+        return []
+    weights: list[float] = log_weights.exp().tolist()
     groups = len(weights)
     ranges = [(group, group) for group in range(1, groups + 1)]
     ranges += [(first, groups) for first in range(1, groups)]
     scores = []
     for first, last in ranges:
         bleu = scorer.bleu(scorer.model, groups=f"{first}:{last}")
-        scores.append(GroupScore(first, last, sum(weights[first - 1 : last]), bleu))
-        tell(f"decoder groups {first}:{last}: BLEU {bleu:.2f}")
+        name = str(first) if first == last else f"{first}:{last}"
+        scores.append((name, sum(weights[first - 1 : last]), bleu))
+        tell(f"decoder groups {name}: BLEU {bleu:.2f}")
     return scores
-
-
-def group_weights(model: TranslationModel, languages: Tensor | None = None) -> Sequence[float]:
-    """The weights of the decoder's groups in its prediction; empty where there are no groups.
-
-    `languages` `[1]` is the target language, where each may have weights of its own.
-    """
-    log_weights = model.decoder.fusion.log_weights(languages)
-    if log_weights is None:
-        return []
-    weights: list[float] = log_weights.exp().tolist()
-    return weights
 
 
 def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: LogFn) -> Finding:
@@ -116,7 +82,7 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: LogFn) -> 
     Raises:
         UsageError: Nothing can be left out of this model.
     """
-    scores: dict[Side, list[DepthScore]] = {}
+    scores: dict[Side, list[float]] = {}
     notes = []
     sides = present(scorer.model, sides)
     for side in sides:
@@ -134,10 +100,9 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: LogFn) -> 
         figures.append(_layers_chart(scores))
     if groups:
         title = "BLEU with some groups of the decoder"
-        rows = [(score.name, score.weight, score.bleu) for score in groups]
-        tables.append(Table(title=title, columns=["groups", "weight of all .3", "BLEU .2"], rows=rows))
-        bars = [Series(name="BLEU", y=[score.bleu for score in groups])]
-        names = [score.name for score in groups]
+        tables.append(Table(title=title, columns=["groups", "weight of all .3", "BLEU .2"], rows=groups))
+        bars = [Series(name="BLEU", y=[bleu for _, _, bleu in groups])]
+        names = [name for name, _, _ in groups]
         figures.append(
             BarChart(name="groups", title=title, x="groups", y="BLEU", categories=names, series=bars)
         )
@@ -157,26 +122,24 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: LogFn) -> 
     )
 
 
-def _layers_table(scores: dict[Side, list[DepthScore]]) -> Table:
+_TITLE = "BLEU with the lowest layers of one stack"
+
+
+def _layers_table(scores: dict[Side, list[float]]) -> Table:
     return Table(
-        title="BLEU with the lowest layers of one stack",
+        title=_TITLE,
         columns=["stack", "layers", "left out", "BLEU .2", "change [BLEU] .2"],
         rows=[
-            (side, score.layers, len(of_side) - score.layers, score.bleu, score.bleu - of_side[-1].bleu)
+            (side, layers, len(of_side) - layers, bleu, bleu - of_side[-1])
             for side, of_side in scores.items()
-            for score in of_side
+            for layers, bleu in enumerate(of_side, 1)
         ],
     )
 
 
-def _layers_chart(scores: dict[Side, list[DepthScore]]) -> LineChart:
+def _layers_chart(scores: dict[Side, list[float]]) -> LineChart:
     lines = [
-        Series(
-            name=f"{side} (of {len(of_side)})",
-            x=[score.layers for score in of_side],
-            y=[score.bleu for score in of_side],
-        )
+        Series(name=f"{side} (of {len(of_side)})", x=range(1, len(of_side) + 1), y=of_side)
         for side, of_side in scores.items()
     ]
-    title = "BLEU with the lowest layers of one stack"
-    return LineChart(name="layers", title=title, x="layers left", y="BLEU", series=lines)
+    return LineChart(name="layers", title=_TITLE, x="layers left", y="BLEU", series=lines)

@@ -1,1 +1,0 @@
-"""``deepwire analyze depth``: translation quality against the number of layers."""

@@ -1,0 +1,407 @@
+"""The layers of a trained model one by one: how much each changes, the loss without it, or with a linear map.
+
+Similarity of the streams at different depths is the cosine of the angle between them, word by word. A layer
+whose input and output are nearly the same does little (Men et al. 2024, ShortGPT: block influence). What it
+is worth is seen when it is left out (Fan et al. 2020, LayerDrop). What it does beyond a linear map is seen
+when y = f(x) becomes y = W x + b (Xu et al. 2020, Rewiring the Transformer with Depth-Wise LSTMs, 2020
+preprint, section 4, Eq. 11 and 12): the map sees one position, so the layer loses its attention,
+cross-attention included. Nothing else of the model is trained again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepwire.data.languages import Direction
+from deepwire.errors import LogFn
+from deepwire.lab.internals.signal_sizes import Signal, signal_values
+from deepwire.lab.report.finding import BarChart, Cell, Figure, Finding, HeatMap, Series, Table, provenance
+from deepwire.lab.subject.document_text import ReadText, text_for
+from deepwire.lab.subject.model_and_text import NotApplicableError, open_model, present, repeating
+from deepwire.lab.subject.training_text import training_text
+from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
+from deepwire.model.context import Context
+from deepwire.model.introspection import layer_names
+from deepwire.model.layers import NoNorm
+from deepwire.model.stack_spec import SIDES, Side
+from deepwire.model.translation_model import TranslationModel
+from deepwire.training.device import DeviceBatch
+
+
+def _quiet(_text: str) -> None:
+    """Tell nobody."""
+
+
+def analyse_similarity(
+    model: str,
+    source: Path | None = None,
+    reference: Path | None = None,
+    sentences: int | None = 500,
+    device: str = "cpu",
+    direction: Direction | None = None,
+    *,
+    sides: Sequence[Side] = SIDES,
+    tell: LogFn = _quiet,
+) -> Finding:
+    """How alike the streams at different depths are, and the loss without each layer.
+
+    Args:
+        model: A MODEL name.
+        source, reference, sentences, direction: See `text_for`.
+        device: Where the model reads.
+        sides: Whose layers.
+        tell: Hears what has been measured.
+
+    Raises:
+        ModelError, UsageError, DataError: There is no such model or text.
+    """
+    subject = open_model(model, device)
+    inside = subject.loaded.model
+    text = text_for(subject, source, reference, sentences, direction)
+    alike = similarities(inside, text, sides)
+    whole = loss_of(inside, text)
+    tables: list[Table] = []
+    rounds = repeating(inside)
+    notes = [f"Similarities are those of the first round: {rounds}."] if rounds else []
+    for side in present(inside, sides):
+        reason = why_all_are_needed(inside, side)
+        losses = [] if reason else losses_without_layers(inside, side, text, tell)
+        if reason:
+            notes.append(f"No layer of the {side} is left out: {reason}.")
+        tables.append(_similarity_table(side, alike[side], whole, losses))
+    return Finding(
+        analysis="similarity",
+        title=f"Similarity of depths of {model}",
+        measured=f"The model reads the text{text.past} without dropout. Similarity: the cosine of the angle "
+        "between two vectors of a word, as the mean over words; what a layer changes is 1 less that of its "
+        "input and output. Loss: negative log-likelihood per target token. A layer that is left out passes "
+        "on what it was given, and nothing is trained again.",
+        tables=tables,
+        figures=[_heat_map(side, alike[side]) for side in present(inside, sides)],
+        notes=notes,
+        provenance=provenance([subject.source], [text.description]),
+    )
+
+
+@dataclass(frozen=True)
+class Similarities:
+    """Mean cosines of the streams of one stack.
+
+    Attributes:
+        depths: `[L + 1, L + 1]`, between the embedding and the outputs of all layers.
+        layers: `[L]`, between what enters a layer and what leaves it.
+    """
+
+    depths: Tensor
+    layers: Tensor
+
+
+@torch.inference_mode()
+def similarities(
+    model: TranslationModel, text: ReadText, sides: Sequence[Side] = SIDES
+) -> Mapping[Side, Similarities]:
+    """Let a model read a text and compare its streams at real tokens.
+
+    Raises:
+        NotApplicableError: The layers of a side give vectors of another width than the embedding's.
+    """
+    sums: dict[tuple[Side, str], Tensor] = {}
+    words: dict[Side, int] = {}
+    for batch in text.batches():
+        values = signal_values(model, batch)
+        for side in present(model, sides):
+            layers = range(model.stack(side).depth)
+            outputs = [values[Signal(side, "output", layer)] for layer in layers]
+            embedding = values[Signal(side, "embedding")]
+            if embedding.shape != outputs[0].shape:
+                raise NotApplicableError(
+                    f"depths of the {side} cannot be compared: {side}.connection "
+                    f"{model.config.stack(side).connection.type} widens the stream",
+                    "choose the other stack with --side",
+                )
+            units = _units([embedding, *outputs])
+            entering = _units([values[Signal(side, "enters", layer)] for layer in layers])
+            products = {
+                "depths": torch.einsum("ind,jnd->ij", units, units),
+                "layers": (entering * units[1:]).sum((1, 2)),
+            }
+            for kind, numbers in products.items():
+                sums[side, kind] = sums.get((side, kind), 0) + numbers
+            words[side] = words.get(side, 0) + units.size(1)
+    return {
+        side: Similarities(sums[side, "depths"] / count, sums[side, "layers"] / count)
+        for side, count in words.items()
+    }
+
+
+def _units(streams: Sequence[Tensor]) -> Tensor:
+    """`[k, n, d]`, each vector at length 1."""
+    return functional.normalize(torch.stack(list(streams)).double(), dim=-1)
+
+
+@torch.inference_mode()
+def loss_of(model: TranslationModel, text: ReadText) -> float:
+    """Negative log-likelihood per target token, nats."""
+    total, tokens = 0.0, 0
+    for batch in text.batches():
+        sums = model.loss(batch.source, batch.target_input, batch.target_output, languages=batch.languages)
+        total, tokens = total + float(sums.nll), tokens + int(sums.tokens)
+    return total / tokens
+
+
+def why_all_are_needed(model: TranslationModel, side: Side) -> str:
+    """Why no layer of a stack can be left out; nothing where any can."""
+    section = model.config.stack(side)
+    if section.mixer.reads_below:
+        return f"{side}.mixer {section.mixer.type} reads what the layers below made"
+    if section.connection.droppable() == "nothing":
+        return f"{side}.connection {section.connection.type} needs every layer as it is set"
+    return ""
+
+
+def losses_without_layers(
+    model: TranslationModel, side: Side, text: ReadText, tell: LogFn = _quiet
+) -> list[float]:
+    """The loss of a model without layer 1, 2, ... of a stack alone."""
+    stack = model.stack(side)
+    losses = []
+    for layer in range(stack.depth):
+        losses.append(loss_of(model.with_stacks(**{side: stack.without([layer])}), text))
+        tell(f"{side} without layer {layer + 1}: {losses[-1]:.3f} nats a token")
+    return losses
+
+
+def _heat_map(side: Side, alike: Similarities) -> HeatMap:
+    names = layer_names(len(alike.layers), embedding=True)
+    axis = "output of layer; 0: embedding"
+    return HeatMap(
+        name=f"{side}-similarity",
+        title=f"{side.capitalize()}: similarity of the streams at different depths",
+        row_axis=axis,
+        column_axis=axis,
+        value="cosine",
+        rows=names,
+        columns=names,
+        values=alike.depths.tolist(),
+    )
+
+
+def _similarity_table(side: Side, alike: Similarities, whole: float, losses: Sequence[float]) -> Table:
+    columns = ["layer", "changes .3"]
+    rows: list[tuple[Cell, ...]] = [
+        (layer, 1 - similarity) for layer, similarity in enumerate(alike.layers.tolist(), 1)
+    ]
+    if losses:
+        columns += ["loss without it [nats/token] .3", "more than whole [nats/token] .3"]
+        rows = [(*row, loss, loss - whole) for row, loss in zip(rows, losses, strict=True)]
+    title = f"{side.capitalize()}: what each layer changes, and is worth"
+    return Table(title=title, columns=columns, rows=rows)
+
+
+def analyse_linearity(
+    model: str,
+    source: Path | None = None,
+    reference: Path | None = None,
+    sentences: int | None = 500,
+    device: str = "cpu",
+    direction: Direction | None = None,
+    *,
+    sides: Sequence[Side] = SIDES,
+    updates: int = 200,
+    tokens: int = 4096,
+    tell: LogFn = _quiet,
+) -> Finding:
+    """The loss with one layer at a time replaced by the linear map that is nearest to it.
+
+    Args:
+        model: RUN or RUN@checkpoint: maps are fitted on its training text.
+        source, reference, sentences, direction: The text of the loss; see `text_for`.
+        device: Where the model reads.
+        sides: Whose layers.
+        updates: How many updates of training text the maps are fitted on.
+        tokens: Target tokens of an update.
+        tell: Hears what has been measured.
+
+    Raises:
+        ModelError, UsageError, DataError: There is no such model or text.
+        NotApplicableError: No layer can be replaced.
+    """
+    subject = open_model(model, device)
+    inside = subject.loaded.model
+    sides = present(inside, sides)
+    for side in sides:
+        _check_replaceable(inside, side)
+    text = text_for(subject, source, reference, sentences, direction)
+    training = training_text(model, subject.loaded)
+    place = next(inside.parameters()).device
+    stream = training.updates(place, batch_tokens=tokens, seed=training.config.seed)
+    batches = (batch for update in islice(stream, updates) for batch in update.batches)
+    fits = nearest_maps(inside, sides, batches)
+    whole = loss_of(inside, text)
+    rows: list[tuple[Cell, ...]] = [("whole model", None, whole, 0.0, None)]
+    for (side, layer), fit in fits.items():
+        loss = loss_of(linearised(inside, side, layer, fit.linear), text)
+        rows.append((side, layer, loss, loss - whole, 100 * fit.explained))
+        tell(f"{side} layer {layer} linear: {loss:.3f} nats a token")
+    columns = ["stack", "layer", "loss [nats/token] .3", "more than whole [nats/token] .3"]
+    title = "Loss with one layer linear"
+    return Finding(
+        analysis="linearise",
+        title=f"One layer at a time replaced by a linear map: {model}",
+        measured="A layer y = f(x) becomes y = W x + b, one layer at a time: W and b are nearest to the "
+        f"layer's output by least squares over {updates} updates of about {tokens} target tokens of the "
+        "training text, and nothing else changes (2020 preprint of the depth-wise LSTM paper, section 4). "
+        "The map sees one position only: no self-attention and, in the decoder, no cross-attention. A cell "
+        "beside the stream goes past the layer unchanged. Loss: negative log-likelihood per target token; "
+        f"the model reads the text{text.past} without dropout.",
+        tables=[Table(title=title, columns=[*columns, "explained variance [%] .1"], rows=rows)],
+        figures=[_linear_bars(side, [row for row in rows if row[0] == side]) for side in sides],
+        provenance=provenance([subject.source], [text.description]),
+    )
+
+
+def _linear_bars(side: Side, rows: Sequence[Sequence[Cell]]) -> Figure:
+    return BarChart(
+        name=side,
+        title=f"More loss with one linear {side} layer",
+        x=f"{side} layer",
+        y="more than whole [nats/token]",
+        categories=[str(row[1]) for row in rows],
+        series=[Series(name="more loss", y=[row[3] for row in rows])],
+    )
+
+
+def _check_replaceable(model: TranslationModel, side: Side) -> None:
+    """Check that a layer is no more than a function of the stream.
+
+    Raises:
+        NotApplicableError: Layers above read what a layer made inside, or layers run several times.
+    """
+    mixer = model.config.stack(side).mixer
+    reason = repeating(model)
+    if mixer.reads_below:
+        reason = f"{side}.mixer {mixer.type} reads what the layers below made"
+    if reason:
+        raise NotApplicableError(f"no layer of the {side} can be replaced: {reason}")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A fitted map.
+
+    Attributes:
+        linear: The map.
+        explained: Share of the variance of the layer's output that it explains, at most 1; nan where the
+            output does not vary.
+    """
+
+    linear: nn.Linear
+    explained: float
+
+
+class LeastSquares:
+    """The map W x + b that is nearest to y, for pairs that come in batches; only sums are kept."""
+
+    def __init__(self) -> None:
+        self._gram: Tensor | float = 0.0
+        self._cross: Tensor | float = 0.0
+        self._squares: Tensor | float = 0.0
+
+    def add(self, x: Tensor, y: Tensor) -> None:
+        """Take in pairs, `[N, inputs]` and `[N, outputs]`."""
+        x, y = x.double(), y.double()
+        x = torch.cat((x, x.new_ones(len(x), 1)), -1)
+        self._gram = self._gram + x.t() @ x
+        self._cross = self._cross + x.t() @ y
+        self._squares = self._squares + y.square().sum(0)
+
+    def solve(self) -> Fit:
+        """The map with the least sum of squared errors; of several, the one with the smallest weights."""
+        gram, cross, squares = map(torch.as_tensor, (self._gram, self._cross, self._squares))
+        solution = torch.linalg.pinv(gram, hermitian=True) @ cross
+        linear = nn.Linear(len(solution) - 1, solution.size(1), device=solution.device)
+        with torch.no_grad():
+            linear.weight.copy_(solution[:-1].t())
+            linear.bias.copy_(solution[-1])
+        count = gram[-1, -1]
+        spread = (squares - cross[-1].square() / count).sum()
+        wrong = (squares - 2 * (solution * cross).sum(0)).sum() + (solution * (gram @ solution)).sum()
+        return Fit(linear, float(1 - wrong / spread) if spread > 0 else float("nan"))
+
+
+@torch.no_grad()
+def nearest_maps(
+    model: TranslationModel, sides: Sequence[Side], batches: Iterable[DeviceBatch]
+) -> dict[tuple[Side, int], Fit]:
+    """For each layer (from 1) the map nearest to its output by mean squared error, exactly, in one pass."""
+    sums = {(side, layer): LeastSquares() for side in sides for layer in range(model.stack(side).depth)}
+    for batch in batches:
+        values = signal_values(model, batch)
+        for (side, layer), least in sums.items():
+            least.add(values[Signal(side, "enters", layer)], values[Signal(side, "output", layer)])
+    return {(side, layer + 1): least.solve() for (side, layer), least in sums.items()}
+
+
+class OneLayerLinear(ConnectionWrapper):
+    """A connection one of whose layers is a single call, which reads and writes the stream x `[B, T, d]`.
+
+    Whatever else passes from layer to layer (the cell of a depth-wise LSTM) goes past the layer unchanged.
+    """
+
+    def __init__(self, inner: Connection, layer: int) -> None:
+        places = [index for index, call in enumerate(inner.calls) if call.layer == layer]
+        self.place, self.replaced = places[0], len(places)
+        linear = Call("feed_forward", layer, closes=True)
+        after = inner.calls[self.place + self.replaced :]
+        super().__init__(inner, (*inner.calls[: self.place], linear, *after))
+
+    def read(self, state: DepthState, index: int, context: Context) -> Tensor:
+        """As before, but for the linear layer: see the class."""
+        if index == self.place:
+            return self.inner.stream(state)
+        return self.inner.read(state, self._before(index), context)
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, context: Context
+    ) -> DepthState:
+        """As before, but for the linear layer: its output is the layer's."""
+        if index == self.place:
+            return self.inner.with_stream(state, output)
+        return self.inner.write(state, self._before(index), read, output, context)
+
+    def _before(self, index: int) -> int:
+        """The number that a call had in the connection as it was."""
+        return index if index < self.place else index + self.replaced - 1
+
+
+class _LinearLayer(nn.Module):
+    """A linear map in the place of a feed-forward network, the same for all target languages."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, x: Tensor, _context: Context) -> Tensor:
+        """Map `[B, T, d]`."""
+        mapped: Tensor = self.linear(x)
+        return mapped
+
+
+def linearised(model: TranslationModel, side: Side, layer: int, linear: nn.Linear) -> TranslationModel:
+    """The model with one layer (from 1) replaced by `linear`; all other parameters are shared with `model`.
+
+    It translates, scores and decodes step by step as any model does.
+    """
+    stack = model.stack(side)
+    modules: list[nn.Module] = list(stack.feed_forwards) or [NoNorm() for _ in range(stack.depth)]
+    modules[layer - 1] = _LinearLayer(linear)
+    connection = OneLayerLinear(stack.connection, layer - 1)
+    changed = stack.with_parts(connection=connection, feed_forwards=modules)
+    return model.with_stacks(**{side: changed}).eval()
