@@ -14,7 +14,6 @@ from sacrebleu.metrics import BLEU
 from deepwire.cli.main import main
 from deepwire.decoding import model_loading
 from deepwire.evaluation import texts
-from deepwire.evaluation.texts import Text
 
 REFERENCE = [f"There are {number} birds on the old roof, and a cat ." for number in range(30)]
 RAW = [line.replace(" .", ".") for line in REFERENCE]
@@ -36,12 +35,18 @@ def models(monkeypatch):
     asked = []
     outputs = {"good": GOOD, "bad": BAD, "runs/x": GOOD, "runs/x@avg5": GOOD}
 
-    def translate(name, source, settings, warn):
-        asked.append((name, source, settings))
-        return Text(name, outputs[name])
+    class Translator:
+        languages, precision = None, ""
+
+        def __init__(self, name, settings, _warn):
+            self.name, self.settings = name, settings
+
+        def translate(self, lines, **_):
+            asked.append((self.name, lines, self.settings))
+            return outputs[self.name]
 
     selected_target, target = texts.selected_target, texts.target_language
-    monkeypatch.setattr(texts, "translate", translate)
+    monkeypatch.setattr(texts, "load_translator", Translator)
     monkeypatch.setattr(
         texts, "target_language", lambda name, way: "" if name in outputs else target(name, way)
     )
@@ -157,7 +162,7 @@ def test_models_translate_the_source_and_are_compared(folder, models, capsys):
     rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:3]]
     assert [row[0] for row in rows] == ["good", "bad"]
     assert [name for name, _, _ in models] == ["good", "bad"]
-    assert models[0][1].lines == RAW
+    assert models[0][1] == RAW
     assert models[0][2].decoding == {"beam": 7, "length_penalty": 0.5}
     assert (models[0][2].device, models[0][2].precision) == ("auto", "auto")
 
@@ -212,7 +217,7 @@ def test_a_run_alone_is_scored_on_the_test_set_of_its_run_file(folder, models, c
     found = json.loads(capsys.readouterr().out)
     assert found["references"] == ["test (en)"]
     assert found["systems"][0]["scores"][0]["score"] == pytest.approx(BLEU().corpus_score(GOOD, [RAW]).score)
-    assert models[0][1].lines[2] == "Zeile 2"
+    assert models[0][1][2] == "Zeile 2"
 
 
 def test_the_test_set_of_a_run_is_not_replaced(folder, models, capsys):

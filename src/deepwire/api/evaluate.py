@@ -13,10 +13,9 @@ from deepwire.errors import LogFn, ModelError, UsageError
 from deepwire.evaluation import texts as model_texts
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
+from deepwire.evaluation.directed_texts import parse_direction, texts_of_run
 from deepwire.evaluation.metric import Metric, Score, check_line_counts
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, metric_name
-from deepwire.evaluation.multilingual.directed_texts import texts_of_run
-from deepwire.evaluation.multilingual.direction_names import parse_direction
 from deepwire.evaluation.significance import DEFAULT_SEED
 from deepwire.evaluation.texts import SearchSettings, Text, read_text
 
@@ -304,19 +303,19 @@ def _test_set(models: Sequence[str | Translator], settings: EvaluationSettings) 
     if run is None:
         raise UsageError("there is no source for the model to translate", "give source= and reference=")
     direction = settings.search.direction
-    stored = None if direction is None else texts_of_run(run, "test").read(direction)
+    stored = None if direction is None else texts_of_run(run).read(direction)
     return stored or model_texts.test_set(run)
 
 
 def _translation(
     name: str, model: str | Translator, source: Text, settings: EvaluationSettings, warn: LogFn
 ) -> Text:
+    search = settings.search
     if isinstance(model, str):
-        return replace(model_texts.translate(model, source, settings.search, warn), name=name)
-    direction, decoding = settings.search.direction, settings.search.decoding
-    searching = model.with_search(**decoding) if decoding else model
-    lines = searching.translate(source.lines, to=None if direction is None else direction.target)
-    return Text(name, lines, precision=model.precision)
+        model = model_texts.load_translator(model, search, warn)
+    elif search.decoding:
+        model = model.with_search(**search.decoding)
+    return model_texts.translate(name, model, source, search.direction, warn)
 
 
 def _require_settings_of(model: Translator, settings: EvaluationSettings) -> None:

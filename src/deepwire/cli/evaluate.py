@@ -32,10 +32,6 @@ Hypotheses = Annotated[
 References = Annotated[list[Path] | None, typer.Option("--reference", "-r", help="Reference; repeatable.")]
 Models = Annotated[list[str] | None, typer.Option("--model", "-m", help="Score its translation; repeatable.")]
 Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text for the models to translate.")]
-Metrics = Annotated[
-    list[str] | None,
-    typer.Option("--metric", metavar="bleu|chrf|chrf++|ter|multi-bleu", help="Repeatable. Default: bleu."),
-]
 MetricCommands = Annotated[
     list[str] | None,
     typer.Option(
@@ -49,13 +45,6 @@ LowerIsBetter = Annotated[
     list[str] | None,
     typer.Option("--lower-is-better", metavar="NAME", help="A --metric-command that counts errors."),
 ]
-Tokenize = Annotated[
-    str | None,
-    typer.Option(
-        help="BLEU's tokenizer: 13a, intl, zh, ja-mecab, ko-mecab, flores200, char or none. Default: that of "
-        "the language."
-    ),
-]
 Language = Annotated[
     str | None,
     typer.Option(
@@ -64,7 +53,6 @@ Language = Annotated[
         "or what the reference's name ends in.",
     ),
 ]
-Lowercase = Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU, chrF and multi-bleu.")]
 SplitHyphens = Annotated[bool, typer.Option("--split-hyphens", help="multi-bleu: a-b is a ##AT##-##AT## b.")]
 Paired = Annotated[str | None, typer.Option(help="Test differences: bootstrap or randomization.")]
 Baseline = Annotated[str | None, typer.Option(help="HYP or MODEL to compare with. Default: the first.")]
@@ -78,12 +66,12 @@ def evaluate(
     model: Models = None,
     source: Source = None,
     direction: opt.DirectionName = None,
-    metric: Metrics = None,
+    metric: opt.Metrics = None,
     metric_command: MetricCommands = None,
     lower_is_better: LowerIsBetter = None,
-    tokenize: Tokenize = None,
+    tokenize: opt.Tokenize = None,
     language: Language = None,
-    lowercase: Lowercase = False,
+    lowercase: opt.Lowercase = False,
     split_hyphens: SplitHyphens = False,
     paired: Paired = None,
     baseline: Baseline = None,

@@ -62,7 +62,7 @@ From = Annotated[str | None, typer.Option("--from", metavar="LANGUAGE", help="La
 
 
 def _direction(text: str) -> Direction:
-    from deepwire.evaluation.multilingual.direction_names import parse_direction
+    from deepwire.evaluation.directed_texts import parse_direction
 
     return parse_direction(text)
 
@@ -73,6 +73,23 @@ DirectionName = Annotated[
         "--direction", metavar="en-de", parser=_direction, help="For models of several directions: which one."
     ),
 ]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        metavar="bleu|chrf|chrf++|ter|multi-bleu|spbleu",
+        help="Repeatable. Default: bleu; of many directions bleu and chrf.",
+    ),
+]
+Tokenize = Annotated[
+    str | None,
+    typer.Option(
+        metavar="13a|ja=char,...",
+        help="BLEU's tokenizer, for all or by language: 13a, intl, zh, ja-mecab, ko-mecab, flores200, char, "
+        "none. Default: that of the language.",
+    ),
+]
+Lowercase = Annotated[bool, typer.Option("--lowercase", help="Ignore case (TER always does).")]
 TestSamples = Annotated[int | None, typer.Option(min=1, help="Resamples (1000) or shuffles (10000).")]
 TestSeed = Annotated[int | None, typer.Option(min=0, help="Seed of the test. Default: sacrebleu's, 12345.")]
 

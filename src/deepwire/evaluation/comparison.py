@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from deepwire.config.counts import counted
 from deepwire.errors import UsageError
-from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts, is_gap, reference_count
+from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts, reference_count
 from deepwire.evaluation.metric_choice import script_without_spaces
 from deepwire.evaluation.significance import (
     DEFAULT_SAMPLES,
@@ -16,17 +16,16 @@ from deepwire.evaluation.significance import (
     Interval,
     paired_test,
 )
-from deepwire.evaluation.standard_metrics import BleuMetric, MultiBleuMetric, TerMetric, multi_bleu_line
-from deepwire.evaluation.text_table import aligned
+from deepwire.evaluation.standard_metrics import BleuMetric, MultiBleuMetric, TerMetric
 from deepwire.evaluation.texts import Text
 
-_SIGNIFICANT = 0.05
+SIGNIFICANT = 0.05
 _SUSPICIOUS_SHARE = 0.10
 # A resample of one sentence is always the text itself: its p-value would be the smallest there is.
 _FEW_SENTENCES = 20
 _TOKENIZERS_FOR_RAW_TEXT = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char")
-_FREE_STANDING_STOPS = tuple(f" {mark}" for mark in ".。।۔")
-"""Those of English, Japanese and Chinese, Hindi, and Urdu."""
+_FREE_STANDING_STOP = re.compile(r" [.。।۔]\s*$")
+_ATTACHED_STOP = re.compile(r"\w\.\s*$")
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,6 @@ def compare(
         systems=tuple(results),
         baseline=None if paired is None else paired.baseline,
         warnings=(
-            *gap_warnings(systems, references, source),
             *text_warnings([*systems, *references], metrics),
             *few_sentences(paired, len(answers[0])),
         ),
@@ -151,57 +149,29 @@ def few_sentences(paired: PairedTest | None, sentences: int, unit: str = "senten
     ]
 
 
-def gap_warnings(systems: Sequence[Text], references: Sequence[Text], source: Text | None) -> list[str]:
-    """Warnings of references or a source that lack lines which other texts have, one line each."""
-    gaps = [list(map(is_gap, text.lines)) for text in references]
-    none = [all(row) for row in zip(*gaps, strict=True)]
-    silent = [all(map(is_gap, row)) for row in zip(*(system.lines for system in systems), strict=True)]
-    empty = [
-        (text.name, [gap > no for gap, no in zip(rows, none, strict=True)], "it counts as missing there")
-        for text, rows in zip(references, gaps, strict=True)
-    ]
-    each = references[0].name if len(references) == 1 else "each reference"
-    unanswerable = [no > nothing for no, nothing in zip(none, silent, strict=True)]
-    empty.append((each, unanswerable, "every word of a system counts as wrong there"))
-    if source is not None:
-        rows = [is_gap(line) > no for line, no in zip(source.lines, none, strict=True)]
-        empty.append((source.name, rows, "there is a reference, but nothing to translate"))
-    return [
-        f"{name} is empty in {counted(sum(rows), 'line')}, first in line {rows.index(True) + 1}: {effect}"
-        for name, rows, effect in empty
-        if any(rows)
-    ]
-
-
 def text_warnings(texts: Sequence[Text], metrics: Sequence[Metric]) -> list[str]:
     """Warnings of texts, one line each: tokenised text for metrics of raw text, or the reverse."""
     warnings: list[str] = []
-    tokenizers = [metric.tokenize for metric in metrics if isinstance(metric, BleuMetric)]
-    raw_tokenizers = [name for name in tokenizers if name in _TOKENIZERS_FOR_RAW_TEXT]
-    is_multi_bleu = any(isinstance(metric, MultiBleuMetric) for metric in metrics)
+    names = [metric.tokenize for metric in metrics if isinstance(metric, BleuMetric)]
+    of_raw_text = [name for name in names if name in _TOKENIZERS_FOR_RAW_TEXT]
+    of_tokens = any(isinstance(metric, MultiBleuMetric) for metric in metrics)
     for text in texts:
-        if raw_tokenizers and (share := _tokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
+        if of_raw_text and _share(text.lines, _FREE_STANDING_STOP) > _SUSPICIOUS_SHARE:
             warnings.append(
-                f"{text.name} looks tokenised ({share:.0%} of lines end in a free-standing full stop), but "
-                f"BLEU with tokenizer {raw_tokenizers[0]} expects raw text: detokenise it, or use the metric "
-                "multi-bleu"
+                f"{text.name} looks tokenised (lines end in a free-standing full stop), but BLEU with "
+                f"tokenizer {of_raw_text[0]} expects raw text: detokenise it, or use the metric multi-bleu"
             )
-        if is_multi_bleu and (share := _detokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
+        if of_tokens and _share(text.lines, _ATTACHED_STOP) > _SUSPICIOUS_SHARE:
             warnings.append(
-                f"{text.name} looks like raw text ({share:.0%} of lines end in a word with a full stop), but "
-                "multi-bleu counts white-space tokens: tokenise it, or use the metric bleu"
+                f"{text.name} looks like raw text (lines end in a word with a full stop), but multi-bleu "
+                "counts white-space tokens: tokenise it, or use the metric bleu"
             )
     odd = next(filter(None, (without_spaces(text, metrics) for text in texts)), "")
     return [*warnings, odd] if odd else warnings
 
 
-def _tokenized_share(lines: Sequence[str]) -> float:
-    return sum(line.rstrip().endswith(_FREE_STANDING_STOPS) for line in lines) / max(len(lines), 1)
-
-
-def _detokenized_share(lines: Sequence[str]) -> float:
-    ends = [line.rstrip()[-2:] for line in lines]
-    return sum(len(end) == 2 and end[1] == "." and end[0].isalnum() for end in ends) / max(len(ends), 1)
+def _share(lines: Sequence[str], pattern: re.Pattern[str]) -> float:
+    return sum(pattern.search(line) is not None for line in lines) / max(len(lines), 1)
 
 
 def without_spaces(text: Text, metrics: Sequence[Metric]) -> str:
@@ -233,18 +203,13 @@ def as_text(report: ScoreReport) -> str:
         blocks = ["\n".join(_table(list(_score_rows(report)), names=1))]
     else:
         tests = next(system for system in report.systems if system.comparisons).comparisons
-        note = f"{title_of_test(tests[0])}; * p < {_SIGNIFICANT}"
+        title = {"bootstrap": "paired bootstrap (Koehn 2004)", "randomization": "approximate randomisation"}
+        test = f"{title[tests[0].test]}, two-sided; {tests[0].samples} samples, seed {tests[0].seed}"
+        note = f"{test}; * p < {SIGNIFICANT}"
         blocks = ["\n".join(_table(list(_test_rows(report)), names=2)), note]
-    detail = [
-        f"{system.name}: {multi_bleu_line(score)}"
-        for system in report.systems
-        for score in system.scores
-        if score.name == MultiBleuMetric.name
-    ]
     signatures = [f"{score.name}|{score.signature}" for score in report.systems[0].scores]
     signatures += precisions(report)
-    blocks += ["\n".join(lines) for lines in (detail, signatures) if lines]
-    return "\n\n".join(blocks)
+    return "\n\n".join([*blocks, "\n".join(signatures)])
 
 
 def precisions(report: ScoreReport) -> list[str]:
@@ -303,11 +268,23 @@ def _test_rows(report: ScoreReport) -> Iterator[list[str]]:
                     _interval(test.system_interval, digits),
                     f"{test.difference:+.{digits}f}",
                     _interval(test.difference_interval, digits, sign="+"),
-                    f"{test.p_value:.4f}" + (" *" if test.p_value < _SIGNIFICANT else ""),
+                    f"{test.p_value:.4f}" + (" *" if test.p_value < SIGNIFICANT else ""),
                 ]
             rows.append(row)
     for row in rows:
         yield row if with_intervals else [*row[:3], row[4], row[6]]
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Rows of cells as lines; the columns that `right` says, such as numbers, are flush right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if flush else cell.ljust(width)
+            for cell, width, flush in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _table(rows: Sequence[Sequence[str]], names: int) -> list[str]:
@@ -319,12 +296,3 @@ def _interval(interval: Interval | None, digits: int, *, sign: str = "") -> str:
     if interval is None:
         return ""
     return f"{interval.low:{sign}.{digits}f} .. {interval.high:{sign}.{digits}f}"
-
-
-def title_of_test(comparison: Comparison) -> str:
-    """The name of the test that a comparison is, with its settings."""
-    title = {
-        "bootstrap": "paired bootstrap (Koehn 2004), two-sided",
-        "randomization": "approximate randomisation (Riezler & Maxwell 2005), two-sided",
-    }[comparison.test]
-    return f"{title}; {comparison.samples} samples, seed {comparison.seed}"

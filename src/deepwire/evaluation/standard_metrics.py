@@ -17,7 +17,7 @@ from sacrebleu.metrics.ter import TER
 from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
 from deepwire.errors import UsageError
-from deepwire.evaluation.metric import Details, Floats, Metric, Score
+from deepwire.evaluation.metric import Details, Floats, Metric
 
 _ORDERS = 4
 TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "char", "none")
@@ -169,17 +169,6 @@ class MultiBleuMetric(BleuMetric):
         made_by = f"deepwire-{version('deepwire')}"
         count = "var" if references < 0 else references
         return f"nrefs:{count}|case:{case}|tok:none|smooth:none|hyphens:{hyphens}|version:{made_by}"
-
-
-def multi_bleu_line(score: Score) -> str:
-    """A score of `MultiBleuMetric` as the script prints it."""
-    details = score.details
-    written = "/".join(f"{precision:.1f}" for precision in np.atleast_1d(details["precisions"]))
-    return (
-        f"BLEU = {score.value:.2f}, {written} "
-        f"(BP={details['brevity_penalty']:.3f}, ratio={details['ratio']:.3f}, "
-        f"hyp_len={details['hypothesis_length']:.0f}, ref_len={details['reference_length']:.0f})"
-    )
 
 
 class ChrfMetric(_OfSacrebleu):

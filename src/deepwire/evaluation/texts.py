@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -18,6 +19,9 @@ from deepwire.errors import DataError, LogFn, ModelError, UsageError
 from deepwire.io.atomic import disk_errors
 from deepwire.io.output import open_output
 from deepwire.io.regular_files import read_regular
+
+if TYPE_CHECKING:
+    from deepwire.decoding.translator import Translator
 
 RESOLVED_CONFIG = "config.resolved.json"
 _FAULTS = {"nul": "contains a NUL character", "too_long": "is too long", "bad_utf8": "is not UTF-8"}
@@ -94,18 +98,11 @@ class SearchSettings:
     direction: Direction | None = None
 
 
-def translate(model: str, source: Text, settings: SearchSettings, warn: LogFn) -> Text:
-    """Translates a text with a model, after which the result is named.
-
-    Raises:
-        ModelError: There is no such model, or it is damaged.
-        UsageError: A setting is impossible, the device is not there, or the model has several directions and
-            was not told which.
-    """
+def load_translator(model: str, settings: SearchSettings, warn: LogFn) -> Translator:
+    """Loads a model as the settings say; errors as of `deepwire.load`."""
     from deepwire.decoding.model_loading import load  # torch; late, so that wrong files are found before
-    from deepwire.decoding.translation_io import EmptyTranslations
 
-    translator = load(
+    return load(
         model,
         settings.device,
         settings.precision,
@@ -113,19 +110,27 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: LogFn) -
         warn=warn,
         shortlist=settings.shortlist,
     )
-    direction, to = settings.direction, ""
-    if direction is not None or translator.languages is not None:
-        to = selected_target(model, direction)
-    from_ = direction.source if to and direction is not None else None
-    translations = translator.translate(source.lines, to=to or None, from_=from_)
+
+
+def translate(
+    name: str, translator: Translator, source: Text, direction: Direction | None, warn: LogFn
+) -> Text:
+    """Translates a text with a loaded model; the result gets the name."""
+    from deepwire.decoding.translation_io import EmptyTranslations
+
+    to = from_ = None
+    if direction is not None and translator.languages is not None:
+        to, from_ = direction.target, direction.source
+    translations = translator.translate(source.lines, to=to, from_=from_)
     empty = EmptyTranslations(warn)
     for line, translation in zip(source.lines, translations, strict=True):
         empty.see(line, translation)
     empty.end()
-    return Text(model, translations, precision=translator.precision)
+    return Text(name, translations, precision=translator.precision)
 
 
-def _metadata(model: str) -> Mapping[str, object]:
+def metadata(model: str) -> Mapping[str, object]:
+    """The description stored with a model; errors as of `find_model`."""
     from deepwire.checkpoint.model_path import find_model  # torch
     from deepwire.checkpoint.store import read_metadata
 
@@ -140,10 +145,10 @@ def selected_target(model: str, direction: Direction | None) -> str:
             named.
         ModelError: There is no such model, or it is damaged.
     """
-    metadata = _metadata(model)
-    languages = Languages.from_metadata(metadata)
+    described = metadata(model)
+    languages = Languages.from_metadata(described)
     if languages is None:
-        only = named_direction(metadata)
+        only = named_direction(described)
         if direction is not None and only is not None and only != direction:
             raise UsageError(f"{model}: translates {only}, not {direction}", "name a direction that it has")
         return ""
@@ -166,7 +171,7 @@ def require_one_direction(models: Iterable[str]) -> None:
     """Raises a UsageError where two models of one direction each translate in different ones."""
     first: tuple[str, Direction] | None = None
     for model in models:
-        direction = named_direction(_metadata(model))
+        direction = named_direction(metadata(model))
         if direction is None:
             continue
         first = first or (model, direction)
@@ -179,12 +184,12 @@ def require_one_direction(models: Iterable[str]) -> None:
 
 def target_language(model: str, direction: Direction | None = None) -> str:
     """The language that a model translates into, as far as a direction or its run file names it; or `""`."""
-    return named_target(_metadata(model)) if direction is None else direction.target
+    return named_target(metadata(model)) if direction is None else direction.target
 
 
-def named_target(metadata: Mapping[str, object]) -> str:
+def named_target(description: Mapping[str, object]) -> str:
     """The target language in the description of a model; `""` where its run file names none, or several."""
-    target = metadata.get("target")
+    target = description.get("target")
     return target if isinstance(target, str) and target != DataConfig.model_fields["target"].default else ""
 
 

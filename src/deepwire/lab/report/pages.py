@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepwire.errors import DataError
-from deepwire.evaluation.text_table import aligned
+from deepwire.evaluation.comparison import aligned
 from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.output import write_output
 from deepwire.io.regular_files import read_regular

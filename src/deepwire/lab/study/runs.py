@@ -11,10 +11,9 @@ from deepwire.config.settings_reader import absolute
 from deepwire.data.languages import Direction
 from deepwire.data.prepare.prepared import text_digest
 from deepwire.errors import UsageError
+from deepwire.evaluation.directed_texts import parse_direction, texts_at, texts_of
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics
-from deepwire.evaluation.multilingual.directed_texts import texts_at, texts_of
-from deepwire.evaluation.multilingual.direction_names import parse_direction
 from deepwire.evaluation.texts import read_test_set
 from deepwire.lab.study.plan import ALL, END, OWN, Plan, read_plan
 from deepwire.lab.study.store import RunRecord
@@ -213,8 +212,8 @@ class Study:
             languages = parse_direction(f"{data.source}-{data.target}")
         else:
             languages = Direction.parse(direction)
-            tests = {direction: ParallelText(*texts_of(data, "test", run.name).read(languages))}
+            tests = {direction: ParallelText(*texts_of(data, run.name).read(languages))}
         for name, place in self.plan.more_tests.items():
-            texts = texts_at(self._with_text(place), "test").read(languages)
+            texts = texts_at(self._with_text(place)).read(languages)
             tests[f"{direction} {name}"] = ParallelText(*texts)
         return tests

@@ -17,7 +17,7 @@ from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length, pad_batch, target_language_ids
 from deepwire.decoding.model_loading import languages_of, pick_device
 from deepwire.errors import DataError, UsageError
-from deepwire.evaluation.multilingual.directed_texts import texts_of_run
+from deepwire.evaluation.directed_texts import texts_of_run
 from deepwire.evaluation.texts import Text, read_text, test_set
 from deepwire.lab.report.finding import ModelSource
 from deepwire.model.stack import Stack
@@ -169,7 +169,7 @@ def read_pairs(
     if source is not None and reference is not None:
         texts = read_text(source), read_text(reference)
     elif direction is not None:
-        texts = texts_of_run(model, "test").read(direction)
+        texts = texts_of_run(model).read(direction)
     else:
         texts = test_set(model)
     lines = [len(text.lines) for text in texts]

@@ -11,7 +11,7 @@ from deepwire.decoding.model_inputs import LanguageSelector, target_language_ids
 from deepwire.decoding.model_loading import LoadedModels, load_models
 from deepwire.decoding.translator import Translator
 from deepwire.errors import LogFn
-from deepwire.evaluation.comparison import gap_warnings, without_spaces
+from deepwire.evaluation.comparison import without_spaces
 from deepwire.evaluation.metric import Metric, reference_count
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
 from deepwire.evaluation.texts import SearchSettings, named_target
@@ -70,8 +70,6 @@ class Scorer:
         into = LanguageSelector(self.loaded.languages, self.loaded.models[0].vocabularies, warn).select(to)
         self.languages = None if into is None else target_language_ids([into], self.loaded.device)
         self.metric, self._warn = self._bleu(warn) if metric is None else metric, warn
-        for warning in gap_warnings([pairs.source], pairs.reference.references, pairs.source):
-            warn(warning)
 
     def _bleu(self, warn: LogFn) -> Metric:
         reference = self.pairs.reference

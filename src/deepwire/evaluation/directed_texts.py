@@ -1,17 +1,24 @@
-"""Texts of every direction: the test sets or the training text of a run, or those at a place."""
+"""Test sets of every direction: those of a run, or those at a place."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepwire.data.data_config import CorpusConfig, DataConfig, Role, serves
+from deepwire.data.data_config import CorpusConfig, DataConfig, serves
 from deepwire.data.languages import Direction
-from deepwire.data.text.corpus import by_reference, corpus_files, directed, read_pairs
+from deepwire.data.text.corpus import by_reference, corpus_files, directed
 from deepwire.errors import DataError, UsageError
-from deepwire.evaluation.multilingual.direction_names import parse_direction
 from deepwire.evaluation.texts import Text, data_section, usable_pairs
+
+
+def parse_direction(text: str) -> Direction:
+    """Reads `de-en`; a UsageError for what is no direction."""
+    try:
+        return Direction.parse(str(text))  # Python callers may give a `Direction`, or what is none
+    except ValueError as error:
+        raise UsageError(str(error), "write source and target language, like de-en or en-zh_CN") from None
 
 
 @dataclass(frozen=True)
@@ -21,13 +28,11 @@ class DirectedTexts:
     Attributes:
         name: As reports call it.
         corpora: As a run file names them.
-        role: The split of OPUS-100 that they stand for.
         more: Further references of the one corpus, in its own direction, each as a corpus with its source.
     """
 
     name: str
     corpora: tuple[CorpusConfig, ...]
-    role: Role = "test"
     more: tuple[CorpusConfig, ...] = ()
 
     def has(self, direction: Direction) -> bool:
@@ -66,16 +71,6 @@ class DirectedTexts:
             Text(f"{name} ({direction.target})", [pair.target for pair in pairs], tuple(more)),
         )
 
-    def lines(self, language: str, directions: Sequence[Direction]) -> Iterator[str]:
-        """Lines in a language from all of these directions that have text in it, read as they are taken."""
-        for direction in directions:
-            if language not in direction or not self.has(direction):
-                continue
-            for data, corpus in self._in_direction(direction, self.corpora):
-                for pair in read_pairs(corpus, data):
-                    if not pair.fault:
-                        yield pair.source if direction.source == language else pair.target
-
     def _in_direction(
         self, direction: Direction, corpora: Sequence[CorpusConfig]
     ) -> list[tuple[DataConfig, CorpusConfig]]:
@@ -88,44 +83,42 @@ class DirectedTexts:
         ]
         if not served:
             return []
-        roles: dict[str, object] = {"train": served, self.role: served}
-        data = DataConfig.model_validate({"directions": [str(direction)], "on_bad_utf8": "skip", **roles})
-        return [(data, corpus) for corpus in directed(data, self.role)]
+        section = {"directions": [str(direction)], "on_bad_utf8": "skip", "train": served, "test": served}
+        data = DataConfig.model_validate(section)
+        return [(data, corpus) for corpus in directed(data, "test")]
 
 
-def texts_of_run(model: str, role: Role) -> DirectedTexts:
-    """The test sets (`test`) or training text (`train`) of a run, with or without `@checkpoint`.
+def texts_of_run(model: str) -> DirectedTexts:
+    """The test sets of a run, with or without `@checkpoint`.
 
     Raises:
-        UsageError: It is no run directory, or its run file names no such text, or no languages.
+        UsageError: It is no run directory, or its run file names no test set, or no languages.
         ModelError: Its stored settings are damaged.
     """
-    return texts_of(data_section(model), role, model)
+    return texts_of(data_section(model), model)
 
 
-def texts_of(data: DataConfig, role: Role, name: str) -> DirectedTexts:
-    """The test sets or the training text of a run file, which an error calls `name`.
+def texts_of(data: DataConfig, name: str) -> DirectedTexts:
+    """The test sets of a run file, which an error calls `name`.
 
     Raises:
-        UsageError: It names no such text, or no languages.
+        UsageError: It names none, or no languages.
     """
-    corpora = data.corpora().get(role)
+    corpora = data.corpora().get("test")
     if corpora is None:
-        raise UsageError(f"{name}: the run file names no data.{role}", "name the texts with --test")
+        raise UsageError(f"{name}: the run file names no data.test", "name the texts with --test")
     called, more = ", ".join(corpus.label for corpus in corpora), list[CorpusConfig]()
     if data.languages is None:  # one direction: say which, so that the text can be read the other way, too
         parse_direction(f"{data.source}-{data.target}")
-        if role == "test":
-            first, *more = by_reference(corpora[0], data)
-            corpora = [first]
+        first, *more = by_reference(corpora[0], data)
         sides = {"source": data.source, "target": data.target}
-        corpora, more = ([corpus.model_copy(update=sides) for corpus in part] for part in (corpora, more))
-    return DirectedTexts(called, tuple(corpora), role, tuple(more))
+        corpora, more = ([corpus.model_copy(update=sides) for corpus in part] for part in ([first], more))
+    return DirectedTexts(called, tuple(corpora), tuple(more))
 
 
-def texts_at(place: str, role: Role) -> DirectedTexts:
-    """The texts at a place: the folder of OPUS-100, or a prefix, in which `{pair}` stands for `de-en`."""
+def texts_at(place: str) -> DirectedTexts:
+    """The test sets at a place: the folder of OPUS-100, or a prefix, in which `{pair}` stands for `de-en`."""
     folder = Path(place)
     is_opus100 = any((folder / part / "supervised").is_dir() for part in ("", "v1.0"))
     corpus = CorpusConfig(opus100=folder) if is_opus100 else CorpusConfig(prefix=folder)
-    return DirectedTexts(place, (corpus,), role)
+    return DirectedTexts(place, (corpus,))

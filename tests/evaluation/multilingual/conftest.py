@@ -1,7 +1,0 @@
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))
-from translated_directions import translated  # noqa: F401 - a fixture
